@@ -1,0 +1,67 @@
+"""Errors that a person can act on: a cause, a remedy, an exit code."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of every fgsched command."""
+
+    DONE = 0
+    REFUSED = 1  # by the scheduler: limits, policy, an impossible request
+    USAGE = 2  # wrong usage, or a script that cannot be accepted
+    NO_SUCH_JOB = 3
+    NOT_PERMITTED = 4
+    UNREACHABLE = 5  # the controller is not reachable, or is running already
+    STORAGE = 6  # full or broken
+    INTERNAL = 7  # our own bug
+
+
+class FgschedError(Exception):
+    """Something the user or the administrator can act on: a cause and, where there is one, a remedy."""
+
+    exit_code = Exit.REFUSED
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        super().__init__(f"{cause}\n{remedy}" if remedy else cause)
+        self.cause = cause
+        self.remedy = remedy
+
+
+class Refused(FgschedError):
+    """The request is well formed, and the scheduler will not take it."""
+
+
+class BadUsage(FgschedError):
+    """An option, a value or a script that is not well formed."""
+
+    exit_code = Exit.USAGE
+
+
+class NoSuchJob(FgschedError):
+    """No job has this id."""
+
+    exit_code = Exit.NO_SUCH_JOB
+
+
+class NotPermitted(FgschedError):
+    """The caller may not do this to that job."""
+
+    exit_code = Exit.NOT_PERMITTED
+
+
+class Unreachable(FgschedError):
+    """The controller does not answer, or another one holds its place."""
+
+    exit_code = Exit.UNREACHABLE
+
+
+class StorageError(FgschedError):
+    """The queue file cannot be used, or cannot be written."""
+
+    exit_code = Exit.STORAGE
+
+
+BY_EXIT_CODE: dict[int, type[FgschedError]] = {
+    kind.exit_code: kind
+    for kind in (Refused, BadUsage, NoSuchJob, NotPermitted, Unreachable, StorageError)
+}

@@ -1,0 +1,277 @@
+"""The words of fgsched: a request, a job and where it stands, a card and what is held of it.
+
+Amounts are integers: shares in ten-thousandths of one GPU, memory in bytes, time in seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+WHOLE = 10_000  # ten-thousandths in one GPU
+
+
+class JobState(Enum):
+    """Where a job stands. The value is what the database stores and fgq prints; never rename one."""
+
+    PENDING = "PENDING"  # queued, holds nothing
+    STARTING = "CONFIGURING"  # hold reserved in the store, process not yet known
+    RUNNING = "RUNNING"  # its shepherd is known by pid and start time
+    COMPLETING = "COMPLETING"  # over, but a card still lists processes of it, so it holds its share
+    COMPLETED = "COMPLETED"  # exited with status 0
+    FAILED = "FAILED"  # exited otherwise, or could not be started
+    CANCELLED = "CANCELLED"  # ended because somebody asked
+    TIMEOUT = "TIMEOUT"  # ended because its time was up
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
+    NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran
+
+    @property
+    def code(self) -> str:
+        """Slurm's short form: PD, R, CG …"""
+        return _CODES[self]
+
+    @property
+    def holds(self) -> bool:
+        """Whether a job in this state holds its share of the cards."""
+        return self in _HOLDING
+
+    @property
+    def is_final(self) -> bool:
+        return not _NEXT[self]
+
+
+_CODES = {
+    JobState.PENDING: "PD",
+    JobState.STARTING: "CF",
+    JobState.RUNNING: "R",
+    JobState.COMPLETING: "CG",
+    JobState.COMPLETED: "CD",
+    JobState.FAILED: "F",
+    JobState.CANCELLED: "CA",
+    JobState.TIMEOUT: "TO",
+    JobState.OUT_OF_MEMORY: "OOM",
+    JobState.NODE_FAIL: "NF",
+}
+_HOLDING = {JobState.STARTING, JobState.RUNNING, JobState.COMPLETING}
+_ENDS = {
+    JobState.COMPLETED,
+    JobState.FAILED,
+    JobState.CANCELLED,
+    JobState.TIMEOUT,
+    JobState.OUT_OF_MEMORY,
+    JobState.NODE_FAIL,
+}
+_NEXT: dict[JobState, set[JobState]] = {
+    JobState.PENDING: {JobState.STARTING, JobState.CANCELLED},
+    JobState.STARTING: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
+    JobState.RUNNING: {JobState.COMPLETING, *_ENDS},
+    JobState.COMPLETING: set(_ENDS),
+    **{end: set() for end in _ENDS},
+}
+
+
+class Reason(Enum):
+    """Why a job waits, or how it ended. The value is what fgq prints; Slurm's word where it has one."""
+
+    NONE = "None"
+    PRIORITY = "Priority"  # jobs before it come first
+    RESOURCES = "Resources"
+    GPU_MEMORY = "GpuMemory"  # the fraction fits, the bytes do not
+    GPU_FRAGMENTED = "GpuFragmented"  # enough in sum, on no single card
+    GPU_EXTERNAL_USE = "GpuExternalUse"  # strangers' memory is in the way
+    GPU_DRAINED = "GpuDrained"
+    GPU_MAX_JOBS = "GpuMaxJobs"
+    GPU_CLEANING = "GpuCleaning"  # an ended job's processes still hold memory
+    HELD_USER = "JobHeldUser"
+    HELD_ADMIN = "JobHeldAdmin"
+    LAUNCH_FAILURE = "JobLaunchFailure"
+    EXIT_CODE = "NonZeroExitCode"
+    SIGNALED = "RaisedSignal"
+    OUT_OF_MEMORY = "OutOfMemory"
+    GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
+    TIME_LIMIT = "TimeLimit"
+    SYSTEM_FAILURE = "SystemFailure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a job needs in order to start. Equal demands are placed alike."""
+
+    gpus: int = 0  # cards; 0: the job sees none
+    share: int = 0  # of each card, in ten-thousandths; 0: follows from the memory
+    memory: int = 0  # bytes of each card; 0: follows from the share
+    memory_part: int = 0  # the same as a part of the card, in ten-thousandths; 0: not asked so
+    gpu_type: str = ""  # part of the model's name; "": any
+    cpus: int = 1
+    host_memory: int = 0  # bytes; 0: not counted
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether cards are asked for alone."""
+        return self.share == WHOLE or self.memory_part == WHOLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlySignal:
+    """The early signal before the time limit."""
+
+    signal: int
+    before: int = 60  # seconds before the limit
+    target: str = "all"  # "all" processes, the "shell" only, or its "children"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for. Immutable once queued; an update writes a new one."""
+
+    name: str
+    demand: Demand = Demand()
+    partition: str = "main"
+    time_limit: int = 0  # seconds; 0: none
+    early_signal: EarlySignal | None = None
+    chdir: str = "/"
+    output: str = "fg-%j.out"  # a pattern; relative to chdir
+    error: str = ""  # "": with the output
+    input: str = "/dev/null"
+    append: bool = False
+    umask: int = 0o022
+    rlimits: tuple[tuple[int, int, int], ...] = ()  # (resource, soft, hard); -1: unlimited
+    args: tuple[str, ...] = ()  # of the script
+    comment: str = ""
+    submit_line: str = ""
+    slurm_env: bool = False  # give SLURM_ twins of the FG_ variables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Part of one card, reserved for one job."""
+
+    gpu: int  # index
+    share: int
+    memory: int  # bytes
+
+
+class IllegalStep(AssertionError):
+    """Our own bug: a step that the table of states does not have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a job's processes ended, and what they used."""
+
+    status: int  # as wait(2) gives it
+    cpu_seconds: float = 0.0
+    max_rss: int = 0  # bytes
+    gpu_peak: int = 0  # bytes, the most on one card
+    refusals: int = 0  # allocations that the hook refused
+    detail: str = ""  # for a person: what went wrong when it could not be started
+
+    @property
+    def exit_code(self) -> int:
+        return (self.status >> 8) & 0xFF
+
+    @property
+    def signal(self) -> int:
+        return self.status & 0x7F
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as it stands. `advance` gives the same job one step on."""
+
+    id: int
+    uid: int
+    gid: int
+    user: str
+    request: Request
+    submitted_at: float  # seconds since the epoch
+    state: JobState = JobState.PENDING
+    reason: Reason = Reason.NONE
+    held: str = ""  # "", "user" or "admin": who holds it back
+    attempt: int = 0
+    holds: tuple[Hold, ...] = ()
+    started_at: float | None = None
+    ended_at: float | None = None
+    boot: str = ""  # boot id of the host when it was started
+    cancelled_by: int | None = None  # uid; set before the first signal is sent
+    ended: Ended | None = None
+    outcome: JobState | None = None  # the end it comes to once the cards are clean
+    tier: str = "none"  # how it is held to its share of device memory
+    supervisor_lost: bool = False  # its shepherd was killed
+
+    def advance(self, to: JobState, **changes: object) -> "Job":
+        """The same job in state `to`, or IllegalStep."""
+        if to not in _NEXT[self.state]:
+            raise IllegalStep(f"job {self.id}: {self.state.name} cannot become {to.name}")
+        return replace(self, state=to, **changes)  # type: ignore[arg-type]
+
+    @property
+    def deadline(self) -> float | None:
+        """When its time is up, in seconds since the epoch."""
+        if self.started_at is None or not self.request.time_limit:
+            return None
+        return self.started_at + self.request.time_limit
+
+
+class GpuState(Enum):
+    """Whether a card takes new jobs."""
+
+    OK = "ok"
+    DRAINED = "drained"  # by an operator
+    SUSPECT = "suspect"  # an ended job's processes did not leave it, or the driver stopped answering
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One card of the host."""
+
+    index: int  # as NVML and nvidia-smi count
+    uuid: str
+    model: str
+    total: int  # bytes
+    reserved: int = 0  # bytes that the driver keeps
+    headroom: int = 0  # bytes that the configuration keeps
+    pci: str = ""
+    state: GpuState = GpuState.OK
+    note: str = ""  # why it is not ok
+    noted_at: float = 0.0
+
+    @property
+    def usable(self) -> int:
+        """Bytes that jobs can be given; fractions are fractions of this."""
+        return max(0, self.total - self.reserved - self.headroom)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """A process that a card lists."""
+
+    pid: int
+    memory: int  # bytes; 0 where the driver does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one card showed at one moment."""
+
+    gpu: int
+    used: int  # bytes, by everybody
+    processes: tuple[GpuProcess, ...] = ()
+    utilisation: int | None = None  # percent
+    temperature: int | None = None  # degrees Celsius
+    external: int = 0  # bytes held by processes that belong to no job
+    error: str = ""  # why the card did not answer
+
+
+Readings = Mapping[int, Reading]  # by the card's index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The host besides its cards, and the site's rules for sharing one."""
+
+    cpus: int
+    host_memory: int  # bytes
+    max_jobs_per_gpu: int = 0  # 0: no limit
+    share_step: int = 1  # ten-thousandths; shares are multiples of this
+    spread: bool = False  # placement: an emptier card first

@@ -1,0 +1,84 @@
+# The region: one small file that controller, shepherd and hook of one job map.
+#
+# It lies in the job's own directory. Whoever makes it writes the limits once;
+# the hook counts in it; the shepherd and the controller read it. What a process
+# holds is written in its own slot and nowhere else, so the truth is always the
+# sum of the slots of living processes and no crash can leave a total wrong.
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from *:
+    """
+    #ifndef FG_REGION_LAYOUT
+    #define FG_REGION_LAYOUT
+    #include <pthread.h>
+    #include <stdint.h>
+
+    #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
+    #define FG_REGION_VERSION 1
+    #define FG_MAX_GPUS 16
+    #define FG_MAX_SLOTS 256
+
+    typedef struct {
+        uint8_t  uuid[16];      /* which card */
+        uint64_t limit;         /* bytes that the job may hold on it */
+        uint64_t untracked;     /* bytes the controller saw beyond what the slots tell */
+        uint64_t peak;          /* the most that was held at once */
+        uint64_t refusals;      /* allocations refused */
+        int32_t  index;         /* as NVML counts */
+        uint32_t reserved;
+    } fg_region_gpu;
+
+    typedef struct {
+        uint32_t pid;           /* 0: free */
+        uint32_t generation;    /* grows each time the slot changes hands */
+        uint64_t start;         /* start time of the process, clock ticks since boot */
+        uint64_t image;         /* differs between two programs that one pid executes */
+        uint64_t bytes[FG_MAX_GPUS];
+    } fg_region_slot;
+
+    typedef struct {
+        uint64_t magic;
+        uint32_t version;
+        uint32_t size;          /* of this structure: a check against another build */
+        uint64_t job;
+        uint32_t attempt;
+        uint32_t gpus;          /* how many of gpu[] are the job's */
+        union { pthread_mutex_t lock; uint8_t lock_room[64]; };   /* robust, process-shared */
+        fg_region_gpu gpu[FG_MAX_GPUS];
+        uint32_t slots;         /* slots ever used: how far a sum has to look */
+        uint32_t reserved[15];
+        fg_region_slot slot[FG_MAX_SLOTS];
+    } fg_region;
+    #endif
+    """
+    const uint64_t FG_REGION_MAGIC
+    const uint32_t FG_REGION_VERSION
+    const uint32_t FG_MAX_GPUS
+    const uint32_t FG_MAX_SLOTS
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct fg_region_gpu:
+        uint8_t uuid[16]
+        uint64_t limit
+        uint64_t untracked
+        uint64_t peak
+        uint64_t refusals
+        int32_t index
+    ctypedef struct fg_region_slot:
+        uint32_t pid
+        uint32_t generation
+        uint64_t start
+        uint64_t image
+        uint64_t bytes[16]
+    ctypedef struct fg_region:
+        uint64_t magic
+        uint32_t version
+        uint32_t size
+        uint64_t job
+        uint32_t attempt
+        uint32_t gpus
+        pthread_mutex_t lock
+        fg_region_gpu gpu[16]
+        uint32_t slots
+        fg_region_slot slot[256]
