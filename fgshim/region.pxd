@@ -50,6 +50,27 @@ cdef extern from *:
         uint32_t reserved[15];
         fg_region_slot slot[FG_MAX_SLOTS];
     } fg_region;
+
+    /* The job can write to its region: no count in it is ever followed blindly. */
+    static inline uint32_t fg_region_gpus(const fg_region *r) {
+        return r->gpus < FG_MAX_GPUS ? r->gpus : FG_MAX_GPUS;
+    }
+    static inline uint32_t fg_region_slots(const fg_region *r) {
+        return r->slots < FG_MAX_SLOTS ? r->slots : FG_MAX_SLOTS;
+    }
+    /* The largest peak of any of the job's cards. */
+    static inline uint64_t fg_region_most(const fg_region *r) {
+        uint64_t most = 0;
+        for (uint32_t i = 0; i < fg_region_gpus(r); i++)
+            if (r->gpu[i].peak > most) most = r->gpu[i].peak;
+        return most;
+    }
+    /* How often the job was refused memory, on all of its cards. */
+    static inline uint64_t fg_region_refused(const fg_region *r) {
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < fg_region_gpus(r); i++) sum += r->gpu[i].refusals;
+        return sum;
+    }
     #endif
     """
     const uint64_t FG_REGION_MAGIC
@@ -82,3 +103,8 @@ cdef extern from *:
         fg_region_gpu gpu[16]
         uint32_t slots
         fg_region_slot slot[256]
+
+    uint32_t fg_region_gpus(const fg_region *r) noexcept nogil
+    uint32_t fg_region_slots(const fg_region *r) noexcept nogil
+    uint64_t fg_region_most(const fg_region *r) noexcept nogil
+    uint64_t fg_region_refused(const fg_region *r) noexcept nogil
