@@ -1,0 +1,85 @@
+"""File names with %-letters: which letters there are, and what they become for one job."""
+
+import re
+from dataclasses import dataclass
+
+_ITEM = re.compile(r"%([0-9]*)(.?)", re.DOTALL)
+_OFFERED = "jAauxh%bgJNnrst"
+_LEFT_ALONE = "S"  # Slurm's own letter that has no meaning here
+_WIDEST = 10
+_OF_THE_JOB = re.compile(r"%[0-9]*[jAaJbgnrst]")  # known only once there is a job
+ALLOWED = "%j %A %a %u %x %h %% and %b %g %J %N %n %r %s %t"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """What one job puts in the place of the letters."""
+
+    job_id: int
+    name: str
+    user: str
+    home: str
+    host: str  # short name
+    restarts: int = 0
+    gpus: tuple[int, ...] = ()
+
+    def letter(self, letter: str, width: int) -> str:
+        match letter:
+            case "j" | "A":
+                return f"{self.job_id:0{width}d}"
+            case "J":
+                return f"{self.job_id:0{width}d}.batch"
+            case "r":
+                return f"{self.restarts:0{width}d}"
+            case "a" | "b" | "n" | "t":  # no arrays yet, one node, one task
+                return f"{0:0{width}d}"
+        return self._text(letter)
+
+    def _text(self, letter: str) -> str:
+        # A name must not lead the file elsewhere.
+        texts = {
+            "x": self.name.replace("/", "_"),
+            "u": self.user,
+            "h": self.home,
+            "N": self.host,
+            "s": "batch",
+            "g": "-".join(str(gpu) for gpu in self.gpus),
+            "%": "%",
+        }
+        return texts[letter]
+
+
+def expand(pattern: str, values: Values) -> str:
+    """The file name that `pattern` is for one job. A backslash in it switches all replacement off."""
+    if "\\" in pattern:
+        return pattern.replace("\\", "")
+
+    def replaced(match: re.Match[str]) -> str:
+        width, letter = match.groups()
+        if not letter or letter not in _OFFERED:
+            return match[0]
+        return values.letter(letter, min(int(width[:9] or 0), _WIDEST))
+
+    return _ITEM.sub(replaced, pattern)
+
+
+def unknown(pattern: str) -> list[str]:
+    """The %-items that neither fgsched nor Slurm knows, such as '%q'."""
+    return [item for item, letter in _items(pattern) if not letter or letter not in _OFFERED + _LEFT_ALONE]
+
+
+def left_alone(pattern: str) -> list[str]:
+    """The %-items that Slurm knows and that stay as they are here."""
+    return [item for item, letter in _items(pattern) if letter and letter in _LEFT_ALONE]
+
+
+def needs_the_job(pattern: str) -> bool:
+    """Whether part of the name is only known once the job is queued or started."""
+    return "\\" not in pattern and bool(_OF_THE_JOB.search(pattern.replace("%%", "")))
+
+
+def _items(pattern: str) -> list[tuple[str, str]]:
+    """(item, letter) of each; none where a backslash switches them off."""
+    if "\\" in pattern:
+        return []
+    return [(f"%{match[2]}", match[2]) for match in _ITEM.finditer(pattern)]

@@ -1,0 +1,77 @@
+"""Words and quotes: how a header line, a batch line and a shell cut text into words."""
+
+import re
+
+_BLANKS = " \t\r\f\v"
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
+_PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\]+)""", re.DOTALL)
+_IN_DOUBLE = re.compile(r"""\\(["\\$`])""")
+
+
+class Unclosed(ValueError):
+    """A quote, or a backslash, has nothing after it that closes it."""
+
+
+def header_words(text: str) -> list[str]:
+    """Slurm's rule: quotes group, a backslash makes the next character literal, '#' starts a comment."""
+    words: list[str] = []
+    word: list[str] | None = None  # None: between words
+    quote = ""
+    chars = iter(text)
+    for char in chars:
+        if not quote and char == "#":
+            break
+        if not quote and char in _BLANKS:
+            words.extend([] if word is None else ["".join(word)])
+            word = None
+            continue
+        word = [] if word is None else word
+        if char == "\\":
+            word.append(next(chars, ""))
+        elif char == quote:
+            quote = ""
+        elif not quote and char in "'\"":
+            quote = char
+        else:
+            word.append(char)
+    if quote:
+        raise Unclosed
+    return words if word is None else [*words, "".join(word)]
+
+
+def shell_words(text: str) -> list[str]:
+    """The words that a shell would see, nothing expanded."""
+    if not any(char in text for char in "'\"\\"):
+        return text.split()
+    words: list[str] = []
+    at = 0
+    while rest := text[at:].lstrip():
+        at = len(text) - len(rest)
+        match = _WORD.match(text, at)
+        if not match:
+            raise Unclosed
+        words.append(_PIECE.sub(_unquoted, match[0]))
+        at = match.end()
+        if at < len(text) and not text[at].isspace():
+            raise Unclosed
+    return words
+
+
+def _unquoted(piece: re.Match[str]) -> str:
+    single, double, escaped, plain = piece.groups()
+    if double is not None:
+        return _IN_DOUBLE.sub(r"\1", double)
+    return single or escaped or plain or ""
+
+
+def quoted(word: str) -> str:
+    """`word` as a shell reads it back."""
+    if _PLAIN.fullmatch(word):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+def command_line(words: list[str] | tuple[str, ...]) -> str:
+    """A line that a shell cuts into these words again."""
+    return " ".join(quoted(word) for word in words)

@@ -1,0 +1,28 @@
+"""How a value that a user typed is shown to a person, and the error about one."""
+
+from fgsched.errors import BadUsage
+
+_LONGEST = 80  # characters of a bad value that are worth showing
+
+
+def shown(text: str) -> str:
+    """`text` on one line: control characters as \\x1b, cut at 80, quoted where its ends could be mistaken."""
+    cut = text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
+    safe = "".join(char if char.isprintable() else _escaped(char) for char in cut)
+    return f"'{safe}'" if not text or " " in text or safe != cut else safe
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as surrogateescape keeps it
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+class BadValue(BadUsage):
+    """A value that means nothing. `why` follows the value: ' is not a number', ': smallest share is …'."""
+
+    def __init__(self, text: str, why: str, *, label: str = "") -> None:
+        """`label` is what stands before the value, such as '--gpus='."""
+        super().__init__(f"{label}{shown(text)}{why}")
+        self.why = why
