@@ -18,6 +18,7 @@ cdef extern from *:
     #define FG_REGION_VERSION 1
     #define FG_MAX_GPUS 16
     #define FG_MAX_SLOTS 256
+    #define FG_LOCK_KIND 0x90   /* how glibc marks a robust mutex that processes share */
 
     typedef struct {
         uint8_t  uuid[16];      /* which card */
@@ -57,6 +58,23 @@ cdef extern from *:
     }
     static inline uint32_t fg_region_slots(const fg_region *r) {
         return r->slots < FG_MAX_SLOTS ? r->slots : FG_MAX_SLOTS;
+    }
+    /* Why this cannot be used as a region, or NULL. */
+    static inline const char *fg_region_flaw(const fg_region *r, uint64_t length) {
+        if (length != sizeof *r) return "is not as long as a region";
+        if (r->magic != FG_REGION_MAGIC) return "is not a region";
+        if (r->version != FG_REGION_VERSION || r->size != sizeof *r) return "is of another build";
+        if (r->gpus == 0 || r->gpus > FG_MAX_GPUS) return "does not say which GPUs are the job's";
+        if (r->slots > FG_MAX_SLOTS) return "counts more processes than it has room for";
+        if (r->lock.__data.__kind != FG_LOCK_KIND) return "has no lock";
+        return NULL;
+    }
+    static inline int fg_region_lock_init(fg_region *r) {
+        pthread_mutexattr_t how;
+        pthread_mutexattr_init(&how);
+        pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
+        pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
+        return pthread_mutex_init(&r->lock, &how);
     }
     /* The largest peak of any of the job's cards. */
     static inline uint64_t fg_region_most(const fg_region *r) {
@@ -108,3 +126,5 @@ cdef extern from *:
     uint32_t fg_region_slots(const fg_region *r) noexcept nogil
     uint64_t fg_region_most(const fg_region *r) noexcept nogil
     uint64_t fg_region_refused(const fg_region *r) noexcept nogil
+    const char *fg_region_flaw(const fg_region *r, uint64_t length) noexcept nogil
+    int fg_region_lock_init(fg_region *r) noexcept nogil

@@ -1,0 +1,135 @@
+"""The region of a job, for the controller and the tests: made, read, written to; and signals with a value."""
+
+import os
+from collections import namedtuple
+from uuid import UUID
+
+from libc.errno cimport errno
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from fgshim.owner cimport fg_owner_lives
+from fgshim.region cimport (
+    FG_MAX_GPUS,
+    FG_REGION_MAGIC,
+    FG_REGION_VERSION,
+    fg_region,
+    fg_region_flaw,
+    fg_region_lock_init,
+)
+
+cdef extern from *:
+    """
+    #include <signal.h>
+    #include <stddef.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    static int fg_queue_signal(int pidfd, int number, int value) {
+        siginfo_t info;
+        memset(&info, 0, sizeof info);
+        info.si_signo = number;
+        info.si_code = SI_QUEUE;
+        info.si_pid = getpid();
+        info.si_uid = getuid();
+        info.si_value.sival_int = value;
+        return (int)syscall(SYS_pidfd_send_signal, pidfd, number, &info, 0);
+    }
+    #define FG_HEADER offsetof(fg_region, slot)
+    #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
+    #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
+    """
+    int fg_queue_signal(int pidfd, int number, int value) nogil
+    size_t FG_HEADER
+    size_t FG_UNTRACKED_AT(size_t position)
+
+SIZE = sizeof(fg_region)
+
+# held: bytes of living processes and what is untracked; peak: the most of that at once.
+Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked")
+# bytes: per GPU, in the order of Region.gpus.
+Process = namedtuple("Process", "pid start image bytes")
+Region = namedtuple("Region", "job attempt gpus processes")
+
+
+def pack(job: int, attempt: int, gpus) -> bytes:
+    """The first bytes of a fresh region; the file goes on with zeros up to SIZE.
+
+    `gpus` are (index, UUID as NVML writes it, bytes that the job may hold), the job's `cuda:0` first.
+    """
+    cdef fg_region region
+    if not 1 <= len(gpus) <= FG_MAX_GPUS:
+        raise ValueError(f"a region is for 1 to {FG_MAX_GPUS} GPUs, not {len(gpus)}")
+    memset(&region, 0, sizeof(region))
+    region.magic = FG_REGION_MAGIC
+    region.version = FG_REGION_VERSION
+    region.size = sizeof(region)
+    region.job = job
+    region.attempt = attempt
+    region.gpus = len(gpus)
+    if fg_region_lock_init(&region):
+        raise OSError("no lock can be shared between processes here")
+    for at, (index, uuid, limit) in enumerate(gpus):
+        region.gpu[at].index = index
+        region.gpu[at].limit = limit
+        raw = _uuid_bytes(uuid)
+        memcpy(region.gpu[at].uuid, <const char *> raw, 16)
+    return (<const char *> &region)[:FG_HEADER]
+
+
+def read(path) -> Region:
+    """What the region at `path` says now; ValueError where it is none, or not whole."""
+    cdef fg_region region
+    cdef const char *flaw
+    with open(path, "rb") as file:
+        data = file.read(SIZE + 1)
+    memcpy(&region, <const char *> data, min(len(data), SIZE))
+    flaw = fg_region_flaw(&region, len(data))
+    if flaw:
+        raise ValueError(f"{path} {flaw.decode()}")
+    processes = _processes(&region)
+    return Region(region.job, region.attempt, _gpus(&region, processes), processes)
+
+
+def set_untracked(path, int gpu_position, bytes) -> None:
+    """Let `bytes` that the hook cannot see count as held on the job's GPU number `gpu_position`."""
+    if not 0 <= gpu_position < len(read(path).gpus):
+        raise ValueError(f"{path} has no GPU number {gpu_position}")
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, int(bytes).to_bytes(8, "little"), FG_UNTRACKED_AT(gpu_position))
+    finally:
+        os.close(fd)
+
+
+def queue_signal(int pidfd, int signal, int value) -> None:
+    """Queue `signal` with an integer for the process of `pidfd`; OSError where it cannot be sent."""
+    if fg_queue_signal(pidfd, signal, value):
+        raise OSError(errno, os.strerror(errno))
+
+
+cdef _uuid_bytes(uuid):
+    """GPU-1b2c… as the 16 bytes that CUDA gives."""
+    if not uuid.startswith("GPU-"):
+        raise ValueError(f"{uuid!r} is not the UUID of a GPU, such as GPU-1b2c3d4e-…")
+    return UUID(uuid[4:]).bytes
+
+
+cdef _processes(const fg_region *region):
+    """Slots whose process still executes the program that took them."""
+    found = []
+    for slot in range(region.slots):
+        taken = region.slot[slot]
+        if taken.pid and fg_owner_lives(taken.pid, taken.start, taken.image):
+            held = tuple(taken.bytes[gpu] for gpu in range(region.gpus))
+            found.append(Process(taken.pid, taken.start, taken.image, held))
+    return found
+
+
+cdef _gpus(const fg_region *region, processes):
+    found = []
+    for at in range(region.gpus):
+        gpu = region.gpu[at]
+        uuid = f"GPU-{UUID(bytes=(<const char *> gpu.uuid)[:16])}"
+        held = gpu.untracked + sum(process.bytes[at] for process in processes)
+        found.append(Gpu(gpu.index, uuid, gpu.limit, held, gpu.peak, gpu.refusals, gpu.untracked))
+    return found
