@@ -1,0 +1,145 @@
+"""What a value in the configuration file may be, and on which line it stands."""
+
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fgsched import units
+from fgsched.errors import BadUsage
+
+_AT = re.compile(r" \(at line (\d+), column \d+\)$|\(at end of document\)$")
+_TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
+_ASSIGNMENT = re.compile(r"\s*([\w\-.\"' ]+?)\s*=")
+
+
+class Unfit(Exception):
+    """A value that is not of the kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A sort of value: how it is read, how it is shown, and what to write in words."""
+
+    takes: str
+    unit: str = ""
+    read: Callable[[object], Any]
+    show: Callable[[Any], str] = str
+
+
+def one_of(*words: str) -> Kind:
+    def read(value: object) -> str:
+        if value not in words:
+            raise Unfit
+        return str(value)
+
+    return Kind(takes=" or ".join(f'"{word}"' for word in words), read=read, show=lambda word: f'"{word}"')
+
+
+def line_of(text: str, path: Sequence[str]) -> int:
+    """The line on which a key, or else the table above it, is named; 1 when neither is found."""
+    table: tuple[str, ...] = ()
+    named: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _TABLE.match(line):
+            here = table = _parts(header[1])
+        elif assignment := _ASSIGNMENT.match(line):
+            here = (*table, *_parts(assignment[1]))
+        else:
+            continue
+        for length in range(1, len(here) + 1):
+            named.setdefault(here[:length], number)
+    wanted = tuple(path)
+    return next((named[wanted[:n]] for n in range(len(wanted), 0, -1) if wanted[:n] in named), 1)
+
+
+def place_of(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
+    """The line and the reason of what TOML itself refuses."""
+    message = str(error)
+    at = _AT.search(message)
+    line = int(at[1]) if at and at[1] else len(text.splitlines()) or 1
+    return line, _AT.sub("", message).strip()
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Unfit
+    return value
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise Unfit
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Unfit
+    return value
+
+
+def _path(value: object) -> str:
+    path = _text(value)
+    if not path.startswith("/") or "\0" in path:
+        raise Unfit
+    return path
+
+
+def _users(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
+        raise Unfit
+    return tuple(value)
+
+
+def _devices(value: object) -> str:
+    """As one text, in the form of FG_DEVICES: a number is how many, a list has a comma."""
+    if isinstance(value, list):
+        items = [item if isinstance(item, str) else str(_integer(item)) for item in value]
+        return ",".join(items) + "," if items else "none"
+    return value if isinstance(value, str) else str(_integer(value))
+
+
+def _unit(parse: Callable[[str], int]) -> Callable[[object], int]:
+    """One of the texts that commands take as well."""
+
+    def read(value: object) -> int:
+        try:
+            return parse(str(value) if isinstance(value, float) else _text(value))
+        except BadUsage as error:
+            raise Unfit from error
+
+    return read
+
+
+DEVICES = Kind(
+    takes='"auto", "none", "sim:4x80G:H100", how many, or a list of indices or UUIDs',
+    read=_devices,
+    show=lambda text: f'"{text}"',
+)
+PATH = Kind(takes="an absolute path", read=_path, show=lambda path: f'"{path}"')
+SECONDS = Kind(takes="seconds", unit="s", read=_seconds, show=lambda number: f"{number:g}")
+USERS = Kind(takes="a list of user names", read=_users, show=lambda names: f"[{', '.join(names)}]")
+WHOLE = Kind(takes="a whole number", read=_integer)
+SIZE = Kind(
+    takes='a size such as "256M"',
+    unit="bytes",
+    read=_unit(units.parse_bytes),
+    show=lambda size: f'"{units.format_mebibytes(round(size))}"',
+)
+SHARE = Kind(
+    takes='a share such as 0.05 or "5%"',
+    unit="GPU",
+    read=_unit(units.parse_share),
+    show=lambda share: f'"{units.format_share(round(share))}"',
+)
+DURATION = Kind(
+    takes='a time such as "1-12:00:00"; a bare number is minutes, "0" no limit',
+    read=_unit(units.parse_duration),
+    show=lambda seconds: f'"{units.format_limit(seconds)}"',
+)

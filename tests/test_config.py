@@ -1,0 +1,315 @@
+"""Settings and places: what is read, what is refused, and on which line."""
+
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from fgsched.config import KEYS, Config, load, refuse_unless_safe
+from fgsched.errors import BadUsage, Refused
+from fgsched.model import Limits
+from fgsched.places import Places
+
+MIB = 1 << 20
+UID = os.getuid()
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """load() of a file with this text."""
+
+    def read(text):
+        (tmp_path / "fgsched.toml").write_text(text)
+        return load(Places.find({"FG_HOME": str(tmp_path)}, UID))
+
+    return read
+
+
+def refusal(read, text):
+    with pytest.raises(BadUsage) as caught:
+        read(text)
+    return str(caught.value)
+
+
+def test_a_missing_file_means_the_defaults(tmp_path):
+    assert load(Places.find({"FG_HOME": str(tmp_path)}, UID)) == Config()
+
+
+def test_every_key_is_read(configured):
+    found = configured(
+        """
+        [gpus]
+        devices = [1, 3]
+        headroom = "256M"
+        max_jobs_per_gpu = 4
+        share_step = 0.05
+        shards_per_gpu = 8
+        fgpu_per_gpu = 2
+        placement = "spread"
+        [host]
+        cpus = 12
+        memory = "64G"
+        [jobs]
+        kill_wait = 10
+        default_time = "1:00:00"
+        max_script = "1M"
+        tmp = "/scratch"
+        [sampling]
+        interval = 2.5
+        deadline = 1
+        clean_timeout = 60
+        [operators]
+        users = ["ann"]
+        """
+    )
+    assert found == Config(
+        devices="1,3,",
+        headroom=256 * MIB,
+        max_jobs_per_gpu=4,
+        share_step=500,
+        shards_per_gpu=8,
+        fgpu_per_gpu=2,
+        placement="spread",
+        cpus=12,
+        memory=65_536 * MIB,
+        kill_wait=10,
+        default_time=3600,
+        max_script=MIB,
+        tmp="/scratch",
+        interval=2.5,
+        deadline=1,
+        clean_timeout=60,
+        operators=("ann",),
+    )
+    assert found.limits == Limits(
+        cpus=12, host_memory=65_536 * MIB, max_jobs_per_gpu=4, share_step=500, spread=True
+    )
+    assert (found.site.shards_per_gpu, found.site.fgpu_per_gpu, found.site.share_step) == (8, 2, 500)
+    unset = {one.name for one in fields(Config) if getattr(found, one.name) == one.default}
+    assert unset == set(), "this test forgets a key"
+
+
+def test_the_host_is_measured_where_the_file_is_silent():
+    limits = Config().limits
+    assert limits.cpus == len(os.sched_getaffinity(0))
+    assert limits.host_memory > 64 * MIB
+
+
+@pytest.mark.parametrize(("written", "held"), [('"auto"', "auto"), ("2", "2"), ("[0]", "0,"), ("[]", "none")])
+def test_devices_are_kept_in_the_form_of_the_environment(configured, written, held):
+    assert configured(f"[gpus]\ndevices = {written}").devices == held
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("[gpus]\nhedroom = '1G'", 2, "Did you mean headroom?"),
+        ("[gpus]\nkill_wait = 30", 2, "kill_wait belongs to [jobs]."),
+        ("[host]\nzzz = 1", 2, "[host] has cpus, memory."),
+        ("\n[gpu]\nheadroom = '1G'", 2, "Did you mean [gpus]?"),
+        ("headroom = '1G'", 1, "headroom is a key of [gpus]."),
+        ("[partitions.long]\ntime = 3", 1, "not supported yet"),
+        ("[jobs]\n# twice\nkill_wait = 30\nkill_wait = 31", 4, "Cannot overwrite a value"),
+        ("[jobs]\nkill_wait", 2, "Expected '='"),
+        ("[jobs]\nkill_wait = 4", 2, "jobs.kill_wait = 4 is not seconds, from 5 to 3600."),
+        ("[jobs]\nkill_wait = true", 2, "jobs.kill_wait = True is not seconds"),
+        ("[jobs]\nkill_wait = nan", 2, "jobs.kill_wait = nan is not seconds"),
+        ("jobs.kill_wait = '30'", 1, 'jobs.kill_wait = "30" is not seconds'),
+        ("\njobs = { kill_wait = 1 }", 2, "jobs.kill_wait = 1 is not"),
+        ("[gpus]\nheadroom = '1G'\nmax_jobs_per_gpu = -1", 3, "-1 is not a whole number, from 0 to 1000."),
+        ("[gpus]\nheadroom = 'much'", 2, 'gpus.headroom = "much" is not a size such as "256M"'),
+        ("[gpus]\nheadroom = '65G'", 2, 'from "0M" to "65536M"'),
+        ("[gpus]\nshare_step = 1.5", 2, "gpus.share_step = 1.5 is not a share"),
+        ("[gpus]\nplacement = 'best'", 2, '"best" is not "pack" or "spread".'),
+        ("[gpus]\ndevices = [1.5]", 2, "gpus.devices = [1.5] is not"),
+        ("[jobs]\ntmp = 'scratch'", 2, 'jobs.tmp = "scratch" is not an absolute path.'),
+        ("[jobs]\ndefault_time = 'soon'", 2, 'jobs.default_time = "soon" is not a time'),
+        ("[operators]\nusers = 'ann'", 2, 'operators.users = "ann" is not a list of user names.'),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_its_remedy(configured, tmp_path, text, line, said):
+    message = refusal(configured, text)
+    assert message.startswith(f"{tmp_path}/fgsched.toml:{line}: ")
+    assert said in message
+
+
+def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
+    (tmp_path / "fgsched.toml").write_bytes(b"[jobs]\ntmp = '/\xff'\n")
+    with pytest.raises(BadUsage, match=r"fgsched\.toml:2: this is not UTF-8"):
+        load(Places.find({"FG_HOME": str(tmp_path)}, UID))
+
+
+def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
+    places = Places.find({"FG_HOME": str(tmp_path), "FGSCHED_CONFIG": str(tmp_path / "no.toml")}, UID)
+    with pytest.raises(BadUsage, match="there is no such file"):
+        load(places)
+
+
+def test_a_file_that_cannot_be_read_is_no_crash(tmp_path):
+    (tmp_path / "fgsched.toml").mkdir()
+    with pytest.raises(BadUsage, match="cannot be read: Is a directory"):
+        load(Places.find({"FG_HOME": str(tmp_path)}, UID))
+
+
+def test_every_key_says_what_it_takes_and_means():
+    assert all(key.says.endswith(".") and key.allowed and key.shown_default for key in KEYS.values())
+    assert KEYS["headroom"].shown_default == '"0M"'
+    assert KEYS["kill_wait"].allowed == "seconds, from 5 to 3600"
+    assert KEYS["operators"].name == "users"
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664])
+def test_a_file_that_others_can_write_does_not_rule_the_host(tmp_path, mode):
+    path = tmp_path / "fgsched.toml"
+    path.touch()
+    refuse_unless_safe(path, owner=UID)
+    path.chmod(mode)
+    with pytest.raises(Refused, match="is writable by others"):
+        refuse_unless_safe(path, owner=UID)
+
+
+def test_nor_does_a_file_whose_directory_others_can_write(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "fgsched.toml").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "open" / "fgsched.toml")
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(Refused, match=r"fgsched\.toml is writable by others .*/open has mode 0777"):
+        refuse_unless_safe(tmp_path / "link", owner=UID)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
+def test_root_obeys_no_file_of_a_user(tmp_path):
+    path = tmp_path / "fgsched.toml"
+    path.touch()
+    os.chown(path, 1234, 1234)
+    places = Places.find({"FGSCHED_CONFIG": str(path)}, 0, system=True)
+    with pytest.raises(Refused, match="belongs to uid 1234"):
+        load(places)
+    assert load(replace(places, mode="user")) == Config()
+
+
+NO_HOST = Path("/nonexistent")
+
+
+def find(environ, **options):
+    return Places.find(environ, 1234, **{"system_run": NO_HOST, **options})
+
+
+def test_fg_home_holds_everything():
+    places = find({"FG_HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": "/c"})
+    assert places == Places(
+        mode="user",
+        home=Path("/h"),
+        state=Path("/h"),
+        run=Path("/h/run"),
+        config_file=Path("/h/fgsched.toml"),
+    )
+    assert (places.queue, places.socket) == (Path("/h/queue.db"), Path("/h/run/socket"))
+    assert (places.lock, places.log) == (Path("/h/lock"), Path("/h/fgsched.log"))
+
+
+def test_a_user_has_the_directories_that_xdg_names():
+    places = find(
+        {"HOME": "/home/a", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": "/c"}
+    )
+    assert (places.state, places.run) == (Path("/s/fgsched"), Path("/r/fgsched"))
+    assert places.config_file == Path("/c/fgsched/fgsched.toml")
+
+
+def test_without_them_the_usual_ones_and_tmp():
+    places = find({"HOME": "/home/a", "XDG_STATE_HOME": "relative", "XDG_RUNTIME_DIR": ""})
+    assert places.state == Path("/home/a/.local/state/fgsched")
+    assert places.config_file == Path("/home/a/.config/fgsched/fgsched.toml")
+    assert places.run == Path("/tmp/fgsched-1234")
+
+
+def test_without_home_the_account_tells_it():
+    assert Places.find({}, 0, system_run=NO_HOST).state == Path("/root/.local/state/fgsched")
+
+
+def test_a_uid_without_account_and_home_is_told_what_to_set():
+    with pytest.raises(BadUsage, match="Set FG_HOME"):
+        Places.find({}, 3_999_999_999, system_run=NO_HOST)
+
+
+def test_the_controller_of_the_host_is_used_when_its_socket_is_there(tmp_path):
+    assert find({"HOME": "/home/a"}, system_run=tmp_path).mode == "user"
+    (tmp_path / "socket").touch()
+    places = find({"HOME": "/home/a"}, system_run=tmp_path)
+    assert (places.mode, places.run, places.state) == ("system", tmp_path, Path("/var/lib/fgsched"))
+    assert places.config_file == Path("/etc/fgsched/fgsched.toml")
+    assert find({"FG_HOME": "/h"}, system_run=tmp_path).mode == "user"
+    assert find({"FG_HOME": "/h"}, system_run=tmp_path, system=True).mode == "system"
+
+
+@pytest.mark.parametrize("home", ["/a b", "/a:b", "/a\tb"])
+def test_a_run_directory_that_preloading_cannot_name_is_refused(home):
+    with pytest.raises(BadUsage, match=r"blank or a colon.*\n.*Set FG_HOME"):
+        find({"FG_HOME": home})
+
+
+def test_a_socket_path_that_the_kernel_does_not_take_is_refused():
+    find({"FG_HOME": "/" + "a" * 95})
+    with pytest.raises(BadUsage, match="108 bytes"):
+        find({"FG_HOME": "/" + "a" * 96})
+
+
+@pytest.mark.parametrize("name", ["FG_HOME", "FGSCHED_CONFIG"])
+def test_a_relative_place_is_refused(name):
+    with pytest.raises(BadUsage, match=f"{name} is 'here'"):
+        find({"HOME": "/home/a", name: "here"})
+
+
+def test_directories_are_made_private(tmp_path):
+    places = find({"FG_HOME": str(tmp_path / "a" / "b")})
+    places.prepare(UID)
+    places.prepare(UID)
+    assert places.run.stat().st_mode & 0o777 == 0o700
+    assert places.state.stat().st_mode & 0o777 == 0o700
+    places.check(UID)
+
+
+def test_the_run_directory_of_the_host_can_be_passed_through(tmp_path):
+    places = replace(find({}, system=True), state=tmp_path / "state", run=tmp_path / "run")
+    places.prepare(UID)
+    assert places.run.stat().st_mode & 0o777 == 0o711
+
+
+def squat_link(run):
+    (run.parent / "elsewhere").mkdir()
+    run.symlink_to(run.parent / "elsewhere")
+
+
+def squat_open(run):
+    run.mkdir()
+    run.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("squat", "fault"),
+    [
+        (squat_link, "is a symbolic link"),
+        (squat_open, "can be changed by others"),
+        (Path.touch, "not a directory"),
+    ],
+)
+def test_a_run_directory_that_another_laid_out_is_refused(tmp_path, squat, fault):
+    places = find({"FG_HOME": str(tmp_path)})
+    squat(places.run)
+    with pytest.raises(Refused, match=fault):
+        places.prepare(UID)
+    with pytest.raises(Refused, match=fault):
+        places.check(UID)
+
+
+def test_a_run_directory_of_another_user_is_refused(tmp_path):
+    places = find({"FG_HOME": str(tmp_path)})
+    places.run.mkdir()
+    with pytest.raises(Refused, match=f"belongs to uid {UID}, not to uid {UID + 1}"):
+        places.check(UID + 1)
+
+
+def test_a_client_does_not_mind_that_nothing_is_there_yet(tmp_path):
+    find({"FG_HOME": str(tmp_path)}).check(UID)
