@@ -1,5 +1,6 @@
 """Builds the native parts: the hook and the spawner (free of libpython) and the region module."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).parent
 SHARED = ["-O2", "-g", "-Wall", "-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections"]
+SHARED += ["-Wno-format-truncation"]  # texts are cut where their room ends, on purpose
 STRICT = ["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--as-needed"]
 
 NATIVE = {
@@ -31,10 +33,13 @@ class BuildNative(build_ext):
     def build_extension(self, ext: Extension) -> None:
         if ext.name not in NATIVE:
             return super().build_extension(ext)
-        target = Path(self.get_ext_fullpath(ext.name))
+        target = Path(self.build_lib, self.get_ext_filename(ext.name))  # copied into place afterwards
         target.parent.mkdir(parents=True, exist_ok=True)
         objects = self.compiler.compile(
-            ext.sources, output_dir=self.build_temp, include_dirs=self.compiler.include_dirs, extra_postargs=SHARED
+            ext.sources,
+            output_dir=self.build_temp,
+            include_dirs=self.compiler.include_dirs,
+            extra_postargs=SHARED,
         )
         command = [self.compiler.compiler_so[0], *objects, "-o", str(target), *STRICT, *NATIVE[ext.name][1]]
         return subprocess.run([*command, *ext.extra_link_args], check=True)
@@ -42,7 +47,8 @@ class BuildNative(build_ext):
 
 def main() -> None:
     """Say what there is to build."""
-    names = [name for name in ("hook", "spawner", "region") if (HERE / "fgshim" / f"{name}.pyx").exists()]
+    wanted = os.environ.get("FG_BUILD_ONLY", "hook spawner region").split()
+    names = [name for name in wanted if (HERE / "fgshim" / f"{name}.pyx").exists()]
     extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]
     setup(
         packages=["fgsched", "fgsched.cli", "fgsched.gpus", "fgsched.store", "fgshim"],

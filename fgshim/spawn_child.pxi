@@ -1,0 +1,164 @@
+# From fork to exec: what the child of a shepherd does before it is the job.
+#
+# It shares the shepherd's memory until it executes (CLONE_VM, without the wait of
+# vfork), which is cheaper than a copy and lets it leave the reason of a failure in
+# the slot. While both run, the shepherd sleeps in sigtimedwait.
+
+cdef char child_stack[65536]
+
+
+cdef int refuse(Slot *slot, int error, const char *step, const char *what, const char *why) noexcept nogil:
+    slot.error = error
+    snprintf(slot.detail, DETAIL_ROOM, b"%s%s%s", step, what, why)
+    return -1
+
+
+cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcept nogil:
+    """Open as the user, who may have put anything there; only files and devices will do."""
+    cdef stat_t about
+    cdef int fd = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0o666)
+    if fd < 0:
+        return refuse(slot, errno, b"open ", path,
+                      b": not a regular file" if errno == ENXIO or errno == EISDIR else b"")
+    if fstat(fd, &about) < 0 or not (fg_is_regular(about.st_mode) or fg_is_device(about.st_mode)):
+        return refuse(slot, EINVAL, b"open ", path, b": not a regular file")
+    fcntl(fd, F_SETFL, flags & O_APPEND)
+    if dup2(fd, onto) < 0:
+        return refuse(slot, errno, b"open ", path, b"")
+    close(fd)
+    return 0
+
+
+cdef int open_streams(Slot *slot) noexcept nogil:
+    cdef int writing = O_WRONLY | O_CREAT | O_APPEND | (0 if launch.head.flags & APPEND else O_TRUNC)
+    if strcmp(launch.stdin, b"/dev/null") != 0 and open_for_job(slot, launch.stdin, O_RDONLY, 0) < 0:
+        return -1  # our own descriptor 0 is /dev/null already
+    if launch.stderr[0] and open_for_job(slot, launch.stderr, writing, 2) < 0:
+        return -1  # before stdout, so that there is a place to complain
+    if open_for_job(slot, launch.stdout, writing, 1) < 0:
+        return -1
+    if not launch.stderr[0]:
+        dup2(1, 2)
+    return 0
+
+
+cdef int apply_rlimits(Slot *slot) noexcept nogil:
+    """Each capped by the hard limit in force, so that none of them needs a privilege."""
+    cdef rlimit force, wish
+    cdef int32_t what
+    cdef uint32_t i
+    for i in range(launch.head.n_rlimits):
+        memcpy(&what, launch.rlimits + 24 * i, 4)
+        memcpy(&wish, launch.rlimits + 24 * i + 8, 16)  # -1 is RLIM_INFINITY
+        if getrlimit(what, &force) < 0:
+            return refuse(slot, errno, b"getrlimit", b"", b"")
+        force.rlim_max = wish.rlim_max if wish.rlim_max < force.rlim_max else force.rlim_max
+        force.rlim_cur = wish.rlim_cur if wish.rlim_cur < force.rlim_max else force.rlim_max
+        if setrlimit(what, &force) < 0:
+            return refuse(slot, errno, b"setrlimit", b"", b"")
+    return 0
+
+
+cdef int take_identity(Slot *slot) noexcept nogil:
+    cdef const char *step
+    umask(launch.head.umask)
+    if launch.head.flags & BECOME_USER:
+        step = become(&launch.head, launch.groups)
+        if step != NULL:
+            return refuse(slot, errno, step, b"", b"")
+    if launch.head.flags & NO_NEW_PRIVILEGES and prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0:
+        return refuse(slot, errno, b"no_new_privs", b"", b"")
+    return 0
+
+
+cdef int take_place(Slot *slot) noexcept nogil:
+    """What is done with the user's rights on the user's paths."""
+    cdef const char *tmp = slot.text + slot.tmp
+    cdef const char *cwd = slot.text + slot.cwd
+    if launch.hook[0] and access(launch.hook, R_OK) < 0:
+        return refuse(slot, errno, b"read hook ", launch.hook, b"")
+    if tmp[0]:
+        if mkdir(tmp, 0o700) < 0:
+            return refuse(slot, errno, b"mkdir ", tmp, b"")
+        slot.has_tmp = 1
+    if chdir(cwd) < 0:
+        return refuse(slot, errno, b"chdir ", cwd, b"")
+    return open_streams(slot)
+
+
+cdef char *interpreter(char *line, char **option) noexcept nogil:
+    """The program that the script's first line names, split off in place; NULL where it names none."""
+    cdef char *end
+    if line[0] != c'#' or line[1] != c'!':
+        return NULL
+    line += 2
+    while line[0] == c' ' or line[0] == c'\t':
+        line += 1
+    end = line + strlen(line)
+    while end > line and ((end - 1)[0] == c' ' or (end - 1)[0] == c'\t'):
+        end -= 1
+    end[0] = 0
+    end = line
+    while end[0] and end[0] != c' ' and end[0] != c'\t':
+        end += 1
+    option[0] = NULL
+    if end[0]:
+        end[0] = 0
+        end += 1
+        while end[0] == c' ' or end[0] == c'\t':
+            end += 1
+        option[0] = end
+    return line if line[0] else NULL
+
+
+cdef int execute(Slot *slot) noexcept nogil:
+    """Become the script. Where the run directory is mounted noexec, its interpreter is asked to read it."""
+    cdef char line[256]
+    cdef char *option
+    cdef char *program
+    cdef char **words = arguments + SPARE
+    cdef uint32_t length = launch.head.script_length if launch.head.script_length < 255 else 255
+    execve(job_script, words - 1, variables)
+    cdef int error = errno
+    memcpy(line, launch.script, length)
+    line[length] = 0
+    if strchr(line, c'\n') != NULL:
+        strchr(line, c'\n')[0] = 0
+    program = interpreter(line, &option)
+    if program == NULL:
+        return refuse(slot, error, b"exec ", b"script", b"")
+    if error == EACCES:
+        words -= 2 if option == NULL else 3
+        words[0] = program
+        words[1] = option if option != NULL else job_script
+        execve(program, words, variables)
+        error = errno
+    return refuse(slot, error, b"exec ", program, b"")
+
+
+cdef int child_steps(Slot *slot) noexcept nogil:
+    setsid()
+    if join_cgroups(slot) < 0 or take_identity(slot) < 0 or take_place(slot) < 0 or apply_rlimits(slot) < 0:
+        return -1
+    sigprocmask(SIG_SETMASK, &nothing_blocked, NULL)  # dispositions: the spawner has only default ones
+    syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
+    return execute(slot)
+
+
+cdef int child(void *argument) noexcept nogil:
+    """The entry of the clone; what it leaves in the slot says why it came back."""
+    cdef Slot *slot = <Slot *> argument
+    child_steps(slot)
+    dprintf(2, b"fgsched: job %lu: could not be started: %s: %s\n", <unsigned long> slot.head.job,
+            slot.detail, strerrordesc_np(slot.error))
+    _exit(127)
+    return 127
+
+
+cdef int start_child(Slot *slot) noexcept nogil:
+    arguments[SPARE - 1] = job_script
+    slot.started_at = wall()
+    if clone(child, child_stack + sizeof(child_stack), CLONE_VM | CLONE_PARENT_SETTID | SIGCHLD, slot, &slot.main) < 0:
+        fail(slot, errno, b"fork", b"")
+        return -1
+    return 0

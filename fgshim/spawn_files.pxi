@@ -1,0 +1,114 @@
+# The job's directory and its private TMPDIR: made fresh, handed to the user last, removed whole.
+
+cdef int job_region  # the region's descriptor, kept: a path in the user's directory proves nothing
+cdef char job_script[4096 + 64]
+
+
+cdef int write_file(const char *path, mode_t mode, const char *data, size_t length) noexcept nogil:
+    """A new file with these bytes; its descriptor, or -1."""
+    cdef int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
+    cdef ssize_t done
+    while fd >= 0 and length:
+        done = write(fd, data, length)
+        if done < 0:
+            if errno == EINTR:
+                continue
+            close(fd)
+            return -1
+        data += done
+        length -= <size_t> done
+    return fd
+
+
+cdef int hand_over(int fd) noexcept nogil:
+    """Give a file to the job's user."""
+    if launch.head.flags & BECOME_USER:
+        return fchown(fd, launch.head.uid, launch.head.gid)
+    return 0
+
+
+cdef int make_script(Slot *slot, const char *directory) noexcept nogil:
+    snprintf(job_script, sizeof(job_script), b"%s/script", directory)
+    cdef int fd = write_file(job_script, 0o500, launch.script, launch.head.script_length)
+    if fd < 0 or hand_over(fd) < 0:
+        fail(slot, errno, b"write ", job_script)
+        return -1
+    close(fd)  # before anything is executed: a file open for writing is "text busy"
+    return 0
+
+
+cdef int make_region(Slot *slot, const char *directory) noexcept nogil:
+    cdef char path[4096 + 64]
+    job_region = -1
+    if launch.head.region_size == 0:
+        return 0
+    snprintf(path, sizeof(path), b"%s/region", directory)
+    job_region = write_file(path, 0o600, launch.region, launch.head.region_length)
+    if job_region < 0 or ftruncate(job_region, <long> launch.head.region_size) < 0 or hand_over(job_region) < 0:
+        fail(slot, errno, b"write ", path)
+        return -1
+    return 0
+
+
+cdef int make_job_directory(Slot *slot) noexcept nogil:
+    """Everything in it is made while only we can reach it; then the directory changes hands."""
+    cdef char directory[4096]
+    cdef char path[4096 + 64]
+    path_of(slot, b"job", directory)
+    if mkdir(directory, 0o700) < 0:
+        fail(slot, errno, b"mkdir ", directory)
+        return -1
+    if make_script(slot, directory) < 0 or make_region(slot, directory) < 0:
+        return -1
+    snprintf(path, sizeof(path), b"%s/libfgshim.so", directory)
+    if launch.hook[0] and symlink(launch.hook, path) < 0:
+        fail(slot, errno, b"symlink ", path)
+        return -1
+    if launch.head.flags & BECOME_USER and lchown(directory, launch.head.uid, launch.head.gid) < 0:
+        fail(slot, errno, b"chown ", directory)
+        return -1
+    return 0
+
+
+cdef int open_inner(int fd, const char *name) noexcept nogil:
+    """A directory in a directory, made readable where its owner had closed it; never through a link."""
+    cdef int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
+    cdef int inner = openat(fd, name, flags)
+    if inner < 0 and errno == EACCES and fchmodat(fd, name, 0o700, 0) == 0:
+        inner = openat(fd, name, flags)
+    return inner
+
+
+cdef int empty_directory(int fd, int depth) noexcept nogil:
+    """Remove all below an open directory, closing it; -1 where something stays. Follows no link."""
+    cdef char entries[2048]
+    cdef dirent64 *entry
+    cdef long got, at
+    cdef int inner, result = 0
+    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    while got > 0:
+        at = 0
+        while at < got:
+            entry = <dirent64 *> (entries + at)
+            at += entry.d_reclen
+            if strcmp(entry.d_name, b".") == 0 or strcmp(entry.d_name, b"..") == 0:
+                continue
+            if unlinkat(fd, entry.d_name, 0) == 0:
+                continue
+            inner = open_inner(fd, entry.d_name) if depth else -1
+            if inner < 0 or empty_directory(inner, depth - 1) < 0:
+                result = -1
+            if unlinkat(fd, entry.d_name, AT_REMOVEDIR) < 0:
+                result = -1
+        got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    close(fd)
+    return result
+
+
+cdef void empty_path(const char *path) noexcept nogil:
+    """Twice: a directory that changes while it is read may hide an entry the first time."""
+    cdef int fd, i
+    for i in range(2):
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+        if fd >= 0:
+            empty_directory(fd, 200)

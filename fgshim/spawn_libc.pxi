@@ -1,0 +1,179 @@
+# What the spawner needs of libc and the kernel.
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from fgshim.region cimport fg_region, fg_region_most, fg_region_refused
+
+cdef extern from * nogil:
+    """
+    #include <dirent.h>
+    #include <errno.h>
+    #include <fcntl.h>
+    #include <poll.h>
+    #include <sched.h>
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/fsuid.h>
+    #include <sys/mman.h>
+    #include <sys/prctl.h>
+    #include <sys/resource.h>
+    #include <sys/signalfd.h>
+    #include <sys/socket.h>
+    #include <sys/stat.h>
+    #include <sys/syscall.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+
+    static int fg_run(int argc, char **argv);
+    int main(int argc, char **argv) { return fg_run(argc, argv); }
+
+    #define LAST_DESCRIPTOR (~0u)
+    static int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
+    static int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
+    static int fg_command_signal(void) { return SIGRTMIN + 1; }
+    static int fg_killed(int status) { return WIFSIGNALED(status); }
+    """
+    int errno
+    unsigned int LAST_DESCRIPTOR
+    int EAGAIN, ECHILD, EACCES, EEXIST, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH
+    int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
+    int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY
+    int F_SETFL, F_SETFD, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
+    int SIGCHLD, SIGCONT, SIGKILL, SIGTERM, SIG_SETMASK
+    int CLONE_VM, CLONE_PARENT_SETTID
+    int P_ALL, P_PID, WEXITED, WNOHANG, WNOWAIT, CLD_EXITED, CLD_DUMPED
+    int PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS
+    int RLIMIT_CORE, RUSAGE_CHILDREN
+    int CLOCK_MONOTONIC, CLOCK_REALTIME
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MADV_DONTNEED
+    void *MAP_FAILED
+    int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, SFD_CLOEXEC, SFD_NONBLOCK
+    long SYS_close_range, SYS_getdents64, SYS_pidfd_open, SYS_pidfd_send_signal
+    long SYS_rt_sigaction, SYS_setgroups, SYS_setresgid, SYS_setresuid, SYS_waitid
+
+    ctypedef int pid_t
+    ctypedef uint32_t uid_t
+    ctypedef uint32_t gid_t
+    ctypedef uint32_t mode_t
+    ctypedef struct sigset_t:
+        pass
+    ctypedef struct siginfo_t:
+        int si_signo
+        int si_code
+        int si_status
+        int si_int
+        pid_t si_pid
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    struct timeval:
+        long tv_sec
+        long tv_usec
+    struct tm:
+        pass
+    struct rusage:
+        timeval ru_utime
+        timeval ru_stime
+        long ru_maxrss
+    struct rlimit:
+        uint64_t rlim_cur
+        uint64_t rlim_max
+    struct stat_t "stat":
+        mode_t st_mode
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    struct dirent64:
+        unsigned short d_reclen
+        unsigned char d_type
+        char *d_name
+
+    long syscall(long number, ...)
+    int fg_is_regular(mode_t mode)
+    int fg_is_device(mode_t mode)
+    int fg_command_signal()
+    int fg_killed(int status)
+    int snprintf(char *to, size_t room, const char *form, ...)
+    int dprintf(int fd, const char *form, ...)
+    char *strerror(int number)
+    const char *strerrordesc_np(int number)
+    size_t strlen(const char *text)
+    int strcmp(const char *one, const char *other)
+    int strncmp(const char *one, const char *other, size_t most)
+    char *strchr(const char *text, int c)
+    char *strstr(const char *text, const char *part)
+    char *strrchr(const char *text, int c)
+    void *memchr(const void *where, int c, size_t length)
+    void *memcpy(void *to, const void *source, size_t length)
+    void *memmove(void *to, const void *source, size_t length)
+    void *memmem(const void *where, size_t length, const void *what, size_t size)
+    void *memset(void *to, int byte, size_t length)
+    long strtol(const char *text, char **end, int base)
+    unsigned long strtoul(const char *text, char **end, int base)
+    char *getenv(const char *name)
+    int open(const char *path, int flags, ...)
+    int openat(int where, const char *path, int flags, ...)
+    int close(int fd)
+    ssize_t read(int fd, void *to, size_t length)
+    ssize_t pread(int fd, void *to, size_t length, long at)
+    ssize_t write(int fd, const void *source, size_t length)
+    int ftruncate(int fd, long size)
+    int fstat(int fd, stat_t *about)
+    int fcntl(int fd, int command, ...)
+    int fchown(int fd, uid_t uid, gid_t gid)
+    int lchown(const char *path, uid_t uid, gid_t gid)
+    int fchmodat(int where, const char *path, mode_t mode, int flags)
+    int access(const char *path, int how)
+    int dup2(int fd, int onto)
+    int mkdir(const char *path, mode_t mode)
+    int rmdir(const char *path)
+    int unlink(const char *path)
+    int unlinkat(int where, const char *path, int flags)
+    int symlink(const char *text, const char *path)
+    ssize_t readlink(const char *path, char *to, size_t room)
+    int chdir(const char *path)
+    mode_t umask(mode_t mask)
+    int execve(const char *path, char **argv, char **envp)
+    pid_t fork()
+    int clone(int (*entry)(void *) noexcept nogil, void *stack, int flags, void *argument, ...)
+    void _exit(int code)
+    pid_t getpid()
+    pid_t getpgrp()
+    pid_t getpgid(pid_t pid)
+    pid_t setsid()
+    int kill(pid_t pid, int number)
+    pid_t waitpid(pid_t pid, int *status, int options)
+    pid_t wait4(pid_t pid, int *status, int options, rusage *used)
+    int getrusage(int who, rusage *used)
+    int getrlimit(int what, rlimit *limits)
+    int setrlimit(int what, const rlimit *limits)
+    int prctl(int what, ...)
+    uid_t geteuid()
+    int getresuid(uid_t *real, uid_t *effective, uid_t *saved)
+    int getresgid(gid_t *real, gid_t *effective, gid_t *saved)
+    int getgroups(int size, gid_t *groups)
+    int setuid(uid_t uid)
+    int setgid(gid_t gid)
+    int setfsuid(uid_t uid)
+    int setfsgid(gid_t gid)
+    int gethostname(char *to, size_t room)
+    int clock_gettime(int which, timespec *to)
+    void tzset()
+    long time(long *to)
+    tm *localtime_r(const long *when, tm *to)
+    size_t strftime(char *to, size_t room, const char *form, const tm *when)
+    int sigemptyset(sigset_t *signals)
+    int sigfillset(sigset_t *signals)
+    int sigaddset(sigset_t *signals, int number)
+    int sigprocmask(int how, const sigset_t *signals, sigset_t *old)
+    int sigtimedwait(const sigset_t *signals, siginfo_t *info, const timespec *wait)
+    int signalfd(int fd, const sigset_t *signals, int flags)
+    int ppoll(pollfd *what, unsigned long count, const timespec *wait, const sigset_t *signals)
+    ssize_t recv(int fd, void *to, size_t room, int flags)
+    ssize_t send(int fd, const void *source, size_t length, int flags)
+    void *mmap(void *where, size_t length, int protection, int flags, int fd, long at)
+    int madvise(void *where, size_t length, int advice)
+    int nanosleep(const timespec *wait, timespec *left)

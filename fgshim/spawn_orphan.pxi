@@ -1,0 +1,195 @@
+# Jobs whose shepherd was killed: the spawner has inherited their processes, and sees them to their end.
+
+cdef enum:
+    NOBODY = -1  # a taken-over job: no shepherd, no closer
+
+cdef pid_t keeper[4096]  # of each slot: its shepherd or closer; 0: the slot is free
+cdef int n_slots  # slots ever used
+cdef int n_taken
+
+
+cdef int kept_by(pid_t pid) noexcept nogil:
+    cdef int i
+    for i in range(n_slots):
+        if keeper[i] == pid:
+            return i
+    return -1
+
+
+cdef int has_variable(pid_t pid, const char *variable, size_t length) noexcept nogil:
+    """Whether a process was started with this variable."""
+    cdef char path[64]
+    cdef long have = 0, got, spare
+    cdef int result = 0
+    snprintf(path, sizeof(path), b"/proc/%d/environ", pid)
+    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return 0
+    while not result:
+        got = read(fd, listing + have, sizeof(listing) - <size_t> have)
+        if got <= 0:
+            break
+        have += got
+        result = memmem(listing, <size_t> have, variable, length) != NULL
+        spare = have - <long> length
+        if spare > 0:  # a match may begin in what is kept
+            memmove(listing, listing + spare, length)
+            have = <long> length
+    close(fd)
+    return result
+
+
+cdef int belongs(pid_t pid, const Slot *slot) noexcept nogil:
+    """Whether an inherited process is this job's. With one job taken over, all of them are."""
+    cdef char variable[4096 + 16]
+    if n_taken == 1 or pid == slot.main or stat_field(pid, 6) == <uint64_t> slot.main:
+        return 1
+    snprintf(variable, 16, b"FG_JOB_DIR=")
+    path_of(slot, b"job", variable + 11)
+    return has_variable(pid, variable, strlen(variable) + 1)
+
+
+cdef void keep_only(const Slot *slot) noexcept nogil:
+    """Of the spawner's children in `found`, leave those of one taken-over job."""
+    global n_found
+    cdef int i, kept = 0
+    for i in range(n_found):
+        if kept_by(found[i].pid) < 0 and belongs(found[i].pid, slot):
+            found[kept] = found[i]
+            kept += 1
+    n_found = kept
+
+
+cdef int claimed_by(const Slot *slot, pid_t pid) noexcept nogil:
+    """Whether the claim is there and is this shepherd's."""
+    cdef char path[4096]
+    cdef char text[128]
+    cdef char mine[32]
+    path_of(slot, b"claim", path)
+    cdef ssize_t length = readlink(path, text, sizeof(text) - 1)
+    if length <= 0:
+        return 0
+    text[length] = 0
+    snprintf(mine, sizeof(mine), b"P:%d:", pid)
+    return strncmp(text, mine, strlen(mine)) == 0
+
+
+cdef void take_over(int index) noexcept nogil:
+    """Its shepherd or closer was killed before the result was there."""
+    global n_taken
+    cdef Slot *slot = slot_at(index)
+    cdef pid_t pid = keeper[index]
+    cdef int claimed = slot.lost or slot.phase >= CLAIMED or claimed_by(slot, pid)
+    if not slot.answered:
+        answer(slot, pid if claimed else 0, 0 if claimed else ESRCH, 0)
+    if not claimed:
+        keeper[index] = 0
+        return
+    if not slot.lost:
+        slot.lost = 1
+        n_taken += 1
+    keeper[index] = NOBODY
+    slot.pause = 0
+    slot.clearing = 0
+    if slot.main == 0:
+        fail(slot, ESRCH, b"its shepherd was killed", b"")
+        slot.phase = ENDED
+
+
+cdef void release(int index) noexcept nogil:
+    """The result is there. Of a shepherd that ended itself, its pidfd told the controller already."""
+    global n_taken
+    cdef Slot *slot = slot_at(index)
+    cdef Answer word
+    keeper[index] = 0
+    if not slot.lost:
+        return
+    n_taken -= 1
+    memset(&word, 0, sizeof(word))
+    word.magic = RESULT_MAGIC
+    word.attempt = slot.head.attempt
+    word.job = slot.head.job
+    if channel >= 0:
+        send(channel, &word, sizeof(word), MSG_NOSIGNAL)
+
+
+cdef void close_job(int index) noexcept nogil:
+    """Tidying up may take long: a child does it."""
+    cdef pid_t pid = fork()
+    if pid == 0:
+        syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
+        finish(slot_at(index))
+        _exit(0)
+    if pid > 0:
+        keeper[index] = pid
+
+
+cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
+    """An inherited process has ended and is still there to be looked at."""
+    cdef Slot *slot
+    cdef uint64_t session = stat_field(info.si_pid, 6)
+    cdef int i
+    for i in range(n_slots):
+        slot = slot_at(i)
+        if keeper[i] != NOBODY or session != <uint64_t> slot.main:
+            continue
+        if info.si_pid == slot.main and slot.phase < ENDED:
+            record_end(slot, info, used)
+        else:
+            add_use(&slot.used, used)
+
+
+cdef void add_use(rusage *total, const rusage *used) noexcept nogil:
+    total.ru_utime.tv_sec += used.ru_utime.tv_sec
+    total.ru_utime.tv_usec += used.ru_utime.tv_usec
+    total.ru_stime.tv_sec += used.ru_stime.tv_sec
+    total.ru_stime.tv_usec += used.ru_stime.tv_usec
+    if used.ru_maxrss > total.ru_maxrss:
+        total.ru_maxrss = used.ru_maxrss
+
+
+cdef int reap_all() noexcept nogil:
+    """Collect every child that has ended; 0 when there is none left at all."""
+    cdef siginfo_t info
+    cdef rusage used
+    cdef int status, index
+    while True:
+        info.si_pid = 0
+        if syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT, &used) < 0:
+            return 0
+        if info.si_pid == 0:
+            return 1
+        index = kept_by(info.si_pid)
+        if index < 0 and n_taken:
+            note_orphan(&info, &used)
+        waitpid(info.si_pid, &status, 0)
+        if index >= 0 and fg_killed(status) and slot_at(index).phase < STORED:
+            take_over(index)
+        elif index >= 0:
+            release(index)
+
+
+cdef void tend(int index) noexcept nogil:
+    """What its shepherd would do now."""
+    cdef Slot *slot = slot_at(index)
+    if slot.phase >= ENDED:
+        find_job(slot)
+        if n_found == 0:
+            close_job(index)
+            return
+        if not slot.clearing:
+            begin_clearing(slot)
+    act_on_time(slot)
+
+
+cdef int64_t tend_all() noexcept nogil:
+    """Look after all taken-over jobs; when the next one needs it, 0: none does."""
+    cdef int64_t due, first = 0
+    cdef int i
+    for i in range(n_slots if n_taken else 0):
+        if keeper[i] == NOBODY:
+            tend(i)
+            due = next_due(slot_at(i)) if keeper[i] == NOBODY else 0
+            if due and (first == 0 or due < first):
+                first = due
+    return first

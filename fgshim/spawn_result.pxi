@@ -1,0 +1,82 @@
+# The end of a job: what it used, everything of it removed, one link that says it all.
+
+cdef char region_copy[65536]
+
+
+cdef void read_region(const Slot *slot, uint64_t *peak, uint64_t *refusals) noexcept nogil:
+    """The user could write it: it is copied first, and nothing in it is trusted."""
+    cdef const fg_region *region = <const fg_region *> region_copy
+    cdef char path[4096]
+    cdef int fd = job_region
+    peak[0] = refusals[0] = 0
+    if slot.head.region_size == 0:
+        return
+    if fd <= 0:  # another process made it
+        path_of(slot, b"job", path)
+        snprintf(path + strlen(path), 16, b"/region")
+        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    if fd >= 0 and pread(fd, region_copy, sizeof(fg_region), 0) == <ssize_t> sizeof(fg_region):
+        peak[0] = fg_region_most(region)
+        refusals[0] = fg_region_refused(region)
+
+
+cdef int64_t microseconds(const timeval *span) noexcept nogil:
+    return span.tv_sec * 1000000 + span.tv_usec
+
+
+cdef const char *word_of(int cause) noexcept nogil:
+    if cause == BY_CANCEL:
+        return b"cancel"
+    if cause == BY_TIMEOUT:
+        return b"timeout"
+    return b"launch" if cause == BY_LAUNCH else b"exit"
+
+
+cdef void describe(Slot *slot, char *text) noexcept nogil:
+    """The result's text, docs/native.md."""
+    cdef uint64_t peak, refusals
+    cdef char *at = slot.detail
+    read_region(slot, &peak, &refusals)
+    while at[0]:
+        if <unsigned char> at[0] < 32 or at[0] == 127:
+            at[0] = c'?'
+        at += 1
+    snprintf(text, 3000, b"R1 %d %s %ld %ld %ld %ld %ld %lu %lu %lu %d %d %s",
+             slot.status, word_of(slot.cause), slot.started_at, slot.ended_at,
+             microseconds(&slot.used.ru_utime), microseconds(&slot.used.ru_stime), slot.used.ru_maxrss,
+             peak, refusals, oom_kills(slot) if slot.n_cgroups else 0, slot.lost, slot.error, slot.detail)
+
+
+cdef void store(Slot *slot, const char *text) noexcept nogil:
+    """A full or broken disk does not lose a status: we hold it until it can be written."""
+    cdef char path[4096]
+    cdef timespec wait
+    cdef long pause = 10
+    path_of(slot, b"result", path)
+    while symlink(text, path) < 0 and errno != EEXIST:
+        wait.tv_sec = pause // 1000
+        wait.tv_nsec = pause % 1000 * 1000000
+        nanosleep(&wait, NULL)
+        pause = pause * 2 if pause < 5000 else 10000
+    slot.phase = STORED
+
+
+cdef void finish(Slot *slot) noexcept nogil:
+    """All processes of the job are gone: tidy up, then say so."""
+    cdef char text[3000]
+    if slot.error:
+        slot.cause = BY_LAUNCH
+        slot.status = COULD_NOT_START
+    if slot.ended_at == 0:
+        slot.ended_at = wall()
+    if slot.started_at == 0:
+        slot.started_at = slot.ended_at
+    describe(slot, text)
+    if slot.n_cgroups:
+        remove_cgroups(slot)
+    if slot.has_tmp:
+        remove_directory(slot, slot.text + slot.tmp)
+    remove_job_directory(slot)
+    crash(b"shepherd_before_result")
+    store(slot, text)
+    crash(b"shepherd_after_result")

@@ -1,0 +1,144 @@
+# The processes of a job: all that descend from its shepherd, who inherits those whose parents are gone.
+#
+# A pid read from /proc may belong to somebody else a moment later. A child of ours
+# cannot be replaced before we reap it; anything deeper is signalled through a pidfd
+# whose process was seen, after the opening, to have the parent it was found under.
+
+cdef enum:
+    MOST_FOUND = 65536
+
+cdef struct Found:
+    pid_t pid, parent
+
+cdef Found found[65536]
+cdef int n_found
+cdef char listing[65536]
+
+
+cdef uint64_t stat_field(pid_t pid, int number) noexcept nogil:
+    """Field 4 (parent), 6 (session), 22 (start, ticks since boot) … of /proc/<pid>/stat; 0 when it is gone."""
+    cdef char path[64]
+    cdef char text[1024]
+    cdef const char *at
+    snprintf(path, sizeof(path), b"/proc/%d/stat", pid)
+    if read_small(path, text, sizeof(text)) <= 0:
+        return 0
+    at = strrchr(text, c')')  # the name before it may hold anything
+    number -= 2
+    while at != NULL and number:
+        number -= 1
+        at = strchr(at + 1, c' ')
+    return 0 if at == NULL else strtoul(at + 1, NULL, 10)
+
+
+cdef void note_children(pid_t parent, const char *path) noexcept nogil:
+    """Append the pids that a "children" file of the kernel's lists."""
+    cdef char *at = listing
+    cdef char *end
+    cdef long pid
+    if read_small(path, listing, sizeof(listing)) <= 0:
+        return
+    while n_found < MOST_FOUND:
+        pid = strtol(at, &end, 10)
+        if end == at:
+            return
+        add_found(<pid_t> pid, parent)
+        at = end
+
+
+cdef void add_found(pid_t pid, pid_t parent) noexcept nogil:
+    global n_found
+    found[n_found].pid = pid
+    found[n_found].parent = parent
+    n_found += 1
+
+
+cdef void note_all_children(pid_t parent) noexcept nogil:
+    """Every thread has children of its own."""
+    cdef char path[128]
+    cdef char entries[4096]
+    cdef dirent64 *entry
+    cdef long got, at
+    snprintf(path, sizeof(path), b"/proc/%d/task", parent)
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if fd < 0:
+        return
+    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    while got > 0:
+        at = 0
+        while at < got:
+            entry = <dirent64 *> (entries + at)
+            at += entry.d_reclen
+            if entry.d_name[0] != c'.':
+                snprintf(path, sizeof(path), b"/proc/%d/task/%s/children", parent, entry.d_name)
+                note_children(parent, path)
+        got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    close(fd)
+
+
+cdef void find_below(int first) noexcept nogil:
+    """Append the descendants of found[first] and of all that follow."""
+    while first < n_found:
+        note_all_children(found[first].pid)
+        first += 1
+
+
+cdef void find_job(const Slot *slot) noexcept nogil:
+    """Fill `found` with all processes of the job, this one not among them."""
+    global n_found
+    cdef char path[64]
+    cdef pid_t me = getpid()
+    n_found = 0
+    snprintf(path, sizeof(path), b"/proc/%d/task/%d/children", me, me)
+    note_children(me, path)
+    if slot.lost:
+        keep_only(slot)
+    find_below(0)
+
+
+cdef int signal_found(const Found *one, int number) noexcept nogil:
+    cdef pid_t me = getpid()
+    cdef uint64_t parent
+    cdef int fd, result = -1
+    if one.parent == me:
+        return kill(one.pid, number)
+    fd = <int> syscall(SYS_pidfd_open, one.pid, 0)
+    if fd < 0:
+        return -1
+    parent = stat_field(one.pid, 4)
+    if parent == <uint64_t> one.parent or parent == <uint64_t> me:
+        result = <int> syscall(SYS_pidfd_send_signal, fd, number, NULL, 0)
+    close(fd)
+    return result
+
+
+cdef void kill_found(const Found *one) noexcept nogil:
+    """A whole process group at once where it is safe to: no fork gets past that."""
+    cdef pid_t group
+    if one.parent == getpid():
+        group = getpgid(one.pid)  # cannot be another's while this child of ours is not reaped
+        if group > 1 and group != getpgrp():
+            kill(-group, SIGKILL)
+    signal_found(one, SIGKILL)
+
+
+cdef void deliver(const Slot *slot, int number, int target) noexcept nogil:
+    """One signal to each process that is meant."""
+    cdef pid_t main = slot.main if slot.phase < ENDED else 0
+    cdef int i
+    if target == TO_SHELL:
+        if main:
+            kill(main, number)  # a child of ours that is not reaped yet
+        return
+    find_job(slot)
+    for i in range(n_found):
+        if target == TO_ALL or found[i].pid != main:
+            signal_found(&found[i], number)
+
+
+cdef void kill_job(const Slot *slot) noexcept nogil:
+    cdef int i
+    kill_cgroups(slot)
+    find_job(slot)
+    for i in range(n_found):
+        kill_found(&found[i])

@@ -1,0 +1,92 @@
+# Becoming the job's user, for good in a child, or for one look at the file system.
+
+
+cdef int cannot_return(uid_t uid, gid_t gid, int groups) noexcept nogil:
+    """Whether all three ids are the user's, the groups are counted right, and root is out of reach."""
+    cdef uid_t real, effective, saved
+    if getresuid(&real, &effective, &saved) < 0 or real != uid or effective != uid or saved != uid:
+        return 0
+    if getresgid(&real, &effective, &saved) < 0 or real != gid or effective != gid or saved != gid:
+        return 0
+    if getgroups(0, NULL) != groups:
+        return 0
+    return uid == 0 or setuid(0) < 0
+
+
+cdef const char *become(const Head *head, const char *groups) noexcept nogil:
+    """Groups, then gid, then uid, each checked. NULL, or the step that failed, with errno."""
+    cdef uint32_t count = head.n_groups if groups != NULL else 0
+    if syscall(SYS_setgroups, <size_t> count, groups) < 0:
+        return b"setgroups"
+    if syscall(SYS_setresgid, head.gid, head.gid, head.gid) < 0:
+        return b"setresgid"
+    if syscall(SYS_setresuid, head.uid, head.uid, head.uid) < 0:
+        return b"setresuid"
+    if not cannot_return(head.uid, head.gid, <int> count):
+        return b"drop root"
+    return NULL
+
+
+cdef pid_t fork_as_user(const Slot *slot) noexcept nogil:
+    """A child of ours that has become the job's user, without any group but the first; 0 in the child."""
+    cdef pid_t pid = fork()
+    if pid == 0 and slot.head.flags & BECOME_USER and become(&slot.head, NULL) != NULL:
+        _exit(1)
+    return pid
+
+
+cdef int remove_as_user(const Slot *slot, const char *path) noexcept nogil:
+    """Remove an empty directory with the user's rights on files and nothing of root's."""
+    if not slot.head.flags & BECOME_USER:
+        return rmdir(path)
+    setfsgid(slot.head.gid)
+    setfsuid(slot.head.uid)
+    cdef int result = -1
+    if setfsuid(<uid_t> -1) == <int> slot.head.uid:  # asks without changing
+        result = rmdir(path)
+    setfsuid(0)
+    setfsgid(0)
+    return result
+
+
+cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
+    """Empty a directory of the user's, as the user; one that hangs is left behind after a minute."""
+    cdef sigset_t child
+    cdef siginfo_t info
+    cdef timespec minute
+    cdef pid_t pid = fork_as_user(slot)
+    if pid == 0:
+        empty_path(path)
+        _exit(0)
+    minute.tv_sec = 60
+    minute.tv_nsec = 0
+    sigemptyset(&child)
+    sigaddset(&child, SIGCHLD)
+    while pid > 0 and waitpid(pid, NULL, WNOHANG) == 0:
+        if sigtimedwait(&child, &info, &minute) < 0 and errno == EAGAIN:
+            kill(pid, SIGKILL)
+            break
+
+
+cdef void remove_directory(const Slot *slot, const char *path) noexcept nogil:
+    if remove_as_user(slot, path) < 0 and errno == ENOTEMPTY:
+        empty_as_user(slot, path)
+        remove_as_user(slot, path)
+
+
+cdef void remove_job_directory(const Slot *slot) noexcept nogil:
+    """Its name is in a directory of ours; what is in it is the user's."""
+    cdef char directory[4096]
+    cdef char path[4096 + 64]
+    path_of(slot, b"job", directory)
+    snprintf(path, sizeof(path), b"%s/script", directory)
+    unlink(path)
+    if slot.head.region_size:
+        snprintf(path, sizeof(path), b"%s/region", directory)
+        unlink(path)
+    if slot.hooked:
+        snprintf(path, sizeof(path), b"%s/libfgshim.so", directory)
+        unlink(path)
+    if rmdir(directory) < 0 and errno == ENOTEMPTY:
+        empty_as_user(slot, directory)
+        rmdir(directory)

@@ -1,0 +1,138 @@
+# A shepherd at watch: one sleep, which children, commands and deadlines end.
+
+cdef enum:
+    NOTICE_ROOM = 512
+
+
+cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
+    """The known last line in the job's stderr, written by a child that has become the user.
+
+    As the user, by the path the user gave: root follows nothing. It is one more
+    child of the job's tree, so one that hangs is killed with the rest.
+    """
+    cdef char host[128]
+    cdef char when[32]
+    cdef tm local
+    cdef stat_t about
+    cdef long seconds = time(NULL)
+    if fork_as_user(slot) != 0:
+        return
+    host[0] = host[sizeof(host) - 1] = 0
+    gethostname(host, sizeof(host) - 1)
+    strftime(when, sizeof(when), b"%Y-%m-%dT%H:%M:%S", localtime_r(&seconds, &local))
+    if chdir(slot.text + slot.cwd) < 0:
+        _exit(1)
+    cdef int fd = open(slot.text + slot.stderr, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+    if fd >= 0 and fstat(fd, &about) == 0 and fg_is_regular(about.st_mode):
+        dprintf(fd, b"*** JOB %lu ON %s CANCELLED AT %s%s ***\n", <unsigned long> slot.head.job, host, when, why)
+    _exit(0)
+
+
+cdef void begin_ladder(Slot *slot, int cause) noexcept nogil:
+    """CONT and TERM now, KILL when the grace is over. Only the first cause counts."""
+    if slot.phase >= ENDED or slot.cause != BY_EXIT:
+        return
+    slot.cause = cause
+    slot.kill_at = now() + slot.head.grace + 1
+    write_notice(slot, b" DUE TO TIME LIMIT" if cause == BY_TIMEOUT else b"")
+    deliver(slot, SIGCONT, TO_ALL)
+    deliver(slot, SIGTERM, TO_ALL)
+
+
+cdef void obey(Slot *slot, int value) noexcept nogil:
+    cdef int number = (value >> 8) & 0xff
+    cdef int target = (value >> 16) & 0xff
+    if value & 0xff == VERB_CANCEL:
+        begin_ladder(slot, BY_CANCEL)
+    elif value & 0xff == VERB_SIGNAL and 0 < number <= 64 and target <= TO_CHILDREN:
+        deliver(slot, number, target)
+
+
+cdef int reap(Slot *slot) noexcept nogil:
+    """Collect what has ended; 0 when no process of the job is left.
+
+    The status is written down before the process is reaped: whoever takes over
+    from a killed shepherd finds the one or the other.
+    """
+    cdef siginfo_t info
+    cdef rusage used
+    while True:
+        info.si_pid = 0
+        if syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT, &used) < 0:
+            return 0
+        if info.si_pid == 0:
+            return 1
+        if info.si_pid == slot.main and slot.phase < ENDED:
+            record_end(slot, &info, &used)
+        waitpid(info.si_pid, NULL, 0)
+
+
+cdef void record_end(Slot *slot, const siginfo_t *info, const rusage *used) noexcept nogil:
+    slot.used = used[0]
+    slot.ended_at = wall()
+    slot.status = info.si_status << 8
+    if info.si_code != CLD_EXITED:
+        slot.status = info.si_status | (0x80 if info.si_code == CLD_DUMPED else 0)
+    slot.phase = ENDED
+
+
+cdef void begin_clearing(Slot *slot) noexcept nogil:
+    """The script is over and left something behind: TERM, a grace, KILL."""
+    cdef int64_t kill_at = now() + slot.head.leftover_grace + 1
+    slot.clearing = 1
+    if slot.cause == BY_EXIT:
+        deliver(slot, SIGCONT, TO_ALL)
+        deliver(slot, SIGTERM, TO_ALL)
+    if slot.kill_at == 0 or kill_at < slot.kill_at:
+        slot.kill_at = kill_at
+
+
+cdef int64_t next_due(const Slot *slot) noexcept nogil:
+    """When something must be done though nothing happens; 0: never."""
+    cdef int64_t due = slot.kill_at
+    if slot.phase < ENDED and slot.cause == BY_EXIT:
+        if slot.warn_at and (due == 0 or slot.warn_at < due):
+            due = slot.warn_at
+        if slot.deadline and (due == 0 or slot.deadline < due):
+            due = slot.deadline
+    return due
+
+
+cdef void act_on_time(Slot *slot) noexcept nogil:
+    cdef int64_t at = now()
+    if slot.phase < ENDED and slot.cause == BY_EXIT:
+        if slot.warn_at and at >= slot.warn_at:
+            slot.warn_at = 0
+            deliver(slot, <int> slot.head.warn_signal, <int> slot.head.warn_target)
+        if slot.deadline and at >= slot.deadline:
+            begin_ladder(slot, BY_TIMEOUT)
+    if slot.kill_at and at >= slot.kill_at:
+        kill_job(slot)
+        slot.pause = slot.pause * 2 + 1 if slot.pause < 500 else 1000  # what a KILL does not end at once, waits in the kernel
+        slot.kill_at = at + slot.pause
+
+
+cdef void watch(Slot *slot) noexcept nogil:
+    """Until the last process of the job is gone."""
+    cdef sigset_t awaited
+    cdef siginfo_t info
+    cdef timespec wait
+    cdef int64_t due, left
+    cdef int number
+    sigemptyset(&awaited)
+    sigaddset(&awaited, SIGCHLD)
+    sigaddset(&awaited, fg_command_signal())
+    while True:
+        due = next_due(slot)
+        left = due - now() if due else 0
+        left = left if left > 0 else 0
+        wait.tv_sec = left // 1000
+        wait.tv_nsec = left % 1000 * 1000000
+        number = sigtimedwait(&awaited, &info, &wait if due else NULL)
+        if reap(slot) == 0:
+            return
+        if number == fg_command_signal():
+            obey(slot, info.si_int)
+        if slot.phase >= ENDED and not slot.clearing:
+            begin_clearing(slot)
+        act_on_time(slot)

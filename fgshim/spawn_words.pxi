@@ -1,0 +1,158 @@
+# The words of the spawner: the message's head, a slot for each live job, and what all parts share.
+
+cdef enum:
+    LAUNCH_MAGIC = 0x314c4746  # "FGL1"
+    ANSWER_MAGIC = 0x31414746  # "FGA1"
+    RESULT_MAGIC = 0x31524746  # "FGR1"
+    COMMAND_MAGIC = 0x31434746  # "FGC1"
+    COMMAND_SIZE = 32
+    MESSAGE_ROOM = 8 << 20
+    MOST_GROUPS = 65536
+    MOST_RLIMITS = 16
+    MOST_WORDS = 32768  # arguments, or variables
+    MOST_CGROUPS = 8
+    MOST_SETTINGS = 16
+    PATH_ROOM = 4096
+    SLOTS = 4096
+    SLOT_ROOM = 32768
+    TEXT_ROOM = 28672  # of a slot, for its strings
+    DETAIL_ROOM = 1024
+
+    APPEND = 1
+    BECOME_USER = 2
+    NO_NEW_PRIVILEGES = 4
+
+    TO_ALL = 0
+    TO_SHELL = 1
+    TO_CHILDREN = 2
+
+    VERB_CANCEL = 1
+    VERB_SIGNAL = 2
+
+    COULD_NOT_START = 127 << 8  # the status of a job that was never executed
+
+cdef enum Phase:
+    FREE = 0
+    FORKED
+    CLAIMED
+    ENDED  # the batch script is over and its status is in the slot
+    STORED
+
+cdef enum Cause:
+    BY_EXIT = 0
+    BY_CANCEL
+    BY_TIMEOUT
+    BY_LAUNCH
+
+cdef packed struct Head:
+    uint32_t magic, length
+    uint64_t job
+    uint32_t attempt, flags, uid, gid, umask
+    uint32_t n_groups, n_rlimits, n_args, n_env, n_cgroups
+    uint32_t warn_signal, warn_target
+    int64_t time_limit, warn_before, grace, leftover_grace
+    uint32_t script_length, region_length
+    uint64_t region_size
+
+cdef packed struct Answer:
+    uint32_t magic, attempt
+    uint64_t job
+    int32_t pid, error
+    uint64_t ticks
+
+cdef struct Slot:
+    # What the spawner must know of a live job to finish it when its shepherd is killed.
+    Head head
+    int phase, cause, lost, answered, hooked, has_tmp, clearing, error, status
+    pid_t main  # written by the kernel as it clones, so it is never late
+    int64_t started_at, ended_at  # CLOCK_REALTIME, ns
+    int64_t deadline, warn_at, kill_at, retry_at  # CLOCK_MONOTONIC, ms; 0: never
+    int64_t pause
+    rusage used
+    int n_cgroups
+    uint32_t run, cwd, stderr, tmp  # where in `text`
+    uint32_t cgroup[8]
+    char detail[1024]
+    char text[28672]
+
+cdef struct Launch:
+    # The message being started: pointers into the buffer it was read to.
+    Head head
+    const char *groups
+    const char *rlimits
+    const char *hook
+    const char *stdin
+    const char *stdout
+    const char *stderr
+    const char *cgroups
+    const char *script
+    const char *region
+
+cdef Launch launch
+cdef char *table  # of slots, shared with every shepherd
+cdef int channel  # to the controller; -1 once it is closed
+cdef int is_root
+cdef char boot[64]
+cdef char crash_at[64]
+cdef sigset_t nothing_blocked
+
+
+cdef Slot *slot_at(int index) noexcept nogil:
+    return <Slot *> (table + <size_t> index * SLOT_ROOM)
+
+
+cdef void crash(const char *point) noexcept nogil:
+    """For tests: die here, as a SIGKILL from outside would have it."""
+    if crash_at[0] and strcmp(crash_at, point) == 0:
+        kill(getpid(), SIGKILL)
+
+
+cdef int64_t now() noexcept nogil:
+    """Milliseconds of a clock that nobody can set and that sleeps with the host."""
+    cdef timespec at
+    clock_gettime(CLOCK_MONOTONIC, &at)
+    return at.tv_sec * 1000 + at.tv_nsec // 1000000
+
+
+cdef int64_t wall() noexcept nogil:
+    """Nanoseconds since the epoch."""
+    cdef timespec at
+    clock_gettime(CLOCK_REALTIME, &at)
+    return at.tv_sec * 1000000000 + at.tv_nsec
+
+
+cdef void fail(Slot *slot, int error, const char *step, const char *what) noexcept nogil:
+    """Write down why the job cannot be started."""
+    slot.error = error
+    snprintf(slot.detail, DETAIL_ROOM, b"%s%s", step, what)
+
+
+cdef void answer(Slot *slot, pid_t pid, int error, uint64_t ticks) noexcept nogil:
+    """Tell the controller; one that is gone needs no answer."""
+    cdef Answer reply
+    reply.magic = ANSWER_MAGIC
+    reply.attempt = slot.head.attempt
+    reply.job = slot.head.job
+    reply.pid = pid
+    reply.error = error
+    reply.ticks = ticks
+    if channel >= 0:
+        send(channel, &reply, sizeof(reply), MSG_NOSIGNAL)
+    slot.answered = 1
+
+
+cdef int path_of(const Slot *slot, const char *kind, char *to) noexcept nogil:
+    """<run>/<kind>/<job>.<attempt>, of which the run directory is only ours to write."""
+    return snprintf(to, PATH_ROOM, b"%s/%s/%lu.%u", slot.text + slot.run, kind,
+                    <unsigned long> slot.head.job, slot.head.attempt)
+
+
+cdef long read_small(const char *path, char *to, long room) noexcept nogil:
+    """The beginning of a file of the kernel's as a string; its length, or -1."""
+    cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
+    if fd < 0:
+        return -1
+    cdef long got = read(fd, to, room - 1)
+    close(fd)
+    to[got if got > 0 else 0] = 0
+    return got

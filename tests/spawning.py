@@ -1,0 +1,204 @@
+"""A controller in small: packs launch messages for a real fgspawn and waits for what comes of them."""
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fgshim import spawner
+
+HEAD = struct.Struct("<2IQ5I5I2I4q2IQ")
+ANSWER = struct.Struct("<2IQ2iQ")
+COMMAND = struct.Struct("<2IQIiQ")
+LAUNCH_MAGIC, ANSWER_MAGIC, RESULT_MAGIC, COMMAND_MAGIC = 0x314C4746, 0x31414746, 0x31524746, 0x31434746
+APPEND, BECOME_USER, NO_NEW_PRIVILEGES = 1, 2, 4
+ALL, SHELL, CHILDREN = 0, 1, 2
+CANCEL, DELIVER = 1, 2
+PATIENCE = 20.0  # seconds, for what should take none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What a message says; times in milliseconds."""
+
+    run: Path
+    script: bytes
+    job: int = 1
+    attempt: int = 1
+    flags: int = 0
+    uid: int = 0
+    gid: int = 0
+    umask: int = 0o022
+    groups: tuple[int, ...] = ()
+    rlimits: tuple[tuple[int, int, int], ...] = ()
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    cgroups: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    warn: tuple[int, int, int] = (0, 0, 0)  # signal, target, before the limit
+    time_limit: int = 0
+    grace: int = 30_000
+    leftover_grace: int = 2_000
+    region: bytes = b""
+    region_size: int = 0
+    cwd: str = ""
+    stdin: str = "/dev/null"
+    stdout: str = "out"
+    stderr: str = ""
+    tmpdir: str = ""
+    hook: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}.{self.attempt}"
+
+    @property
+    def directory(self) -> Path:
+        return self.run / "job" / self.name
+
+    def pack(self) -> bytes:
+        tail = b"".join((self._numbers(), self._strings(), self.script, self.region))
+        number, target, before = self.warn
+        head = HEAD.pack(
+            LAUNCH_MAGIC, HEAD.size + len(tail), self.job,
+            self.attempt, self.flags, self.uid, self.gid, self.umask,
+            len(self.groups), len(self.rlimits), len(self.args), len(self.env), len(self.cgroups),
+            number, target,
+            self.time_limit, before, self.grace, self.leftover_grace,
+            len(self.script), len(self.region),
+            self.region_size,
+        )  # fmt: skip
+        return head + tail
+
+    def _numbers(self) -> bytes:
+        rlimits = [struct.pack("<2i2q", what, 0, soft, hard) for what, soft, hard in self.rlimits]
+        return struct.pack(f"<{len(self.groups)}I", *self.groups) + b"".join(rlimits)
+
+    def _strings(self) -> bytes:
+        words = [str(self.run), self.cwd or str(self.run.parent)]
+        words += [self.stdin, self.stdout, self.stderr, self.tmpdir, self.hook, *self.args]
+        words += [f"{name}={value}" for name, value in self.env.items()]
+        for directory, settings in self.cgroups:
+            words += [directory, str(len(settings)), *settings]
+        return b"".join(os.fsencode(word) + b"\0" for word in words)
+
+
+@dataclass(frozen=True)
+class Answer:
+    magic: int
+    attempt: int
+    job: int
+    pid: int
+    errno: int
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result link, read."""
+
+    status: int
+    cause: str
+    start: int
+    end: int
+    user: int
+    system: int
+    max_rss: int
+    peak: int
+    refusals: int
+    oom_kills: int
+    lost: int
+    errno: int
+    detail: str
+
+    @classmethod
+    def read(cls, path: Path) -> "Result":
+        version, status, cause, *rest = os.readlink(path).split(" ", 13)
+        assert version == "R1"
+        return cls(int(status), cause, *map(int, rest[:10]), rest[10])
+
+    @property
+    def exit_code(self) -> int:
+        return os.waitstatus_to_exitcode(self.status)
+
+
+class Spawner:
+    """A running fgspawn with a run directory of its own."""
+
+    def __init__(self, run: Path, **env: str) -> None:
+        self.run = run
+        for name in ("claim", "result", "job"):
+            (run / name).mkdir(parents=True, exist_ok=True)
+        self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(PATIENCE)
+        os.set_inheritable(theirs.fileno(), True)
+        self.process = subprocess.Popen(
+            [str(spawner()), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        theirs.close()
+
+    def launch(self, script: str | bytes, **fields) -> "Started":
+        text = script.encode() if isinstance(script, str) else script
+        wish = replace(Launch(run=self.run, script=text), **fields)
+        self.socket.sendall(wish.pack())
+        return Started(wish, self.answer())
+
+    def answer(self) -> Answer:
+        data = b""
+        while len(data) < ANSWER.size:
+            more = self.socket.recv(ANSWER.size - len(data))
+            assert more, "the spawner hung up"
+            data += more
+        return Answer(*ANSWER.unpack(data))
+
+    def command(self, job: int, value: int) -> None:
+        self.socket.sendall(COMMAND.pack(COMMAND_MAGIC, COMMAND.size, job, 1, value, 0))
+
+    def close(self) -> bytes:
+        """Hang up, and wait until it has seen its last job to the end; what it complained of."""
+        self.socket.close()
+        _, complaints = self.process.communicate(timeout=PATIENCE)
+        return complaints
+
+
+class Started:
+    """A job whose launch was answered."""
+
+    def __init__(self, wish: Launch, answer: Answer) -> None:
+        self.wish = wish
+        self.answer = answer
+        self.link = wish.run / "result" / wish.name
+        try:
+            self.shepherd = os.pidfd_open(answer.pid) if answer.pid else -1
+        except ProcessLookupError:
+            self.shepherd = -1  # over already
+
+    def order(self, verb: int, number: int = 0, target: int = ALL) -> None:
+        """Queue a command for the shepherd, as the controller does."""
+        queue_command(self.answer.pid, verb | number << 8 | target << 16)
+
+    def over(self) -> None:
+        """Wait until its shepherd is gone."""
+        if self.shepherd >= 0:
+            assert select.select([self.shepherd], [], [], PATIENCE)[0], "the shepherd does not end"
+            os.close(self.shepherd)
+            self.shepherd = -1
+
+    def result(self) -> Result:
+        self.over()
+        return Result.read(self.link)
+
+    def output(self) -> str:
+        return (self.wish.run.parent / "out").read_text()
+
+
+def queue_command(pid: int, value: int) -> None:
+    """sigqueue(3), which Python does not have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.sigqueue(pid, signal.SIGRTMIN + 1, ctypes.c_void_p(value)) < 0:
+        raise OSError(ctypes.get_errno(), "sigqueue")
