@@ -38,7 +38,7 @@ def accept(name: str, data: bytes) -> None:
     if not data:
         raise BadUsage(f"{name} is empty")
     if len(data) > SIZE_LIMIT:
-        raise too_large(name, f"{_mebibytes(len(data))} MiB")
+        raise too_large(name, f"{mebibytes(len(data))} MiB")
     if data.startswith((b"\xff\xfe", b"\xfe\xff", b"#\0!\0", b"\0#\0!")):
         raise BadUsage(f"{name} looks like UTF-16", "Save it as UTF-8.")
     if data.startswith(b"\xef\xbb\xbf"):
@@ -63,7 +63,7 @@ def too_large(name: str, size: str) -> BadUsage:
     return BadUsage(f"{name}: script is {size}; limit {SIZE_LIMIT // _MEBIBYTE} MiB")
 
 
-def _mebibytes(size: int) -> str:
+def mebibytes(size: int) -> str:
     tenths = -(-size * 10 // _MEBIBYTE)
     return f"{tenths // 10}.{tenths % 10}".removesuffix(".0")
 
@@ -84,6 +84,11 @@ def directives(text: bytes | str, name: str = "script", *, ignore_sbatch: bool =
     lines = [] if not family else list(_lines(header, family, name, warnings))
     warnings.extend(_after(data, body_at, family, name))
     return Directives(family=family, lines=tuple(lines), warnings=tuple(warnings))
+
+
+def carries_headers(data: bytes) -> bool:
+    """Whether a script was written for a queue."""
+    return any(_FG.match(line) or _SBATCH.match(line) for _, line in _header(data)[0])
 
 
 def _header(data: bytes) -> tuple[list[tuple[int, bytes]], int]:

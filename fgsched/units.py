@@ -111,7 +111,7 @@ def parse_share(text: str) -> int:
 
 
 def parse_gpus(text: str) -> tuple[str, int, int]:
-    """'[type:]AMOUNT' as (type, cards, share of each): 'a100:0.5' is ('a100', 1, 5000), '2' ('', 2, 10000)."""
+    """'[type:]AMOUNT' as (type, cards, share of each): 'a100:0.5' is ('a100', 1, 5000)."""
     gpu_type, colon, amount = text.rpartition(":")
     if colon and not gpu_type:
         raise BadValue(text, " has no GPU type before the colon")
@@ -160,7 +160,7 @@ def parse_bytes(text: str, *, default_unit: str = "M") -> int:
         raise BadValue(text, " is not a size (use a number and K, M, G or T; without a unit it is MiB)")
     fraction = match[2] or ""
     scaled = int(match[1] + fraction) << _POWER[(match[3] or default_unit).upper()]
-    mebibytes = -(-scaled // (10 ** len(fraction) * MEBIBYTE))
+    mebibytes: int = -(-scaled // (10 ** len(fraction) * MEBIBYTE))
     if mebibytes * MEBIBYTE >= 1 << 63:
         raise BadValue(text, " is larger than 2^63 bytes")
     return mebibytes * MEBIBYTE
@@ -198,14 +198,12 @@ def parse_ids(text: str) -> list[int]:
 
 def parse_signal(text: str) -> int:
     """The number of a signal that has a name, with or without SIG, in any case, or a number."""
-    if re.fullmatch(r"[0-9]{1,3}", text):
-        number = int(text)
-    else:
-        name = text.upper().removeprefix("SIG")
-        number = int(getattr(signal, f"SIG{name}", 0)) if re.fullmatch(r"[A-Z]+[0-9]?", name) else 0
+    names = signal.Signals.__members__
+    number = int(text) if re.fullmatch(r"[0-9]{1,3}", text) else 0
+    number = number or int(names.get("SIG" + text.upper().removeprefix("SIG"), 0))
     if number not in signal.valid_signals():
-        names = " ".join(sorted(each.name.removeprefix("SIG") for each in signal.Signals))
-        raise BadValue(text, f" is not a signal (use 1 to 64, or one of {names})")
+        allowed = " ".join(sorted(name.removeprefix("SIG") for name in names))
+        raise BadValue(text, f" is not a signal (use 1 to 64, or one of {allowed})")
     return number
 
 

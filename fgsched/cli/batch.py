@@ -1,0 +1,78 @@
+"""--batch: a list of submissions, each line what would follow fgsub on the command line."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import BinaryIO
+
+from fgsched.cli import options
+from fgsched.cli.options import Setting
+from fgsched.cli.submission import Prepared, Submitter
+from fgsched.errors import BadUsage, FgschedError
+from fgsched.quoting import Unclosed, shell_words
+from fgsched.units import Site
+from fgsched.values import shown
+
+_LARGEST = 256 << 20  # bytes of a list
+
+
+def read_lines(file: str, stdin: BinaryIO | None) -> tuple[str, list[str]]:
+    """The name that messages use for `--batch=file`, and its lines; '-' is standard input."""
+    name = "standard input" if file == "-" else shown(file)
+    try:
+        if file == "-":
+            data = b"" if stdin is None else stdin.read(_LARGEST + 1)
+        else:
+            with open(file, "rb") as opened:
+                data = opened.read(_LARGEST + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a file name"
+        raise BadUsage(f"cannot read {name}: {why}") from None
+    if len(data) > _LARGEST:
+        raise BadUsage(f"{name} is larger than {_LARGEST >> 20} MiB")
+    return name, data.decode("utf-8", "surrogateescape").split("\n")
+
+
+def parse_batch(
+    lines: Iterable[str],
+    name: str,
+    common: Sequence[Setting],
+    *,
+    environ: Mapping[str, str],
+    cwd: str,
+    site: Site,
+) -> list[Prepared]:
+    """One submission for each line that is neither blank nor a comment.
+
+    `common` are the options beside --batch, over which those of a line win. The first line that is wrong is
+    the error, with its place: a list is submitted whole or not at all.
+    """
+    shared = [setting for setting in common if setting.option.name != "batch"]
+    if any(setting.option.name == "wrap" for setting in shared):
+        raise BadUsage("--wrap and --batch exclude each other; give one")
+    submitter = Submitter(environ=environ, cwd=cwd, site=site, common=shared)
+    prepared: list[Prepared] = []
+    for number, line in enumerate(lines, start=1):
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        try:
+            prepared.append(_prepare(submitter, bare))
+        except FgschedError as error:
+            raise BadUsage(f"{name}:{number}: {error.cause}", error.remedy) from None
+    return prepared
+
+
+def _prepare(submitter: Submitter, line: str) -> Prepared:
+    if "\0" in line:
+        raise BadUsage("a NUL byte cannot be part of a command line")
+    try:
+        settings, words = options.read(shell_words(line))
+    except Unclosed:
+        raise BadUsage(f"no closing quotation in {shown(line)}") from None
+    wrapped = False
+    for setting in settings:
+        wrapped = wrapped or setting.option.name == "wrap"
+        if setting.option.of_call:
+            raise BadUsage(f"--{setting.option.name} concerns the whole list; give it beside --batch")
+    if not wrapped and (not words or words[0] == "-"):
+        raise BadUsage("no script given")
+    return submitter.prepare(settings, words)

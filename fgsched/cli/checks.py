@@ -1,0 +1,132 @@
+"""What the submitter's own process can see of files: the script, the working directory, where output goes."""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from fgsched.cli.options import Setting, unexpanded
+from fgsched.errors import BadUsage
+from fgsched.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
+from fgsched.patterns import Values, expand, needs_the_job
+from fgsched.values import shown
+
+STDIN = "standard input"
+_KINDS = {
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+    stat.S_IFSOCK: "socket",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text that was found for the first word after the options."""
+
+    name: str  # as messages call it
+    data: bytes = b""
+    program: str = ""  # not a script but a program, to be run by one; how a shell calls it
+
+
+def find(word: str, directory: str, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Where the script or command is, and whether PATH was needed to find it."""
+    here = os.path.join(directory, word)
+    if word.startswith((".", "/")) or os.path.lexists(here):
+        return here, False
+    for entry in environ.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(entry, word)
+        if entry and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path, True
+    return here, False
+
+
+def load(word: str, directory: str, environ: Mapping[str, str]) -> Source:
+    """Read what `word` names: a script, or a program that has to be wrapped into one."""
+    path, on_path = find(word, directory, environ)
+    name = shown(word)
+    try:
+        data, size = _read(path, name, program_ok=on_path)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a file name"
+        raise BadUsage(f"cannot read {name}: {why}") from None
+    if data is None:
+        return Source(name, program=word if on_path or "/" in word else path)
+    if size > SIZE_LIMIT:
+        raise too_large(name, f"{mebibytes(size)} MiB")
+    accept(name, data)
+    return Source(name, data)
+
+
+def _read(path: str, name: str, *, program_ok: bool) -> tuple[bytes | None, int]:
+    """The text, None for a program, and the size. Looks before it opens, so a FIFO never blocks it."""
+    _check_kind(os.stat(path).st_mode, name)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        _check_kind(os.fstat(descriptor).st_mode, name)
+        size = os.fstat(descriptor).st_size
+        head = file.read(4)
+        if head == b"\x7fELF" or (program_ok and head[:2] != b"#!"):
+            return None, size
+        data = head + file.read(SIZE_LIMIT) if size <= SIZE_LIMIT else head
+        if program_ok and not carries_headers(data):
+            return None, size  # such as a launcher that needs its own name and place
+        return data, max(size, len(data))
+
+
+def _check_kind(mode: int, name: str) -> None:
+    kind = _KINDS.get(stat.S_IFMT(mode))
+    if kind:
+        raise BadUsage(f"{name} is a {kind}, not a script")
+
+
+def load_stdin(stdin: BinaryIO | None) -> Source:
+    """The script on standard input, never more of it than a script may have."""
+    if stdin is None or stdin.isatty():
+        raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
+    data = stdin.read(SIZE_LIMIT + 1)
+    if len(data) > SIZE_LIMIT:
+        raise too_large(STDIN, f"more than {SIZE_LIMIT >> 20} MiB")
+    accept(STDIN, data)
+    return Source(STDIN, data)
+
+
+def working_directory(setting: Setting | None, cwd: str) -> str:
+    """An absolute directory that the submitter may enter."""
+    if setting is None:
+        return cwd
+    path = os.path.normpath(os.path.join(cwd, setting.text))
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            raise setting.bad(": Not a directory")
+    except OSError as error:
+        raise setting.bad(f": {error.strerror}") from None
+    if not os.access(path, os.X_OK):
+        raise setting.bad(": Permission denied")
+    return path
+
+
+def output_directory(setting: Setting | None, values: Values, chdir: str, *, make: bool) -> None:
+    """See that the directory of an output is there, or make it. `values` has no job's id yet."""
+    if setting is None:
+        return
+    parent = os.path.dirname(setting.text)
+    if needs_the_job(parent):
+        raise setting.bad(": its directory would depend on the job's number, and nobody makes it")
+    path = os.path.join(chdir, expand(setting.text, values))
+    shown_parent = shown(os.path.dirname(expand(setting.text, values)))
+    try:
+        if make:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        if not stat.S_ISDIR(os.stat(os.path.dirname(path)).st_mode):
+            raise setting.bad(f": {shown_parent} is not a directory")
+    except FileNotFoundError:
+        remedy = unexpanded(setting) or "use --mkdir to make it"
+        raise setting.bad(f": directory {shown_parent} does not exist ({remedy})") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a file name"
+        raise setting.bad(f": directory {shown_parent}: {why}") from None
+    if path.endswith("/") or (not needs_the_job(setting.text) and os.path.isdir(path)):
+        raise setting.bad(" is a directory, not a file")

@@ -1,0 +1,183 @@
+"""What the value of one option of fgsub may be: text in, a value or BadValue out."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fgsched.model import WHOLE, EarlySignal
+from fgsched.patterns import ALLOWED, unknown
+from fgsched.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
+from fgsched.values import BadValue
+
+_LONGEST_NAME = 255
+_LONGEST_PATH = 4095
+_LONGEST_COMMENT = 4096
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+_LATEST_SIGNAL = 65_535  # seconds before the limit
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much of the cards: in GPUs, or in the site's fGPUs or shards."""
+
+    unit: str  # "gpu", "fgpu" or "shard"
+    size: int  # ten-thousandths of the unit
+    gpu_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Memory of each card: bytes, or a part of the card in ten-thousandths."""
+
+    size: int = 0
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Host memory: of the job, per CPU or per card."""
+
+    per: str  # "job", "cpu" or "gpu"
+    size: int  # bytes; 0: all
+
+
+def flag(text: str) -> bool:
+    return True
+
+
+def no(text: str) -> bool:
+    return False
+
+
+def gpus(text: str) -> Amount:
+    gpu_type, count, share = parse_gpus(text)
+    return Amount("gpu", count * share, gpu_type)
+
+
+def fgpu(text: str) -> Amount:
+    return Amount("fgpu", parse_units(text))
+
+
+def gres(text: str) -> Amount:
+    """gpu[:type][:amount] or shard:N."""
+    resource, _, rest = text.partition(":")
+    if resource not in ("gpu", "shard"):
+        meant = _nearest(resource, ("gpu", "shard"))
+        hint = f"did you mean {meant}?" if meant else "there are gpu and shard"
+        raise BadValue(
+            text, f": invalid generic resource specification, there is no {resource!r} here; {hint}"
+        )
+    if resource == "shard":
+        if rest and not re.fullmatch(r"[0-9]{1,9}", rest):
+            raise BadValue(text, " is not a whole number of shards")
+        return Amount("shard", int(rest or 1) * WHOLE)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_. -]*", rest):
+        return Amount("gpu", WHOLE, rest)  # a type alone: one card of it
+    try:
+        return gpus(rest or "1")
+    except BadValue as error:
+        raise BadValue(text, error.why) from None
+
+
+def gpu_memory(text: str) -> GpuMemory:
+    try:
+        if text.endswith("%"):
+            return GpuMemory(part=parse_share(text))
+        size = parse_bytes(text)
+    except BadValue as error:
+        raise BadValue(text, error.why.replace("without a unit", "% of the card, without a unit")) from None
+    return GpuMemory(size=size) if size else GpuMemory(part=WHOLE)
+
+
+def host_memory(per: str) -> Callable[[str], HostMemory]:
+    return lambda text: HostMemory(per, parse_bytes(text))
+
+
+def gpu_type(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise BadValue(text, " is not a GPU type (use part of one model's name, such as a100)")
+    return text
+
+
+def name(text: str) -> str:
+    if not text:
+        raise BadValue(text, " is not a name")
+    if len(text) > _LONGEST_NAME:
+        raise BadValue(text, f" is {len(text)} characters; limit {_LONGEST_NAME}")
+    return text
+
+
+def partition(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise BadValue(text, ": invalid partition name")
+    return text
+
+
+def path(text: str) -> str:
+    if not text:
+        raise BadValue(text, " is not a path")
+    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_PATH:
+        raise BadValue(text, f" is longer than {_LONGEST_PATH} bytes")
+    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
+        raise BadValue(text, ": control characters are not allowed in a file name")
+    return text
+
+
+def pattern(text: str) -> str:
+    if items := unknown(path(text)):
+        raise BadValue(text, f": unknown {' '.join(items)}; allowed {ALLOWED}")
+    return text
+
+
+def open_mode(text: str) -> str:
+    if text not in ("append", "truncate"):
+        raise BadValue(text, " is not append or truncate")
+    return text
+
+
+def comment(text: str) -> str:
+    if len(text) > _LONGEST_COMMENT:
+        raise BadValue(text, f" is {len(text)} characters; limit {_LONGEST_COMMENT}")
+    return text
+
+
+def anything(text: str) -> str:
+    return text
+
+
+def command(text: str) -> str:
+    if not text.strip():
+        raise BadValue(text, " is not a command")
+    return text
+
+
+def count(text: str) -> int:
+    return parse_count(text)
+
+
+def only_one(text: str) -> int:
+    if text not in ("1", "1-1"):
+        raise BadValue(text, ": a job here is one task on a single host; only 1 is possible")
+    return 1
+
+
+def early_signal(text: str) -> EarlySignal:
+    """[B:|C:]SIG[@SEC]: to all processes, to the shell only, or to its children only."""
+    target, colon, rest = text.rpartition(":")
+    targets = {"": "all", "B": "shell", "C": "children"}
+    named, at, before = rest.partition("@")
+    if target not in targets or (colon and not target):
+        raise BadValue(text, f": {target + ':'!r} is not B: (the shell only) or C: (its children only)")
+    if at and (not re.fullmatch(r"[0-9]{1,6}", before) or int(before) > _LATEST_SIGNAL):
+        raise BadValue(text, f": seconds before the limit are 0 to {_LATEST_SIGNAL}")
+    try:
+        number = parse_signal(named)
+    except BadValue as error:
+        raise BadValue(text, error.why) from None
+    return EarlySignal(signal=number, before=int(before) if at else 60, target=targets[target])
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # slow to import, and only needed for this message
+
+    return next(iter(get_close_matches(word, known, 1, 0.5)), "")

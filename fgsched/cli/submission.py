@@ -1,0 +1,290 @@
+"""One submission: the script's text, the request, the environment, and what is to be said about them."""
+
+import os
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO
+
+from fgsched.cli import checks, options
+from fgsched.cli.demand import demand
+from fgsched.cli.export import exported
+from fgsched.cli.options import Setting
+from fgsched.errors import BadUsage
+from fgsched.jobscript import directives
+from fgsched.model import EarlySignal, Request
+from fgsched.patterns import Values, left_alone
+from fgsched.quoting import command_line
+from fgsched.units import Site
+from fgsched.values import BadValue
+
+_LONGEST_LINE = 4096  # characters of a submit line that are kept
+_DEFAULTS = {
+    **{
+        "partition": "main",
+        "time": "unlimited",
+        "chdir": ".",
+        "output": "fg-%j.out",
+        "error": "with the output",
+    },
+    **{"input": "/dev/null", "open-mode": "truncate", "export": "ALL", "cpus-per-task": "1", "gpus": "0"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What the controller is asked to queue."""
+
+    request: Request
+    script: bytes
+    environment: dict[str, str]
+    hold: bool
+    explicit: frozenset[str]  # slots that the user set; the others may take a site's default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """How fgsub answers."""
+
+    parsable: bool = False
+    quiet: bool = False
+    json: bool = False
+    wait: bool = False
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    submission: Submission
+    warnings: tuple[str, ...]
+    flags: Flags
+    settings: Mapping[str, Setting] = field(repr=False, default_factory=dict)
+
+    def explained(self) -> list[tuple[str, str, str]]:
+        """(option, value, origin) of each value in effect, for --explain-options."""
+        rows = {name: (f"--{name}", text, "default") for name, text in _DEFAULTS.items()}
+        rows["job-name"] = ("--job-name", self.submission.request.name, "default")
+        for slot, setting in self.settings.items():
+            text = setting.text or ("yes" if setting.value else "no")
+            rows[slot] = (f"--{setting.option.name}", text, setting.origin)
+        return sorted(rows.values())
+
+
+def prepare(
+    argv_options: Sequence[Setting],
+    words: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    cwd: str,
+    stdin: BinaryIO | None,
+    site: Site,
+) -> Prepared:
+    """The submission that a command line asks for; BadUsage says what is wrong with it."""
+    return Submitter(environ=environ, cwd=cwd, stdin=stdin, site=site).prepare(argv_options, words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    """A script, and what its headers say."""
+
+    name: str  # as messages call it
+    data: bytes
+    settings: Mapping[str, Setting]
+    warnings: tuple[str, ...] = ()
+    slurm: bool = False  # it is written for Slurm
+    program: str = ""  # "": a script; else how a shell calls the program
+
+
+class Submitter:
+    """Prepares submissions from one place; what many of them share is read and worked out once."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        cwd: str,
+        site: Site,
+        stdin: BinaryIO | None = None,
+        common: Sequence[Setting] = (),
+    ) -> None:
+        """`common` are defaults of the call, which the settings of one submission override."""
+        self._environ = environ
+        self._cwd = cwd
+        self._stdin = stdin
+        self._site = site
+        settings, warnings = options.from_environment(environ)
+        self._common = list(common)
+        self._before = {**options.latest(settings), **options.latest(common)}
+        self._warnings = tuple(warnings)
+        self._scripts: dict[tuple[str | None, str, bool], _Script] = {}
+        self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
+        self._plans: dict[tuple[object, ...], Prepared] = {}
+        self._limits: dict[str, Any] = {"umask": _umask(), "rlimits": _rlimits()}
+
+    def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
+        before = {**self._before, **options.latest(settings)}
+        script = self._script(before.get("wrap"), words, before)
+        key = (script.name, id(script), *((each.option.name, each.text) for each in settings))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(script, {**script.settings, **before})
+        return _with_words(plan, script, [*self._common, *settings], words)
+
+    def _script(self, wrap: Setting | None, words: Sequence[str], before: Mapping[str, Setting]) -> _Script:
+        if wrap is not None:
+            if words:
+                raise BadUsage(f"--wrap takes no script and no arguments, and there is {words[0]!r}")
+            return _Script("wrap", _wrapped(wrap.text), {})
+        word = words[0] if words and words[0] != "-" else None
+        directory = checks.working_directory(before.get("chdir"), self._cwd)
+        key = (word, directory, "ignore-sbatch" in before)
+        if key not in self._scripts:
+            self._scripts[key] = self._read(*key)
+        return self._scripts[key]
+
+    def _read(self, word: str | None, directory: str, ignore_sbatch: bool) -> _Script:
+        if word is None:
+            source = checks.load_stdin(self._stdin)
+        else:
+            start = self._cwd if word.startswith(".") else directory
+            source = checks.load(word, start, self._environ)
+        if source.program:
+            return _Script(os.path.basename(source.program), b"", {}, program=source.program)
+        found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch)
+        settings, warnings = options.from_script(found, source.name)
+        return _Script(
+            name="fgsub" if word is None else os.path.basename(word),
+            data=source.data,
+            settings=options.latest(settings, strict=True),
+            warnings=(*found.warnings, *warnings),
+            slurm=found.family == "SBATCH",
+        )
+
+    def _plan(self, script: _Script, settings: dict[str, Setting]) -> Prepared:
+        """All but what the arguments of the script say."""
+        chdir = checks.working_directory(settings.get("chdir"), self._cwd)
+        name = _text(settings, "job-name", script.name)
+        environment, warnings = self._environment(settings.get("export"))
+        request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
+        self._check_outputs(settings, request)
+        for slot in ("output", "error", "input"):
+            left = left_alone(_text(settings, slot, ""))
+            warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
+        return Prepared(
+            submission=Submission(
+                request=request,
+                script=script.data,
+                environment=environment,
+                hold=_is_on(settings, "hold"),
+                explicit=frozenset(settings),
+            ),
+            warnings=(*self._warnings, *script.warnings, *warnings),
+            flags=_flags(settings),
+            settings=settings,
+        )
+
+    def _request(self, settings: Mapping[str, Setting], *, chdir: str, name: str, slurm: bool) -> Request:
+        early = settings.get("signal")
+        limit = settings.get("time")
+        return Request(
+            name=name,
+            demand=demand(settings, self._site),
+            partition=_text(settings, "partition", "main"),
+            time_limit=limit.value if limit is not None and isinstance(limit.value, int) else 0,
+            early_signal=early.value if early is not None and isinstance(early.value, EarlySignal) else None,
+            chdir=chdir,
+            output=_text(settings, "output", "fg-%j.out"),
+            error=_text(settings, "error", ""),
+            input=_text(settings, "input", "/dev/null"),
+            append=_text(settings, "open-mode", "truncate") == "append",
+            comment=_text(settings, "comment", ""),
+            slurm_env=_is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
+            **self._limits,
+        )
+
+    def _environment(self, setting: Setting | None) -> tuple[dict[str, str], list[str]]:
+        text = "ALL" if setting is None else setting.text
+        if text not in self._environments:
+            try:
+                self._environments[text] = exported(text, self._environ)
+            except BadValue as error:
+                raise (error if setting is None else setting.bad(error.why)) from None
+        return self._environments[text]
+
+    def _check_outputs(self, settings: Mapping[str, Setting], request: Request) -> None:
+        for slot in ("output", "error"):
+            setting = settings.get(slot)
+            if setting is not None:
+                values = self._values(request.name, setting.text)
+                checks.output_directory(setting, values, request.chdir, make=_is_on(settings, "mkdir"))
+
+    def _values(self, name: str, pattern: str) -> Values:
+        """What is known before there is a job. The user database is asked only where the pattern needs it."""
+        user, home = "", ""
+        if "u" in pattern or "h" in pattern:
+            user, home = _account(self._environ) if "%" in pattern else ("", "")
+        return Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
+
+
+def _with_words(
+    plan: Prepared, script: _Script, settings: Sequence[Setting], words: Sequence[str]
+) -> Prepared:
+    spelled = [
+        f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}") for each in settings
+    ]
+    line = command_line(["fgsub", *spelled, *words])[:_LONGEST_LINE]
+    submission = plan.submission
+    args = tuple(words[1:])
+    if script.program:
+        text = _wrapped(command_line([script.program, *args]))
+        submission = replace(submission, script=text, request=replace(submission.request, submit_line=line))
+    else:
+        request = replace(submission.request, args=args, submit_line=line)
+        submission = replace(submission, request=request)
+    return replace(plan, submission=submission)
+
+
+def _wrapped(command: str) -> bytes:
+    return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
+
+
+def _flags(settings: Mapping[str, Setting]) -> Flags:
+    return Flags(
+        parsable=_is_on(settings, "parsable"),
+        quiet=_is_on(settings, "quiet"),
+        json=_is_on(settings, "json"),
+        wait=_is_on(settings, "wait"),
+        explain=_is_on(settings, "explain-options"),
+    )
+
+
+def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:
+    return settings[slot].text if slot in settings else default
+
+
+def _is_on(settings: Mapping[str, Setting], slot: str) -> bool:
+    return slot in settings and bool(settings[slot].value)
+
+
+def _account(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Name and home of the caller; a number where the user database has no name."""
+    import pwd
+
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return str(os.getuid()), environ.get("HOME", "/")
+    return entry.pw_name, entry.pw_dir
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _rlimits() -> tuple[tuple[int, int, int], ...]:
+    """(resource, soft, hard) of each; -1: unlimited, as the kernel's RLIM_INFINITY is read."""
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    numbers = sorted({getattr(resource, name) for name in names})
+    return tuple((number, *resource.getrlimit(number)) for number in numbers)
