@@ -1,0 +1,155 @@
+"""The driver's own view of the cards, and the only home of pynvml.
+
+A call can hang for ever: only the probe process asks here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from fgsched.errors import FgschedError
+from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+
+_LISTS = ("Compute", "Graphics", "MPSCompute")
+
+
+class NoDriver(FgschedError):
+    """There is no driver to ask, or it does not talk to this library."""
+
+
+class Driver:
+    """The driver, open; what it is asked may raise NoDriver when the driver is gone."""
+
+    def __init__(self) -> None:
+        try:
+            import pynvml
+        except ImportError as error:
+            raise NoDriver("the Python package nvidia-ml-py is not installed") from error
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise NoDriver(_reason(pynvml, error)) from error
+        self._handles = {index: self._try(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)}
+        self._uuids = {index: self._uuid(index) for index in self._handles}
+
+    def inventory(self) -> list[Gpu]:
+        """Every card; one that does not answer is among them, down, with the reason."""
+        return [self._card(index) for index in self._handles]
+
+    def reading(self) -> dict[str, Reading]:
+        """What each card shows now, by its UUID; a card that does not answer has an error."""
+        return {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
+
+    def _card(self, index: int) -> Gpu:
+        nvml, handle = self._nvml, self._handles[index]
+        try:
+            if isinstance(handle, nvml.NVMLError):
+                raise handle
+            total, reserved, _ = self._memory(handle)
+            model = nvml.nvmlDeviceGetName(handle)
+        except nvml.NVMLError as error:
+            note = f"the driver says: {error}"
+            uuid = self._uuids[index] or f"lost-{index}"
+            return Gpu(index=index, uuid=uuid, model="", total=0, state=GpuState.DOWN, note=note)
+        mig = self._has_mig(handle)
+        return Gpu(
+            index=index,
+            uuid=self._uuids[index],
+            model=model,
+            total=total,
+            reserved=reserved,
+            pci=self._pci(handle),
+            state=GpuState.DOWN if mig else GpuState.OK,
+            note="MIG is on: not supported yet" if mig else "",
+        )
+
+    def _read(self, index: int) -> Reading:
+        nvml, handle = self._nvml, self._handles[index]
+        try:
+            _, _, used = self._memory(handle)
+            processes = self._processes(handle)
+            rates = self._optional(nvml.nvmlDeviceGetUtilizationRates, handle)
+            heat = self._optional(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+        except nvml.NVMLError as error:
+            return Reading(gpu=index, used=0, error=f"the driver says: {error}")
+        return Reading(
+            gpu=index,
+            used=used,
+            processes=processes,
+            utilisation=None if rates is None else rates.gpu,
+            temperature=heat,
+        )
+
+    def _memory(self, handle: Any) -> tuple[int, int, int]:
+        """(total, kept by the driver, used by everybody); drivers before 510 count what they keep as used."""
+        nvml = self._nvml
+        found = self._optional(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        if found is not None:
+            return found.total, found.reserved, found.used
+        found = nvml.nvmlDeviceGetMemoryInfo(handle)
+        return found.total, 0, found.used
+
+    def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
+        """Each process once, whatever it does on the card; several lists name the same one."""
+        memory: dict[int, int] = {}
+        for kind in _LISTS:
+            for process in self._listed(kind, handle):
+                # Not told (under WSL, in some containers): None here.
+                memory[process.pid] = max(memory.get(process.pid, 0), process.usedGpuMemory or 0)
+        return tuple(GpuProcess(pid=pid, memory=held) for pid, held in sorted(memory.items()))
+
+    def _listed(self, kind: str, handle: Any) -> list[Any]:
+        """By the newest call that this driver has."""
+        for version in ("_v3", "_v2"):
+            ask = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}")
+            found: list[Any] | None = self._optional(ask, handle)
+            if found is not None:
+                return found
+        return []
+
+    def _has_mig(self, handle: Any) -> bool:
+        mode = self._optional(self._nvml.nvmlDeviceGetMigMode, handle)
+        return mode is not None and mode[0] == self._nvml.NVML_DEVICE_MIG_ENABLE
+
+    def _pci(self, handle: Any) -> str:
+        found = self._optional(self._nvml.nvmlDeviceGetPciInfo, handle)
+        return "" if found is None else str(found.busId)
+
+    def _uuid(self, index: int) -> str:
+        handle = self._handles[index]
+        if isinstance(handle, self._nvml.NVMLError):
+            return ""
+        found = self._try(self._nvml.nvmlDeviceGetUUID, handle)
+        return found if isinstance(found, str) else ""
+
+    def _optional(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer, or None where card or driver has no such thing."""
+        nvml = self._nvml
+        found = self._try(ask, *arguments)
+        absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        old = (nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,)
+        if isinstance(found, nvml.NVMLError):
+            if found.value in absent + old:
+                return None
+            raise found
+        return found
+
+    def _try(self, ask: Callable[..., Any], *arguments: Any) -> Any:
+        """The answer, or the error as a value."""
+        try:
+            return ask(*arguments)
+        except self._nvml.NVMLError as error:
+            return error
+
+
+def _reason(nvml: Any, error: Any) -> str:
+    """Why there is no driver, for a person."""
+    known = {
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 was not found",
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver in the kernel is of another version than its "
+        "library: load the new driver, or restart the host",
+        nvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA devices",
+    }
+    return known.get(error.value, f"the driver says: {error}")

@@ -1,0 +1,111 @@
+"""Simulated cards: for trying out, for training, for tests. `sim:4x80G:H100`, `sim:1x16G:V100,1x40G:A100`."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgsched.errors import BadUsage
+from fgsched.gpus.wire import READING, Report
+from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+from fgsched.units import parse_bytes
+from fgsched.values import shown
+
+STRANGER = (1 << 22) + 1  # a pid that no kernel gives
+_MOST = 1024
+_CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?")
+_KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
+
+
+def parse(text: str) -> tuple[Gpu, ...]:
+    """The cards that `sim:…` describes; the same text gives the same UUIDs."""
+    gpus: list[Gpu] = []
+    for part in text.removeprefix("sim:").split(","):
+        match = _CARDS.fullmatch(part.strip())
+        if not match or not 1 <= int(match[1]) <= _MOST - len(gpus):
+            raise BadUsage(
+                f"{shown(text)} does not describe simulated GPUs.",
+                f"Use sim:COUNTxMEMORY[:MODEL][,…], such as sim:4x80G:H100, for 1 to {_MOST} of them.",
+            )
+        total, model = parse_bytes(match[2]), match[3] or "Simulated"
+        if not total:
+            raise BadUsage(f"{shown(text)} has cards without memory.", "Write sim:4x80G:H100, say.")
+        first = len(gpus)
+        gpus += [
+            Gpu(index=i, uuid=uuid(i), model=model, total=total) for i in range(first, first + int(match[1]))
+        ]
+    return tuple(gpus)
+
+
+def uuid(index: int) -> str:
+    return f"GPU-51570000-0000-4000-8000-{index:012x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Simulated cards, and the file that says what happens to them.
+
+    A JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}], "error": "…",
+    "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true}}`. `used` is what
+    strangers hold. The file is read at each look and need not exist.
+    """
+
+    gpus: tuple[Gpu, ...]
+    script: Path | None = None
+    deadline: float = 2.0
+
+    def answer(self, want: str) -> Report:
+        try:
+            script = self._script()
+            if any(about.get("hang") for about in script.values()):
+                return Report(want=want, error=f"the driver did not answer within {self.deadline:g} s")
+            if want == READING:
+                shown = {gpu.uuid: _reading(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus}
+                return Report(want=want, readings=shown)
+            return Report(
+                want=want, gpus=tuple(_card(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus)
+            )
+        except (OSError, ValueError, TypeError, AttributeError, KeyError, BadUsage) as error:
+            return Report(want=want, error=f"{self.script}: {error!r}")
+
+    def _script(self) -> dict[str, dict[str, Any]]:
+        if self.script is None or not self.script.exists():
+            return {}
+        script: dict[str, dict[str, Any]] = json.loads(self.script.read_text())
+        unknown = {key for about in script.values() for key in about} - _KNOWN
+        if unknown:
+            raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+        return script
+
+
+def _card(gpu: Gpu, about: dict[str, Any]) -> Gpu:
+    return Gpu(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        model=gpu.model,
+        total=gpu.total,
+        state=GpuState(about.get("state", "ok")),
+        note=str(about.get("note", "")),
+    )
+
+
+def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
+    if about.get("error"):
+        return Reading(gpu=gpu.index, used=0, error=str(about["error"]))
+    processes = [
+        GpuProcess(pid=one["pid"], memory=_bytes(one["memory"])) for one in about.get("processes", ())
+    ]
+    if strangers := _bytes(about.get("used", 0)):
+        processes.append(GpuProcess(pid=STRANGER, memory=strangers))
+    return Reading(
+        gpu=gpu.index,
+        used=sum(process.memory for process in processes),
+        processes=tuple(processes),
+        utilisation=about.get("utilisation"),
+        temperature=about.get("temperature"),
+    )
+
+
+def _bytes(value: int | str) -> int:
+    return parse_bytes(value) if isinstance(value, str) else int(value)

@@ -1,0 +1,43 @@
+"""What sampler, keeper and probe say to each other: one JSON object a line."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+
+INVENTORY = "inventory"
+READING = "reading"
+WAKING = 5  # times its deadline that the very first answer may take: the driver has to wake the cards up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The driver's answer to one question, or why there is none. On the wire nothing is chosen yet."""
+
+    want: str
+    gpus: tuple[Gpu, ...] = ()
+    readings: dict[str, Reading] = field(default_factory=dict)  # by UUID
+    error: str = ""
+
+
+def dump(report: Report) -> bytes:
+    found = asdict(report)
+    found["gpus"] = [gpu | {"state": gpu["state"].value} for gpu in found["gpus"]]
+    return json.dumps(found).encode() + b"\n"
+
+
+def load(line: bytes) -> Report:
+    """The report of a line; ValueError when it is none."""
+    found: dict[str, Any] = json.loads(line)
+    try:
+        gpus = tuple(Gpu(**gpu | {"state": GpuState(gpu["state"])}) for gpu in found.pop("gpus"))
+        readings = {uuid: _reading(about) for uuid, about in found.pop("readings").items()}
+        return Report(gpus=gpus, readings=readings, **found)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"not a report: {error}") from error
+
+
+def _reading(about: dict[str, Any]) -> Reading:
+    processes = tuple(GpuProcess(**process) for process in about.pop("processes"))
+    return Reading(processes=processes, **about)
