@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -17,7 +18,8 @@ NATIVE = {
     # extension: (file it becomes, flags of its own)
     "fgshim.hook": (
         "libfgshim.so",
-        ["-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so", "-Wl,--version-script=fgshim/exports.map"],
+        ["-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so", "-Wl,-Bsymbolic"]
+        + ["-Wl,--version-script=fgshim/exports.map"],
     ),
     "fgshim.spawner": ("fgspawn", ["-pie", "-Wl,--version-script=fgshim/spawner.map"]),
 }
@@ -47,6 +49,10 @@ class BuildNative(build_ext):
 
 def main() -> None:
     """Say what there is to build."""
+    sys.path.insert(0, str(HERE))
+    from fgshim import table  # the one list of hooked calls
+
+    table.write(HERE / "fgshim")
     wanted = os.environ.get("FG_BUILD_ONLY", "hook spawner region").split()
     names = [name for name in wanted if (HERE / "fgshim" / f"{name}.pyx").exists()]
     extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]

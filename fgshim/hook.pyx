@@ -1,0 +1,43 @@
+# cython: language_level=3, cdivision=True
+# The allocator hook. It is preloaded into programs that know no Python, so there
+# is no Python object in it: every function is `noexcept nogil`, and nothing is
+# set at module level, for a preloaded library's module body never runs.
+#
+# It has no constructor. The driver is looked for when one of its functions is
+# first called, and the region when device memory is first asked for.
+
+from libc.errno cimport errno
+from libc.stddef cimport size_t
+from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memmove, memset, strcmp, strcpy, strncmp, strrchr
+
+from fgshim.cuda cimport *
+from fgshim.nvml cimport *
+from fgshim.owner cimport fg_owner, fg_owner_lives, fg_owner_read
+from fgshim.region cimport (
+    FG_MAX_GPUS,
+    FG_MAX_SLOTS,
+    fg_region,
+    fg_region_gpus,
+    fg_region_slot,
+    fg_region_slots,
+    pthread_mutex_t,
+)
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #define fg_set_errno(value) (errno = (value))
+    """
+    const int EOWNERDEAD
+    void set_errno "fg_set_errno"(int) nogil
+
+include "_rows.pxi"
+include "hook_driver.pxi"
+include "hook_table.pxi"
+include "hook_ledger.pxi"
+include "hook_memory.pxi"
+include "hook_pools.pxi"
+include "hook_blocks.pxi"
+include "hook_views.pxi"
+include "hook_processes.pxi"

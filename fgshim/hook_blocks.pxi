@@ -1,0 +1,169 @@
+# Virtual memory management: a block of physical memory lives until its last
+# handle and its last mapping are gone, in whatever order they go.
+#
+# The driver is called under fg_own_lock here, so that a handle or an address
+# that it gives out again at once cannot be mistaken for the old one.
+
+cdef uint64_t fg_unref(uint64_t serial, fg_charge *charge) noexcept nogil:
+    """One handle or mapping less; the block's bytes once that was the last. Under fg_own_lock."""
+    cdef fg_entry *block = fg_get(FG_BLOCK, serial)
+    if block == NULL:
+        return 0
+    block.count -= 1
+    if block.count:
+        return 0
+    charge.gpu = block.gpu
+    charge.bytes = block.bytes
+    fg_drop(block)
+    return charge.bytes
+
+
+cdef bint fg_ref(int kind, uint64_t key, uint64_t bytes, uint64_t serial) noexcept nogil:
+    """One handle or mapping more. Under fg_own_lock."""
+    cdef fg_entry *entry = fg_get(kind, key)
+    if entry == NULL or entry.block != serial:
+        entry = fg_put(kind, key, 0, bytes)
+    if entry == NULL:
+        return False
+    entry.block = serial
+    entry.count += 1
+    entry = fg_get(FG_BLOCK, serial)
+    if entry:
+        entry.count += 1
+    return True
+
+
+cdef bint fg_new_block(uint64_t handle, const fg_charge *charge) noexcept nogil:
+    global fg_serial
+    cdef bint noted = False
+    pthread_mutex_lock(&fg_own_lock)
+    fg_serial += 1
+    if fg_put(FG_BLOCK, fg_serial, charge.gpu, charge.bytes):
+        noted = fg_ref(FG_HANDLE, handle, 0, fg_serial)
+        if not noted:
+            fg_drop(fg_get(FG_BLOCK, fg_serial))
+    pthread_mutex_unlock(&fg_own_lock)
+    return noted
+
+
+cdef public int cuMemCreate(
+    uint64_t *handle, size_t size, const fg_allocation_prop *prop, uint64_t flags
+) noexcept nogil:
+    """Charged to the card that the memory lies on, whatever context is current; host memory is not ours to count."""
+    cdef fg_charge charge
+    cdef void *real = fg_function(FG_cuMemCreate)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    if prop == NULL or prop.location_type != CU_MEM_LOCATION_TYPE_DEVICE:
+        return (<create_t> real)(handle, size, prop, flags)
+    cdef int status = fg_take_on(prop.location_id, size, &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    status = (<create_t> real)(handle, size, prop, flags)
+    if status == CUDA_SUCCESS and not fg_new_block(handle[0], &charge):
+        (<release_t> fg_function(FG_cuMemRelease))(handle[0])
+        status = CUDA_ERROR_OUT_OF_MEMORY
+    if status != CUDA_SUCCESS:
+        fg_give_back(charge.gpu, charge.bytes)
+    else:
+        fg_keep(&charge)
+    return status
+
+
+cdef public int cuMemRelease(uint64_t handle) noexcept nogil:
+    cdef fg_charge charge
+    cdef fg_entry *entry
+    cdef uint64_t serial, gone = 0
+    cdef void *real = fg_function(FG_cuMemRelease)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_own_lock)
+    cdef int status = (<release_t> real)(handle)
+    entry = fg_get(FG_HANDLE, handle)
+    if status == CUDA_SUCCESS and entry:
+        serial = entry.block
+        entry.count -= 1
+        if entry.count == 0:
+            fg_drop(entry)
+        gone = fg_unref(serial, &charge)
+    pthread_mutex_unlock(&fg_own_lock)
+    if gone:
+        fg_give_back(charge.gpu, charge.bytes)
+    return status
+
+
+cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags) noexcept nogil:
+    cdef fg_entry *entry
+    cdef void *real = fg_function(FG_cuMemMap)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_own_lock)
+    cdef int status = (<map_t> real)(address, size, offset, handle, flags)
+    entry = fg_get(FG_HANDLE, handle)
+    if status == CUDA_SUCCESS and entry and not fg_ref(FG_MAPPING, address, size, entry.block):
+        (<unmap_t> fg_function(FG_cuMemUnmap))(address, size)
+        status = CUDA_ERROR_OUT_OF_MEMORY
+    pthread_mutex_unlock(&fg_own_lock)
+    return status
+
+
+cdef uint64_t fg_unmapped(uint64_t address, uint64_t size, fg_charge *charge) noexcept nogil:
+    """One mapping within the range is no more; how much of it: 0 once there is none. Under fg_own_lock."""
+    cdef fg_entry *entry = fg_get(FG_MAPPING, address)
+    cdef uint64_t at, serial, length
+    charge.bytes = 0
+    if entry == NULL:
+        for at in range(fg_room):
+            if fg_entries[at].kind == FG_MAPPING and fg_entries[at].key - address < size:
+                entry = &fg_entries[at]
+                break
+    if entry == NULL:
+        return 0
+    serial = entry.block
+    length = entry.bytes
+    fg_drop(entry)
+    fg_unref(serial, charge)
+    return length
+
+
+cdef public int cuMemUnmap(uint64_t address, size_t size) noexcept nogil:
+    """A range may hold many mappings."""
+    cdef fg_charge charge
+    cdef uint64_t gone, left = size
+    cdef void *real = fg_function(FG_cuMemUnmap)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_own_lock)
+    cdef int status = (<unmap_t> real)(address, size)
+    while status == CUDA_SUCCESS and left:
+        gone = fg_unmapped(address, size, &charge)
+        left -= gone if gone and gone < left else left
+        if gone and charge.bytes:
+            fg_give_back(charge.gpu, charge.bytes)
+    pthread_mutex_unlock(&fg_own_lock)
+    return status
+
+
+cdef uint64_t fg_block_at(uint64_t address) noexcept nogil:
+    """The block that is mapped at an address; 0: none of ours. Under fg_own_lock."""
+    cdef uint64_t at
+    for at in range(fg_room):
+        if fg_entries[at].kind == FG_MAPPING and address - fg_entries[at].key < fg_entries[at].bytes:
+            return fg_entries[at].block
+    return 0
+
+
+cdef public int cuMemRetainAllocationHandle(uint64_t *handle, void *address) noexcept nogil:
+    """A handle more, to be released as often as it was given out."""
+    cdef uint64_t serial
+    cdef void *real = fg_function(FG_cuMemRetainAllocationHandle)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_own_lock)
+    cdef int status = (<retain_t> real)(handle, address)
+    serial = fg_block_at(<uint64_t> address)
+    if status == CUDA_SUCCESS and serial and not fg_ref(FG_HANDLE, handle[0], 0, serial):
+        (<release_t> fg_function(FG_cuMemRelease))(handle[0])
+        status = CUDA_ERROR_OUT_OF_MEMORY
+    pthread_mutex_unlock(&fg_own_lock)
+    return status

@@ -1,0 +1,147 @@
+# Linear memory: taken and freed by address.
+
+cdef int fg_gpu_of(int device) noexcept nogil:
+    """The number in the region of CUDA's device; -1: not the job's, so nothing may be taken there."""
+    cdef uint8_t uuid[16]
+    cdef void *ask = fg_function(FG_cuDeviceGetUuid)
+    cdef int gpu
+    if 0 <= device < 64 and fg_devices[device] > 0:
+        return fg_devices[device] - 1
+    if not ask or (<device_uuid_t> ask)(uuid, device) != CUDA_SUCCESS:
+        return -1
+    gpu = fg_position(uuid)
+    if 0 <= device < 64 and gpu >= 0:
+        fg_devices[device] = gpu + 1
+    return gpu
+
+
+cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogil:
+    """Reserve on a device; a pool of ours that is fuller than it need be is emptied before we refuse."""
+    cdef int gpu = fg_gpu_of(device)
+    if gpu < 0:
+        return CUDA_ERROR_OUT_OF_MEMORY
+    charge.gpu = gpu
+    charge.bytes = bytes
+    if fg_reserve(charge) or (fg_pools and fg_trim_pools(gpu) and fg_reserve(charge)):
+        return CUDA_SUCCESS
+    fg_refused(gpu)
+    return CUDA_ERROR_OUT_OF_MEMORY
+
+
+cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
+    """Reserve on the device of the current context. Where there is none, the driver's own words."""
+    cdef int device = 0
+    cdef void *ask = fg_function(FG_cuCtxGetDevice)
+    if not ask:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<ctx_device_t> ask)(&device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_take_on(device, bytes, charge)
+
+
+cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogil:
+    """Remember what was charged for it."""
+    pthread_mutex_lock(&fg_own_lock)
+    cdef bint noted = fg_put(kind, key, charge.gpu, charge.bytes) != NULL
+    pthread_mutex_unlock(&fg_own_lock)
+    return noted
+
+
+cdef bint fg_forget(int kind, uint64_t key, fg_charge *charge) noexcept nogil:
+    """Take it out of the table, before the driver can give its address to another thread."""
+    cdef fg_entry *entry
+    pthread_mutex_lock(&fg_own_lock)
+    entry = fg_get(kind, key)
+    if entry:
+        charge.gpu = entry.gpu
+        charge.bytes = entry.bytes
+        charge.total = 0
+        fg_drop(entry)
+    pthread_mutex_unlock(&fg_own_lock)
+    return entry != NULL
+
+
+cdef int fg_finish(int status, const uint64_t *address, const fg_charge *charge) noexcept nogil:
+    """Keep the charge if the driver gave memory, else give it back."""
+    cdef void *free = fg_function(FG_cuMemFree_v2)
+    if status != CUDA_SUCCESS:
+        fg_give_back(charge.gpu, charge.bytes)
+        return status
+    if not fg_note(FG_MEMORY, address[0], charge):  # what cannot be remembered could never be given back
+        (<free_t> free)(address[0])
+        fg_give_back(charge.gpu, charge.bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY
+    fg_keep(charge)
+    return CUDA_SUCCESS
+
+
+cdef public int cuMemAlloc_v2(uint64_t *address, size_t size) noexcept nogil:
+    cdef fg_charge charge
+    cdef void *real = fg_function(FG_cuMemAlloc_v2)
+    cdef int status = fg_take(size, &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_finish((<alloc_t> real)(address, size), address, &charge)
+
+
+cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int flags) noexcept nogil:
+    """Counted like any other: managed memory pushes out the neighbours' if there is more of it than room."""
+    cdef fg_charge charge
+    cdef void *real = fg_function(FG_cuMemAllocManaged)
+    cdef int status = fg_take(size, &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_finish((<alloc_managed_t> real)(address, size, flags), address, &charge)
+
+
+cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
+    """Their product, or the largest number where it is larger than that."""
+    return UINT64_MAX if pitch and height > UINT64_MAX // pitch else pitch * height
+
+
+cdef public int cuMemAllocPitch_v2(
+    uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned int element
+) noexcept nogil:
+    """How long a row becomes is the driver's choice: reserve for the widest, keep what it is."""
+    cdef fg_charge charge, more
+    cdef void *real = fg_function(FG_cuMemAllocPitch_v2)
+    cdef uint64_t widest = width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511
+    cdef int status = fg_take(fg_area(widest, height), &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    status = (<alloc_pitch_t> real)(address, pitch, width, height, element)
+    if status == CUDA_SUCCESS:
+        more.gpu = charge.gpu
+        more.bytes = fg_area(pitch[0], height)
+        if more.bytes > charge.bytes:
+            more.bytes -= charge.bytes
+            if not fg_reserve(&more):
+                (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
+                fg_refused(charge.gpu)
+                status = CUDA_ERROR_OUT_OF_MEMORY
+            else:
+                charge.bytes += more.bytes
+                charge.total = more.total
+        else:
+            fg_give_back(charge.gpu, charge.bytes - more.bytes)
+            charge.total -= charge.bytes - more.bytes
+            charge.bytes = more.bytes
+    return fg_finish(status, address, &charge)
+
+
+cdef public int cuMemFree_v2(uint64_t address) noexcept nogil:
+    """An address that we do not know is the driver's affair, and can be a pool's."""
+    cdef fg_charge charge
+    cdef bint ours = fg_forget(FG_MEMORY, address, &charge)
+    cdef void *real = fg_function(FG_cuMemFree_v2)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<free_t> real)(address)
+    if ours and status == CUDA_SUCCESS:
+        fg_give_back(charge.gpu, charge.bytes)
+    elif ours:
+        fg_note(FG_MEMORY, address, &charge)
+    elif status == CUDA_SUCCESS and fg_pools:
+        fg_read_pools()
+    return status

@@ -1,0 +1,132 @@
+# What this process holds, and where: one hash table of the process's own, grown by mmap.
+#
+# Every use of it is under fg_own_lock. A pointer to an entry is good until the next fg_put or fg_drop.
+
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    enum { FG_FREE, FG_MEMORY, FG_POOL, FG_BLOCK, FG_HANDLE, FG_MAPPING };
+    typedef struct {
+        uint64_t key;     /* address, pool, serial number of a block, handle, address */
+        uint64_t bytes;   /* what is charged for it; of a mapping: its length */
+        uint64_t block;   /* of a handle and a mapping: which block */
+        uint32_t count;   /* of a block: handles and mappings; of a handle: how often it was given out */
+        uint16_t kind, gpu;
+    } fg_entry;
+    static fg_entry *fg_entries;
+    static uint64_t fg_room, fg_used;     /* room: 0 or a power of two */
+    static uint64_t fg_serial;
+    static uint32_t fg_pools;             /* how many entries are pools */
+    static pthread_mutex_t fg_own_lock, fg_pool_lock;   /* all zero: unlocked */
+    """
+    const int FG_FREE, FG_MEMORY, FG_POOL, FG_BLOCK, FG_HANDLE, FG_MAPPING
+    ctypedef struct fg_entry:
+        uint64_t key
+        uint64_t bytes
+        uint64_t block
+        uint32_t count
+        uint16_t kind
+        uint16_t gpu
+    fg_entry *fg_entries
+    uint64_t fg_room, fg_used, fg_serial
+    uint32_t fg_pools
+    pthread_mutex_t fg_own_lock, fg_pool_lock
+    void *mmap(void *, size_t, int, int, int, long) nogil
+    int munmap(void *, size_t) nogil
+    const int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS
+    void *MAP_FAILED
+
+cdef extern from "pthread.h" nogil:
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
+    int pthread_mutex_consistent(pthread_mutex_t *)
+
+
+cdef inline uint64_t fg_home(int kind, uint64_t key) noexcept nogil:
+    """Where an entry would like to be."""
+    return (((key >> 4) ^ (key >> 32) ^ <uint64_t> kind * 0x1d) * <uint64_t> 0x9e3779b97f4a7c15) >> 20 & (fg_room - 1)
+
+
+cdef fg_entry *fg_seek(int kind, uint64_t key) noexcept nogil:
+    """The entry, or the free place where it belongs."""
+    cdef uint64_t at = fg_home(kind, key)
+    while fg_entries[at].kind != FG_FREE and (fg_entries[at].kind != kind or fg_entries[at].key != key):
+        at = at + 1 & fg_room - 1
+    return &fg_entries[at]
+
+
+cdef fg_entry *fg_get(int kind, uint64_t key) noexcept nogil:
+    """The entry, or NULL."""
+    if not fg_room:
+        return NULL
+    cdef fg_entry *entry = fg_seek(kind, key)
+    return NULL if entry.kind == FG_FREE else entry
+
+
+cdef bint fg_grow() noexcept nogil:
+    """Twice the room."""
+    cdef fg_entry *old = fg_entries
+    cdef uint64_t at, room = fg_room
+    cdef int saved = errno
+    cdef uint64_t more = room * 2 if room else 1024
+    cdef void *fresh = mmap(NULL, more * sizeof(fg_entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if fresh == MAP_FAILED:
+        set_errno(saved)
+        return False
+    global fg_entries, fg_room
+    fg_entries = <fg_entry *> fresh
+    fg_room = more
+    for at in range(room):
+        if old[at].kind != FG_FREE:
+            fg_seek(old[at].kind, old[at].key)[0] = old[at]
+    if room:
+        munmap(old, room * sizeof(fg_entry))
+    set_errno(saved)
+    return True
+
+
+cdef fg_entry *fg_put(int kind, uint64_t key, uint16_t gpu, uint64_t bytes) noexcept nogil:
+    """A new entry in the place of any old one of this name; NULL where there is no memory for it."""
+    global fg_used, fg_pools
+    if fg_used * 2 >= fg_room and not fg_grow():
+        return NULL
+    cdef fg_entry *entry = fg_seek(kind, key)
+    if entry.kind == FG_FREE:
+        fg_used += 1
+        fg_pools += kind == FG_POOL
+    entry.kind = kind
+    entry.key = key
+    entry.gpu = gpu
+    entry.bytes = bytes
+    entry.block = 0
+    entry.count = 0
+    return entry
+
+
+cdef void fg_drop(fg_entry *entry) noexcept nogil:
+    """Take an entry out, and let those that had to step aside for it move up."""
+    global fg_used, fg_pools
+    cdef uint64_t hole = entry - fg_entries, at = hole, home
+    fg_used -= 1
+    fg_pools -= entry.kind == FG_POOL
+    while True:
+        at = at + 1 & fg_room - 1
+        if fg_entries[at].kind == FG_FREE:
+            break
+        home = fg_home(fg_entries[at].kind, fg_entries[at].key)
+        if (at - home & fg_room - 1) >= (at - hole & fg_room - 1):
+            fg_entries[hole] = fg_entries[at]
+            hole = at
+    fg_entries[hole].kind = FG_FREE
+
+
+cdef void fg_forget_all() noexcept nogil:
+    """In the child of a fork: what the parent holds is the parent's."""
+    global fg_entries, fg_room, fg_used, fg_pools
+    if fg_room:
+        munmap(fg_entries, fg_room * sizeof(fg_entry))
+    fg_entries = NULL
+    fg_room = fg_used = 0
+    fg_pools = 0
+    memset(&fg_own_lock, 0, sizeof(fg_own_lock))
+    memset(&fg_pool_lock, 0, sizeof(fg_pool_lock))

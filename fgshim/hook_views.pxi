@@ -1,0 +1,119 @@
+# What the job is told about the card: its own share, the same from CUDA and from NVML.
+
+cdef struct fg_view:
+    uint64_t total, used
+
+
+cdef fg_view fg_see(int gpu, uint64_t real_total) noexcept nogil:
+    """The job's limit, and what it holds of it. Without a region: nothing, which is what can be had."""
+    cdef fg_region *region = fg_attach()
+    cdef fg_view view
+    view.total = view.used = 0
+    if region == NULL or gpu < 0:
+        return view
+    if fg_pools:
+        fg_read_pools()
+    view.total = min(region.gpu[gpu].limit, real_total)
+    view.used = min(fg_job_holds(gpu), view.total)
+    return view
+
+
+cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
+    cdef fg_view view
+    cdef int device = 0
+    cdef void *real = fg_function(FG_cuMemGetInfo_v2)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<mem_info_t> real)(free, total)
+    if status == CUDA_SUCCESS:
+        status = (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device)
+    if status == CUDA_SUCCESS:
+        view = fg_see(fg_gpu_of(device), total[0] if total else UINT64_MAX)
+        if total:
+            total[0] = view.total
+        if free:
+            free[0] = view.total - view.used
+    return status
+
+
+cdef public int cuDeviceTotalMem_v2(size_t *total, int device) noexcept nogil:
+    cdef void *real = fg_function(FG_cuDeviceTotalMem_v2)
+    cdef fg_region *region = fg_attach()
+    cdef int gpu
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<total_t> real)(total, device)
+    if status == CUDA_SUCCESS and total:
+        gpu = fg_gpu_of(device)
+        total[0] = min(region.gpu[gpu].limit, <uint64_t> total[0]) if region and gpu >= 0 else 0
+    return status
+
+
+cdef int fg_hex(char digit) noexcept nogil:
+    if c"0" <= digit <= c"9":
+        return digit - c"0"
+    digit |= 0x20
+    return digit - c"a" + 10 if c"a" <= digit <= c"f" else -1
+
+
+cdef bint fg_parse_uuid(const char *text, uint8_t *uuid) noexcept nogil:
+    """GPU-1b2c3d4e-… as 16 bytes."""
+    cdef int digits = 0, value
+    if strncmp(text, "GPU-", 4) != 0:
+        return False
+    text += 4
+    while text[0] and digits < 32:
+        value = fg_hex(text[0])
+        if value >= 0:
+            uuid[digits // 2] = (uuid[digits // 2] << 4 | value) & 0xff
+            digits += 1
+        elif text[0] != c"-":
+            return False
+        text += 1
+    return digits == 32 and text[0] == 0
+
+
+cdef int fg_nvml_gpu(void *device) noexcept nogil:
+    """The number in the region of NVML's device; -1: not the job's."""
+    cdef char text[96]
+    cdef uint8_t uuid[16]
+    cdef void *ask = fg_function(FG_nvmlDeviceGetUUID)
+    if not ask or (<nvml_uuid_t> ask)(device, text, sizeof(text)) != NVML_SUCCESS:
+        return -1
+    return fg_position(uuid) if fg_parse_uuid(text, uuid) else -1
+
+
+cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nogil:
+    """A card that is not the job's is told of as it is."""
+    cdef void *real = fg_function(FG_nvmlDeviceGetMemoryInfo)
+    cdef fg_nvml_memory *info = <fg_nvml_memory *> memory
+    cdef fg_view view
+    cdef int gpu
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_memory_t> real)(device, memory)
+    gpu = fg_nvml_gpu(device) if status == NVML_SUCCESS else -1
+    if gpu >= 0:
+        view = fg_see(gpu, info.total)
+        info.total = view.total
+        info.used = view.used
+        info.free = view.total - view.used
+    return status
+
+
+cdef public int nvmlDeviceGetMemoryInfo_v2(void *device, void *memory) noexcept nogil:
+    """Total, used and free agree with each other; what the driver reserves for itself stays what it is."""
+    cdef void *real = fg_function(FG_nvmlDeviceGetMemoryInfo_v2)
+    cdef fg_nvml_memory_v2 *info = <fg_nvml_memory_v2 *> memory
+    cdef fg_view view
+    cdef int gpu
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_memory_t> real)(device, memory)
+    gpu = fg_nvml_gpu(device) if status == NVML_SUCCESS else -1
+    if gpu >= 0:
+        view = fg_see(gpu, info.total)
+        info.total = view.total
+        info.used = view.used
+        info.free = view.total - view.used
+    return status
