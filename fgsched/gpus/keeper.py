@@ -1,8 +1,9 @@
 """The process between the controller and the driver: it never hangs, because it never asks the driver itself.
 
 It keeps one probe and gives it a deadline. A probe that misses it is killed and not waited for, since one
-that is stuck in the kernel does not die. There is never a second one beside it, and each failure doubles the
-pause.
+that is stuck in the kernel does not die. There is never a second one beside it. One whose answer was all
+trouble is replaced too: a driver that was loaded anew needs its new library. Each failure in a row doubles
+the pause before the next.
 """
 
 import os
@@ -100,7 +101,8 @@ class Keeper:
     def _ask(self, question: str) -> None:
         if self._abandoned and self._abandoned.is_gone():
             self._abandoned = None
-        if self._abandoned or time.monotonic() < self._not_before:
+        rests = time.monotonic() < self._not_before and question != wire.INVENTORY  # that one, a person wants
+        if self._abandoned or rests:
             self._answer(wire.dump(Report(want=question, error=self._trouble)))
             return
         if self._probe is None:
@@ -115,23 +117,35 @@ class Keeper:
 
     def _hear_answer(self) -> None:
         line = self._probe.hear() if self._probe else None
-        if line:
-            self._failures = 0
-            self._patience = self._deadline
-            self._answer(line)
-        elif line is None and self._due is None:
-            self._drop()  # it ended after an answer, as it may: the next question starts another
+        if line is None and self._due is None:
+            self._drop()  # killed by somebody: the next question starts another
         elif line is None:
             self._fail("the probe of the driver ended")
+        elif line:
+            self._weigh(line)
 
-    def _fail(self, trouble: str) -> None:
+    def _weigh(self, line: bytes) -> None:
+        """Pass an answer on, and find out whether the probe is worth keeping."""
+        try:
+            trouble = wire.load(line).trouble
+        except ValueError:
+            self._fail("the probe of the driver made no sense")
+            return
+        if trouble:
+            self._fail(trouble, line)
+        else:
+            self._failures, self._not_before = 0, 0.0
+            self._patience = self._deadline
+            self._answer(line)
+
+    def _fail(self, trouble: str, answer: bytes = b"") -> None:
         """Give this probe up, and repeat why to whoever asks before the pause is over."""
         self._patience = self._deadline
         self._not_before = time.monotonic() + min(_LONGEST_PAUSE, self._deadline * 2**self._failures)
         self._failures = min(self._failures + 1, 20)
         self._trouble = trouble
         self._drop()
-        self._answer(wire.dump(Report(want=self._questions[0], error=trouble)))
+        self._answer(answer or wire.dump(Report(want=self._questions[0], error=trouble)))
 
     def _drop(self) -> None:
         if self._probe:

@@ -1,9 +1,9 @@
 """The process that asks the driver. It may hang in it for ever, and is then abandoned.
 
-One line in, what is wanted; one line out. It ends when its stdin does, and after an answer that failed on
-every card: the next probe opens the driver afresh, which helps when the driver was loaded anew.
+One line in, what is wanted; one line out. It ends when its stdin does.
 """
 
+import os
 import sys
 
 from fgsched.gpus import wire
@@ -13,6 +13,8 @@ from fgsched.gpus.wire import Report
 
 def main() -> None:
     """Answer until nobody asks."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what the driver's library prints must not pass for an answer
     driver: Driver | None = None
     for line in sys.stdin:
         want = line.strip()
@@ -21,10 +23,8 @@ def main() -> None:
             report = _look(driver, want)
         except NoDriver as error:
             report = Report(want=want, error=error.cause)
-        sys.stdout.buffer.write(wire.dump(report))
-        sys.stdout.buffer.flush()
-        if report.readings and all(reading.error for reading in report.readings.values()):
-            return
+        answers.write(wire.dump(report))
+        answers.flush()
 
 
 def _look(driver: Driver, want: str) -> Report:

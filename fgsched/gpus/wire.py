@@ -20,6 +20,12 @@ class Report:
     readings: dict[str, Reading] = field(default_factory=dict)  # by UUID
     error: str = ""
 
+    @property
+    def trouble(self) -> str:
+        """Why it says nothing about any card; empty when it does."""
+        errors = [reading.error for reading in self.readings.values()]
+        return self.error or (errors[0] if errors and all(errors) else "")
+
 
 def dump(report: Report) -> bytes:
     found = asdict(report)
