@@ -70,8 +70,9 @@ class Places:
         for directory in (self.state, self.run):
             directory.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):
-                # A host's jobs have to reach their own directories below it.
-                directory.mkdir(0o711 if self._is_for_all(directory) else 0o700)
+                directory.mkdir(0o700)
+                if self._is_for_all(directory):
+                    directory.chmod(0o711)
             self._check(directory, uid)
 
     def check(self, uid: int) -> None:
@@ -81,6 +82,7 @@ class Places:
             self._check(self.run, owner)
 
     def _is_for_all(self, directory: Path) -> bool:
+        """Whether the jobs of every user have to reach their own directories below it."""
         return self.mode == "system" and directory == self.run
 
     def _check(self, directory: Path, owner: int) -> None:

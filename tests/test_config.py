@@ -273,7 +273,9 @@ def test_directories_are_made_private(tmp_path):
 
 def test_the_run_directory_of_the_host_can_be_passed_through(tmp_path):
     places = replace(find({}, system=True), state=tmp_path / "state", run=tmp_path / "run")
+    umask = os.umask(0o077)
     places.prepare(UID)
+    os.umask(umask)
     assert places.run.stat().st_mode & 0o777 == 0o711
 
 

@@ -418,10 +418,13 @@ class TestDriver:
         assert look(sampler).readings[0] == SEEN
         assert sampler.fileno() == descriptor
 
-    def test_closing_leaves_no_process(self, attached, driver):
+    @pytest.mark.parametrize("state", ["fine", "hang"])
+    def test_closing_leaves_no_process_even_with_a_question_out(self, driver, state):
         _, sampler = attach(Config(), os.environ)
         keeper, (probe,) = sampler._keeper, probes(sampler)
         pidfd = process.open_pidfd(probe)
+        driver(state)
+        sampler.ask(READING)
         sampler.close()
         assert keeper.returncode == 0
         assert select.select([pidfd], [], [], 60)[0]

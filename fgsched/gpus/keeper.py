@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 from fgsched.gpus import wire
 from fgsched.gpus.isolated import isolated
@@ -77,20 +78,28 @@ class Keeper:
         self._trouble = ""
 
     def run(self) -> None:
-        """Until nobody can ask any more."""
-        while True:
-            pause = None if self._due is None else max(0.0, self._due - time.monotonic())
-            ready = [key.fileobj for key, _ in self._selector.select(pause)]
-            if 0 in ready and not self._hear_questions():
-                break
-            if self._probe in ready:
-                self._hear_answer()
-            elif self._due is not None and time.monotonic() >= self._due:
-                self._fail(f"the driver did not answer within {self._patience:g} s")
-            while self._questions and self._due is None:
-                self._ask(self._questions[0])
-        if self._probe:
-            self._probe.abandon()
+        """Until nobody can ask any more, or listens."""
+        try:
+            with suppress(ConnectionError):
+                while self._turn():
+                    pass
+        finally:
+            if self._probe:
+                self._probe.abandon()
+
+    def _turn(self) -> bool:
+        """Wait for one thing to happen, and act on it; False when there is nothing left to wait for."""
+        pause = None if self._due is None else max(0.0, self._due - time.monotonic())
+        ready = [key.fileobj for key, _ in self._selector.select(pause)]
+        if 0 in ready and not self._hear_questions():
+            return False
+        if self._probe in ready:
+            self._hear_answer()
+        elif self._due is not None and time.monotonic() >= self._due:
+            self._fail(f"the driver did not answer within {self._patience:g} s")
+        while self._questions and self._due is None:
+            self._ask(self._questions[0])
+        return True
 
     def _hear_questions(self) -> bool:
         data = os.read(0, _CHUNK)

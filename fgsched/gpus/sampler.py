@@ -94,7 +94,7 @@ class Sampler(Watch):
         self._theirs.close()
         if self._keeper:
             with suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(1)
+                self._keeper.wait(5)
                 return
             self._keeper.kill()
             self._keeper.wait()
