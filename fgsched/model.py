@@ -80,6 +80,7 @@ class Reason(Enum):
     GPU_EXTERNAL_USE = "GpuExternalUse"  # strangers' memory is in the way
     GPU_DRAINED = "GpuDrained"
     GPU_MAX_JOBS = "GpuMaxJobs"
+    RESERVED_FOR_TOP = "ReservedForTop"  # it would fit, and would delay the first that does not
     GPU_CLEANING = "GpuCleaning"  # an ended job's processes still hold memory
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"
@@ -129,6 +130,7 @@ class Request:
     time_limit: int = 0  # seconds; 0: none
     early_signal: EarlySignal | None = None
     chdir: str = "/"
+    submit_dir: str = "/"  # where fgsub was called
     output: str = "fg-%j.out"  # a pattern; relative to chdir
     error: str = ""  # "": with the output
     input: str = "/dev/null"

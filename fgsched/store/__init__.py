@@ -1,0 +1,6 @@
+"""The queue and the accounts in one SQLite file, opened by one process through one connection."""
+
+from fgsched.store.rows import Allocation, Past
+from fgsched.store.store import NewJob, Store
+
+__all__ = ["Allocation", "NewJob", "Past", "Store"]

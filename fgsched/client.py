@@ -1,0 +1,188 @@
+"""The commands' end of the socket. In user mode it starts the controller when there is none."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fgsched import PROTOCOL
+from fgsched.errors import BY_EXIT_CODE, Exit, FgschedError, Unreachable
+from fgsched.places import Places
+
+_PATIENCE = 10.0  # seconds that the controller has for an answer
+_AGAIN = "Nothing was changed; it is safe to repeat the command."
+
+
+class Internal(FgschedError):
+    """A bug of ours, seen from the client."""
+
+    exit_code = Exit.INTERNAL
+
+
+class Client:
+    """One connection; many requests. Use it in a `with`."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._socket: socket.socket | None = None
+        self._in = b""
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def ask(
+        self,
+        operation: str,
+        *,
+        repeat: bool = True,
+        patience: float | None = _PATIENCE,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """The answer to one request, or the controller's refusal as an exception.
+
+        `repeat`: it may be sent again when the controller went away half-way,
+        because it only looks, or carries a key, or doing it twice is doing it once.
+        """
+        message = (
+            json.dumps({"v": PROTOCOL, "op": operation, **arguments}, separators=(",", ":")).encode() + b"\n"
+        )
+        for attempt in (1, 2, 3, 4, 5):
+            try:
+                return self._exchange(message, patience, progress)
+            except TimeoutError:
+                raise Unreachable(f"the controller does not answer ({self.places.socket})", _AGAIN) from None
+            except (ConnectionError, EOFError) as error:
+                self.__exit__()
+                if not repeat or attempt == 5:
+                    raise _lost(error, safe=repeat) from None
+        raise AssertionError("unreachable")
+
+    def _exchange(
+        self, message: bytes, patience: float | None, progress: Callable[[dict[str, Any]], None] | None
+    ) -> dict[str, Any]:
+        if self._socket is None:
+            self._socket, self._in = connect(self.places), b""
+        self._socket.settimeout(patience)
+        self._socket.sendall(message)
+        while True:
+            answer = json.loads(self._line())
+            if "progress" in answer:
+                if progress is not None:
+                    progress(answer["progress"])
+                continue
+            return _understood(answer)
+
+    def _line(self) -> bytes:
+        assert self._socket is not None
+        parts = [self._in]
+        while b"\n" not in parts[-1]:
+            data = self._socket.recv(1 << 20)
+            if not data:
+                raise EOFError
+            parts.append(data)
+        line, _, self._in = b"".join(parts).partition(b"\n")
+        return line
+
+
+def _understood(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer.get("v") != PROTOCOL:
+        raise Unreachable(
+            f"the controller speaks protocol {answer.get('v')}, this command protocol {PROTOCOL}",
+            "Upgrade the older of the two, and restart the controller: fgsched stop",
+        )
+    if "error" in answer:
+        error = answer["error"]
+        raise BY_EXIT_CODE.get(error["exit"], Internal)(error["cause"], error["remedy"])
+    result: dict[str, Any] = answer["ok"]
+    return result
+
+
+def _lost(error: BaseException, *, safe: bool) -> Unreachable:
+    why = "the controller went away in the middle of the request"
+    if safe:
+        return Unreachable(why, "It is safe to repeat the command.")
+    return Unreachable(why, "Look with fgq whether it was carried out before you repeat the command.")
+
+
+def find_places() -> Places:
+    return Places.find(os.environ, os.geteuid())
+
+
+def connect(places: Places) -> socket.socket:
+    """A connection to the controller; in user mode there is one afterwards."""
+    places.check(os.geteuid())
+    try:
+        return _dial(places)
+    except PermissionError:
+        raise Unreachable(
+            f"no permission on the controller's socket {places.socket}",
+            "It belongs to somebody else; FG_HOME says where yours is.",
+        ) from None
+    except (FileNotFoundError, ConnectionRefusedError):
+        if places.mode == "system":
+            raise Unreachable("the controller is not running", "Start it: systemctl start fgsched") from None
+    start(places)
+    try:
+        return _dial(places)
+    except OSError as error:
+        raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
+
+
+def _dial(places: Places) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock.settimeout(_PATIENCE)
+    try:
+        sock.connect(str(places.socket))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def start(places: Places, *options: str) -> bool:
+    """Start the user's controller, once however many ask for it at a time; False if there is one."""
+    from filelock import FileLock  # only the command that finds no controller pays for it
+
+    places.prepare(os.geteuid())
+    with FileLock(places.state / "starting.lock"):
+        try:
+            _dial(places).close()
+        except OSError:
+            _start(places, options)
+            return True
+        return False
+
+
+def _start(places: Places, options: tuple[str, ...]) -> None:
+    """A controller of its own session, its log in the state directory; waits until it takes requests."""
+    ours, theirs = os.pipe()
+    with open(places.log, "ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-m", "fgsched.controller", str(theirs), *options],
+            pass_fds=[theirs],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    os.close(theirs)
+    with open(ours, "rb") as pipe:
+        said = pipe.readline()
+    if not said:
+        raise Unreachable(
+            f"the controller did not start (exit {child.wait()})", f"Its log tells why: {places.log}"
+        )
+    child.returncode = 0  # it outlives us
+    message = json.loads(said)
+    if "ready" not in message and not message.get("already"):
+        raise BY_EXIT_CODE.get(message["exit"], Internal)(message["cause"], message["remedy"])

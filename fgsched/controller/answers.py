@@ -1,0 +1,257 @@
+"""The requests that only look: answered from memory, after the turn; history in short pages."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from fgsched.controller.caller import Caller, no_such_job
+from fgsched.controller.conductor import Conductor
+from fgsched.errors import BadUsage, NotPermitted
+from fgsched.explain import sentence
+from fgsched.model import Ended, Job, JobState
+from fgsched.records import to_record
+from fgsched.store import Past
+
+PAGE = 500  # jobs of history at a time
+_RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
+
+
+class Answers:
+    """`answer = answers.operations[name](caller, arguments, now)`."""
+
+    def __init__(self, conductor: Conductor, pids: Callable[[Job], list[int]]) -> None:
+        self._conductor = conductor
+        self._pids = pids
+        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
+            "queue": self.queue,
+            "job": self.job,
+            "script": self.script,
+            "pids": self.pids,
+            "history": self.history,
+            "gpus": self.gpus,
+            "states": self.states,
+            "check": self.check,
+        }
+
+    def queue(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Rows of the fields asked for, of all open jobs; with `recent`, of those just ended too."""
+        names = arguments.get("fields")
+        if not isinstance(names, list) or any(name not in FIELDS for name in names):
+            raise BadUsage("queue: fields are some of " + ", ".join(FIELDS))
+        getters = [FIELDS[name] for name in names]
+        book = self._conductor.book
+        rows = [[get(self, job, now) for get in getters] for job in book.jobs.values()]
+        if arguments.get("recent"):
+            window: dict[str, Any] = {
+                "since": now - _RECENT,
+                "until": now,
+                "uid": None,
+                "after": 0,
+                "page": 10_000,
+            }
+            rows += [
+                [get(self, past.job, now) for get in getters]
+                for past in self._conductor.store.history(**window)
+                if past.job.state.is_final
+            ]
+        return {"fields": names, "rows": rows}
+
+    def job(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """All that there is to say of one job; its arguments and paths only to whom they belong."""
+        past = self._past(arguments)
+        book = self._conductor.book
+        record = describe(past, now) | {"reason": book.reason(past.job).value}
+        short = book.short(past.job) if past.job.state is JobState.PENDING and not past.job.held else None
+        record["why"] = sentence(short) if short else ""
+        record["events"] = self._conductor.store.events(past.job.id)
+        if not caller.may_see_secrets(past.job):
+            record["request"] = {
+                key: record["request"][key]
+                for key in ("name", "demand", "time_limit")
+                if key in record["request"]
+            }
+        return record
+
+    def script(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """The script as it was submitted; its owner's secret."""
+        job = self._past(arguments).job
+        if not caller.may_see_secrets(job):
+            raise NotPermitted(
+                f"job {job.id} belongs to another user", "Its script is shown to its owner only."
+            )
+        script, _ = self._conductor.store.material(job.id)
+        return {"script": script.decode(errors="surrogateescape")}
+
+    def pids(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        job = self._past(arguments).job
+        caller.must_own(job)
+        return {"pids": self._pids(job) if job.state.holds else []}
+
+    def states(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """How some jobs stand, and how those ended that are over: what waiting for jobs needs."""
+        found = []
+        for job_id in arguments.get("ids", ()):
+            past = self._past({"id": job_id})
+            found.append(standing(past.job))
+        return {"jobs": found}
+
+    def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """A page of the jobs that existed in a window of time, by id; `next` asks for the one after."""
+        window: dict[str, Any] = {
+            "since": _number(arguments, "since", 0.0),
+            "until": _number(arguments, "until", now),
+            "uid": arguments.get("uid"),
+            "after": int(_number(arguments, "after", 0)),
+            "page": PAGE,
+        }
+        page = self._conductor.store.history(**window)
+        record = [describe(past, now) | self._present(past.job) for past in page]
+        return {"jobs": record, "next": page[-1].job.id if len(page) == PAGE else None}
+
+    def _present(self, job: Job) -> dict[str, str]:
+        return {"reason": self._conductor.book.reason(job).value}
+
+    def gpus(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """The cards, what is left of each, what was last seen on it, and its jobs."""
+        conductor = self._conductor
+        rooms = conductor.book.rooms(conductor.cards.gpus, conductor.cards.readings)
+        host = conductor.book.host(conductor.limits)
+        return {
+            "gpus": [
+                asdict(room.gpu)
+                | {
+                    "state": room.gpu.state.value,
+                    "usable": room.gpu.usable,
+                    "free_share": room.share,
+                    "free_memory": max(0, room.memory),
+                    "external": room.external,
+                    "jobs": [
+                        job.id
+                        for job in conductor.book.holding.values()
+                        if any(hold.gpu == room.gpu.index for hold in job.holds)
+                    ],
+                    "seen": self._seen(room.gpu.index),
+                }
+                for room in rooms
+            ],
+            "cpus": {"free": host.cpus, "total": conductor.limits.cpus},
+            "memory": {"free": host.memory, "total": conductor.limits.host_memory},
+            "jobs": self._counts(),
+        }
+
+    def _seen(self, index: int) -> dict[str, Any] | None:
+        reading = self._conductor.cards.readings.get(index)
+        return asdict(reading) if reading else None
+
+    def _counts(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for job in self._conductor.book.jobs.values():
+            found[job.state.value] = found.get(job.state.value, 0) + 1
+        return found
+
+    def check(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Whether the queue file is whole."""
+        return {"queue": self._conductor.store.check()}
+
+    def _past(self, arguments: dict[str, Any]) -> Past:
+        job_id = arguments.get("id")
+        if type(job_id) is not int:
+            raise BadUsage(f"{str(job_id)[:80]!r} is not a job id")
+        past = self._conductor.store.past(job_id) if 0 < job_id < 2**63 else None
+        if past is None:
+            raise no_such_job(job_id)
+        present = self._conductor.book.jobs.get(job_id)
+        return Past(present, past.allocated) if present else past
+
+
+def standing(job: Job) -> dict[str, Any]:
+    """How a job stands, in what waiting for it needs."""
+    ended = job.ended or Ended(status=0)
+    return {
+        "id": job.id,
+        "state": job.state.value,
+        "final": job.state.is_final,
+        "exit_code": ended.exit_code,
+        "signal": ended.signal,
+    }
+
+
+def describe(past: Past, now: float) -> dict[str, Any]:
+    """One job as a plain record."""
+    job = past.job
+    ended = job.ended or Ended(status=0)
+    return standing(job) | {
+        "uid": job.uid,
+        "gid": job.gid,
+        "user": job.user,
+        "reason": job.reason.value,
+        "held": job.held,
+        "attempt": job.attempt,
+        "submitted_at": job.submitted_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at if job.state.is_final else None,
+        "elapsed": elapsed(job, now),
+        "request": to_record(job.request),
+        "allocated": [asdict(one) for one in past.allocated] if job.attempt else [],
+        "tier": job.tier,
+        "cancelled_by": job.cancelled_by,
+        "cpu_seconds": ended.cpu_seconds,
+        "max_rss": ended.max_rss,
+        "gpu_peak": ended.gpu_peak,
+        "refusals": ended.refusals,
+        "detail": ended.detail,
+        "lost": job.supervisor_lost,
+    }
+
+
+def elapsed(job: Job, now: float) -> float:
+    """Seconds that a job has run, so far or in all."""
+    if job.started_at is None:
+        return 0.0
+    return max(0.0, (job.ended_at or now) - job.started_at)
+
+
+def _number(arguments: dict[str, Any], name: str, default: float) -> float:
+    value = arguments.get(name, default)
+    if type(value) not in {int, float}:
+        raise BadUsage(f"{name} is not a number")
+    return float(value)
+
+
+def _share(job: Job) -> int:
+    """Ten-thousandths of all the job's cards together: held, or asked for."""
+    if job.holds:
+        return sum(hold.share for hold in job.holds)
+    return job.request.demand.share * job.request.demand.gpus
+
+
+def _memory(job: Job) -> int:
+    return job.holds[0].memory if job.holds else job.request.demand.memory
+
+
+FIELDS: dict[str, Callable[[Answers, Job, float], Any]] = {
+    "id": lambda a, job, now: job.id,
+    "name": lambda a, job, now: job.request.name,
+    "partition": lambda a, job, now: job.request.partition,
+    "user": lambda a, job, now: job.user,
+    "uid": lambda a, job, now: job.uid,
+    "state": lambda a, job, now: job.state.value,
+    "reason": lambda a, job, now: a._conductor.book.reason(job).value,
+    "why": lambda a, job, now: sentence(short) if (short := a._conductor.book.short(job)) else "",
+    "elapsed": lambda a, job, now: elapsed(job, now),
+    "submitted_at": lambda a, job, now: job.submitted_at,
+    "started_at": lambda a, job, now: job.started_at,
+    "ended_at": lambda a, job, now: job.ended_at,
+    "time_limit": lambda a, job, now: job.request.time_limit,
+    "share": lambda a, job, now: _share(job),
+    "gpus": lambda a, job, now: job.request.demand.gpus,
+    "memory": lambda a, job, now: _memory(job),
+    "memory_part": lambda a, job, now: job.request.demand.memory_part,
+    "cpus": lambda a, job, now: job.request.demand.cpus,
+    "host_memory": lambda a, job, now: job.request.demand.host_memory,
+    "gpu_type": lambda a, job, now: job.request.demand.gpu_type,
+    "indices": lambda a, job, now: [hold.gpu for hold in job.holds],
+    "comment": lambda a, job, now: job.request.comment,
+    "chdir": lambda a, job, now: job.request.chdir,
+    "tier": lambda a, job, now: job.tier,
+}

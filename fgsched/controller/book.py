@@ -1,0 +1,84 @@
+"""The open jobs in memory, as the store has them, indexed for the planner."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
+from fgsched.placement import Host, Room, Short, rooms
+from fgsched.planner import Pending, Plan, Queue, Running, plan
+from fgsched.store import Allocation
+
+
+class Book:
+    """Every job that is not over. Only committed states stay in it: after a failed commit it is made anew."""
+
+    def __init__(self, jobs: Iterable[Job] = ()) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.holding: dict[int, Job] = {}
+        self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
+        self.waits: dict[tuple[Demand, int], Short] = {}
+        self._queue = Queue()
+        for job in jobs:
+            self.put(job)
+
+    def put(self, job: Job) -> None:
+        """Take in a job's present state; one that is over leaves the book."""
+        if job.state.is_final:
+            self.jobs.pop(job.id, None)
+        else:
+            self.jobs[job.id] = job
+        if job.state.holds:
+            self.holding[job.id] = job
+        elif self.holding.pop(job.id, None):
+            self.given.pop(job.id, None)
+        self._queue.remove(job.id)
+        if job.state is JobState.PENDING and not job.held:
+            self._queue.add(Pending(job.id, job.request.demand, job.request.time_limit))
+
+    def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Plan:
+        """What starts now, and what everything else waits for."""
+        running = [
+            Running(
+                job.request.demand, job.holds, math.inf if job.deadline is None else max(now, job.deadline)
+            )
+            for job in self.holding.values()
+        ]
+        decided = plan(
+            self._queue, running, self.rooms(gpus, readings), self.host(limits), limits=limits, now=now
+        )
+        self.waits = decided.waits
+        return decided
+
+    def rooms(self, gpus: Iterable[Gpu], readings: Readings) -> list[Room]:
+        """What is left of each card."""
+        return rooms(gpus, self._holds(), readings)
+
+    def host(self, limits: Limits) -> Host:
+        """What is left of CPUs and host memory; a job that is only being cleaned up needs neither."""
+        busy = [job.request.demand for job in self.holding.values() if job.state is not JobState.COMPLETING]
+        return Host(
+            limits.cpus - sum(demand.cpus for demand in busy),
+            limits.host_memory - sum(demand.host_memory for demand in busy),
+        )
+
+    def _holds(self) -> Iterator[tuple[Hold, bool]]:
+        for job in self.holding.values():
+            for hold in job.holds:
+                yield hold, job.state is JobState.COMPLETING
+
+    def short(self, job: Job) -> Short | None:
+        """What a waiting job is short of, as far as the last plan looked."""
+        return self.waits.get((job.request.demand, job.request.time_limit))
+
+    def reason(self, job: Job) -> Reason:
+        """The reason that the queue shows."""
+        if job.state is not JobState.PENDING:
+            return job.reason
+        if job.held:
+            return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
+        short = self.short(job)
+        return short.reason if short else Reason.NONE
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)

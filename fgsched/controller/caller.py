@@ -1,0 +1,41 @@
+"""Who asks, and what they may do to which job."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from fgsched.errors import NoSuchJob, NotPermitted
+from fgsched.model import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The user at the other end of a connection, as the kernel says."""
+
+    uid: int
+    gid: int
+    name: str
+    is_operator: bool
+
+    def may_see_secrets(self, job: Job) -> bool:
+        """Script, environment and arguments are the owner's."""
+        return self.is_operator or self.uid == job.uid
+
+    def must_own(self, job: Job) -> None:
+        """NotPermitted unless the job is the caller's, or the caller is an operator."""
+        if not self.is_operator and self.uid != job.uid:
+            raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner or an operator may.")
+
+    def must_operate(self, what: str) -> None:
+        if not self.is_operator:
+            raise NotPermitted(f"only an operator may {what}", "Operators are root and [operators] users.")
+
+
+def operators(names: Collection[str], uid: int, own: int) -> bool:
+    """Whether `uid` operates the controller of user `own`; names are those of the configuration."""
+    return uid in {0, own} or str(uid) in names
+
+
+def no_such_job(job_id: int) -> NoSuchJob:
+    return NoSuchJob(
+        f"Invalid job id specified: {job_id}", "fgq lists the jobs there are, fgacct those ended."
+    )

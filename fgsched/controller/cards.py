@@ -1,0 +1,137 @@
+"""The host's cards as the conductor knows them: what was last seen on them, which are clean."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from fgsched.model import Gpu, GpuState, Reading
+
+_NEVER = float("-inf")
+
+
+class Cards:
+    """Decides nothing about jobs; `ask` is the one effect, given by whoever owns the sampler."""
+
+    def __init__(
+        self,
+        gpus: Iterable[Gpu],
+        *,
+        sampled: bool = False,
+        ask: Callable[[], None] = lambda: None,
+        interval: float = 5.0,
+        clean_timeout: float = 30.0,
+    ) -> None:
+        self._gpus = {gpu.index: gpu for gpu in gpus}
+        self.readings: dict[int, Reading] = {}
+        self.needs_cleaning = sampled
+        self._ask = ask
+        self._interval = interval
+        self._timeout = clean_timeout
+        self._seen_at = _NEVER
+        self._cleaning: dict[int, float] = {}  # job -> since when
+        self._stayed: dict[int, frozenset[int]] = {}  # job -> cards that it did not leave in time
+        self._asked_for: frozenset[int] = frozenset()  # ended jobs when a reading was asked for
+        self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
+        self._there: frozenset[int] = frozenset()  # of these, those that it still shows
+        self._changed: dict[int, Gpu] = {}
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return tuple(self._gpus.values())
+
+    def gpu(self, index: int) -> Gpu:
+        return self._gpus[index]
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._gpus
+
+    # -- what a reading says --------------------------------------------------------------------
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether strangers' memory is known well enough to place jobs by it."""
+        return not self.needs_cleaning or now - self._seen_at <= self._interval
+
+    def ask(self) -> None:
+        """Ask the sampler for a reading; the answer comes as `saw`."""
+        self._asked_for = self.watched
+        self._ask()
+
+    def saw(self, readings: Mapping[int, Reading], *, there: Iterable[int], now: float) -> None:
+        """A reading came. `there`: the jobs of which a card still lists a process."""
+        self.readings = dict(readings)
+        self._seen_at = now
+        self._looked_for = self._asked_for
+        self._there = frozenset(there)
+        self._stayed = {job: cards for job, cards in self._stayed.items() if job in self._there}
+        for gpu in self.gpus:
+            self._judge(gpu, readings.get(gpu.index), now)
+
+    def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
+        """A card that does not answer is suspect until it does; an operator's word stays."""
+        error = reading.error if reading else "the driver does not list it"
+        if error and gpu.state is GpuState.OK:
+            self._mark(replace(gpu, state=GpuState.SUSPECT, note=error, noted_at=now))
+        is_left = not any(gpu.index in cards for cards in self._stayed.values())
+        if not error and is_left and gpu.state is GpuState.SUSPECT:
+            self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
+
+    def gpus_for_planning(self, now: float) -> tuple[Gpu, ...]:
+        """The cards, none of them open to new jobs while what is on them is not known."""
+        if self.is_fresh(now):
+            return self.gpus
+        waiting = "waiting for the driver's answer"
+        return tuple(replace(gpu, state=GpuState.SUSPECT, note=waiting) for gpu in self.gpus)
+
+    # -- cleaning -------------------------------------------------------------------------------
+
+    def begin_cleaning(self, job_id: int, now: float) -> None:
+        """A job is over; its share comes back once a later reading shows none of its processes."""
+        self._cleaning[job_id] = now
+
+    @property
+    def is_cleaning(self) -> bool:
+        return bool(self._cleaning)
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """The ended jobs whose processes are looked for on the cards."""
+        return frozenset(self._cleaning) | frozenset(self._stayed)
+
+    def cleaned(self, now: float) -> dict[int, bool]:
+        """The jobs that need not wait any longer: True, the cards are clean of it; False, its time is up."""
+        done = {job: True for job in self._cleaning if job in self._looked_for and job not in self._there}
+        late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}
+        for job in (done := late | done):
+            del self._cleaning[job]
+        return done
+
+    def left_dirty(self, job_id: int, indices: Iterable[int], now: float) -> None:
+        """A job's processes did not leave these cards in time: no new jobs there until they do."""
+        self._stayed[job_id] = frozenset(indices)
+        for index in self._stayed[job_id]:
+            if self._gpus[index].state is GpuState.OK:
+                note = f"processes of job {job_id} have not left it"
+                self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def drain(self, index: int, note: str, now: float) -> None:
+        self._mark(replace(self._gpus[index], state=GpuState.DRAINED, note=note, noted_at=now))
+
+    def resume(self, index: int, now: float) -> None:
+        self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
+
+    def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:
+        """What operators said in an earlier life, by UUID."""
+        for index, gpu in self._gpus.items():
+            if gpu.uuid in marks and marks[gpu.uuid][0] is GpuState.DRAINED:
+                state, note, at = marks[gpu.uuid]
+                self._gpus[index] = replace(gpu, state=state, note=note, noted_at=at)
+
+    def _mark(self, gpu: Gpu) -> None:
+        self._gpus[gpu.index] = gpu
+        self._changed[gpu.index] = gpu
+
+    def changed(self) -> list[Gpu]:
+        """Cards whose state has changed since the last call."""
+        changed, self._changed = list(self._changed.values()), {}
+        return changed

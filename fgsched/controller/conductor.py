@@ -1,0 +1,326 @@
+"""One turn: take in what has happened, decide, commit, then do what was decided.
+
+Everything that has happened since the last turn is taken in together and
+committed once. Effects come after the commit; each can be repeated or undone
+by a controller that starts after a crash at any point (recovery.py).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fgsched.controller.book import Book
+from fgsched.controller.cards import Cards
+from fgsched.errors import StorageError
+from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, finish, lost, recover
+from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
+from fgsched.placement import charged
+from fgsched.planner import Start
+from fgsched.store import Allocation, Store
+
+Effect = Callable[[], None]
+
+
+class Launcher(Protocol):
+    """What the conductor needs of the world of processes. Every call may be made again after a crash."""
+
+    boot: str
+
+    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Begin an attempt; leaves a trace that `seize` finds. Forked or Failed follows."""
+
+    def follow(self, job: Job, shepherd: Shepherd) -> None:
+        """Watch a shepherd; Died follows, at once if it is gone."""
+
+    def cancel(self, job: Job) -> None:
+        """Have its shepherd end the job."""
+
+    def deliver(self, job: Job, signal: int, target: str) -> None:
+        """Have its shepherd send the job a signal."""
+
+    def seize(self, job: Job) -> Seen:
+        """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
+
+    def hunt(self, job: Job) -> bool:
+        """End what is left of a job whose shepherd is gone; True once nothing is."""
+
+    def forget(self, job: Job) -> None:
+        """Remove the traces of an attempt whose end is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The spawner has forked the shepherd of an attempt."""
+
+    job: int
+    attempt: int
+    shepherd: Shepherd
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt could not be begun: nothing ran."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The shepherd of a job has ended."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
+
+    act: Callable[[float], Effect]
+    refuse: Callable[[StorageError], None]
+
+
+Event = Forked | Failed | Died | Asked
+
+
+class Conductor:
+    """Remembers nothing that a crash could lose: whatever must last is in the store."""
+
+    def __init__(self, store: Store, launcher: Launcher, cards: Cards, *, limits: Limits, tier: str) -> None:
+        self.store = store
+        self.launcher = launcher
+        self.cards = cards
+        self.limits = limits
+        self.tier = tier  # how jobs are held to their share of device memory on this host
+        self.book = Book()
+        self.orphans: set[int] = set()  # jobs whose shepherd is gone, with something of them left
+        self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
+        self.ended: list[Job] = []  # since the caller last looked
+        self._after: list[Effect] = []
+
+    # -- the turn -------------------------------------------------------------------------------
+
+    def turn(self, events: Iterable[Event], now: float) -> None:
+        """Take in, decide, commit, carry out."""
+        events = [*self.unsaved, *events]
+        self.unsaved = []
+        try:
+            with self.store.write():
+                for event in events:
+                    self._take_in(event, now)
+                self._look_after_orphans(now)
+                self._clean(now)
+                self._start_what_fits(now)
+        except StorageError as error:
+            self._undo(events, error)
+            return
+        self.carry_out(self._drain())
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Do what was decided, in order."""
+        for effect in effects:
+            effect()
+
+    def _drain(self) -> list[Effect]:
+        effects, self._after = self._after, []
+        return effects
+
+    def then(self, effect: Effect) -> None:
+        """Do this once the turn is committed."""
+        self._after.append(effect)
+
+    def _undo(self, events: Iterable[Event], error: StorageError) -> None:
+        """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
+        self._after.clear()
+        self.ended.clear()
+        self._read_book()
+        for event in events:
+            if isinstance(event, Asked):
+                event.refuse(error)
+            else:
+                self.unsaved.append(event)
+
+    def _read_book(self) -> None:
+        jobs = self.store.open_jobs()
+        self.book = Book(jobs)
+        for job in jobs:
+            if job.state.holds and (past := self.store.past(job.id)):
+                self.book.given[job.id] = past.allocated
+
+    # -- what has happened ----------------------------------------------------------------------
+
+    def _take_in(self, event: Event, now: float) -> None:
+        if isinstance(event, Asked):
+            self.then(event.act(now))
+            return
+        job = self.book.jobs.get(event.job)
+        if job is None or not job.state.holds or job.state is JobState.COMPLETING:
+            return  # an echo of an attempt that is over
+        match event:
+            case Forked(attempt=job.attempt, shepherd=shepherd):
+                self._run(job, shepherd, now)
+            case Failed(attempt=job.attempt, why=why):
+                ended = Ended(status=0, detail=why)
+                self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
+            case Died():
+                self._collect(job, now)
+
+    def _run(self, job: Job, shepherd: Shepherd, now: float) -> None:
+        if job.state is JobState.STARTING:
+            running = job.advance(JobState.RUNNING)
+            if self.store.run(job, running, now=now):
+                self.book.put(running)
+                job = running
+        self.then(lambda: self.launcher.follow(job, shepherd))
+        if job.cancelled_by is not None:
+            self.then(lambda: self.launcher.cancel(job))
+
+    def _collect(self, job: Job, now: float) -> None:
+        """Its shepherd has ended: with a result, before it claimed the attempt, or by a signal."""
+        match self.launcher.seize(job):
+            case Result() as result:
+                self.end(job, finish(job, result), now)
+            case seen:
+                self._take_up(job, seen, now)
+
+    def end(self, job: Job, how: Finish, now: float) -> None:
+        """Write down how a job ended; it keeps its holds until the cards are clean of it."""
+        dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
+        changes = {
+            "reason": Reason.GPU_CLEANING if dirty else how.reason,
+            "ended": how.ended,
+            "started_at": how.started_at or job.started_at,
+            "ended_at": how.ended_at or now,
+            "supervisor_lost": how.lost,
+            "outcome": how.state,
+        }
+        if not dirty:
+            changes["holds"] = ()
+        self._save(job, job.advance(JobState.COMPLETING if dirty else how.state, **changes), now)
+        self.orphans.discard(job.id)
+        if dirty:
+            self.cards.begin_cleaning(job.id, now)
+        self.then(lambda: self.launcher.forget(job))
+
+    def _save(self, before: Job, after: Job, now: float) -> bool:
+        if not self.store.save(before, after, now=now):
+            return False
+        self.book.put(after)
+        if after.state.is_final:
+            self.ended.append(after)
+        return True
+
+    def change(self, before: Job, now: float, **changes: object) -> Job:
+        """A change that is no step: held, cancelled …"""
+        after = replace(before, **changes)  # type: ignore[arg-type]
+        self._save(before, after, now)
+        return after
+
+    # -- what is due ----------------------------------------------------------------------------
+
+    def _look_after_orphans(self, now: float) -> None:
+        """Jobs whose shepherd was killed: their spawner may still bring the result."""
+        for job_id in sorted(self.orphans):
+            job = self.book.jobs.get(job_id)
+            if job is None:
+                self.orphans.discard(job_id)
+                continue
+            seen = self.launcher.seize(job)
+            if isinstance(seen, Result):
+                self.end(job, finish(job, seen), now)
+            elif self.launcher.hunt(job):
+                seen = self.launcher.seize(job)
+                self.end(job, finish(job, seen) if isinstance(seen, Result) else lost(job), now)
+
+    def _clean(self, now: float) -> None:
+        """Give back the shares of ended jobs that no card lists any more."""
+        for job_id, is_clean in self.cards.cleaned(now).items():
+            job = self.book.jobs.get(job_id)
+            if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
+                continue
+            if not is_clean:
+                self.cards.left_dirty(job_id, [hold.gpu for hold in job.holds], now)
+            over = {"reason": self._how(job), "holds": (), "ended_at": job.ended_at or now}
+            self._save(job, job.advance(job.outcome, **over), now)
+        for gpu in self.cards.changed():
+            self.store.mark_card(gpu)
+
+    def _how(self, job: Job) -> Reason:
+        """The reason of the end that had to wait for the cards."""
+        reasons = {
+            JobState.TIMEOUT: Reason.TIME_LIMIT,
+            JobState.NODE_FAIL: Reason.SYSTEM_FAILURE,
+            JobState.OUT_OF_MEMORY: (
+                Reason.GPU_OUT_OF_MEMORY if job.ended and job.ended.refusals else Reason.OUT_OF_MEMORY
+            ),
+        }
+        if job.outcome is JobState.FAILED and job.ended is not None:
+            if job.supervisor_lost and not job.ended.status:
+                return Reason.SYSTEM_FAILURE
+            return Reason.SIGNALED if job.ended.signal else Reason.EXIT_CODE
+        return reasons.get(job.outcome, Reason.NONE) if job.outcome else Reason.NONE
+
+    def _start_what_fits(self, now: float) -> None:
+        if not self.book.waiting:
+            return
+        if not self.cards.is_fresh(now):
+            self.then(self.cards.ask)
+        decided = self.book.plan(
+            self.cards.gpus_for_planning(now), self.cards.readings, limits=self.limits, now=now
+        )
+        for start in decided.starts:
+            self._reserve(start, now)
+
+    def _reserve(self, start: Start, now: float) -> None:
+        """Write the hold down first; only a job that is written down is started."""
+        job = self.book.jobs[start.job_id]
+        after = job.advance(
+            JobState.STARTING,
+            attempt=job.attempt + 1,
+            holds=start.holds,
+            reason=Reason.NONE,
+            boot=self.launcher.boot,
+            started_at=now,
+            tier=self.tier if start.holds else "none",
+        )
+        given = tuple(self._allocation(hold) for hold in start.holds)
+        if self.store.start(job, after, given):
+            self.book.put(after)
+            self.book.given[after.id] = given
+            self.then(lambda: self.launcher.start(after, given))
+
+    def _allocation(self, hold: Hold) -> Allocation:
+        gpu = self.cards.gpu(hold.gpu)
+        return Allocation(hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
+
+    # -- after a crash --------------------------------------------------------------------------
+
+    def recover(self, now: float) -> None:
+        """Bring every job that was under way to where it belongs. May itself be cut short and repeated."""
+        self._read_book()
+        with self.store.write():
+            for job in list(self.book.holding.values()):
+                if job.state is JobState.COMPLETING:
+                    self.cards.begin_cleaning(job.id, now)
+                else:
+                    self._take_up(job, self.launcher.seize(job), now)
+        self.carry_out(self._drain())
+
+    def _take_up(self, job: Job, seen: Seen, now: float) -> None:
+        match recover(job, seen, boot=self.launcher.boot):
+            case Finish() as how:
+                self.end(job, how, now)
+            case Requeue():
+                self._requeue(job, now)
+            case Adopt(shepherd=shepherd):
+                self._run(job, shepherd, now)
+            case Hunt():
+                self.orphans.add(job.id)
+
+    def _requeue(self, job: Job, now: float) -> None:
+        """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
+        if job.cancelled_by is not None:
+            self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
+        else:
+            self._save(job, job.advance(JobState.PENDING, holds=(), started_at=None), now)

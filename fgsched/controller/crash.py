@@ -1,0 +1,28 @@
+"""Points at which a test has the controller killed: FG_CRASH_AT names one. Nothing happens without it."""
+
+import os
+import signal
+
+_AT, _, _NTH = os.environ.get("FG_CRASH_AT", "").partition(":")
+_left = int(_NTH) if _NTH.isdigit() else 1
+POINTS = (
+    "controller_before_commit",
+    "controller_after_commit",
+    "controller_before_launch",
+    "controller_after_launch",
+    "controller_before_answer",
+    "controller_after_answer",
+    "controller_before_forget",
+    "controller_after_forget",
+    "controller_before_signal",
+    "controller_in_recovery",
+)
+
+
+def point(name: str) -> None:
+    """Die here, as by kill -9, if this is the point (`name:3`: when it is passed the third time)."""
+    global _left
+    if name == _AT:
+        _left -= 1
+        if _left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)

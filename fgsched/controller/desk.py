@@ -1,0 +1,193 @@
+"""The requests that change something. Each returns what to answer once its turn is committed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fgsched.controller.caller import Caller, no_such_job
+from fgsched.controller.conductor import Conductor
+from fgsched.controller.intake import MAX_PENDING, read_submission
+from fgsched.controller.updating import updated
+from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
+from fgsched.model import Job, JobState, Reason
+
+_ENDING = {9, 15}  # signals that mean: end it
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the configuration says of submissions."""
+
+    max_script: int
+    default_time: int  # seconds; 0: none
+
+
+class Desk:
+    """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
+
+    def __init__(self, conductor: Conductor, rules: Rules) -> None:
+        self._conductor = conductor
+        self._rules = rules
+        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
+            "submit": self.submit,
+            "cancel": self.cancel,
+            "signal": self.signal,
+            "hold": self.hold,
+            "release": self.release,
+            "update": self.update,
+            "drain": self.drain,
+            "resume": self.resume,
+        }
+
+    def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """The ids of the new jobs; a key that was seen before gets the ids it got then."""
+        conductor = self._conductor
+        key, jobs = read_submission(
+            arguments,
+            gpus=conductor.cards.gpus,
+            limits=conductor.limits,
+            max_script=self._rules.max_script,
+        )
+        known = conductor.store.submitted(caller.uid, key)
+        if known is None:
+            pending = sum(1 for job in conductor.book.jobs.values() if job.uid == caller.uid)
+            if pending + len(jobs) > MAX_PENDING:
+                raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
+            if self._rules.default_time:
+                jobs = [replace(job, request=_limited(job.request, self._rules.default_time)) for job in jobs]
+            who = (caller.uid, caller.gid, caller.name)
+            made = conductor.store.submit(jobs, key=key, who=who, now=now)
+            for job in made:
+                conductor.book.put(job)
+            known = range(made[0].id, made[-1].id + 1)
+        return {"first": known.start, "count": len(known)}
+
+    def cancel(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Cancel jobs. One outcome for each id: "cancelled", "over" with its state, or an error."""
+        return {"jobs": [self._each(caller, job_id, self._cancel, now) for job_id in _ids(arguments)]}
+
+    def signal(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Send running jobs a signal; the batch shell, its children, or all processes."""
+        number, target = arguments.get("signal"), arguments.get("target", "all")
+        if type(number) is not int or not 1 <= number <= 64 or target not in {"all", "shell", "children"}:
+            raise BadUsage("signal: not a signal from 1 to 64 for all, shell or children")
+
+        def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
+            if job.state is not JobState.RUNNING:
+                raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
+            self._conductor.then(lambda: self._conductor.launcher.deliver(job, number, target))
+            return {"outcome": "signalled"}
+
+        return {"jobs": [self._each(caller, job_id, act, now) for job_id in _ids(arguments)]}
+
+    def hold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Keep pending jobs from starting; what an operator holds only an operator releases."""
+        return {"jobs": [self._each(caller, job_id, self._hold, now) for job_id in _ids(arguments)]}
+
+    def release(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        return {"jobs": [self._each(caller, job_id, self._release, now) for job_id in _ids(arguments)]}
+
+    def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Change what a job asked for, as far as its state allows."""
+        changes = arguments.get("changes")
+        if not isinstance(changes, dict) or not changes:
+            raise BadUsage("update: nothing to change")
+        job = self._job(arguments.get("id"))
+        caller.must_own(job)
+        conductor = self._conductor
+        request = updated(job, changes, gpus=conductor.cards.gpus, limits=conductor.limits)
+        conductor.store.change_request(job.id, request)
+        conductor.book.put(replace(job, request=request))
+        return {"id": job.id}
+
+    def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """No new jobs on a card; those on it go on."""
+        caller.must_operate("drain a GPU")
+        index, note = self._card(arguments), str(arguments.get("reason", ""))[:255]
+        if not note:
+            raise BadUsage("a reason is needed to drain a GPU", "fgctl drain gpu=N reason='fan is loud'")
+        self._conductor.cards.drain(index, f"{note} [{caller.name}]", now)
+        return {"gpu": index}
+
+    def resume(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        caller.must_operate("resume a GPU")
+        index = self._card(arguments)
+        self._conductor.cards.resume(index, now)
+        return {"gpu": index}
+
+    # -- one job --------------------------------------------------------------------------------
+
+    def _each(
+        self,
+        caller: Caller,
+        job_id: int,
+        act: Callable[[Caller, Job, float], dict[str, Any]],
+        now: float,
+    ) -> dict[str, Any]:
+        """The outcome for one of several jobs; an error of one does not touch the others."""
+        try:
+            job = self._job(job_id)
+            caller.must_own(job)
+            return {"id": job_id} | act(caller, job, now)
+        except FgschedError as error:
+            body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
+            return {"id": job_id, "error": body}
+
+    def _job(self, job_id: Any) -> Job:
+        if type(job_id) is not int:
+            raise BadUsage(f"{str(job_id)[:80]!r} is not a job id")
+        job = self._conductor.book.jobs.get(job_id)
+        if job is None:
+            past = self._conductor.store.past(job_id) if 0 < job_id < 2**63 else None
+            if past is None:
+                raise no_such_job(job_id)
+            job = past.job
+        return job
+
+    def _cancel(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        conductor = self._conductor
+        if job.state.is_final or job.state is JobState.COMPLETING:
+            return {"outcome": "over", "state": (job.outcome or job.state).value}
+        if job.state is JobState.PENDING:
+            over = {"cancelled_by": caller.uid, "ended_at": now, "reason": Reason.NONE}
+            conductor.change(job, now, state=JobState.CANCELLED, **over)
+            return {"outcome": "cancelled"}
+        asked = job if job.cancelled_by is not None else conductor.change(job, now, cancelled_by=caller.uid)
+        conductor.then(lambda: conductor.launcher.cancel(asked))
+        return {"outcome": "cancelled"}
+
+    def _hold(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        _must_wait(job)
+        held = "user" if caller.uid == job.uid else "admin"
+        if job.held != "admin":
+            self._conductor.change(job, now, held=held)
+        return {"outcome": "held"}
+
+    def _release(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        _must_wait(job)
+        if job.held == "admin" and not caller.is_operator:
+            raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
+        self._conductor.change(job, now, held="")
+        return {"outcome": "released"}
+
+    def _card(self, arguments: dict[str, Any]) -> int:
+        index = arguments.get("gpu")
+        if type(index) is not int or index not in self._conductor.cards:
+            raise Refused(f"this host has no GPU {str(index)[:20]}", "fginfo -g lists its GPUs.")
+        return index
+
+
+def _must_wait(job: Job) -> None:
+    if job.state is not JobState.PENDING:
+        raise Refused(f"job {job.id} is no longer pending", "Only pending jobs can be held or released.")
+
+
+def _ids(arguments: dict[str, Any]) -> list[Any]:
+    ids = arguments.get("ids")
+    if not isinstance(ids, list):
+        raise BadUsage("ids is not a list")
+    return ids
+
+
+def _limited(request: Any, limit: int) -> Any:
+    return request if request.time_limit else replace(request, time_limit=limit)

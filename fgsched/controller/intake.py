@@ -1,0 +1,90 @@
+"""A submission on the socket -> what the store writes down. All of it is checked before any of it is."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fgsched.errors import BadUsage, Refused
+from fgsched.feasible import check
+from fgsched.model import Gpu, Limits, Request
+from fgsched.records import from_record
+from fgsched.store import NewJob
+
+MAX_JOBS = 20_000  # in one request
+MAX_PENDING = 100_000  # of one user
+_MAX_ENVIRONMENT = 2**20
+_FIELDS = {"key", "scripts", "environments", "requests", "jobs"}
+
+
+def read_submission(
+    arguments: dict[str, Any], *, gpus: Sequence[Gpu], limits: Limits, max_script: int
+) -> tuple[str, list[NewJob]]:
+    """(key, jobs) of a submission; refuses the whole of it for the first job that cannot be taken.
+
+    `jobs` holds [request, script, environment, hold] for each job: three places
+    in the lists beside it, and whether it is held. Equal ones are sent once.
+    """
+    if unknown := set(arguments) - _FIELDS:
+        raise BadUsage(f"submit: unknown field {min(unknown)[:80]!r}")
+    key = arguments.get("key")
+    if not isinstance(key, str) or not 16 <= len(key) <= 128:
+        raise BadUsage("submit: the key is not a text of 16 to 128 characters")
+    jobs = _list(arguments, "jobs")
+    if not 0 < len(jobs) <= MAX_JOBS:
+        raise Refused(f"{len(jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
+    requests = [_request(record, gpus, limits) for record in _list(arguments, "requests")]
+    scripts = [_script(text, max_script) for text in _list(arguments, "scripts")]
+    environments = [_environment(entry) for entry in _list(arguments, "environments")]
+    try:
+        return key, [
+            NewJob(
+                request=requests[_place(r)],
+                script=scripts[_place(s)],
+                environment=environments[_place(e)],
+                held="user" if hold else "",
+            )
+            for r, s, e, hold in jobs
+        ]
+    except (TypeError, ValueError, IndexError):
+        raise BadUsage("submit: jobs do not fit the lists beside them") from None
+
+
+def _place(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _list(arguments: dict[str, Any], name: str) -> list[Any]:
+    value = arguments.get(name)
+    if not isinstance(value, list):
+        raise BadUsage(f"submit: {name} is not a list")
+    return value
+
+
+def _request(record: Any, gpus: Sequence[Gpu], limits: Limits) -> Request:
+    request = from_record(record)
+    check(request.demand, request.partition, gpus, limits)
+    return request
+
+
+def _script(text: Any, limit: int) -> bytes:
+    if not isinstance(text, str):
+        raise BadUsage("submit: a script is not a text")
+    script = text.encode(errors="surrogateescape")
+    if len(script) > limit:
+        raise BadUsage(f"script is {len(script) >> 20} MiB; limit {limit >> 20} MiB")
+    if not script.startswith(b"#!") or b"\0" in script:
+        raise BadUsage("a script must start with #! and hold no NUL byte")
+    return script
+
+
+def _environment(entry: Any) -> bytes:
+    if not isinstance(entry, dict):
+        raise BadUsage("submit: an environment is not an object")
+    for name, value in entry.items():
+        if not name or "=" in name or "\0" in name or not isinstance(value, str) or "\0" in value:
+            raise BadUsage(f"submit: {name[:80]!r} is not a variable")
+    data = "".join(f"{name}={value}\0" for name, value in entry.items()).encode(errors="surrogateescape")
+    if len(data) > _MAX_ENVIRONMENT:
+        raise BadUsage("the environment is larger than 1 MiB", "Export less, with --export.")
+    return data

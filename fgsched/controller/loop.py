@@ -1,0 +1,204 @@
+"""The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers."""
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fgsched.controller.caller import Caller
+from fgsched.controller.conductor import Asked, Conductor, Died, Event, Failed, Forked
+from fgsched.controller.crash import point
+from fgsched.errors import BadUsage, FgschedError, Refused
+from fgsched.launch import Spawner
+from fgsched.lifecycle import Shepherd
+from fgsched.model import Job
+from fgsched.server import Connection, parse
+
+_CONNECTIONS_EACH = 256  # of one user
+Effect = Callable[[], None]
+Operation = Callable[[Caller, dict[str, Any], float], Any]
+
+
+class Operations(Protocol):
+    """What the loop needs of whoever knows the requests."""
+
+    def caller(self, connection: Connection) -> Caller: ...
+
+    def writing(self, name: str) -> Operation | None: ...
+
+    def reading(self, name: str) -> Operation | None: ...
+
+    def special(self, name: str) -> Callable[[Connection, Caller, dict[str, Any]], None] | None: ...
+
+
+class Loop:
+    """Owns the selector and the connections. Wake-ups are events and timers, never a poll."""
+
+    def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
+        self.selector = selectors.EpollSelector()
+        self._listener = listener
+        self._spawner = spawner
+        self._boot = ""
+        self._events: list[Event] = []
+        self._lookups: list[Effect] = []
+        self._connections: dict[int, int] = {}  # uid -> how many
+        self.stopping = ""
+        self.selector.register(listener, selectors.EVENT_READ, self._accept)
+        self.selector.register(spawner, selectors.EVENT_READ, self._hear_spawner)
+
+    def begin(self, conductor: Conductor, operations: Operations) -> None:
+        self._conductor = conductor
+        self._operations = operations
+        self._boot = conductor.launcher.boot
+
+    def happened(self, event: Event) -> None:
+        """Something that the next turn has to take in."""
+        self._events.append(event)
+
+    def watch(self, fileobj: Any, ready: Effect) -> None:
+        self.selector.register(fileobj, selectors.EVENT_READ, ready)
+
+    def watch_once(self, pidfd: int, job: int) -> None:
+        """A pidfd becomes readable once, for good: when its process has ended."""
+
+        def ended() -> None:
+            self.selector.unregister(pidfd)
+            self._events.append(Died(job))
+
+        self.selector.register(pidfd, selectors.EVENT_READ, ended)
+
+    def run_once(self, timeout: float | None) -> None:
+        """Wait for something, take in all that is there, act."""
+        wait = 0.0 if self._events else timeout
+        for key, mask in self.selector.select(wait):
+            if mask & selectors.EVENT_WRITE:
+                self._flush(key.fileobj)
+            if mask & selectors.EVENT_READ:
+                key.data()
+        events, self._events = self._events, []
+        self._conductor.turn(events, time.time())
+        lookups, self._lookups = self._lookups, []
+        for lookup in lookups:
+            lookup()
+        self._mind_spawner()
+
+    # -- clients --------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            connection = Connection(sock)
+            count = self._connections.get(connection.uid, 0)
+            if count >= _CONNECTIONS_EACH:
+                connection.fail(Refused(f"uid {connection.uid} has {count} connections", "Close some."))
+                connection.close()
+                continue
+            self._connections[connection.uid] = count + 1
+            self.selector.register(
+                connection, selectors.EVENT_READ, lambda client=connection: self._hear(client)
+            )
+
+    def _hear(self, connection: Connection) -> None:
+        descriptor = connection.fileno()
+        for line in connection.receive():
+            try:
+                self._request(connection, *parse(line))
+            except FgschedError as error:
+                connection.fail(error)
+        self._mind(connection, descriptor)
+
+    def _mind(self, connection: Connection, descriptor: int) -> None:
+        """Forget a closed connection; wait to write where a client reads slowly."""
+        if connection.is_closed:
+            if descriptor in self.selector.get_map():
+                self.selector.unregister(descriptor)
+                self._connections[connection.uid] -= 1
+            return
+        key = self.selector.get_key(connection)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_to_write else 0)
+        if key.events != wanted:
+            self.selector.modify(connection, wanted, key.data)
+
+    def _flush(self, fileobj: Any) -> None:
+        if fileobj is self._spawner:
+            self._spawner.flush()
+            return
+        descriptor = fileobj.fileno()
+        fileobj.flush()
+        self._mind(fileobj, descriptor)
+
+    def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> None:
+        caller = self._operations.caller(connection)
+        if writing := self._operations.writing(name):
+            self._events.append(self._asked(connection, caller, writing, arguments))
+        elif reading := self._operations.reading(name):
+            self._lookups.append(
+                lambda: self._answer(connection, lambda now: reading(caller, arguments, now))
+            )
+        elif special := self._operations.special(name):
+            self._lookups.append(lambda: special(connection, caller, arguments))
+        else:
+            raise BadUsage(f"unknown operation {name[:80]!r}")
+
+    def _asked(
+        self, connection: Connection, caller: Caller, act: Operation, arguments: dict[str, Any]
+    ) -> Asked:
+        def inside(now: float) -> Effect:
+            try:
+                result = act(caller, arguments, now)
+            except FgschedError as error:
+                refusal = error
+                return lambda: self.finish(connection, lambda: connection.fail(refusal))
+            return lambda: self._acknowledge(connection, result)
+
+        return Asked(inside, lambda error: self.finish(connection, lambda: connection.fail(error)))
+
+    def _acknowledge(self, connection: Connection, result: Any) -> None:
+        point("controller_before_answer")
+        self.finish(connection, lambda: connection.succeed(result))
+        point("controller_after_answer")
+
+    def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
+        try:
+            result = find(time.time())
+        except FgschedError as error:
+            refusal = error
+            self.finish(connection, lambda: connection.fail(refusal))
+            return
+        self.finish(connection, lambda: connection.succeed(result))
+
+    def finish(self, connection: Connection, send: Effect) -> None:
+        """Send an answer and mind what it did to the connection."""
+        if not connection.is_closed:
+            descriptor = connection.fileno()
+            send()
+            self._mind(connection, descriptor)
+
+    # -- the spawner ----------------------------------------------------------------------------
+
+    def _hear_spawner(self) -> None:
+        answers = self._spawner.read()
+        if answers is None:
+            self.stopping = "the spawner is gone"
+            return
+        for answer in answers:
+            if answer.pid:
+                shepherd = Shepherd(answer.pid, answer.start, self._boot)
+                self._events.append(Forked(answer.job, answer.attempt, shepherd))
+            else:
+                why = f"the spawner could not fork (errno {answer.errno})"
+                self._events.append(Failed(answer.job, answer.attempt, why))
+
+    def _mind_spawner(self) -> None:
+        key = self.selector.get_key(self._spawner)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._spawner.wants_to_write else 0)
+        if key.events != wanted:
+            self.selector.modify(self._spawner, wanted, key.data)
+
+    def failed(self, job: Job, why: str) -> None:
+        """An attempt could not even be sent to the spawner."""
+        self._events.append(Failed(job.id, job.attempt, why))

@@ -1,0 +1,31 @@
+"""What may be changed of a job, in which state."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fgsched.errors import BadUsage, Refused
+from fgsched.feasible import check
+from fgsched.model import Gpu, Job, JobState, Limits, Request
+from fgsched.records import from_record, to_record
+
+_ALWAYS = {"name", "comment"}
+_WHILE_PENDING = {"demand", "time_limit", "output", "error", "partition"}
+
+
+def updated(job: Job, changes: dict[str, Any], *, gpus: Sequence[Gpu], limits: Limits) -> Request:
+    """The job's new request; refuses the whole change for the first field that may not be changed."""
+    if job.state.is_final or job.state is JobState.COMPLETING:
+        raise Refused(f"job {job.id} is already completing or completed", "Only open jobs can be changed.")
+    for name in changes:
+        if name not in _ALWAYS | _WHILE_PENDING:
+            raise BadUsage(f"update: {str(name)[:80]!r} cannot be changed", "fgctl(1) lists what can.")
+        if name not in _ALWAYS and job.state is not JobState.PENDING:
+            raise Refused(
+                f"job {job.id} is no longer pending: {name} stays", "Its name and comment can change."
+            )
+    record = to_record(job.request)
+    if "demand" in changes and isinstance(changes["demand"], dict):
+        changes = changes | {"demand": record.get("demand", {}) | changes["demand"]}
+    request = from_record(record | changes)
+    check(request.demand, request.partition, gpus, limits)
+    return request

@@ -1,0 +1,209 @@
+"""What a job's process is given, as data: identity, environment, files, limits. The shepherd applies it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from fgsched.model import Hold, Job
+from fgsched.patterns import Values, expand
+from fgsched.units import format_share
+
+_TARGETS = {"all": 0, "shell": 1, "children": 2}
+_TWINS = {  # variables that Slurm's users know under another name than SLURM_ + ours
+    "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
+    "FG_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all jobs of a controller share."""
+
+    host: str
+    run: str  # the run directory
+    hook: str  # the built libfgshim.so
+    tmp: str  # where private temporary directories are made
+    kill_wait: float  # seconds between SIGTERM and SIGKILL
+    become_user: bool  # system mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """One card as the job was given it."""
+
+    hold: Hold
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """Everything that the spawner is told about one attempt."""
+
+    job: int
+    attempt: int
+    append: bool
+    become_user: bool
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    umask: int
+    rlimits: tuple[tuple[int, int, int], ...]
+    signal: int
+    signal_target: int
+    time_limit: int  # milliseconds, as all four
+    signal_before: int
+    grace: int
+    leftover_grace: int
+    run: str
+    chdir: str
+    stdin: str
+    stdout: str
+    stderr: str
+    tmpdir: str
+    hook: str
+    args: tuple[str, ...]
+    environment: tuple[bytes, ...]  # NAME=value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """What the host's accounts say of a job's owner."""
+
+    home: str
+    groups: tuple[int, ...]
+
+
+def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: Person) -> Launch:
+    """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
+    request = job.request
+    values = _pattern_values(job, given, site, owner.home)
+    out = _path(request.chdir, expand(request.output, values))
+    error = _path(request.chdir, expand(request.error, values)) if request.error else ""
+    tmpdir = f"{site.tmp}/fg-{job.uid}-{job.id}.{job.attempt}"
+    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=error or out)
+    early = request.early_signal
+    return Launch(
+        job=job.id,
+        attempt=job.attempt,
+        append=request.append,
+        become_user=site.become_user,
+        uid=job.uid,
+        gid=job.gid,
+        groups=owner.groups,
+        umask=request.umask,
+        rlimits=request.rlimits,
+        signal=early.signal if early else 0,
+        signal_target=_TARGETS[early.target] if early else 0,
+        time_limit=request.time_limit * 1000,
+        signal_before=early.before * 1000 if early else 0,
+        grace=int(site.kill_wait * 1000),
+        leftover_grace=int(min(site.kill_wait, 2) * 1000),
+        run=site.run,
+        chdir=request.chdir,
+        stdin=_path(request.chdir, expand(request.input, values)),
+        stdout=out,
+        stderr="" if error == out else error,
+        tmpdir=tmpdir,
+        hook=site.hook,
+        args=request.args,
+        environment=_merged(base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so"),
+    )
+
+
+def job_dir(run: str, job: int, attempt: int) -> str:
+    """The job's own directory: script, region, link to the hook."""
+    return f"{run}/job/{job}.{attempt}"
+
+
+def variables(
+    job: Job, given: Sequence[Given], *, site: Site, tmpdir: str, error_file: str
+) -> dict[str, str]:
+    """The variables that fgsched sets, with their SLURM_ twins when asked for."""
+    request = job.request
+    own = {
+        "FG_JOB_ID": str(job.id),
+        "FG_JOB_NAME": request.name,
+        "FG_JOB_PARTITION": request.partition,
+        "FG_JOB_USER": job.user,
+        "FG_JOB_DIR": job_dir(site.run, job.id, job.attempt),
+        "FG_SUBMIT_DIR": request.submit_dir,
+        "FG_SUBMIT_HOST": site.host,
+        "FG_JOB_NODELIST": site.host,
+        "FG_NNODES": "1",
+        "FG_CPUS_ON_NODE": str(request.demand.cpus),
+        "FG_CPUS_PER_TASK": str(request.demand.cpus),
+        "FG_JOB_START_TIME": str(int(job.started_at or 0)),
+        "FG_RESTART_COUNT": "0",
+        "FG_ERROR_FILE": error_file,
+        "FG_ENFORCE": job.tier,
+        "TMPDIR": tmpdir,
+        **_gpu_variables(given),
+    }
+    if job.deadline is not None:
+        own["FG_JOB_END_TIME"] = str(int(job.deadline))
+    if request.demand.host_memory:
+        own["FG_MEM_PER_NODE"] = str(request.demand.host_memory >> 20)
+    if request.slurm_env:
+        own.update(_slurm(own))
+    return own
+
+
+def _gpu_variables(given: Sequence[Given]) -> dict[str, str]:
+    """Which cards: none at all for a job that asked for none."""
+    indices = ",".join(str(card.hold.gpu) for card in given)
+    if not given:
+        return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
+    share = sum(card.hold.share for card in given)
+    return {
+        "CUDA_VISIBLE_DEVICES": indices,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "FG_JOB_GPUS": indices,
+        "FG_GPUS_ON_NODE": str(len(given)),
+        "FG_GPU_FRACTION": format_share(share),
+        "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
+        "FG_GPU_UUIDS": ",".join(card.uuid for card in given),
+    }
+
+
+def _slurm(own: Mapping[str, str]) -> dict[str, str]:
+    return {
+        twin: value
+        for name, value in own.items()
+        if name.startswith("FG_")
+        for twin in _TWINS.get(name, ("SLURM_" + name.removeprefix("FG_"),))
+    }
+
+
+def _merged(base: bytes, own: Mapping[str, str], hook: str) -> tuple[bytes, ...]:
+    """The submitted environment, ours over it, the hook before whatever the user preloads."""
+    ours = {name.encode(): value.encode(errors="surrogateescape") for name, value in own.items()}
+    theirs = []
+    preload = b""
+    for entry in base.split(b"\0")[:-1]:
+        name, _, value = entry.partition(b"=")
+        if name == b"LD_PRELOAD":
+            preload = b":" + value if value else b""
+        elif name not in ours:
+            theirs.append(entry)
+    return (
+        *theirs,
+        *(name + b"=" + value for name, value in ours.items()),
+        b"LD_PRELOAD=" + hook.encode() + preload,
+    )
+
+
+def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> Values:
+    return Values(
+        job_id=job.id,
+        name=job.request.name,
+        user=job.user,
+        home=home,
+        host=site.host.partition(".")[0],
+        gpus=tuple(card.hold.gpu for card in given),
+    )
+
+
+def _path(directory: str, name: str) -> str:
+    """A name relative to the job's directory, made absolute without looking at the disk."""
+    return str(PurePosixPath(directory) / name) if not name.startswith("/") else name

@@ -1,0 +1,207 @@
+"""The run directory and the spawner: claims, results, launches. Every call may be made again after a crash."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import fgshim.region as region
+
+from fgsched.isolation import Launch
+from fgsched.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed, parse_claim, parse_result
+from fgsched.process import Identity, is_alive, open_pidfd
+
+_HEADER = struct.Struct("<IIQ12I4q2IQ")
+_LIMIT = struct.Struct("<iiqq")
+_ANSWER = struct.Struct("<IIQiiQ")
+_MAGIC = 0x314C4746
+_APPEND, _BECOME_USER = 1, 2
+CANCEL, DELIVER = 1, 2  # verbs of a command
+COMMAND_SIGNAL = signal.SIGRTMIN + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the spawner says of one launch."""
+
+    job: int
+    attempt: int
+    pid: int  # 0: it could not fork
+    errno: int
+    start: int  # clock ticks since boot
+
+
+def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
+    """One launch message, as docs/native.md lays it out."""
+    texts = (launch.run, launch.chdir, launch.stdin, launch.stdout, launch.stderr, launch.tmpdir, launch.hook)
+    words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
+    tail = b"".join(
+        (
+            struct.pack(f"<{len(launch.groups)}I", *launch.groups),
+            *(_LIMIT.pack(resource, 0, soft, hard) for resource, soft, hard in launch.rlimits),
+            b"\0".join((*words, *launch.environment)),
+            b"\0",
+            script,
+            region_head,
+        )
+    )
+    flags = _APPEND * launch.append | _BECOME_USER * launch.become_user
+    head = _HEADER.pack(
+        *(_MAGIC, _HEADER.size + len(tail), launch.job, launch.attempt, flags, launch.uid, launch.gid),
+        *(
+            launch.umask,
+            len(launch.groups),
+            len(launch.rlimits),
+            len(launch.args),
+            len(launch.environment),
+            0,
+        ),
+        *(launch.signal, launch.signal_target),
+        *(launch.time_limit, launch.signal_before, launch.grace, launch.leftover_grace),
+        *(len(script), len(region_head), region.SIZE if region_head else 0),
+    )
+    return head + tail
+
+
+class RunDir:
+    """Claims and results, as files that outlive every process."""
+
+    def __init__(self, path: Path, boot: str) -> None:
+        self.path = path
+        self.boot = boot
+        for name in ("claim", "result", "job"):
+            (path / name).mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._claims, self._results = f"{path}/claim/", f"{path}/result/"
+
+    def result(self, job: int, attempt: int) -> Result | None:
+        """The result of an attempt, once there is one."""
+        try:
+            return parse_result(os.readlink(f"{self._results}{job}.{attempt}"))
+        except (OSError, ValueError):
+            return None
+
+    def seize(self, job: int, attempt: int) -> Seen:
+        """What became of an attempt; if nobody claimed it yet, nobody can after this call."""
+        try:
+            os.symlink("T", f"{self._claims}{job}.{attempt}")
+        except FileExistsError:
+            return self.look(job, attempt)
+        return Unclaimed()
+
+    def look(self, job: int, attempt: int) -> Seen:
+        """What became of an attempt."""
+        result = self.result(job, attempt)
+        if result is not None:
+            return result
+        try:
+            shepherd = parse_claim(os.readlink(f"{self._claims}{job}.{attempt}"))
+        except (OSError, ValueError):
+            return Gone()
+        if shepherd is None:
+            return Unclaimed()
+        if is_alive(Identity(shepherd.pid, shepherd.start, shepherd.boot)):
+            return Alive(shepherd)
+        return self.result(job, attempt) or Gone()  # it may have ended between the two looks
+
+    def forget(self, job: int, attempt: int) -> None:
+        """Remove result, then claim, of an attempt whose end is committed."""
+        for path in (f"{self._results}{job}.{attempt}", f"{self._claims}{job}.{attempt}"):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue
+
+    def leftovers(self) -> list[tuple[int, int]]:
+        """(job, attempt) of every claim by a shepherd and of every result; tombstones stay until the boot ends."""
+        found = set()
+        for folder in (self._claims, self._results):
+            for entry in os.scandir(folder):
+                job, _, attempt = entry.name.partition(".")
+                if job.isdigit() and attempt.isdigit() and os.readlink(entry.path) != "T":
+                    found.add((int(job), int(attempt)))
+        return sorted(found)
+
+    def region(self, job: int, attempt: int) -> Path:
+        return self.path / "job" / f"{job}.{attempt}" / "region"
+
+
+class Spawner:
+    """The native process that forks shepherds, and the socket to it."""
+
+    def __init__(self, program: Path) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._process = subprocess.Popen(
+            [str(program), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": "/usr/bin:/bin", **_crash_point()},
+        )
+        theirs.close()
+        self._socket = ours
+        self._out = bytearray()
+        self._in = bytearray()
+        self.pid = self._process.pid
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def wants_to_write(self) -> bool:
+        return bool(self._out)
+
+    def send(self, message: bytes) -> None:
+        self._out += message
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes now."""
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return
+
+    def read(self) -> list[Answer] | None:
+        """The answers that are there; None when the spawner is gone."""
+        try:
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        self._in += data
+        answers = []
+        while len(self._in) >= _ANSWER.size:
+            _, attempt, job, pid, errno, start = _ANSWER.unpack_from(self._in)
+            answers.append(Answer(job, attempt, pid, errno, start))
+            del self._in[: _ANSWER.size]
+        return answers
+
+    def close(self) -> None:
+        """Let it go; it ends once the shepherds it has forked have ended."""
+        self._socket.close()
+        self._process.returncode = 0  # it may outlive us, on purpose
+
+
+def _crash_point() -> dict[str, str]:
+    """The crash that a test asked for; nothing otherwise."""
+    point = os.environ.get("FG_CRASH_AT", "")
+    return {"FG_CRASH_AT": point} if point.startswith(("shepherd", "spawner")) else {}
+
+
+def command(pidfd: int, verb: int, *, number: int = 0, target: int = 0) -> None:
+    """Tell a shepherd to cancel its job or to deliver a signal; ProcessLookupError when it is gone."""
+    region.queue_signal(pidfd, COMMAND_SIGNAL, verb | number << 8 | target << 16)
+
+
+def watch(shepherd: Shepherd) -> int | None:
+    """A pidfd of a shepherd; None if it is gone."""
+    return open_pidfd(Identity(shepherd.pid, shepherd.start, shepherd.boot))

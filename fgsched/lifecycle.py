@@ -1,0 +1,172 @@
+"""One job and what is seen of it -> what is due. Never looks at other jobs."""
+
+from dataclasses import dataclass
+
+from fgsched.model import Ended, Job, JobState, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a shepherd wrote about the end of its job."""
+
+    status: int  # as wait(2) gives it
+    cause: str  # "exit", "cancel", "timeout" or "launch"
+    started_at: float  # seconds since the epoch
+    ended_at: float
+    cpu_seconds: float
+    max_rss: int  # bytes
+    gpu_peak: int  # bytes
+    refusals: int
+    oom_kills: int
+    lost: bool  # the shepherd was killed; the spawner saw the job to its end
+    errno: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shepherd:
+    """Who claimed an attempt: a process, told from a later one with its pid by start time and boot."""
+
+    pid: int
+    start: int  # clock ticks since boot
+    boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """Nobody started this attempt; and, the tombstone being made, nobody can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Its shepherd is there."""
+
+    shepherd: Shepherd
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Its shepherd is gone and left no result."""
+
+
+Seen = Unclaimed | Alive | Gone | Result
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Nothing ran: back to the queue; the next start is another attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """It runs: watch its shepherd."""
+
+    shepherd: Shepherd
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """End what is left of it, then call it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """It is over."""
+
+    state: JobState
+    reason: Reason
+    ended: Ended
+    started_at: float | None = None
+    ended_at: float | None = None
+    lost: bool = False
+
+
+def recover(job: Job, seen: Seen, *, boot: str) -> Requeue | Adopt | Hunt | Finish:
+    """What a starting controller does about a job that was STARTING or RUNNING.
+
+    A job that another boot of the host started cannot be running, and may have
+    run: it is never started again by itself.
+    """
+    match seen:
+        case Result():
+            return finish(job, seen)
+        case _ if job.boot != boot:
+            ended = Ended(status=0, detail="the host restarted while the job ran")
+            return Finish(JobState.NODE_FAIL, Reason.SYSTEM_FAILURE, ended, lost=True)
+        case Unclaimed() if job.state is JobState.STARTING:
+            return Requeue()
+        case Alive(shepherd=shepherd):
+            return Adopt(shepherd)
+        case _:
+            return Hunt()
+
+
+def finish(job: Job, result: Result) -> Finish:
+    """How a job ended, from the shepherd's result and the intent that was durable before."""
+    state, reason = _end(job, result)
+    ended = Ended(
+        status=result.status,
+        cpu_seconds=result.cpu_seconds,
+        max_rss=result.max_rss,
+        gpu_peak=result.gpu_peak,
+        refusals=result.refusals,
+        detail=result.detail,
+    )
+    return Finish(state, reason, ended, result.started_at, result.ended_at, result.lost)
+
+
+def lost(job: Job) -> Finish:
+    """The end of a job of which nothing is left, not even its status. Never COMPLETED by guess."""
+    state = JobState.FAILED if job.cancelled_by is None else JobState.CANCELLED
+    ended = Ended(status=0, detail="status unknown: the job's supervisor was killed")
+    return Finish(state, Reason.SYSTEM_FAILURE, ended, lost=True)
+
+
+def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
+    if result.cause == "launch":
+        return JobState.FAILED, Reason.LAUNCH_FAILURE
+    if result.cause == "timeout":
+        return JobState.TIMEOUT, Reason.TIME_LIMIT
+    if result.cause == "cancel" or (result.lost and result.status and job.cancelled_by is not None):
+        return JobState.CANCELLED, Reason.NONE
+    if result.status == 0:
+        return JobState.COMPLETED, Reason.NONE
+    if result.oom_kills:
+        return JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY
+    if result.refusals:
+        return JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY
+    return JobState.FAILED, Reason.SIGNALED if result.status & 0x7F else Reason.EXIT_CODE
+
+
+def parse_result(text: str) -> Result:
+    """The text of a result (docs/native.md); ValueError if it is none."""
+    fields = text.split(" ", 13)
+    if len(fields) < 13 or fields[0] != "R1" or fields[2] not in {"exit", "cancel", "timeout", "launch"}:
+        raise ValueError(f"not a result: {text[:80]!r}")
+    status, start, end, user, system, rss, peak, refusals, oom_kills, was_lost, errno = (
+        int(field) for field in (fields[1], *fields[3:13])
+    )
+    return Result(
+        status=status,
+        cause=fields[2],
+        started_at=start / 1e9,
+        ended_at=end / 1e9,
+        cpu_seconds=(user + system) / 1e6,
+        max_rss=rss * 1024,
+        gpu_peak=peak,
+        refusals=refusals,
+        oom_kills=oom_kills,
+        lost=bool(was_lost),
+        errno=errno,
+        detail=fields[13] if len(fields) > 13 else "",
+    )
+
+
+def parse_claim(text: str) -> Shepherd | None:
+    """The shepherd that a claim names; None for a tombstone; ValueError if it is neither."""
+    if text == "T":
+        return None
+    mark, pid, start, boot = text.split(":")
+    if mark != "P":
+        raise ValueError(f"not a claim: {text[:80]!r}")
+    return Shepherd(int(pid), int(start), boot)

@@ -1,0 +1,145 @@
+"""The controller's socket: who is calling, and one JSON object a line each way."""
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fgsched import PROTOCOL
+from fgsched.errors import BadUsage, FgschedError, Refused, Unreachable
+
+MAX_FRAME = 8 * 2**20  # bytes of one request
+_MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Connection:
+    """One client. The kernel says who it is; nothing it sends does."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._socket = sock
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self.pid, self.uid, self.gid = _CREDENTIALS.unpack(raw)
+        self._in = bytearray()
+        self._scanned = 0
+        self._out = bytearray()
+        self.is_closed = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def wants_to_write(self) -> bool:
+        return bool(self._out)
+
+    def receive(self) -> Iterator[bytes]:
+        """The whole lines that have come. Closes itself at the end of the stream and when a frame is too long."""
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._in += data
+        while (end := self._in.find(b"\n", self._scanned)) >= 0:
+            line = bytes(self._in[:end])
+            del self._in[: end + 1]
+            self._scanned = 0
+            yield line
+        self._scanned = len(self._in)
+        if self._scanned > MAX_FRAME:
+            self.fail(Refused(f"a request is longer than {MAX_FRAME >> 20} MiB", "Send it in parts."))
+            self.close()
+
+    def succeed(self, result: Any) -> None:
+        self._send({"v": PROTOCOL, "ok": result})
+
+    def fail(self, error: FgschedError) -> None:
+        body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
+        self._send({"v": PROTOCOL, "error": body})
+
+    def tell(self, progress: Any) -> None:
+        """A line before the answer: how far a request has come."""
+        self._send({"v": PROTOCOL, "progress": progress})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self.is_closed:
+            return
+        self._out += json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self.flush()
+        if len(self._out) > _MAX_OUT:
+            self.close()
+
+    def flush(self) -> None:
+        """Send what the client takes now."""
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._out.clear()
+        self._socket.close()
+
+
+def parse(line: bytes) -> tuple[str, dict[str, Any]]:
+    """(operation, arguments) of a request; BadUsage for anything else."""
+    try:
+        request = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise BadUsage(f"not a request: {error}") from None
+    if not isinstance(request, dict):
+        raise BadUsage("not a request: not an object")
+    version = request.pop("v", None)
+    if version != PROTOCOL:
+        older = "the command" if isinstance(version, int) and version < PROTOCOL else "the controller"
+        raise Unreachable(
+            f"the command speaks protocol {version}, the controller protocol {PROTOCOL}",
+            f"Upgrade {older}, which is the older one.",
+        )
+    operation = request.pop("op", None)
+    if not isinstance(operation, str):
+        raise BadUsage("not a request: it has no operation")
+    return operation, request
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is given twice")
+    return found
+
+
+def listen(path: Path, *, for_all: bool) -> socket.socket:
+    """The listening socket at `path`, replacing a dead one. The caller holds the controller's lock.
+
+    It is bound under another name in the same directory and renamed, so nobody
+    meets it before its mode is right.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    mask = os.umask(0o111 if for_all else 0o177)
+    try:
+        sock.bind(str(fresh))
+    finally:
+        os.umask(mask)
+    sock.listen(512)
+    sock.setblocking(False)
+    fresh.rename(path)
+    return sock

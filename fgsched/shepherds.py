@@ -1,0 +1,162 @@
+"""The world of processes as the conductor asks for it: attempts begun, watched, signalled, forgotten."""
+
+import os
+import pwd
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import fgshim.region as region
+
+from fgsched.errors import FgschedError, Refused
+from fgsched.isolation import Given, Person, Site, job_dir, launch
+from fgsched.launch import CANCEL, DELIVER, RunDir, Spawner, command, pack, watch
+from fgsched.lifecycle import Seen, Shepherd
+from fgsched.model import Job
+from fgsched.process import descendants, kill, marked, parents
+from fgsched.store import Allocation
+
+_TARGETS = {"all": 0, "shell": 1, "children": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the shepherds' doings are reported and their needs are met."""
+
+    material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment
+    failed: Callable[[Job, str], None]  # an attempt could not be begun
+    watch: Callable[[int, int], None]  # (pidfd, job): tell when it becomes readable
+    gone: Callable[[int], None]  # a job whose shepherd is gone already
+
+
+class Shepherds:
+    """The real launcher: a run directory, a spawner, and a pidfd for each shepherd that is watched."""
+
+    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports) -> None:
+        self.run = run
+        self.spawner = spawner
+        self.boot = run.boot
+        self._site = site
+        self._ports = ports
+        self._pidfds: dict[int, int] = {}
+        self._people: dict[int, Person] = {}
+
+    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        try:
+            self.spawner.send(self._message(job, given))
+        except (FgschedError, ValueError) as error:
+            self._ports.failed(job, str(error))
+
+    def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
+        script, environment = self._ports.material(job.id)
+        cards = [Given(hold=one.hold, uuid=one.uuid) for one in given]
+        spec = launch(job, cards, environment, site=self._site, owner=self._person(job))
+        limits = [(one.gpu, one.uuid, one.memory) for one in given]
+        return pack(spec, script, region.pack(job.id, job.attempt, limits) if limits else b"")
+
+    def _person(self, job: Job) -> Person:
+        """Home and groups of a job's owner, as the host's accounts have them now."""
+        if job.uid not in self._people:
+            self._people[job.uid] = _account(job.uid, job.gid, job.user, become=self._site.become_user)
+        return self._people[job.uid]
+
+    def follow(self, job: Job, shepherd: Shepherd) -> None:
+        pidfd = watch(shepherd)
+        if pidfd is None:
+            self._ports.gone(job.id)
+            return
+        self._close(job.id)
+        self._pidfds[job.id] = pidfd
+        self._ports.watch(pidfd, job.id)
+
+    def cancel(self, job: Job) -> None:
+        self._command(job, CANCEL)
+
+    def deliver(self, job: Job, signal: int, target: str) -> None:
+        self._command(job, DELIVER, number=signal, target=_TARGETS[target])
+
+    def _command(self, job: Job, verb: int, *, number: int = 0, target: int = 0) -> None:
+        """A shepherd that is gone needs no command: its end, or the hunt, takes care of the job."""
+        if job.id in self._pidfds:
+            try:
+                command(self._pidfds[job.id], verb, number=number, target=target)
+            except ProcessLookupError:
+                return
+
+    def seize(self, job: Job) -> Seen:
+        return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
+
+    def hunt(self, job: Job) -> bool:
+        left = marked(job_dir(str(self.run.path), job.id, job.attempt))
+        above = parents()
+        for one in left:
+            # A spawner that inherited the job brings its true end; only a cancelled job is not waited for.
+            if job.cancelled_by is not None or not _has_spawner(one.pid, above):
+                kill(one, signal.SIGKILL)
+        return not left
+
+    def forget(self, job: Job) -> None:
+        self._close(job.id)
+        self.run.forget(job.id, job.attempt)
+        if job.supervisor_lost or job.id in self._pidfds:
+            self.sweep(job.id, job.attempt)
+
+    def sweep(self, job: int, attempt: int) -> None:
+        """Remove the directory of a job whose shepherd could not."""
+        shutil.rmtree(job_dir(str(self.run.path), job, attempt), ignore_errors=True)
+
+    def pids(self, job: Job) -> list[int]:
+        """The processes of a running job, its batch shell first."""
+        shepherd = self.shepherd(job)
+        return [one.pid for one in descendants(shepherd.pid)] if shepherd else []
+
+    def shepherd(self, job: Job) -> Shepherd | None:
+        seen = self.run.look(job.id, job.attempt)
+        return getattr(seen, "shepherd", None)
+
+    def _close(self, job_id: int) -> None:
+        pidfd = self._pidfds.pop(job_id, None)
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _has_spawner(pid: int, above: dict[int, int]) -> bool:
+    """Whether a living spawner is above this process."""
+    while pid > 1:
+        pid = above.get(pid, 0)
+        try:
+            if pid and os.readlink(f"/proc/{pid}/exe").endswith("/fgspawn"):
+                return True
+        except OSError:
+            return False
+    return False
+
+
+def _account(uid: int, gid: int, user: str, *, become: bool) -> Person:
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        if become:
+            raise Refused(f"user {user} (uid {uid}) no longer exists") from None
+        return Person(home="/", groups=())
+    if not become:
+        return Person(home=entry.pw_dir, groups=())
+    if entry.pw_name != user:
+        raise Refused(f"uid {uid} belongs to {entry.pw_name} now, and the job to {user}")
+    return Person(home=entry.pw_dir, groups=tuple(os.getgrouplist(entry.pw_name, gid)))
+
+
+def user_name(uid: int) -> str:
+    """The account's name, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def primary_group(uid: int, fallback: int) -> int:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return fallback

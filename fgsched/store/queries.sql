@@ -1,0 +1,88 @@
+-- name: set_meta
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value;
+
+-- name: get_meta
+SELECT value FROM meta WHERE key = :key;
+
+-- name: find_blob
+SELECT id FROM blob WHERE digest = :digest;
+
+-- name: add_blob
+INSERT INTO blob (digest, data) VALUES (:digest, :data);
+
+-- name: get_blob
+SELECT data FROM blob WHERE id = :id;
+
+-- name: find_submission
+SELECT first, count FROM submission WHERE uid = :uid AND key = :key;
+
+-- name: add_submission
+INSERT INTO submission (uid, key, first, count, at) VALUES (:uid, :key, :first, :count, :at);
+
+-- name: last_job
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job';
+
+-- name: add_job
+INSERT INTO job (id, uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason, held)
+VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :environment, :submitted_at, :state, :reason, :held);
+
+-- name: save_job
+-- Compare and set: touches no row when the job has moved on meanwhile.
+UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
+  started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
+  status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
+  detail = :detail, lost = :lost
+WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
+
+-- name: start_job
+UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, boot = :boot, tier = :tier,
+  started_at = :started_at, allocated = :allocated
+WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
+
+-- name: run_job
+UPDATE job SET state = 'RUNNING', reason = 'None' WHERE id = :id AND state = 'CONFIGURING' AND attempt = :attempt;
+
+-- name: change_request
+UPDATE job SET request = :request, name = :name, partition = :partition, gpus = :gpus WHERE id = :id;
+
+-- name: add_hold
+INSERT INTO hold (job, gpu, share, memory) VALUES (:job, :gpu, :share, :memory);
+
+-- name: drop_holds
+DELETE FROM hold WHERE job = :job;
+
+-- name: all_holds
+SELECT job, gpu, share, memory FROM hold ORDER BY job, gpu;
+
+-- name: add_event
+INSERT INTO event (job, attempt, at, old, new, reason) VALUES (:job, :attempt, :at, :old, :new, :reason);
+
+-- name: events_of_job
+SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
+
+-- name: open_jobs
+SELECT * FROM job WHERE ended_at IS NULL ORDER BY id;
+
+-- name: get_job
+SELECT * FROM job WHERE id = :id;
+
+-- name: history
+-- Jobs that existed at some moment of the window, a page at a time.
+SELECT * FROM job
+WHERE id > :after AND submitted_at <= :until AND (ended_at IS NULL OR ended_at >= :since)
+  AND (:uid IS NULL OR uid = :uid)
+ORDER BY id LIMIT :page;
+
+-- name: put_card
+INSERT INTO card (gpu, uuid, usable) VALUES (:gpu, :uuid, :usable)
+ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable,
+  state = CASE WHEN uuid = :uuid THEN state ELSE 'ok' END, note = CASE WHEN uuid = :uuid THEN note ELSE '' END;
+
+-- name: mark_card
+UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
+
+-- name: get_cards
+SELECT gpu, uuid, state, note, at FROM card ORDER BY gpu;
+
+-- name: snapshot
+VACUUM INTO :path;

@@ -1,0 +1,111 @@
+"""Rows of the store <-> the words of the model."""
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from fgsched.model import Ended, Hold, Job, JobState, Reason, Request
+from fgsched.records import from_record
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a job was given of one card, as it was then."""
+
+    gpu: int
+    uuid: str
+    model: str
+    share: int
+    memory: int
+    charged: int  # ten-thousandths: the larger of the share and the share of the bytes
+
+    @property
+    def hold(self) -> Hold:
+        return Hold(gpu=self.gpu, share=self.share, memory=self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job with what it was given, as accounting shows it."""
+
+    job: Job
+    allocated: tuple[Allocation, ...]
+
+
+@lru_cache(maxsize=4096)
+def _request(text: str) -> Request:
+    """Arrays of equal jobs have equal texts."""
+    return from_record(json.loads(text))
+
+
+def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
+    """The job in a row of the table job."""
+    is_over = row["ended_at"] is not None or row["status"] is not None
+    return Job(
+        id=row["id"],
+        uid=row["uid"],
+        gid=row["gid"],
+        user=row["user"],
+        request=_request(row["request"]),
+        submitted_at=row["submitted_at"],
+        state=JobState(row["state"]),
+        reason=Reason(row["reason"]),
+        held=row["held"],
+        attempt=row["attempt"],
+        holds=holds,
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        boot=row["boot"],
+        cancelled_by=row["cancelled_by"],
+        ended=_ended(row) if is_over else None,
+        outcome=JobState(row["outcome"]) if row["outcome"] else None,
+        tier=row["tier"],
+        supervisor_lost=bool(row["lost"]),
+    )
+
+
+def _ended(row: sqlite3.Row) -> Ended:
+    return Ended(
+        status=row["status"] or 0,
+        cpu_seconds=row["cpu_seconds"],
+        max_rss=row["max_rss"],
+        gpu_peak=row["gpu_peak"],
+        refusals=row["refusals"],
+        detail=row["detail"],
+    )
+
+
+def allocations(row: sqlite3.Row) -> tuple[Allocation, ...]:
+    text = row["allocated"]
+    return tuple(Allocation(*entry) for entry in json.loads(text)) if text else ()
+
+
+def allocated_text(allocated: tuple[Allocation, ...]) -> str:
+    return json.dumps([[a.gpu, a.uuid, a.model, a.share, a.memory, a.charged] for a in allocated])
+
+
+def columns_of(job: Job) -> dict[str, Any]:
+    """What save_job writes of a job."""
+    ended = job.ended or Ended(status=0)
+    return {
+        "id": job.id,
+        "state": job.state.value,
+        "reason": job.reason.value,
+        "held": job.held,
+        "attempt": job.attempt,
+        "boot": job.boot,
+        "tier": job.tier,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at if job.state.is_final else None,
+        "cancelled_by": job.cancelled_by,
+        "outcome": job.outcome.value if job.outcome else None,
+        "status": ended.status if job.ended else None,
+        "cpu_seconds": ended.cpu_seconds,
+        "max_rss": ended.max_rss,
+        "gpu_peak": ended.gpu_peak,
+        "refusals": ended.refusals,
+        "detail": ended.detail,
+        "lost": int(job.supervisor_lost),
+    }

@@ -1,0 +1,100 @@
+-- The queue and the accounts. Version 1.
+
+CREATE TABLE meta (
+  key   TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Scripts and environments, each kept once however many jobs share it. Secrets of their owners.
+CREATE TABLE blob (
+  id     INTEGER PRIMARY KEY,
+  digest BLOB NOT NULL UNIQUE,
+  data   BLOB NOT NULL
+) STRICT;
+
+-- One row a request: a client that repeats its key gets the same ids.
+CREATE TABLE submission (
+  uid   INTEGER NOT NULL,
+  key   TEXT NOT NULL,
+  first INTEGER NOT NULL,
+  count INTEGER NOT NULL CHECK (count > 0),
+  at    REAL NOT NULL,
+  PRIMARY KEY (uid, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE job (
+  id           INTEGER PRIMARY KEY AUTOINCREMENT,
+  uid          INTEGER NOT NULL CHECK (uid >= 0),
+  gid          INTEGER NOT NULL CHECK (gid >= 0),
+  user         TEXT NOT NULL,
+  name         TEXT NOT NULL,
+  partition    TEXT NOT NULL,
+  request      TEXT NOT NULL,                 -- JSON
+  gpus         INTEGER NOT NULL CHECK (gpus >= 0),
+  script       INTEGER NOT NULL REFERENCES blob,
+  environment  INTEGER NOT NULL REFERENCES blob,
+  submitted_at REAL NOT NULL,
+  state        TEXT NOT NULL CHECK (state IN ('PENDING', 'CONFIGURING', 'RUNNING', 'COMPLETING', 'COMPLETED',
+                 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')),
+  reason       TEXT NOT NULL DEFAULT 'None',
+  held         TEXT NOT NULL DEFAULT '' CHECK (held IN ('', 'user', 'admin')),
+  attempt      INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+  boot         TEXT NOT NULL DEFAULT '',
+  tier         TEXT NOT NULL DEFAULT 'none',
+  allocated    TEXT NOT NULL DEFAULT '',      -- JSON: [[index, uuid, model, share, bytes, charged share], ...]
+  started_at   REAL,
+  ended_at     REAL,
+  cancelled_by INTEGER,
+  outcome      TEXT,
+  status       INTEGER,
+  cpu_seconds  REAL NOT NULL DEFAULT 0,
+  max_rss      INTEGER NOT NULL DEFAULT 0,
+  gpu_peak     INTEGER NOT NULL DEFAULT 0,
+  refusals     INTEGER NOT NULL DEFAULT 0,
+  detail       TEXT NOT NULL DEFAULT '',
+  lost         INTEGER NOT NULL DEFAULT 0 CHECK (lost IN (0, 1)),
+  -- a job that is under way was started at some time by some boot, and has what it asked for
+  CHECK (state NOT IN ('CONFIGURING', 'RUNNING', 'COMPLETING')
+         OR (attempt > 0 AND boot <> '' AND started_at IS NOT NULL AND (gpus = 0 OR allocated <> ''))),
+  -- only what is over has an end, and all that is over has one
+  CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')))
+) STRICT;
+CREATE INDEX job_open ON job (id) WHERE ended_at IS NULL;
+CREATE INDEX job_by_end ON job (ended_at) WHERE ended_at IS NOT NULL;
+
+-- The cards as they were when the controller started, so that the file itself can refuse an over-full one.
+CREATE TABLE card (
+  gpu    INTEGER PRIMARY KEY,
+  uuid   TEXT NOT NULL,
+  usable INTEGER NOT NULL CHECK (usable >= 0),
+  state  TEXT NOT NULL DEFAULT 'ok',
+  note   TEXT NOT NULL DEFAULT '',
+  at     REAL NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE hold (
+  job    INTEGER NOT NULL REFERENCES job,
+  gpu    INTEGER NOT NULL REFERENCES card,
+  share  INTEGER NOT NULL CHECK (share BETWEEN 1 AND 10000),
+  memory INTEGER NOT NULL CHECK (memory >= 0),
+  PRIMARY KEY (gpu, job)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX hold_of_job ON hold (job);
+
+CREATE TRIGGER no_card_is_over_held AFTER INSERT ON hold
+WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000
+  OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu) > (SELECT usable FROM card WHERE gpu = NEW.gpu)
+BEGIN
+  SELECT RAISE(ABORT, 'a card would be held beyond what it has');
+END;
+
+CREATE TABLE event (
+  id      INTEGER PRIMARY KEY,
+  job     INTEGER NOT NULL REFERENCES job,
+  attempt INTEGER NOT NULL,
+  at      REAL NOT NULL,
+  old     TEXT NOT NULL,
+  new     TEXT NOT NULL,
+  reason  TEXT NOT NULL
+) STRICT;
+CREATE INDEX event_of_job ON event (job);

@@ -1,0 +1,238 @@
+"""What the controller asks of the queue file. State changes are compare-and-set and leave an event."""
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fgsched.errors import StorageError
+from fgsched.model import Gpu, GpuState, Hold, Job, Request
+from fgsched.records import to_record
+from fgsched.store.opening import named, open_queue, source
+from fgsched.store.rows import Allocation, Past, allocated_text, allocations, columns_of, job_of
+
+SQL = named(source("queries.sql"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One submission, as it is written down."""
+
+    request: Request
+    script: bytes
+    environment: bytes  # NAME=value, each ended by NUL
+    held: str = ""
+
+
+class Store:
+    """The real store on a file, or on ":memory:" for tests."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+        self._db = open_queue(path)
+        self._blobs: dict[bytes, int] = {}  # digest -> id of those seen lately
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """One transaction: durable when it is left, undone by any exception."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._undo()
+            remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
+            raise StorageError(f"the queue cannot be written: {error}", remedy) from error
+        except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        self._blobs.clear()
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    # -- submissions ----------------------------------------------------------------------------
+
+    def submitted(self, uid: int, key: str) -> range | None:
+        """The ids that an earlier submission with this key was given."""
+        row = self._db.execute(SQL["find_submission"], {"uid": uid, "key": key}).fetchone()
+        return range(row["first"], row["first"] + row["count"]) if row else None
+
+    def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
+        """Write down one submission of (uid, gid, user name); ids are consecutive."""
+        uid, gid, user = who
+        first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
+        made = [
+            Job(id=number, uid=uid, gid=gid, user=user, request=new.request, submitted_at=now, held=new.held)
+            for number, new in enumerate(jobs, first)
+        ]
+        texts: dict[int, str] = {}
+        self._db.executemany(
+            SQL["add_job"], [self._row(job, new, texts) for job, new in zip(made, jobs, strict=True)]
+        )
+        submission = {"uid": uid, "key": key, "first": first, "count": len(made), "at": now}
+        self._db.execute(SQL["add_submission"], submission)
+        return made
+
+    def _row(self, job: Job, new: NewJob, texts: dict[int, str]) -> dict[str, object]:
+        text = texts.get(id(new.request))
+        if text is None:
+            text = texts[id(new.request)] = json.dumps(to_record(new.request), ensure_ascii=True)
+        return {
+            "id": job.id,
+            "uid": job.uid,
+            "gid": job.gid,
+            "user": job.user,
+            "name": new.request.name,
+            "partition": new.request.partition,
+            "request": text,
+            "gpus": new.request.demand.gpus,
+            "script": self._blob(new.script),
+            "environment": self._blob(new.environment),
+            "submitted_at": job.submitted_at,
+            "state": job.state.value,
+            "reason": job.reason.value,
+            "held": job.held,
+        }
+
+    def _blob(self, data: bytes) -> int:
+        digest = hashlib.blake2b(data, digest_size=32).digest()
+        known = self._blobs.get(digest)
+        if known is None:
+            row = self._db.execute(SQL["find_blob"], {"digest": digest}).fetchone()
+            known = row["id"] if row else self._insert(SQL["add_blob"], {"digest": digest, "data": data})
+            if len(self._blobs) > 1024:
+                self._blobs.clear()
+            self._blobs[digest] = known
+        return known
+
+    def _insert(self, statement: str, values: dict[str, object]) -> int:
+        return int(self._db.execute(statement, values).lastrowid or 0)
+
+    def material(self, job_id: int) -> tuple[bytes, bytes]:
+        """The script and the environment of a job."""
+        row = self._db.execute(SQL["get_job"], {"id": job_id}).fetchone()
+        script, environment = (
+            self._db.execute(SQL["get_blob"], {"id": row[column]}).fetchone()["data"]
+            for column in ("script", "environment")
+        )
+        return script, environment
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def start(self, before: Job, after: Job, allocated: tuple[Allocation, ...]) -> bool:
+        """Reserve: STARTING with its holds; False if the job had moved on meanwhile."""
+        step = {
+            "id": after.id,
+            "attempt": after.attempt,
+            "boot": after.boot,
+            "tier": after.tier,
+            "started_at": after.started_at,
+            "allocated": allocated_text(allocated),
+            "from_attempt": before.attempt,
+        }
+        if self._db.execute(SQL["start_job"], step).rowcount == 0:
+            return False
+        self._db.executemany(
+            SQL["add_hold"],
+            [{"job": after.id, "gpu": h.gpu, "share": h.share, "memory": h.memory} for h in after.holds],
+        )
+        self._event(before, after, after.started_at or 0.0)
+        return True
+
+    def run(self, before: Job, after: Job, *, now: float) -> bool:
+        """STARTING -> RUNNING."""
+        moved = self._db.execute(SQL["run_job"], {"id": after.id, "attempt": after.attempt}).rowcount > 0
+        if moved:
+            self._event(before, after, now)
+        return moved
+
+    def save(self, before: Job, after: Job, *, now: float) -> bool:
+        """Store one step of a job; False when it had moved on meanwhile. Holds go when it holds no more."""
+        step = columns_of(after) | {"from_state": before.state.value, "from_attempt": before.attempt}
+        if self._db.execute(SQL["save_job"], step).rowcount == 0:
+            return False
+        if before.holds and not after.state.holds:
+            self._db.execute(SQL["drop_holds"], {"job": after.id})
+        self._event(before, after, now)
+        return True
+
+    def _event(self, before: Job, after: Job, now: float) -> None:
+        event = {
+            "job": after.id,
+            "attempt": after.attempt,
+            "at": now,
+            "old": before.state.value,
+            "new": after.state.value,
+            "reason": after.reason.value,
+        }
+        self._db.execute(SQL["add_event"], event)
+
+    def change_request(self, job_id: int, request: Request) -> None:
+        record = {
+            "id": job_id,
+            "request": json.dumps(to_record(request)),
+            "name": request.name,
+            "partition": request.partition,
+            "gpus": request.demand.gpus,
+        }
+        self._db.execute(SQL["change_request"], record)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def open_jobs(self) -> list[Job]:
+        """Every job that is not over, in order, with its holds."""
+        holds: dict[int, list[Hold]] = {}
+        for row in self._db.execute(SQL["all_holds"]):
+            hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
+            holds.setdefault(row["job"], []).append(hold)
+        return [job_of(row, tuple(holds.get(row["id"], ()))) for row in self._db.execute(SQL["open_jobs"])]
+
+    def past(self, job_id: int) -> Past | None:
+        """One job, over or not."""
+        row = self._db.execute(SQL["get_job"], {"id": job_id}).fetchone()
+        return Past(job_of(row), allocations(row)) if row else None
+
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> list[Past]:
+        """Jobs that existed in the window, by id, at most `page` after job `after`."""
+        window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
+        return [Past(job_of(row), allocations(row)) for row in self._db.execute(SQL["history"], window)]
+
+    def events(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
+        """(attempt, when, from, to, reason) of a job, in order."""
+        return [tuple(row) for row in self._db.execute(SQL["events_of_job"], {"job": job_id})]
+
+    def last_id(self) -> int:
+        return int(self._db.execute(SQL["last_job"]).fetchone()[0])
+
+    # -- cards ----------------------------------------------------------------------------------
+
+    def put_cards(self, gpus: Sequence[Gpu]) -> None:
+        for gpu in gpus:
+            self._db.execute(SQL["put_card"], {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable})
+
+    def mark_card(self, gpu: Gpu) -> None:
+        mark = {"gpu": gpu.index, "state": gpu.state.value, "note": gpu.note, "at": gpu.noted_at}
+        self._db.execute(SQL["mark_card"], mark)
+
+    def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:
+        """{uuid: (state, note, since)} as operators left them."""
+        rows = self._db.execute(SQL["get_cards"])
+        return {row["uuid"]: (GpuState(row["state"]), row["note"], row["at"]) for row in rows}
+
+    # -- the file -------------------------------------------------------------------------------
+
+    def snapshot(self, path: Path) -> None:
+        """A consistent copy for reports and backups."""
+        self._db.execute(SQL["snapshot"], {"path": str(path)})
+
+    def check(self) -> str:
+        """'ok', or the first thing that is wrong with the file."""
+        return str(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
