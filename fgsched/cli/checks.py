@@ -34,7 +34,7 @@ class Source:
 def find(word: str, directory: str, environ: Mapping[str, str]) -> tuple[str, bool]:
     """Where the script or command is, and whether PATH was needed to find it."""
     here = os.path.join(directory, word)
-    if word.startswith((".", "/")) or os.path.lexists(here):
+    if word.startswith((".", "/")) or (os.path.lexists(here) and not os.path.isdir(here)):
         return here, False
     for entry in environ.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(entry, word)
@@ -86,7 +86,10 @@ def load_stdin(stdin: BinaryIO | None) -> Source:
     """The script on standard input, never more of it than a script may have."""
     if stdin is None or stdin.isatty():
         raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
-    data = stdin.read(SIZE_LIMIT + 1)
+    try:
+        data = stdin.read(SIZE_LIMIT + 1) or b""
+    except OSError as error:
+        raise BadUsage(f"cannot read {STDIN}: {error.strerror}") from None
     if len(data) > SIZE_LIMIT:
         raise too_large(STDIN, f"more than {SIZE_LIMIT >> 20} MiB")
     accept(STDIN, data)

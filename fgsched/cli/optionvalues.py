@@ -85,7 +85,7 @@ def gpu_memory(text: str) -> GpuMemory:
             return GpuMemory(part=parse_share(text))
         size = parse_bytes(text)
     except BadValue as error:
-        raise BadValue(text, error.why.replace("without a unit", "% of the card, without a unit")) from None
+        raise BadValue(text, error.why.replace(" or T;", " or T, or % of the card;")) from None
     return GpuMemory(size=size) if size else GpuMemory(part=WHOLE)
 
 

@@ -83,7 +83,7 @@ def prepare(
     return Submitter(environ=environ, cwd=cwd, stdin=stdin, site=site).prepare(argv_options, words)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Script:
     """A script, and what its headers say."""
 
@@ -124,7 +124,7 @@ class Submitter:
     def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
         before = {**self._before, **options.latest(settings)}
         script = self._script(before.get("wrap"), words, before)
-        key = (script.name, id(script), *((each.option.name, each.text) for each in settings))
+        key = (script, *((each.option.name, each.text) for each in settings))
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._plan(script, {**script.settings, **before})
@@ -170,6 +170,8 @@ class Submitter:
         for slot in ("output", "error", "input"):
             left = left_alone(_text(settings, slot, ""))
             warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
+        if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
+            warnings = [*warnings, *_about_memory(settings["mem"])]
         return Prepared(
             submission=Submission(
                 request=request,
@@ -256,6 +258,13 @@ def _flags(settings: Mapping[str, Setting]) -> Flags:
         wait=_is_on(settings, "wait"),
         explain=_is_on(settings, "explain-options"),
     )
+
+
+def _about_memory(setting: Setting) -> list[str]:
+    """A frequent confusion, of Slurm's making."""
+    if setting.option.name != "mem-per-gpu":
+        return []
+    return [f"{setting.label} is memory of the host; for memory of the GPU use --gpu-mem"]
 
 
 def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:

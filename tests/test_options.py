@@ -1,0 +1,353 @@
+"""The options of fgsub mean the same on the command line, in headers and in the environment."""
+
+import signal
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgsched.cli import options, table
+from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
+from fgsched.errors import BadUsage, FgschedError
+from fgsched.jobscript import directives
+from fgsched.model import EarlySignal
+
+
+def values(*words):
+    settings, _ = options.read(words)
+    return {setting.option.name: setting.value for setting in settings}
+
+
+def refused(*words):
+    with pytest.raises(BadUsage) as raised:
+        options.read(words)
+    return raised.value.cause
+
+
+def header(*lines, name="train.sh"):
+    text = "#!/bin/sh\n" + "\n".join(lines) + "\necho\n"
+    settings, warnings = options.from_script(directives(text, name), name)
+    return options.latest(settings, strict=True), warnings
+
+
+def refused_header(*lines):
+    with pytest.raises(BadUsage) as raised:
+        header(*lines)
+    return raised.value.cause
+
+
+# --- words ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--gpus=0.5"], ["--gpus", "0.5"], ["-G0.5"], ["-G", "0.5"], ["-HG.5"]])
+def test_an_option_may_be_spelled_long_or_short_joined_or_apart(words):
+    assert values(*words)["gpus"] == Amount("gpu", 5000)
+
+
+def test_words_from_the_script_on_belong_to_the_script():
+    settings, words = options.read(["-H", "train.sh", "--gpus=1", "-x"])
+    assert [setting.option.name for setting in settings] == ["hold"]
+    assert words == ["train.sh", "--gpus=1", "-x"]
+
+
+def test_two_dashes_end_the_options():
+    assert options.read(["-H", "--", "-cmd", "a"])[1] == ["-cmd", "a"]
+
+
+def test_one_dash_is_a_word():
+    assert options.read(["-H", "-", "a"])[1] == ["-", "a"]
+
+
+def test_a_negative_number_can_be_a_value():
+    assert values("--time", "-1", "-c2") == {"time": 0, "cpus-per-task": 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["--gpus=a100:2"], "gpus", Amount("gpu", 20_000, "a100")),
+        (["--gpus-per-task=1"], "gpus-per-task", Amount("gpu", 10_000)),
+        (["--fgpu=0.5"], "fgpu", Amount("fgpu", 5000)),
+        (["--gres=gpu"], "gres", Amount("gpu", 10_000)),
+        (["--gres=gpu:2"], "gres", Amount("gpu", 20_000)),
+        (["--gres=gpu:a100"], "gres", Amount("gpu", 10_000, "a100")),
+        (["--gres=gpu:a100:0.5"], "gres", Amount("gpu", 5000, "a100")),
+        (["--gres=shard:3"], "gres", Amount("shard", 30_000)),
+        (["--gpu-mem=8G"], "gpu-mem", GpuMemory(size=8 << 30)),
+        (["--gpu-mem=50%"], "gpu-mem", GpuMemory(part=5000)),
+        (["--gpu-mem=0"], "gpu-mem", GpuMemory(part=10_000)),
+        (["--mem=0"], "mem", HostMemory("job", 0)),
+        (["--mem-per-cpu=1G"], "mem-per-cpu", HostMemory("cpu", 1 << 30)),
+        (["-t", "1-0"], "time", 86_400),
+        (["--signal=USR1"], "signal", EarlySignal(signal=signal.SIGUSR1)),
+        (["--signal=B:TERM@90"], "signal", EarlySignal(signal=15, before=90, target="shell")),
+        (["--signal=C:10@0"], "signal", EarlySignal(signal=10, before=0, target="children")),
+        (["--nodes=1"], "nodes", 1),
+        (["-n1"], "ntasks", 1),
+        (["--no-slurm-env"], "no-slurm-env", False),
+    ],
+)
+def test_the_value_of_an_option(words, name, value):
+    assert values(*words) == {name: value}
+
+
+NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gpus=0.55x"], f"--gpus=0.55x {NAN}"),
+        (["-G", "0.55x"], f"--gpus=0.55x {NAN}"),
+        (["--gpus="], f"--gpus='' {NAN}"),
+        (["--gpus=0.0000001"], "--gpus=0.0000001: smallest share is 0.0001"),
+        (["--gpu=1"], "unknown option --gpu; did you mean --gpus?"),
+        (["--zzzzz"], "unknown option --zzzzz"),
+        (["-Z"], "unknown option -Z"),
+        (["--a\x1bb"], "unknown option '--a\\x1bb'"),
+        (["--time"], "--time needs a value"),
+        (["--time", "--hold"], "--time needs a value"),
+        (["-t"], "--time needs a value"),
+        (["--hold=yes"], "--hold takes no value"),
+        (["--time=1:60"], "--time=1:60: seconds are 0 to 59 here"),
+        (["--time=400-0"], "--time=400-0: limit is at most 366 days"),
+        (["--mem=99999999T"], "--mem=99999999T is larger than 2^63 bytes"),
+        (["--array=0-9"], "--array is not supported yet"),
+        (["-a", "0-9"], "--array is not supported yet"),
+        (["--mail-type=END"], "--mail-type is not supported yet"),
+        (["--test-only"], "--test-only is not supported yet"),
+        (["--nodes=2"], "--nodes=2: a job here is one task on a single host; only 1 is possible"),
+        (["-n", "4"], "--ntasks=4: a job here is one task on a single host; only 1 is possible"),
+        (["--cpus-per-task=0"], "--cpus-per-task=0 is not a whole number of at least 1"),
+        (["--open-mode=w"], "--open-mode=w is not append or truncate"),
+        (["--gpu-mem=150%"], "--gpu-mem=150% is not a share of one GPU (use 0 < fraction ≤ 1)"),
+        (
+            ["--gpu-mem=x"],
+            "--gpu-mem=x is not a size"
+            " (use a number and K, M, G or T, or % of the card; without a unit it is MiB)",
+        ),
+        (
+            ["--gres=gpuu:1"],
+            "--gres=gpuu:1: invalid generic resource specification, there is no 'gpuu' here;"
+            " did you mean gpu?",
+        ),
+        (
+            ["--gres=fpga:1"],
+            "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
+            " there are gpu and shard",
+        ),
+        (["--gres=shard:0.5"], "--gres=shard:0.5 is not a whole number of shards"),
+        (["--gres=gpu:a100:x"], f"--gres=gpu:a100:x {NAN}"),
+        (
+            ["--constraint=a|b"],
+            "--constraint=a|b is not a GPU type (use part of one model's name, such as a100)",
+        ),
+        (["--partition=a/b"], "--partition=a/b: invalid partition name"),
+        (["--signal=X:TERM"], "--signal=X:TERM: 'X:' is not B: (the shell only) or C: (its children only)"),
+        (["--signal=TERM@70000"], "--signal=TERM@70000: seconds before the limit are 0 to 65535"),
+        (
+            ["--output=a%q"],
+            "--output=a%q: unknown %q; allowed %j %A %a %u %x %h %% and %b %g %J %N %n %r %s %t",
+        ),
+        (["--output=a\nb"], "--output='a\\x0ab': control characters are not allowed in a file name"),
+        (["--output=" + "x" * 5000], "--output=" + "x" * 80 + "… is longer than 4095 bytes"),
+        (["--job-name=" + "x" * 10_000], "--job-name=" + "x" * 80 + "… is 10000 characters; limit 255"),
+        (["--job-name="], "--job-name='' is not a name"),
+        (["--wrap= "], "--wrap=' ' is not a command"),
+    ],
+)
+def test_a_bad_word_is_refused_by_name(words, message):
+    assert refused(*words) == message
+
+
+def test_of_one_option_given_twice_on_the_command_line_the_last_counts():
+    settings, _ = options.read(["--gpus=1", "--gpus=0.5"])
+    assert options.latest(settings)["gpus"].text == "0.5"
+
+
+def test_two_options_that_say_the_same_thing_differently_exclude_each_other():
+    settings, _ = options.read(["--mem=1G", "--mem-per-cpu=1G"])
+    with pytest.raises(BadUsage) as raised:
+        options.latest(settings)
+    assert raised.value.cause == "--mem-per-cpu and --mem exclude each other; give one"
+
+
+def test_two_spellings_of_the_same_amount_may_stand_together():
+    settings, _ = options.read(["--gres=gpu:1", "--gpus=1"])
+    assert options.latest(settings)["gpus"].value == Amount("gpu", 10_000)
+
+
+# --- headers ----------------------------------------------------------------------------------------------
+
+
+def test_a_header_means_what_the_command_line_means():
+    settings, warnings = header("#FG --gpus=0.5 -t 10", "#FG --wait --parsable")
+    assert {name: each.value for name, each in settings.items()} == values(
+        "--gpus=0.5", "-t", "10", "--wait", "--parsable"
+    )
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["#FG", "#FG --gpus=0.55x"], f"train.sh:3: --gpus=0.55x {NAN}"),
+        (["#FG --gpu=1"], "train.sh:2: unknown option --gpu; did you mean --gpus?"),
+        (["#FG --time"], "train.sh:2: --time needs a value"),
+        (["#FG --gpus=0.5", "", "#FG -G 1"], "train.sh:4: --gpus given twice (line 2: 0.5, line 4: 1)"),
+        (["#FG --gpus=1 train.py"], "train.sh:2: train.py is not an option (invalid directive)"),
+        (["#FG -H --"], "train.sh:2: -- is not an option (invalid directive)"),
+        (["#FG --help"], "train.sh:2: --help has no meaning in a script"),
+        (["#FG -V"], "train.sh:2: -V has no meaning in a script"),
+        (["#FG --wrap=x"], "train.sh:2: --wrap has no meaning in a script"),
+        (["#FG --batch=x"], "train.sh:2: --batch has no meaning in a script"),
+        (["#FG --array=0-9"], "train.sh:2: --array is not supported yet"),
+        (["#FG --mail-type=END"], "train.sh:2: --mail-type is not supported yet"),
+        (["#SBATCH --array=0-9"], "train.sh:2: --array is not supported yet"),
+        (["#SBATCH -d afterok:1"], "train.sh:2: --dependency is not supported yet"),
+        (["#SBATCH --gpus=x"], f"train.sh:2: --gpus=x {NAN}"),
+    ],
+)
+def test_a_bad_header_is_refused_with_file_and_line(lines, message):
+    assert refused_header(*lines) == message
+
+
+def test_the_same_value_twice_is_no_contradiction():
+    assert header("#FG --gpus=0.5", "#FG -G 50%")[0]["gpus"].value == Amount("gpu", 5000)
+
+
+def test_harmless_options_of_slurm_are_listed_in_one_warning():
+    settings, warnings = header(
+        "#SBATCH --mail-type=ALL --mail-user ann@example.org -A lab",
+        "#SBATCH -N 1 -n 1 -q normal --requeue --nice -G 1",
+        "#SBATCH --mail-type END",
+    )
+    assert list(settings) == ["nodes", "ntasks", "gpus"]
+    assert warnings == [
+        "train.sh: ignored, without effect here:"
+        " --mail-type, --mail-user, --account, --qos, --requeue, --nice"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        ("#FG --output=$HOME/x", ["train.sh: line 2: $HOME is not expanded in headers; use %h"]),
+        ("#FG --output=~/x", ["train.sh: line 2: ~ is not expanded in headers; use %h"]),
+        ("#FG -e ${USER}.err", ["train.sh: line 2: ${USER} is not expanded in headers; use %u"]),
+        ("#FG --chdir=$HOME", ["train.sh: line 2: $HOME is not expanded in headers"]),
+        ("#FG --comment='$5 and $HOME'", []),
+        ("#FG --output=a~b", []),
+    ],
+)
+def test_what_a_header_does_not_expand_is_pointed_out(line, warning):
+    assert header(line)[1] == warning
+
+
+# --- the environment --------------------------------------------------------------------------------------
+
+
+def from_environment(**variables):
+    settings, warnings = options.from_environment(variables)
+    return {each.option.name: each.value for each in settings}, warnings
+
+
+def test_each_option_has_a_variable():
+    given_values, warnings = from_environment(
+        FGSUB_GPUS="0.5", FGSUB_TIMELIMIT="5", FGSUB_EXPORT="NONE", PATH="x"
+    )
+    assert given_values == {"gpus": Amount("gpu", 5000), "time": 300, "export": "NONE"}
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_set"),
+    [
+        *[("", True), ("yes", True), ("1", True), ("7", True), ("-1", True)],
+        *[("0", False), ("no", False), ("true", False), ("00", False)],
+    ],
+)
+def test_a_flag_in_the_environment_is_set_as_in_slurm(text, is_set):
+    assert from_environment(FGSUB_HOLD=text)[0] == ({"hold": True} if is_set else {})
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [("FGSUB_GPUS", f"FGSUB_GPUS=x {NAN}"), ("FGSUB_ARRAY", "FGSUB_ARRAY: --array is not supported yet")],
+)
+def test_a_bad_variable_is_refused_by_name(variable, message):
+    with pytest.raises(BadUsage) as raised:
+        options.from_environment({variable: "x"})
+    assert raised.value.cause == message
+
+
+def test_a_variable_that_is_no_option_is_pointed_out():
+    assert from_environment(FGSUB_GPU="1")[1] == ["FGSUB_GPU is not an option of fgsub"]
+
+
+# --- click ------------------------------------------------------------------------------------------------
+
+
+@click.command(cls=options.OptionsCommand)
+@click.version_option("0.1")
+def command(settings, words):
+    """Queue a job."""
+    click.echo([(setting.option.name, setting.text) for setting in settings])
+    click.echo(words)
+
+
+def test_a_command_gets_settings_and_words():
+    result = CliRunner().invoke(command, ["-G", "0.5", "train.sh", "--help"])
+    assert result.output == "[('gpus', '0.5')]\n['train.sh', '--help']\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-G", "1", "--help"], ["--usage"], ["-h"]])
+def test_help_names_every_option(words):
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 0
+    for option in table.OPTIONS:
+        assert f"--{option.name}" in result.output
+
+
+def test_the_version_is_answered():
+    assert "0.1" in CliRunner().invoke(command, ["-H", "-V"]).output
+
+
+# --- the table --------------------------------------------------------------------------------------------
+
+
+def test_no_name_means_two_things():
+    names = [option.name for option in table.OPTIONS]
+    assert len(names) == len(set(names))
+    assert not set(names) & set(table.UNBUILT)
+    assert not set(table.BY_SHORT) & set(table.UNBUILT_SHORT)
+    assert set(table.UNBUILT_SHORT.values()) <= set(table.UNBUILT)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(), st.sampled_from(sorted(table.BY_NAME)).map("--{}".format), st.text().map("-{}".format)
+        )
+    )
+)
+def test_any_words_are_read_or_refused(words):
+    try:
+        settings, rest = options.read(words)
+    except FgschedError as error:
+        assert error.cause.isprintable()  # noqa: PT017
+    else:
+        assert len(rest) + len(settings) <= 2 * sum(map(len, words)) + len(words)
+
+
+@given(option=st.sampled_from(table.OPTIONS), text=st.text())
+def test_any_value_is_read_or_refused(option, text):
+    word = f"--{option.name}" if option.is_flag else f"--{option.name}={text}"
+    try:
+        settings, rest = options.read([word])
+    except FgschedError as error:
+        assert error.cause.isprintable()  # noqa: PT017
+    else:
+        assert ([setting.option for setting in settings], rest) == ([option], [])

@@ -1,0 +1,63 @@
+"""File names with %-letters."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgsched.patterns import Values, expand, left_alone, needs_the_job, unknown
+
+VALUES = Values(job_id=128, name="train", user="ann", home="/home/ann", host="box", restarts=2, gpus=(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("fg-%j.out", "fg-128.out"),
+        ("%4j", "0128"),
+        ("%04j", "0128"),
+        ("%99j", "0000000128"),
+        ("%A_%a", "128_0"),
+        ("%3a", "000"),
+        ("%J", "128.batch"),
+        ("%s", "batch"),
+        ("%x-%u@%N", "train-ann@box"),
+        ("%5x", "train"),
+        ("%h/o", "/home/ann/o"),
+        ("%n%t%b%r", "0002"),
+        ("%g", "0-3"),
+        ("100%%", "100%"),
+        ("%%j", "%j"),
+        ("%S-%q-%", "%S-%q-%"),
+        ("\\%j", "%j"),
+        ("a\\\\%j", "a%j"),
+    ],
+)
+def test_a_pattern_becomes_a_file_name(pattern, name):
+    assert expand(pattern, VALUES) == name
+
+
+def test_a_jobs_name_does_not_lead_its_output_elsewhere():
+    values = Values(job_id=1, name="../../etc/x", user="", home="", host="")
+    assert expand("%x.out", values) == ".._.._etc_x.out"
+
+
+def test_letters_that_nobody_knows_are_told_from_slurms_own():
+    assert unknown("%j-%q-%S-%5z-%") == ["%q", "%z", "%"]
+    assert left_alone("%j-%q-%S") == ["%S"]
+
+
+def test_a_backslash_switches_off_all_letters():
+    assert unknown("\\%q") == []
+    assert not needs_the_job("\\%j")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "needed"), [("logs", False), ("%u/%x", False), ("%%j", False), ("%3j", True), ("%g", True)]
+)
+def test_it_is_known_which_names_need_the_job(pattern, needed):
+    assert needs_the_job(pattern) is needed
+
+
+@given(st.text())
+def test_any_pattern_expands(pattern):
+    assert isinstance(expand(pattern, VALUES), str)
