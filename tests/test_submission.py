@@ -169,11 +169,11 @@ def test_a_bad_script_on_standard_input_is_refused(here, stdin, message):
 
 def test_a_script_that_cannot_be_read_is_refused_by_name(here):
     os.mkfifo(here.path / "fifo")
-    (here.path / "dir").mkdir()
+    (here.path / "runs").mkdir()
     (here.path / "empty.sh").touch()
     here.script(name="big.sh", body="x" * (12 << 20))
     assert here.refused("none.sh") == "cannot read none.sh: No such file or directory"
-    assert here.refused("dir") == "dir is a directory, not a script"
+    assert here.refused("runs") == "runs is a directory, not a script"
     assert here.refused("fifo") == "fifo is a FIFO, not a script"
     assert here.refused("/dev/null") == "/dev/null is a device, not a script"
     assert here.refused("empty.sh") == "empty.sh is empty"

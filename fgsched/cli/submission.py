@@ -1,12 +1,12 @@
 """One submission: the script's text, the request, the environment, and what is to be said about them."""
 
 import os
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from fgsched.cli import checks, options
+from fgsched.cli.caller import account, rlimits, umask
 from fgsched.cli.demand import demand
 from fgsched.cli.export import exported
 from fgsched.cli.options import Setting
@@ -119,7 +119,7 @@ class Submitter:
         self._scripts: dict[tuple[str | None, str, bool], _Script] = {}
         self._environments: dict[str, tuple[dict[str, str], list[str]]] = {}
         self._plans: dict[tuple[object, ...], Prepared] = {}
-        self._limits: dict[str, Any] = {"umask": _umask(), "rlimits": _rlimits()}
+        self._limits: dict[str, Any] = {"umask": umask(), "rlimits": rlimits()}
 
     def prepare(self, settings: Sequence[Setting], words: Sequence[str]) -> Prepared:
         before = {**self._before, **options.latest(settings)}
@@ -224,7 +224,7 @@ class Submitter:
         """What is known before there is a job. The user database is asked only where the pattern needs it."""
         user, home = "", ""
         if "u" in pattern or "h" in pattern:
-            user, home = _account(self._environ) if "%" in pattern else ("", "")
+            user, home = account(self._environ) if "%" in pattern else ("", "")
         return Values(job_id=0, name=name, user=user, home=home, host=os.uname().nodename.split(".")[0])
 
 
@@ -273,27 +273,3 @@ def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:
 
 def _is_on(settings: Mapping[str, Setting], slot: str) -> bool:
     return slot in settings and bool(settings[slot].value)
-
-
-def _account(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Name and home of the caller; a number where the user database has no name."""
-    import pwd
-
-    try:
-        entry = pwd.getpwuid(os.getuid())
-    except KeyError:
-        return str(os.getuid()), environ.get("HOME", "/")
-    return entry.pw_name, entry.pw_dir
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _rlimits() -> tuple[tuple[int, int, int], ...]:
-    """(resource, soft, hard) of each; -1: unlimited, as the kernel's RLIM_INFINITY is read."""
-    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
-    numbers = sorted({getattr(resource, name) for name in names})
-    return tuple((number, *resource.getrlimit(number)) for number in numbers)
