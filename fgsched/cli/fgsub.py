@@ -1,0 +1,177 @@
+"""fgsub: queue a script, or a list of them, and print the ids."""
+
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fgsched.cli.batch import parse_batch, read_lines
+from fgsched.cli.command import Friendly, leave, version_option
+from fgsched.cli.options import OptionsCommand, Setting, given
+from fgsched.cli.submission import Flags, Prepared, prepare
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Refused
+from fgsched.records import to_record
+from fgsched.units import Site
+
+
+class Submit(Friendly, OptionsCommand):
+    """fgsub's own way of failing: Slurm's words for what the scheduler refuses, and FG_EXIT_ERROR."""
+
+    def fail(self, cause: str, remedy: str, code: int) -> None:  # type: ignore[override]
+        if code == Refused.exit_code:
+            cause = f"Batch job submission failed: {cause}"
+        asked = os.environ.get("FG_EXIT_ERROR", "")
+        super().fail(cause, remedy, int(asked) if asked.isascii() and asked.isdigit() else code)
+
+
+@click.command(
+    cls=Submit,
+    epilog="Example: fgsub --gpus=0.5 --time=2h train.sh      More: man fgsub",
+    context_settings={"max_content_width": 110},
+)
+@version_option
+def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
+    """Queue a script for its share of a GPU and print the job's id."""
+    with Client(find_places()) as client:
+        about = client.ask("ping")
+        site = Site(**about["site"])
+        batch = given(settings, "batch")
+        jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
+        for warning in dict.fromkeys(text for job in jobs for text in job.warnings):
+            click.echo(f"fgsub: warning: {warning}", err=True)
+        flags = jobs[0].flags
+        if flags.explain:
+            _explain(jobs)
+            return 0
+        answer = client.ask("submit", patience=60, **_message(jobs))
+        ids = range(answer["first"], answer["first"] + answer["count"])
+        _print(client, ids, flags)
+        return _wait(client, ids) if flags.wait else 0
+
+
+def _single(settings: Sequence[Setting], words: Sequence[str], site: Site) -> Prepared:
+    return prepare(settings, words, environ=os.environ, cwd=_directory(), stdin=_stdin(), site=site)
+
+
+def _list(batch: str, settings: Sequence[Setting], words: Sequence[str], site: Site) -> list[Prepared]:
+    if words:
+        raise BadUsage(f"--batch takes its scripts from the list, and there is {words[0]!r}")
+    name, lines = read_lines(batch, _stdin())
+    jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=_directory(), site=site)
+    if not jobs:
+        raise BadUsage(f"{name} holds no submission")
+    return jobs
+
+
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise BadUsage("the current directory no longer exists", "cd to one that does.") from None
+
+
+def _stdin() -> Any:
+    return None if sys.stdin is None else sys.stdin.buffer
+
+
+def _message(jobs: Sequence[Prepared]) -> dict[str, Any]:
+    """The request on the socket: what several jobs share is sent once."""
+    requests, scripts, environments = _Once(), _Once(), _Once()
+    directory = _directory()
+    rows = []
+    for job in jobs:
+        submission = job.submission
+        record = to_record(submission.request) | {"submit_dir": directory}
+        rows.append(
+            [
+                requests.place(repr(record), record),
+                scripts.place(submission.script, submission.script.decode(errors="surrogateescape")),
+                environments.place(id(submission.environment), submission.environment),
+                submission.hold,
+            ]
+        )
+    return {
+        "key": secrets.token_hex(16),
+        "requests": requests.values,
+        "scripts": scripts.values,
+        "environments": environments.values,
+        "jobs": rows,
+    }
+
+
+class _Once:
+    """Values, each kept once, and where each is."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._places: dict[Any, int] = {}
+
+    def place(self, key: Any, value: Any) -> int:
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(value)
+        return self._places[key]
+
+
+def _print(client: Client, ids: range, flags: Flags) -> None:
+    """The ids, in the form asked for. They are said on stderr too if stdout cannot be written."""
+    try:
+        if flags.json:
+            _print_json(client, ids)
+        elif not flags.quiet:
+            form = "{}" if flags.parsable else "Submitted batch job {}"
+            click.echo("\n".join(form.format(job) for job in ids))
+        sys.stdout.flush()
+    except OSError as error:
+        span = str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
+        click.echo(f"fgsub: error: submitted batch job {span}, and {error.strerror} on stdout", err=True)
+        leave(6)
+
+
+def _print_json(client: Client, ids: range) -> None:
+    import json
+
+    from fgsched.units import format_share
+
+    shown = []
+    for job_id in ids:
+        job = client.ask("job", id=job_id)
+        demand = job["request"].get("demand", {})
+        share = demand.get("share", 0) * demand.get("gpus", 0)
+        shown.append(
+            {
+                "job_id": job_id,
+                "array": None,
+                "state": job["state"],
+                "reason": job["reason"],
+                "gpus": float(format_share(share)),
+                "gpumem": demand.get("memory") or None,
+            }
+        )
+    click.echo(json.dumps(shown[0] if len(shown) == 1 else {"jobs": shown}))
+
+
+def _wait(client: Client, ids: range) -> int:
+    from fgsched.cli.waiting import exit_code, wait_for
+
+    return exit_code(wait_for(client, ids), compatible=os.environ.get("FG_WAIT_COMPAT") == "1")
+
+
+def _explain(jobs: Sequence[Prepared]) -> None:
+    for job in jobs:
+        rows = job.explained()
+        width = max(len(option) for option, _, _ in rows)
+        for option, value, origin in rows:
+            click.echo(f"{option:<{width}}  {value}  ({origin})")
+
+
+def main() -> None:
+    fgsub.main(prog_name="fgsub")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Waiting for jobs at a terminal: how far they have come, and the exit code that they end with."""
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fgsched.client import Client
+
+_QUIET = 2.0  # seconds before progress is shown
+
+
+class Progress:
+    """One line on a terminal's standard error, from the third second on."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._is_shown = False
+        self.wanted = sys.stderr.isatty()
+
+    def tell(self, counts: dict[str, Any]) -> None:
+        if self.wanted and time.monotonic() - self._since >= _QUIET:
+            text = f"{counts['done']} done, {counts['running']} running, {counts['pending']} pending"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            self._is_shown = True
+
+    def clear(self) -> None:
+        if self._is_shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def wait_for(
+    client: Client, ids: Sequence[int], *, any_will_do: bool = False, patience: float | None = None
+) -> list[dict[str, Any]]:
+    """How the jobs ended, once all are over (or the first). TimeoutError when patience ends."""
+    progress = Progress()
+    try:
+        answer = client.ask(
+            "wait",
+            ids=list(ids),
+            any=any_will_do,
+            patience=patience,
+            progress=progress.tell,
+            **({"progress_lines": True} if progress.wanted else {}),
+        )
+    finally:
+        progress.clear()
+    jobs: list[dict[str, Any]] = answer["jobs"]
+    return jobs
+
+
+def exit_code(jobs: Iterable[dict[str, Any]], *, compatible: bool = False) -> int:
+    """The largest exit code; a job that a signal ended counts 128 + signal, or 1 as in Slurm."""
+    return max((_code(job, compatible) for job in jobs), default=0)
+
+
+def _code(job: dict[str, Any], compatible: bool) -> int:
+    if job["signal"]:
+        return 1 if compatible else 128 + int(job["signal"])
+    if job["exit_code"] == 0 and job["state"] != "COMPLETED":
+        return 1
+    return int(job["exit_code"])
