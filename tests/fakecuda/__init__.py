@@ -1,0 +1,126 @@
+"""A fake CUDA driver and NVML, in C: several processes, one card state, the real linker and the real pynvml.
+
+    driver = fakecuda.build(tmp_path)          # or the fixture `driver`, which skips where there is no compiler
+    driver.cards(Card("H100", 8 << 30), Card("H100", 8 << 30, context=256 << 20))
+    subprocess.run([driver.program, "alloc 1G", "info"], env={**os.environ, **driver.env})
+
+`driver.env` names the card state and puts the libraries on LD_LIBRARY_PATH: `import pynvml` works under it,
+and so does any CUDA driver API program. A job is a process with the hook preloaded beside its region
+(`driver.job(directory, …)` makes one for tests without a controller); a `driver.program` started without it is a stranger.
+
+`driver.program` (fakejob) does its arguments one by one, or lines from stdin after "-", and prints for each
+`<verb> <status of the driver> [figures]`. Sizes take K, M, G; things are numbered from 0 as they are made.
+
+    alloc SIZE, managed SIZE, pitch WIDTH HEIGHT, async SIZE, create SIZE [location type], map I, retain I   make a thing
+    free I, afree I, release I, unmap I, free-address N                                        end one
+    info (free, total), total, info-null, alloc-null SIZE, errno SIZE, device N                ask
+    stream, capture, end-capture, sync, threshold SIZE, trim SIZE                              streams and their pool
+    hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
+    race THREADS ROUNDS SIZE (status: calls that went wrong; figure: refusals)
+
+FAKEJOB_VIA=lookup resolves through cuGetProcAddress, FAKEJOB_TWINS=1 takes the per-thread twins, and
+`driver.linked` is the same program linked against the driver. `driver.used()` and `driver.high()` are the driver's
+own count of bytes per card, of living processes, and the most that ever was: an oracle beside the hook's.
+FAKE_CUDA_POOL_STEP sets by how many bytes a pool grows.
+"""
+
+import os
+import shutil
+import subprocess
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CARD = ("card.c",)
+LIBRARIES = {
+    "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "lookup.c"),
+    "libnvidia-ml.so.1": (*CARD, "nvml.c"),
+}
+FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card: bytes of memory, of the driver's reserve, and of a process's context."""
+
+    name: str = "FAKE H100"
+    memory: int = 8 << 30
+    reserved: int = 0
+    context: int = 0
+    uuid: str = field(default_factory=lambda: f"GPU-{uuid.uuid4()}")
+
+
+def compiler() -> str | None:
+    """The host's C compiler."""
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+def compile_c(sources: list[Path], target: Path, *flags: str) -> Path:
+    """Make a program or a library of C sources."""
+    subprocess.run([compiler(), *FLAGS, *sources, "-o", target, *flags], check=True)
+    return target
+
+
+@dataclass(frozen=True, slots=True)
+class FakeDriver:
+    """The built driver; its card state is the file `state`, made by `cards`."""
+
+    folder: Path
+    state: Path
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "fakejob"
+
+    @property
+    def linked(self) -> Path:
+        return self.folder / "fakejob-linked"
+
+    @property
+    def stepkill(self) -> Path:
+        return self.folder / "stepkill"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a process needs, beside its own environment, to meet this driver."""
+        return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_CUDA_STATE": str(self.state)}
+
+    def at(self, state: Path) -> "FakeDriver":
+        """The same libraries, over another card state."""
+        return FakeDriver(self.folder, state)
+
+    def cards(self, *cards: Card) -> tuple[Card, ...]:
+        """Put these cards into the host, empty."""
+        words = []
+        for card in cards:
+            numbers = (card.memory, card.reserved, card.context)
+            words += [card.name, card.uuid[4:].replace("-", ""), *map(str, numbers)]
+        subprocess.run([self.folder / "fakecards", self.state, *words], check=True)
+        return cards
+
+    def used(self) -> list[int]:
+        """Bytes in use on each card, by processes that live."""
+        return [used for used, _ in self._count()]
+
+    def high(self) -> list[int]:
+        """The most bytes that were ever in use on each card at once."""
+        return [high for _, high in self._count()]
+
+    def _count(self) -> list[tuple[int, int]]:
+        run = [self.folder / "fakecards"]
+        lines = subprocess.run(run, env={**os.environ, **self.env}, check=True, capture_output=True, text=True)
+        return [tuple(map(int, line.split())) for line in lines.stdout.splitlines()]
+
+
+def build(folder: Path) -> FakeDriver:
+    """Compile driver, NVML and programs into `folder`; the card state is `folder / "cards"`."""
+    for name, sources in LIBRARIES.items():
+        flags = ("-shared", "-fPIC", f"-Wl,-soname,{name}", "-pthread")
+        compile_c([HERE / source for source in sources], folder / name, *flags)
+    driver = folder / "libcuda.so.1"
+    compile_c([HERE / "fakecards.c", HERE / "card.c"], folder / "fakecards", "-pthread")
+    compile_c([HERE / "fakejob.c"], folder / "fakejob", "-pthread", "-ldl")
+    compile_c([HERE / "fakejob.c"], folder / "fakejob-linked", "-DLINKED", str(driver), "-pthread")
+    compile_c([HERE / "stepkill.c"], folder / "stepkill")
+    return FakeDriver(folder, folder / "cards")

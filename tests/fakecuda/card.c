@@ -1,0 +1,117 @@
+/* The cards, shared by all processes through the file that FAKE_CUDA_STATE names. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include "fake.h"
+
+static state *shared;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+state *fake_state(void) {
+    const char *path = getenv("FAKE_CUDA_STATE");
+    pthread_mutex_lock(&opening);
+    if (!shared && path) {
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(state), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (fd >= 0) close(fd);
+        if (at != MAP_FAILED && !memcmp(((state *)at)->magic, "fakecard", 8)) shared = at;
+    }
+    pthread_mutex_unlock(&opening);
+    return shared;
+}
+
+static void lock(void) {
+    if (pthread_mutex_lock(&shared->lock) == EOWNERDEAD) pthread_mutex_consistent(&shared->lock);
+}
+
+/* A process holds memory as long as it maps the card state: exec and death both end that.
+   The mapping's inode is looked for, since a path can be written in many ways. */
+static int alive(uint32_t pid) {
+    char path[64], line[4600], *where = getenv("FAKE_CUDA_STATE");
+    struct stat about;
+    int found = 0;
+    if (pid == (uint32_t)getpid()) return 1;
+    if (!where || stat(where, &about)) return 1;
+    snprintf(path, sizeof path, "/proc/%u/maps", pid);
+    FILE *maps = fopen(path, "re");
+    if (!maps) return 0;
+    while (!found && fgets(line, sizeof line, maps)) {
+        unsigned long inode = 0;
+        if (sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1) found = inode == (unsigned long)about.st_ino;
+    }
+    fclose(maps);
+    return found;
+}
+
+static void bury(void) {
+    for (int i = 0; i < MAX_PROCESSES; i++) {
+        holder *h = &shared->holder[i];
+        if (h->pid && !alive(h->pid)) h->pid = 0;
+    }
+}
+
+static uint64_t sum(int card) {
+    uint64_t used = 0;
+    for (int i = 0; i < MAX_PROCESSES; i++)
+        if (shared->holder[i].pid) used += shared->holder[i].bytes[card];
+    return used;
+}
+
+/* This process's own row. What an earlier program of the same pid held is forgotten. */
+static holder *mine(void) {
+    static holder *own;
+    static pid_t owner;
+    if (own && owner == getpid()) return own;
+    own = NULL;
+    for (int i = 0; i < MAX_PROCESSES; i++)
+        if (shared->holder[i].pid == (uint32_t)getpid()) shared->holder[i].pid = 0;
+    for (int i = 0; i < MAX_PROCESSES && !own; i++)
+        if (!shared->holder[i].pid) own = &shared->holder[i];
+    if (!own) abort();
+    memset(own, 0, sizeof *own);
+    own->pid = owner = getpid();
+    return own;
+}
+
+int fake_charge(int card, uint64_t bytes) {
+    lock();
+    holder *me = mine();
+    uint64_t room = shared->card[card].total - shared->card[card].reserved;
+    if (bytes > room || sum(card) > room - bytes) bury();
+    int fits = bytes <= room && sum(card) <= room - bytes;
+    if (fits) me->bytes[card] += bytes;
+    if (sum(card) > shared->card[card].high) shared->card[card].high = sum(card);
+    pthread_mutex_unlock(&shared->lock);
+    return fits ? OK : OUT_OF_MEMORY;
+}
+
+void fake_release(int card, uint64_t bytes) {
+    lock();
+    mine()->bytes[card] -= bytes;
+    pthread_mutex_unlock(&shared->lock);
+}
+
+uint64_t fake_used(int card) {
+    lock();
+    bury();
+    uint64_t used = sum(card);
+    pthread_mutex_unlock(&shared->lock);
+    return used;
+}
+
+int fake_holders(int card, holder *into, int room) {
+    int found = 0;
+    lock();
+    bury();
+    for (int i = 0; i < MAX_PROCESSES && found < room; i++)
+        if (shared->holder[i].pid && shared->holder[i].bytes[card]) into[found++] = shared->holder[i];
+    pthread_mutex_unlock(&shared->lock);
+    return found;
+}
+
+void fake_uuid_text(const uint8_t *uuid, char *text) {
+    text += sprintf(text, "GPU-");
+    for (int i = 0; i < 16; i++)
+        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}

@@ -1,0 +1,182 @@
+/* libcuda.so.1: start, devices, contexts, streams. */
+#include "fake.h"
+
+pthread_mutex_t fake_big = PTHREAD_MUTEX_INITIALIZER;
+static pid_t started;   /* a fork's child cannot use the driver */
+static int visible[MAX_CARDS], devices;
+static context primary[MAX_CARDS], *contexts;
+static int with_context[MAX_CARDS];
+static __thread context *stack[32];
+static __thread int depth;
+static piece *pieces;
+
+static void see(const char *word, size_t length) {
+    char *end, text[48];
+    state *s = fake_state();
+    long number = strtol(word, &end, 10);
+    int card = (size_t)(end - word) == length && length ? (int)number : -1;
+    for (uint32_t i = 0; card < 0 && i < s->cards; i++) {
+        fake_uuid_text(s->card[i].uuid, text);
+        if (length > 4 && !strncmp(text, word, length)) card = (int)i;
+    }
+    if (card < 0 || card >= (int)s->cards) devices |= 0x1000;   /* what follows an unknown one is not seen */
+    else if (!(devices & 0x1000)) visible[devices++] = card;
+}
+
+DRIVER(cuInit, (unsigned flags), (flags)) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    state *s = fake_state();
+    if (!s || flags) return s ? INVALID_VALUE : NO_DEVICE;
+    pthread_mutex_lock(&fake_big);
+    if (!started) {
+        for (uint32_t i = 0; !list && i < s->cards; i++) visible[devices++] = (int)i;
+        for (; list && *list; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
+            see(list, strcspn(list, ","));
+        devices &= 0xfff;
+        started = getpid();
+    }
+    pthread_mutex_unlock(&fake_big);
+    return started != getpid() ? NOT_INITIALIZED : devices ? OK : NO_DEVICE;
+}
+
+int fake_ready(void) { return started && started == getpid() ? OK : NOT_INITIALIZED; }
+int fake_card(int device) { return device >= 0 && device < devices ? visible[device] : -1; }
+
+DRIVER(cuDriverGetVersion, (int *version), (version)) { return version ? (*version = 13000, OK) : INVALID_VALUE; }
+DRIVER(cuDeviceGetCount, (int *count), (count)) { return fake_ready() ? NOT_INITIALIZED : (*count = devices, OK); }
+DRIVER(cuDeviceGet, (int *device, int ordinal), (device, ordinal)) {
+    if (fake_ready()) return NOT_INITIALIZED;
+    return fake_card(ordinal) < 0 ? INVALID_DEVICE : (*device = ordinal, OK);
+}
+DRIVER(cuDeviceGetName, (char *name, int room, int device), (name, room, device)) {
+    if (fake_card(device) < 0) return INVALID_DEVICE;
+    snprintf(name, (size_t)room, "%s", fake_state()->card[fake_card(device)].name);
+    return OK;
+}
+DRIVER(cuDeviceGetUuid, (uint8_t *uuid, int device), (uuid, device)) {
+    if (fake_card(device) < 0) return INVALID_DEVICE;
+    memcpy(uuid, fake_state()->card[fake_card(device)].uuid, 16);
+    return OK;
+}
+DRIVER(cuDeviceGetUuid_v2, (uint8_t *uuid, int device), (uuid, device)) { return in_cuDeviceGetUuid(uuid, device); }
+DRIVER(cuDeviceTotalMem_v2, (size_t *bytes, int device), (bytes, device)) {
+    if (fake_card(device) < 0) return INVALID_DEVICE;
+    card *c = &fake_state()->card[fake_card(device)];
+    return bytes ? (*bytes = c->total - c->reserved, OK) : INVALID_VALUE;
+}
+DRIVER(cuGetErrorString, (int error, const char **text), (error, text)) {
+    *text = error == OK ? "no error" : error == OUT_OF_MEMORY ? "out of memory" : "another error";
+    return OK;
+}
+DRIVER(cuGetErrorName, (int error, const char **text), (error, text)) {
+    *text = error == OK ? "CUDA_SUCCESS" : error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_UNKNOWN";
+    return OK;
+}
+DRIVER(cuGetExportTable, (const void **table, const void *id), (table, id)) { (void)id; *table = NULL; return NOT_FOUND; }
+
+/* The first context of a process on a card costs memory there, the last to go gives it back. */
+static int enter(context *c) {
+    if (with_context[c->card]++) return OK;
+    int status = fake_charge(c->card, fake_state()->card[c->card].context);
+    if (status) with_context[c->card]--;
+    return status;
+}
+static void leave(context *c) {
+    for (piece **at = &pieces; *at;) {
+        piece *p = *at;
+        if (p->owner != c || p->kind == ASYNC) { at = &p->next; continue; }
+        *at = p->next;
+        fake_release(p->card, p->charged);
+        free(p);
+    }
+    if (!--with_context[c->card]) fake_release(c->card, fake_state()->card[c->card].context);
+}
+
+context *fake_current(void) { return depth && !fake_ready() ? stack[depth - 1] : NULL; }
+
+DRIVER(cuDevicePrimaryCtxRetain, (context **out, int device), (out, device)) {
+    int card = fake_card(device), status = fake_ready();
+    if (status || card < 0) return status ? status : INVALID_DEVICE;
+    pthread_mutex_lock(&fake_big);
+    context *c = &primary[card];
+    c->card = card;
+    status = c->refs ? OK : enter(c);
+    if (!status) { c->refs++; *out = c; }
+    pthread_mutex_unlock(&fake_big);
+    return status;
+}
+static int drop_primary(int device, int all) {
+    int card = fake_card(device);
+    if (card < 0) return INVALID_DEVICE;
+    pthread_mutex_lock(&fake_big);
+    context *c = &primary[card];
+    int had = c->refs;
+    if (had) {
+        c->refs = all ? 0 : had - 1;
+        if (!c->refs) leave(c);
+    }
+    pthread_mutex_unlock(&fake_big);
+    return had || all ? OK : INVALID_CONTEXT;
+}
+DRIVER(cuDevicePrimaryCtxRelease_v2, (int device), (device)) { return drop_primary(device, 0); }
+DRIVER(cuDevicePrimaryCtxReset_v2, (int device), (device)) { return drop_primary(device, 1); }
+DRIVER(cuCtxCreate_v2, (context **out, unsigned flags, int device), (out, flags, device)) {
+    int card = fake_card(device), status = fake_ready();
+    (void)flags;
+    if (status || card < 0) return status ? status : INVALID_DEVICE;
+    context *c = calloc(1, sizeof *c);
+    c->card = card;
+    pthread_mutex_lock(&fake_big);
+    if (!(status = enter(c))) {
+        c->next = contexts;
+        contexts = c;
+        stack[depth++] = *out = c;
+    }
+    pthread_mutex_unlock(&fake_big);
+    return status;
+}
+DRIVER(cuCtxDestroy_v2, (context *c), (c)) {
+    pthread_mutex_lock(&fake_big);
+    context **at = &contexts;
+    while (*at && *at != c) at = &(*at)->next;
+    int known = *at != NULL;
+    if (known) { *at = c->next; leave(c); }
+    pthread_mutex_unlock(&fake_big);
+    if (depth && stack[depth - 1] == c) depth--;
+    return known ? OK : INVALID_CONTEXT;
+}
+DRIVER(cuCtxSetCurrent, (context *c), (c)) {
+    if (fake_ready()) return NOT_INITIALIZED;
+    depth = c ? (stack[depth ? depth - 1 : 0] = c, depth ? depth : 1) : depth ? depth - 1 : 0;
+    return OK;
+}
+DRIVER(cuCtxGetCurrent, (context **c), (c)) { return fake_ready() ? NOT_INITIALIZED : (*c = fake_current(), OK); }
+DRIVER(cuCtxPushCurrent_v2, (context *c), (c)) { return c && depth < 32 ? (stack[depth++] = c, OK) : INVALID_CONTEXT; }
+DRIVER(cuCtxPopCurrent_v2, (context **c), (c)) { return depth ? (*c = stack[--depth], OK) : INVALID_CONTEXT; }
+DRIVER(cuCtxGetDevice, (int *device), (device)) {
+    if (fake_ready()) return NOT_INITIALIZED;
+    if (!fake_current()) return INVALID_CONTEXT;
+    for (*device = 0; visible[*device] != fake_current()->card; ++*device) ;
+    return OK;
+}
+DRIVER(cuCtxSynchronize, (void), ()) { return fake_current() ? (fake_sync_pools(fake_current()->card), OK) : INVALID_CONTEXT; }
+
+uint64_t fake_address(uint64_t bytes) {
+    static uint64_t next = 0x700000000000;
+    return __atomic_fetch_add(&next, GRAINS(bytes) + GRAIN, __ATOMIC_RELAXED);
+}
+/* Under fake_big. */
+piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged) {
+    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, kind, card, fake_current(), NULL, pieces};
+    *p = made;
+    return pieces = p;
+}
+piece *fake_take(uint64_t address) {
+    for (piece **at = &pieces; *at; at = &(*at)->next) {
+        piece *p = *at;
+        if (p->address != address) continue;
+        *at = p->next;
+        return p;
+    }
+    return NULL;
+}

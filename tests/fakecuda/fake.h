@@ -1,0 +1,78 @@
+/* The fake driver: one card state in a file that all processes map, as a real card is one for all. */
+#ifndef FAKE_H
+#define FAKE_H
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_CARDS 16
+#define MAX_PROCESSES 1024
+#define GRAIN ((uint64_t)2 << 20)
+#define GRAINS(bytes) (((bytes) + GRAIN - 1) / GRAIN * GRAIN)
+
+enum {
+    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900,
+};
+
+typedef struct {
+    char name[64];
+    uint8_t uuid[16];
+    uint64_t total, reserved;   /* reserved: by the driver, for itself */
+    uint64_t context;           /* what a process's context costs */
+    uint64_t high;              /* the most that was ever in use */
+    uint32_t utilization, temperature;
+} card;
+
+typedef struct {
+    uint32_t pid;
+    uint64_t bytes[MAX_CARDS];
+} holder;
+
+typedef struct {
+    char magic[8];
+    pthread_mutex_t lock;       /* robust, shared */
+    uint32_t cards;
+    card card[MAX_CARDS];
+    holder holder[MAX_PROCESSES];
+} state;
+
+/* card.c */
+state *fake_state(void);                                  /* NULL: no card state, so no driver */
+int fake_charge(int card, uint64_t bytes);                /* OK or OUT_OF_MEMORY; for this process */
+void fake_release(int card, uint64_t bytes);
+uint64_t fake_used(int card);                             /* by living processes */
+int fake_holders(int card, holder *into, int room);       /* living ones that hold something there */
+void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-… */
+
+/* Each driver function has an inner address, which cuGetProcAddress gives, and an exported one. */
+#define DRIVER(name, parameters, arguments)                                   \
+    int in_##name parameters;                                                 \
+    __attribute__((visibility("default"))) int name parameters { return in_##name arguments; } \
+    int in_##name parameters
+
+/* cuda.c */
+typedef struct context { int card, refs; struct context *next; } context;
+typedef struct stream { context *at; int capturing; } stream;
+enum { LINEAR, GRAPH, ASYNC, MANAGED };
+typedef struct piece {   /* one allocation, found by its address */
+    uint64_t address, bytes, charged;
+    int kind, card;
+    context *owner;
+    void *pool;
+    struct piece *next;
+} piece;
+extern pthread_mutex_t fake_big;                          /* this process's own lists */
+context *fake_current(void);
+int fake_ready(void);                                     /* OK, or why no call can be served */
+int fake_card(int device);                                /* CUDA's ordinal -> card, or -1 */
+piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged);
+piece *fake_take(uint64_t address);                       /* out of the list; the caller frees it */
+uint64_t fake_address(uint64_t bytes);                    /* fresh addresses */
+void fake_sync_pools(int card);
+int fake_free_async(piece *freed);
+#endif

@@ -1,0 +1,202 @@
+/* fakejob: a CUDA program that does as it is told, one command an argument; "-" takes commands from stdin.
+   Each prints one line: the verb, the driver's status, and what there is to say. Things are numbered from 0 in
+   the order of the commands that make them. Built twice: against the driver (LINKED), and looking it up itself
+   (FAKEJOB_VIA=dlsym, or =lookup for cuGetProcAddress; FAKEJOB_TWINS=1: the per-thread twins). */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef uint64_t u64;
+#define CALLS(X)                                                                                                  \
+    X(cuInit, "cuInit", (unsigned)) X(cuDeviceGet, "cuDeviceGet", (int *, int))                                     \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int)) X(cuCtxSetCurrent, "cuCtxSetCurrent", (void *)) \
+    X(cuMemAlloc_v2, "cuMemAlloc", (u64 *, size_t)) X(cuMemFree_v2, "cuMemFree", (u64))                              \
+    X(cuMemAllocManaged, "cuMemAllocManaged", (u64 *, size_t, unsigned))                                            \
+    X(cuMemAllocPitch_v2, "cuMemAllocPitch", (u64 *, size_t *, size_t, size_t, unsigned))                           \
+    X(cuMemGetInfo_v2, "cuMemGetInfo", (size_t *, size_t *)) X(cuDeviceTotalMem_v2, "cuDeviceTotalMem", (size_t *, int)) \
+    X(cuMemCreate, "cuMemCreate", (u64 *, size_t, const void *, u64)) X(cuMemRelease, "cuMemRelease", (u64))         \
+    X(cuMemMap, "cuMemMap", (u64, size_t, size_t, u64, u64)) X(cuMemUnmap, "cuMemUnmap", (u64, size_t))              \
+    X(cuMemAddressReserve, "cuMemAddressReserve", (u64 *, size_t, size_t, u64, u64))                                \
+    X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", (u64 *, void *))                                  \
+    X(cuStreamCreate, "cuStreamCreate", (void **, unsigned)) X(cuDeviceGetMemPool, "cuDeviceGetMemPool", (void **, int)) \
+    X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (void *, int, void *)) X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (void *, size_t))
+#define TWINS(X)                                                                                                  \
+    X(cuMemAllocAsync, "cuMemAllocAsync", (u64 *, size_t, void *)) X(cuMemFreeAsync, "cuMemFreeAsync", (u64, void *)) \
+    X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", (void *, int)) X(cuStreamEndCapture, "cuStreamEndCapture", (void *, void **)) \
+    X(cuStreamSynchronize, "cuStreamSynchronize", (void *))
+#ifdef LINKED
+#define DECLARE(name, text, parameters) extern int name parameters;
+CALLS(DECLARE) TWINS(DECLARE)
+static int resolve(void) { return 0; }
+#else
+#define DECLARE(name, text, parameters) static int (*name) parameters;
+CALLS(DECLARE) TWINS(DECLARE)
+static int resolve(void) {
+    const char *via = getenv("FAKEJOB_VIA"), *own = getenv("FAKEJOB_TWINS");
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver) return 1;
+    int (*find)(const char *, void **, int, u64, int *) = dlsym(driver, "cuGetProcAddress_v2");
+    int look = via && !strcmp(via, "lookup"), status;
+#define FIND(name, text, parameters) if (look) find(text, (void **)&name, 12080, own ? 2 : 0, &status); else *(void **)&name = dlsym(driver, #name);
+#define FIND_TWIN(name, text, parameters) if (look || !own) { FIND(name, text, parameters) } else *(void **)&name = dlsym(driver, #name "_ptsz");
+    CALLS(FIND) TWINS(FIND_TWIN)
+    return 0;
+}
+#endif
+
+static struct { u64 address, size; } thing[65536];
+static size_t things;
+static void *stream, *pool;
+static int device;
+
+static u64 number(char **at) {
+    u64 value = strtoull(*at, at, 0);
+    int shift = **at == 'K' ? 10 : **at == 'M' ? 20 : **at == 'G' ? 30 : 0;
+    if (shift) ++*at;
+    return value << shift;
+}
+static int started(void) {
+    static int done = -1;
+    void *context;
+    if (done >= 0) return done;
+    if (resolve() || cuInit(0)) return done = 1;
+    return done = cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context) || cuDeviceGetMemPool(&pool, device);
+}
+typedef struct { int32_t type, handles, where, id; void *win32; u64 flags; } prop;
+
+struct racer { u64 size; int rounds, refused, lost; unsigned seed; void *context; pthread_t thread; };
+static void *race(void *data) {
+    struct racer *r = data;
+    u64 held[64];
+    int n = 0, status;
+    cuCtxSetCurrent(r->context);
+    for (int i = 0; i < r->rounds; i++) {
+        if (n && (n == 64 || rand_r(&r->seed) % 3 == 0)) { r->lost += cuMemFree_v2(held[--n]) != 0; continue; }
+        status = cuMemAlloc_v2(&held[n], r->size * (u64)(1 + rand_r(&r->seed) % 4));
+        if (!status) n++;
+        else if (status == 2) r->refused++; else r->lost++;
+    }
+    while (n) r->lost += cuMemFree_v2(held[--n]) != 0;
+    return NULL;
+}
+static int race_all(u64 threads, u64 rounds, u64 size, int *refused) {
+    struct racer racer[64];
+    void *context;
+    int lost = 0;
+    cuDevicePrimaryCtxRetain(&context, device);
+    for (u64 i = 0; i < threads && i < 64; i++) {
+        racer[i] = (struct racer){.size = size, .rounds = (int)rounds, .seed = (unsigned)(getpid() * 64 + (int)i), .context = context};
+        pthread_create(&racer[i].thread, NULL, race, &racer[i]);
+    }
+    for (u64 i = 0; i < threads && i < 64; i++) {
+        pthread_join(racer[i].thread, NULL);
+        *refused += racer[i].refused;
+        lost += racer[i].lost;
+    }
+    return lost;
+}
+
+static void obey(char *line);
+static int is(char **at, const char *verb) {
+    size_t n = strlen(verb);
+    if (strncmp(*at, verb, n) || ((*at)[n] && (*at)[n] != ' ')) return 0;
+    *at += n;
+    return 1;
+}
+/* Memory: make a thing, or end one. */
+static int memory(char *line, int *status) {
+    char *at = line;
+    size_t pitch = 0, i;
+    u64 made = 0, size = 0;
+    if (is(&at, "alloc")) *status = cuMemAlloc_v2(&made, size = number(&at));
+    else if (is(&at, "managed")) *status = cuMemAllocManaged(&made, size = number(&at), 1);
+    else if (is(&at, "pitch")) { size = number(&at); *status = cuMemAllocPitch_v2(&made, &pitch, size, number(&at), 4); }
+    else if (is(&at, "async")) *status = cuMemAllocAsync(&made, size = number(&at), stream);
+    else if (is(&at, "create")) {
+        size = number(&at);
+        prop p = {1, 0, 1, device, NULL, 0};
+        if (*at == ' ') { p.where = (int)number(&at); p.id = 0; }
+        *status = cuMemCreate(&made, size, &p, 0);
+    } else if (is(&at, "map")) {
+        i = number(&at);
+        size = thing[i].size;
+        *status = cuMemAddressReserve(&made, size, 0, 0, 0);
+        if (!*status) *status = cuMemMap(made, size, 0, thing[i].address, 0);
+    } else if (is(&at, "retain")) { i = number(&at); size = thing[i].size; *status = cuMemRetainAllocationHandle(&made, (void *)(thing[i].address + size / 2)); }
+    else {
+        if (is(&at, "free")) *status = cuMemFree_v2(thing[number(&at)].address);
+        else if (is(&at, "afree")) *status = cuMemFreeAsync(thing[number(&at)].address, stream);
+        else if (is(&at, "release")) *status = cuMemRelease(thing[number(&at)].address);
+        else if (is(&at, "unmap")) { i = number(&at); *status = cuMemUnmap(thing[i].address, thing[i].size); }
+        else return 0;
+        return 1;
+    }
+    thing[things].address = made;
+    thing[things++].size = size;
+    return 1;
+}
+/* What is said about the card, and streams. */
+static int ask(char *line, int *status, u64 *a, u64 *b) {
+    char *at = line;
+    void *graph;
+    if (is(&at, "info")) *status = cuMemGetInfo_v2((size_t *)a, (size_t *)b);
+    else if (is(&at, "info-null")) *status = cuMemGetInfo_v2(NULL, NULL);
+    else if (is(&at, "alloc-null")) *status = cuMemAlloc_v2(NULL, number(&at));
+    else if (is(&at, "free-address")) *status = cuMemFree_v2(number(&at));
+    else if (is(&at, "total")) *status = cuDeviceTotalMem_v2((size_t *)a, device);
+    else if (is(&at, "stream")) *status = cuStreamCreate(&stream, 0);
+    else if (is(&at, "capture")) *status = cuStreamBeginCapture_v2(stream, 0);
+    else if (is(&at, "end-capture")) *status = cuStreamEndCapture(stream, &graph);
+    else if (is(&at, "sync")) *status = cuStreamSynchronize(stream);
+    else if (is(&at, "threshold")) { *a = number(&at); *status = cuMemPoolSetAttribute(pool, 4, a); }
+    else if (is(&at, "trim")) *status = cuMemPoolTrimTo(pool, number(&at));
+    else if (is(&at, "errno")) { errno = 77; u64 p; *status = cuMemAlloc_v2(&p, number(&at)); *a = (u64)errno; }
+    else if (is(&at, "race")) { u64 t = number(&at), r = number(&at); int refused = 0; *status = race_all(t, r, number(&at), &refused); *a = (u64)refused; }
+    else return 0;
+    return 1;
+}
+/* What becomes of this process. */
+static int live(char *line, int *status) {
+    char *at = line, text[64];
+    if (is(&at, "hold")) *status = !fgets(text, sizeof text, stdin);
+    else if (is(&at, "pid")) *status = getpid();
+    else if (is(&at, "kill")) raise((int)number(&at));
+    else if (is(&at, "exit")) exit((int)number(&at));
+    else if (is(&at, "_exit")) _exit((int)number(&at));
+    else if (is(&at, "exec")) { while (*at == ' ') at++; execl("/bin/sh", "sh", "-c", at, NULL); *status = errno; }
+    else if (is(&at, "fork")) {   /* the child does the rest of the line, and ends */
+        pid_t child = fork();
+        if (!child) { while (*at == ' ') at++; obey(at); _exit(0); }
+        waitpid(child, status, 0);
+    } else if (is(&at, "forget")) {   /* a child that outlives this process */
+        if (!fork()) { while (*at == ' ') at++; obey(at); _exit(0); }
+        *status = 0;
+    } else return 0;
+    return 1;
+}
+static void obey(char *line) {
+    char verb[32] = "";
+    int status = -1;
+    u64 a = 0, b = 0;
+    sscanf(line, "%31s", verb);
+    if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
+    else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !ask(line, &status, &a, &b)) status = -1;
+    if (a || b) printf("%s %d %llu %llu\n", verb, status, (unsigned long long)a, (unsigned long long)b);
+    else printf("%s %d\n", verb, status);
+    fflush(stdout);
+}
+int main(int argc, char **argv) {
+    char line[4096];
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-")) { obey(argv[i]); continue; }
+        while (fgets(line, sizeof line, stdin)) { line[strcspn(line, "\n")] = 0; obey(line); }
+    }
+    return 0;
+}

@@ -1,0 +1,62 @@
+/* libcuda.so.1: cuGetProcAddress. It gives addresses that dlsym does not. */
+#include "fake.h"
+
+#define ROWS(X)                                                                                                   \
+    X(cuInit, cuInit, 2000) X(cuDriverGetVersion, cuDriverGetVersion, 2020) X(cuDeviceGetCount, cuDeviceGetCount, 2000) \
+    X(cuDeviceGet, cuDeviceGet, 2000) X(cuDeviceGetName, cuDeviceGetName, 2000) X(cuDeviceGetUuid, cuDeviceGetUuid, 9020) \
+    X(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040) X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                    \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000) X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000) \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000) X(cuCtxCreate, cuCtxCreate_v2, 3020)              \
+    X(cuCtxDestroy, cuCtxDestroy_v2, 4000) X(cuCtxSetCurrent, cuCtxSetCurrent, 4000) X(cuCtxGetCurrent, cuCtxGetCurrent, 4000) \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000) X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000)                      \
+    X(cuCtxGetDevice, cuCtxGetDevice, 2000) X(cuCtxSynchronize, cuCtxSynchronize, 2000)                              \
+    X(cuMemAlloc, cuMemAlloc, 2000) X(cuMemAlloc, cuMemAlloc_v2, 3020) X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020)  \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000) X(cuMemFree, cuMemFree, 2000) X(cuMemFree, cuMemFree_v2, 3020)     \
+    X(cuMemGetInfo, cuMemGetInfo, 2000) X(cuMemGetInfo, cuMemGetInfo_v2, 3020) X(cuMemCreate, cuMemCreate, 10020)   \
+    X(cuMemRelease, cuMemRelease, 10020) X(cuMemMap, cuMemMap, 10020) X(cuMemUnmap, cuMemUnmap, 10020)              \
+    X(cuMemAddressReserve, cuMemAddressReserve, 10020) X(cuMemAddressFree, cuMemAddressFree, 10020)                  \
+    X(cuMemSetAccess, cuMemSetAccess, 10020) X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020)  \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000) X(cuStreamCreate, cuStreamCreate, 2000)       \
+    X(cuStreamDestroy, cuStreamDestroy_v2, 4000) X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)      \
+    X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020) X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020) X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                          \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020) X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020) X(cuGraphDestroy, cuGraphDestroy, 10000)                  \
+    X(cuGetErrorString, cuGetErrorString, 6000) X(cuGetErrorName, cuGetErrorName, 6000) X(cuGetExportTable, cuGetExportTable, 3000)
+#define TWINS(X)                                                                                                  \
+    X(cuStreamIsCapturing, 10000) X(cuStreamGetCtx, 9020) X(cuStreamEndCapture, 10000) X(cuStreamSynchronize, 2000) \
+    X(cuMemAllocAsync, 11020) X(cuMemFreeAsync, 11020) X(cuMemAllocFromPoolAsync, 11020)
+
+#define DECLARE(name, symbol, version) extern int in_##symbol();
+#define DECLARE_TWINS(name, version) extern int in_##name(), in_##name##_ptsz();
+#define ROW(name, symbol, version) {#name, (void *)in_##symbol, version, 0},
+#define TWIN_ROWS(name, version) {#name, (void *)in_##name, version, 0}, {#name, (void *)in_##name##_ptsz, version, 1},
+ROWS(DECLARE)
+TWINS(DECLARE_TWINS)
+extern int in_cuStreamBeginCapture_v2(), in_cuStreamBeginCapture_v2_ptsz(), in_cuGetProcAddress(), in_cuGetProcAddress_v2();
+static const struct { const char *name; void *at; int version, own; } rows[] = {
+    ROWS(ROW) TWINS(TWIN_ROWS)
+    {"cuStreamBeginCapture", (void *)in_cuStreamBeginCapture_v2, 10010, 0},
+    {"cuStreamBeginCapture", (void *)in_cuStreamBeginCapture_v2_ptsz, 10010, 1},
+    {"cuGetProcAddress", (void *)in_cuGetProcAddress, 11030, 0},
+    {"cuGetProcAddress", (void *)in_cuGetProcAddress_v2, 12000, 0},
+};
+
+/* status: 0 found, 1 no such name, 2 only in a later version. Of one name the latest ABI that is old enough. */
+DRIVER(cuGetProcAddress_v2, (const char *name, void **at, int version, uint64_t flags, int *status),
+       (name, at, version, flags, status)) {
+    int best = -1, known = 0;
+    if (!name || !at || flags > 2) return INVALID_VALUE;
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+        if (strcmp(rows[i].name, name) || (rows[i].own && flags != 2)) continue;
+        known = 1;
+        if (rows[i].version > version) continue;
+        if (best < 0 || rows[i].own > rows[best].own || rows[i].version > rows[best].version) best = i;
+    }
+    *at = best < 0 ? NULL : rows[best].at;
+    if (status) *status = best >= 0 ? 0 : known ? 2 : 1;
+    return best < 0 ? NOT_FOUND : OK;
+}
+DRIVER(cuGetProcAddress, (const char *name, void **at, int version, uint64_t flags), (name, at, version, flags)) {
+    return in_cuGetProcAddress_v2(name, at, version, flags, NULL);
+}

@@ -1,0 +1,157 @@
+/* libcuda.so.1: memory that is taken and freed by address, and virtual memory management. */
+#include "fake.h"
+
+static int take(int kind, uint64_t *address, size_t size) {
+    context *c = fake_current();
+    if (!c) return fake_ready() ? NOT_INITIALIZED : INVALID_CONTEXT;
+    if (!address || !size) return INVALID_VALUE;
+    if (size > (uint64_t)1 << 50) return OUT_OF_MEMORY;
+    int status = fake_charge(c->card, GRAINS(size));
+    if (status) return status;
+    pthread_mutex_lock(&fake_big);
+    *address = fake_piece(kind, c->card, size, GRAINS(size))->address;
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+
+DRIVER(cuMemAlloc_v2, (uint64_t *address, size_t size), (address, size)) { return take(LINEAR, address, size); }
+DRIVER(cuMemAllocManaged, (uint64_t *address, size_t size, unsigned flags), (address, size, flags)) {
+    return flags != 1 && flags != 2 ? INVALID_VALUE : take(MANAGED, address, size);
+}
+DRIVER(cuMemAllocPitch_v2, (uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned element),
+       (address, pitch, width, height, element)) {
+    if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16)) return INVALID_VALUE;
+    if (width > SIZE_MAX - 511 || height > SIZE_MAX / (width + 511)) return OUT_OF_MEMORY;
+    *pitch = (width + 511) / 512 * 512;
+    return take(LINEAR, address, *pitch * height);
+}
+DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
+    if (fake_ready()) return NOT_INITIALIZED;
+    if (!address) return OK;
+    pthread_mutex_lock(&fake_big);
+    piece *p = fake_take(address);
+    pthread_mutex_unlock(&fake_big);
+    if (!p) return INVALID_VALUE;
+    if (p->kind == ASYNC) return fake_free_async(p);
+    fake_release(p->card, p->charged);
+    free(p);
+    return OK;
+}
+DRIVER(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) {
+    context *c = fake_current();
+    if (!c) return INVALID_CONTEXT;
+    if (!free || !total) return INVALID_VALUE;
+    *total = fake_state()->card[c->card].total - fake_state()->card[c->card].reserved;
+    *free = *total - fake_used(c->card);
+    return OK;
+}
+
+/* The calls of 2007, whose addresses have 32 bits: here only so that there is another ABI of the same name. */
+DRIVER(cuMemAlloc, (uint32_t *address, uint32_t size), (address, size)) { (void)address; (void)size; return OUT_OF_MEMORY; }
+DRIVER(cuMemFree, (uint32_t address), (address)) { (void)address; return INVALID_VALUE; }
+DRIVER(cuMemGetInfo, (uint32_t *free, uint32_t *total), (free, total)) { *free = *total = 1; return OK; }
+
+/* Physical blocks: they live until the last handle and the last mapping are gone. Handles are used again at once. */
+typedef struct { uint64_t bytes; int card, handles, maps, used; } block;
+typedef struct { int block, refs; } handle;
+typedef struct mapping { uint64_t address, size; int block; struct mapping *next; } mapping;
+typedef struct { int32_t type, handles, where, id; void *win32; uint64_t flags; } prop;
+static block blocks[4096];
+static handle handles[4096];
+static mapping *mappings;
+
+static void settle(block *b) {
+    if (b->handles || b->maps || !b->used) return;
+    if (b->card >= 0) fake_release(b->card, b->bytes);
+    b->used = 0;
+}
+static int fresh_handle(int at) {
+    int h = 1;
+    while (h < 4095 && handles[h].refs) h++;
+    handles[h] = (handle){at, 1};
+    blocks[at].handles++;
+    return h;
+}
+DRIVER(cuMemGetAllocationGranularity, (size_t *grain, const prop *p, int option), (grain, p, option)) {
+    (void)p; (void)option;
+    return *grain = GRAIN, OK;
+}
+DRIVER(cuMemCreate, (uint64_t *out, size_t size, const prop *p, uint64_t flags), (out, size, p, flags)) {
+    if (fake_ready()) return NOT_INITIALIZED;
+    if (!out || !p || flags || !size || size % GRAIN || (p->where != 1 && p->where != 3)) return INVALID_VALUE;
+    int at = 0, card = p->where == 1 ? fake_card(p->id) : -1;
+    if (p->where == 1 && card < 0) return INVALID_DEVICE;
+    if (card >= 0 && (size > (uint64_t)1 << 50 || fake_charge(card, size))) return OUT_OF_MEMORY;
+    pthread_mutex_lock(&fake_big);
+    while (at < 4095 && blocks[at].used) at++;
+    blocks[at] = (block){size, card, 0, 0, 1};
+    *out = (uint64_t)fresh_handle(at);
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+DRIVER(cuMemRelease, (uint64_t h), (h)) {
+    pthread_mutex_lock(&fake_big);
+    int known = h && h < 4096 && handles[h].refs;
+    if (known && --handles[h].refs >= 0) {
+        block *b = &blocks[handles[h].block];
+        b->handles--;
+        settle(b);
+    }
+    pthread_mutex_unlock(&fake_big);
+    return known ? OK : INVALID_VALUE;
+}
+DRIVER(cuMemAddressReserve, (uint64_t *out, size_t size, size_t align, uint64_t want, uint64_t flags),
+       (out, size, align, want, flags)) {
+    (void)align; (void)want; (void)flags;
+    return !size || size % GRAIN ? INVALID_VALUE : (*out = fake_address(size), OK);
+}
+DRIVER(cuMemAddressFree, (uint64_t address, size_t size), (address, size)) { return address && size ? OK : INVALID_VALUE; }
+DRIVER(cuMemSetAccess, (uint64_t address, size_t size, const void *how, size_t count), (address, size, how, count)) {
+    (void)how; (void)count;
+    return address && size ? OK : INVALID_VALUE;
+}
+DRIVER(cuMemMap, (uint64_t address, size_t size, size_t offset, uint64_t h, uint64_t flags),
+       (address, size, offset, h, flags)) {
+    pthread_mutex_lock(&fake_big);
+    int good = !flags && !offset && h && h < 4096 && handles[h].refs && size <= blocks[handles[h].block].bytes;
+    for (mapping *m = mappings; m; m = m->next) good &= address + size <= m->address || address >= m->address + m->size;
+    if (good) {
+        mapping *m = calloc(1, sizeof *m);
+        *m = (mapping){address, size, handles[h].block, mappings};
+        mappings = m;
+        blocks[m->block].maps++;
+    }
+    pthread_mutex_unlock(&fake_big);
+    return good ? OK : INVALID_VALUE;
+}
+DRIVER(cuMemUnmap, (uint64_t address, size_t size), (address, size)) {
+    int found = 0;
+    pthread_mutex_lock(&fake_big);
+    for (mapping **at = &mappings; *at;) {
+        mapping *m = *at;
+        if (m->address - address >= size) { at = &m->next; continue; }
+        *at = m->next;
+        blocks[m->block].maps--;
+        settle(&blocks[m->block]);
+        free(m);
+        found++;
+    }
+    pthread_mutex_unlock(&fake_big);
+    return found ? OK : INVALID_VALUE;
+}
+DRIVER(cuMemRetainAllocationHandle, (uint64_t *out, void *address), (out, address)) {
+    int given = 0;
+    pthread_mutex_lock(&fake_big);
+    for (mapping *m = mappings; m && !given; m = m->next) {
+        if ((uint64_t)address - m->address >= m->size) continue;
+        for (int h = 1; h < 4096 && !given; h++)
+            if (handles[h].refs && handles[h].block == m->block) {
+                handles[given = h].refs++;
+                blocks[m->block].handles++;
+            }
+        if (!given) given = fresh_handle(m->block);
+    }
+    pthread_mutex_unlock(&fake_big);
+    *out = (uint64_t)given;
+    return given ? OK : INVALID_VALUE;
+}

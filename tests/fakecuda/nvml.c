@@ -1,0 +1,114 @@
+/* libnvidia-ml.so.1: tells of the same cards. */
+#include "fake.h"
+
+enum { UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
+#define API __attribute__((visibility("default"))) int
+static int users;
+
+static int card_of(const card *device) {
+    state *s = users ? fake_state() : NULL;
+    return s && device >= s->card && device < s->card + s->cards ? (int)(device - s->card) : -1;
+}
+static int put(char *text, unsigned room, const char *value) {
+    if (strlen(value) + 1 > room) return INSUFFICIENT_SIZE;
+    return strcpy(text, value), OK;
+}
+API nvmlInit_v2(void) { return fake_state() ? (users++, OK) : NOT_LOADED; }
+API nvmlInit(void) { return nvmlInit_v2(); }
+API nvmlInitWithFlags(unsigned flags) { (void)flags; return nvmlInit_v2(); }
+API nvmlShutdown(void) { return users ? (users--, OK) : UNINITIALIZED; }
+__attribute__((visibility("default"))) const char *nvmlErrorString(int error) {
+    static const char *const text[] = {"Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions",
+                                       "Already Initialized", "Not Found", "Insufficient Size"};
+    return error >= 0 && error < 8 ? text[error] : error == NOT_LOADED ? "Driver Not Loaded" : "Unknown Error";
+}
+API nvmlSystemGetDriverVersion(char *text, unsigned room) { return users ? put(text, room, "580.0.0") : UNINITIALIZED; }
+API nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = 13000, OK; }
+API nvmlDeviceGetCount_v2(unsigned *count) { return users ? (*count = fake_state()->cards, OK) : UNINITIALIZED; }
+API nvmlDeviceGetHandleByIndex_v2(unsigned index, card **device) {
+    if (!users) return UNINITIALIZED;
+    return index < fake_state()->cards ? (*device = &fake_state()->card[index], OK) : INVALID_ARGUMENT;
+}
+API nvmlDeviceGetHandleByUUID(const char *uuid, card **device) {
+    char text[48];
+    if (!users) return UNINITIALIZED;
+    for (uint32_t i = 0; i < fake_state()->cards; i++) {
+        fake_uuid_text(fake_state()->card[i].uuid, text);
+        if (!strcmp(text, uuid)) return *device = &fake_state()->card[i], OK;
+    }
+    return NVML_NOT_FOUND;
+}
+API nvmlDeviceGetIndex(card *device, unsigned *index) { return card_of(device) < 0 ? INVALID_ARGUMENT : (*index = (unsigned)card_of(device), OK); }
+API nvmlDeviceGetMinorNumber(card *device, unsigned *minor) { return nvmlDeviceGetIndex(device, minor); }
+API nvmlDeviceGetName(card *device, char *text, unsigned room) { return card_of(device) < 0 ? INVALID_ARGUMENT : put(text, room, device->name); }
+API nvmlDeviceGetUUID(card *device, char *text, unsigned room) {
+    char uuid[48];
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    fake_uuid_text(device->uuid, uuid);
+    return put(text, room, uuid);
+}
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, id, subsystem;
+    char text[32];
+} pci;
+API nvmlDeviceGetPciInfo_v3(card *device, pci *info) {
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    *info = (pci){.bus = (unsigned)card_of(device) + 1, .id = 0x233510de};
+    snprintf(info->legacy, sizeof info->legacy, "0000:%02X:00.0", info->bus);
+    snprintf(info->text, sizeof info->text, "00000000:%02X:00.0", info->bus);
+    return OK;
+}
+typedef struct { uint64_t total, free, used; } memory;
+typedef struct { unsigned version; uint64_t total, reserved, free, used; } memory_v2;
+API nvmlDeviceGetMemoryInfo(card *device, memory *info) {
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    info->total = device->total;
+    info->used = fake_used(card_of(device)) + device->reserved;
+    info->free = info->total - info->used;
+    return OK;
+}
+API nvmlDeviceGetMemoryInfo_v2(card *device, memory_v2 *info) {
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    if (info->version != (sizeof *info | 2 << 24)) return 25;   /* argument version mismatch */
+    info->total = device->total;
+    info->reserved = device->reserved;
+    info->used = fake_used(card_of(device));
+    info->free = info->total - info->used - info->reserved;
+    return OK;
+}
+typedef struct { unsigned pid; uint64_t bytes; } process;
+typedef struct { unsigned pid; uint64_t bytes; unsigned instance, compute; } process_v2;
+static int list(card *device, unsigned *count, void *into, int layout) {
+    holder found[MAX_PROCESSES];
+    int at = card_of(device);
+    if (at < 0 || !count || (*count && !into)) return INVALID_ARGUMENT;
+    unsigned room = *count;
+    *count = (unsigned)fake_holders(at, found, MAX_PROCESSES);
+    if (*count > room) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < *count; i++)
+        if (layout == 1) ((process *)into)[i] = (process){found[i].pid, found[i].bytes[at]};
+        else ((process_v2 *)into)[i] = (process_v2){found[i].pid, found[i].bytes[at], 0xffffffff, 0xffffffff};
+    return OK;
+}
+static int nobody(card *device, unsigned *count) { return card_of(device) < 0 || !count ? INVALID_ARGUMENT : (*count = 0, OK); }
+API nvmlDeviceGetComputeRunningProcesses(card *d, unsigned *n, void *into) { return list(d, n, into, 1); }
+API nvmlDeviceGetComputeRunningProcesses_v2(card *d, unsigned *n, void *into) { return list(d, n, into, 2); }
+API nvmlDeviceGetComputeRunningProcesses_v3(card *d, unsigned *n, void *into) { return list(d, n, into, 3); }
+#define NOBODY(name) API name(card *d, unsigned *n, void *into) { (void)into; return nobody(d, n); }
+NOBODY(nvmlDeviceGetGraphicsRunningProcesses)
+NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v2)
+NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v3)
+NOBODY(nvmlDeviceGetMPSComputeRunningProcesses)
+NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+API nvmlDeviceGetUtilizationRates(card *device, unsigned *rates) {
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    uint64_t used = fake_used(card_of(device));
+    rates[0] = device->utilization;
+    rates[1] = (unsigned)(100 * used / device->total);
+    return OK;
+}
+API nvmlDeviceGetTemperature(card *device, int sensor, unsigned *value) {
+    return card_of(device) < 0 || sensor ? INVALID_ARGUMENT : (*value = device->temperature, OK);
+}

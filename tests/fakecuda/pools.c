@@ -1,0 +1,166 @@
+/* libcuda.so.1: streams with a state of capture, and pools that keep what is freed up to a threshold. */
+#include "fake.h"
+
+typedef struct pool { int card; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
+static pool standard[MAX_CARDS], *current[MAX_CARDS], *pools;
+static __thread int own_capturing;   /* of the thread's own stream 0 */
+
+static stream *stream_of(stream *s, stream *zero, int own) {
+    if (s && s != (stream *)1 && s != (stream *)2) return s;
+    zero->at = fake_current();
+    zero->capturing = (own || s == (stream *)2) && own_capturing;
+    return zero;
+}
+DRIVER(cuStreamCreate, (stream **out, unsigned flags), (out, flags)) {
+    (void)flags;
+    if (!fake_current()) return INVALID_CONTEXT;
+    *out = calloc(1, sizeof **out);
+    (*out)->at = fake_current();
+    return OK;
+}
+DRIVER(cuStreamDestroy_v2, (stream *s), (s)) { return s ? (free(s), OK) : INVALID_HANDLE; }
+#define STREAMS(SUFFIX, OWN)                                                                              \
+    DRIVER(cuStreamIsCapturing##SUFFIX, (stream *s, int *how), (s, how)) {                                \
+        stream zero;                                                                                      \
+        return *how = stream_of(s, &zero, OWN)->capturing, OK;                                            \
+    }                                                                                                     \
+    DRIVER(cuStreamGetCtx##SUFFIX, (stream *s, context **at), (s, at)) {                                  \
+        stream zero;                                                                                      \
+        return (*at = stream_of(s, &zero, OWN)->at) ? OK : INVALID_CONTEXT;                               \
+    }                                                                                                     \
+    DRIVER(cuStreamBeginCapture_v2##SUFFIX, (stream *s, int mode), (s, mode)) {                           \
+        (void)mode;                                                                                       \
+        if ((!s && !OWN) || s == (stream *)1) return CAPTURE_UNSUPPORTED;                                 \
+        return !s || s == (stream *)2 ? (own_capturing = 1, OK) : (s->capturing = 1, OK);                 \
+    }                                                                                                     \
+    DRIVER(cuStreamEndCapture##SUFFIX, (stream *s, void **graph), (s, graph)) {                           \
+        *graph = (void *)&standard;                                                                       \
+        return !s || s == (stream *)2 ? (own_capturing = 0, OK) : (s->capturing = 0, OK);                 \
+    }                                                                                                     \
+    DRIVER(cuStreamSynchronize##SUFFIX, (stream *s), (s)) {                                               \
+        stream zero;                                                                                      \
+        if (!stream_of(s, &zero, OWN)->at) return INVALID_CONTEXT;                                        \
+        return stream_of(s, &zero, OWN)->capturing ? CAPTURE_UNSUPPORTED                                  \
+                                                  : (fake_sync_pools(stream_of(s, &zero, OWN)->at->card), OK); \
+    }
+STREAMS(, 0)
+STREAMS(_ptsz, 1)
+DRIVER(cuGraphDestroy, (void *graph), (graph)) { return graph ? OK : INVALID_VALUE; }
+
+static void shrink(pool *p, uint64_t keep) {
+    uint64_t to = GRAINS(p->used > keep ? p->used : keep);
+    if (to >= p->reserved) return;
+    fake_release(p->card, p->reserved - to);
+    p->reserved = to;
+}
+void fake_sync_pools(int card) {
+    pthread_mutex_lock(&fake_big);
+    shrink(&standard[card], standard[card].threshold);
+    for (pool *p = pools; p; p = p->next)
+        if (p->card == card) shrink(p, p->threshold);
+    pthread_mutex_unlock(&fake_big);
+}
+DRIVER(cuDeviceGetDefaultMemPool, (pool **out, int device), (out, device)) {
+    int card = fake_card(device);
+    if (card < 0) return INVALID_DEVICE;
+    standard[card].card = card;
+    return *out = &standard[card], OK;
+}
+DRIVER(cuDeviceGetMemPool, (pool **out, int device), (out, device)) {
+    int status = in_cuDeviceGetDefaultMemPool(out, device);
+    if (!status && current[fake_card(device)]) *out = current[fake_card(device)];
+    return status;
+}
+DRIVER(cuDeviceSetMemPool, (int device, pool *p), (device, p)) {
+    return fake_card(device) < 0 ? INVALID_DEVICE : (current[fake_card(device)] = p, OK);
+}
+DRIVER(cuMemPoolCreate, (pool **out, const int32_t *properties), (out, properties)) {
+    int card = fake_card(properties[3]);   /* as in cuMemCreate: type, handle types, location */
+    if (card < 0) return INVALID_DEVICE;
+    *out = calloc(1, sizeof **out);
+    (*out)->card = card;
+    pthread_mutex_lock(&fake_big);
+    (*out)->next = pools;
+    pools = *out;
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+DRIVER(cuMemPoolDestroy, (pool *gone), (gone)) {
+    pthread_mutex_lock(&fake_big);
+    for (pool **at = &pools; *at; at = &(*at)->next)
+        if (*at == gone) { *at = gone->next; break; }
+    shrink(gone, 0);
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+DRIVER(cuMemPoolTrimTo, (pool *p, size_t keep), (p, keep)) {
+    pthread_mutex_lock(&fake_big);
+    shrink(p, keep);
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+static uint64_t *attribute(pool *p, int which) {
+    uint64_t *known[] = {&p->threshold, &p->reserved, &p->reserved_high, &p->used, &p->used_high};
+    return which >= 4 && which <= 8 ? known[which - 4] : NULL;
+}
+DRIVER(cuMemPoolGetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
+    uint64_t *from = attribute(p, which);
+    return from ? (*value = *from, OK) : INVALID_VALUE;
+}
+DRIVER(cuMemPoolSetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
+    return which == 4 ? (p->threshold = *value, OK) : INVALID_VALUE;
+}
+
+/* A pool grows in steps of FAKE_CUDA_POOL_STEP bytes. */
+static int grow(pool *p, uint64_t size) {
+    const char *text = getenv("FAKE_CUDA_POOL_STEP");
+    uint64_t step = text ? strtoull(text, NULL, 10) : GRAIN, need;
+    if (size > (uint64_t)1 << 50) return OUT_OF_MEMORY;
+    need = p->used + size > p->reserved ? (p->used + size - p->reserved + step - 1) / step * step : 0;
+    if (need && fake_charge(p->card, need)) return OUT_OF_MEMORY;
+    p->reserved += need;
+    p->used += size;
+    if (p->reserved > p->reserved_high) p->reserved_high = p->reserved;
+    if (p->used > p->used_high) p->used_high = p->used;
+    return OK;
+}
+static int take(uint64_t *address, uint64_t size, pool *from, stream *s, int own) {
+    stream zero, *on = stream_of(s, &zero, own);
+    pool *p = from;
+    if (!on->at) return INVALID_CONTEXT;
+    if (!address || !size) return INVALID_VALUE;
+    if (!p) p = current[on->at->card] ? current[on->at->card] : &standard[on->at->card];
+    if (!from) p->card = on->at->card;
+    pthread_mutex_lock(&fake_big);
+    int status = on->capturing ? OK : grow(p, size);
+    if (!status) {
+        piece *made = fake_piece(on->capturing ? GRAPH : ASYNC, p->card, size, 0);
+        made->pool = p;
+        *address = made->address;
+    }
+    pthread_mutex_unlock(&fake_big);
+    return status;
+}
+int fake_free_async(piece *freed) {
+    pthread_mutex_lock(&fake_big);
+    ((pool *)freed->pool)->used -= freed->bytes;
+    pthread_mutex_unlock(&fake_big);
+    free(freed);
+    return OK;
+}
+static int give(uint64_t address) {
+    pthread_mutex_lock(&fake_big);
+    piece *p = fake_take(address);
+    pthread_mutex_unlock(&fake_big);
+    if (!p) return INVALID_VALUE;
+    if (p->kind == ASYNC) return fake_free_async(p);
+    if (p->kind != GRAPH) fake_release(p->card, p->charged);
+    free(p);
+    return OK;
+}
+DRIVER(cuMemAllocAsync, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 0); }
+DRIVER(cuMemAllocAsync_ptsz, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 1); }
+DRIVER(cuMemAllocFromPoolAsync, (uint64_t *address, size_t size, pool *p, stream *s), (address, size, p, s)) { return take(address, size, p, s, 0); }
+DRIVER(cuMemAllocFromPoolAsync_ptsz, (uint64_t *address, size_t size, pool *p, stream *s), (address, size, p, s)) { return take(address, size, p, s, 1); }
+DRIVER(cuMemFreeAsync, (uint64_t address, stream *s), (address, s)) { (void)s; return give(address); }
+DRIVER(cuMemFreeAsync_ptsz, (uint64_t address, stream *s), (address, s)) { (void)s; return give(address); }
