@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
@@ -14,48 +14,37 @@ from fgsched.errors import Exit, FgschedError
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
+version_option = click.version_option(
+    __version__, "-V", "--version", prog_name="fgsched", message="%(prog)s %(version)s", hidden=True
+)
 
-class Command(click.Command):
-    """A command that returns its exit status; None is 0. `epilog` is its example."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        version = click.Option(
-            ["-V", "--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            hidden=True,
-            callback=_print_version,
-            help="Print the version.",
-        )
-        self.params.append(version)
-
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Whoever reads the help knows of it already."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.hidden = True
-        return option
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One screen: what it does, how it is called, its options, an example, where the rest is told."""
-        formatter.write(f"{(self.help or '').partition(chr(10))[0]}\n\n")
-        self.format_usage(ctx, formatter)
-        self.format_options(ctx, formatter)
-        example = f"\nExample: {self.epilog}\n" if self.epilog else "\n"
-        formatter.write(f"{example}The whole manual: man {self.name}\n")
+class Friendly(click.Command):
+    """To be mixed in. What the callback returns is the exit status; None is 0."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
         """Run and exit; the process's arguments where none are given."""
         name = prog_name or self.name or ""
         if f"_{name.upper()}_COMPLETE" in os.environ:  # a shell asks for completions
             super().main(args, name, **extra)
-        words = list(sys.argv[1:] if args is None else args)
-        sys.exit(_status(name, lambda: self._run(name, words, extra)))
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
+        extra.pop("standalone_mode", None)
+        try:
+            sys.exit(self._run(name, list(sys.argv[1:] if args is None else args), extra))
+        except FgschedError as error:
+            self.fail(error.cause, error.remedy, error.exit_code)
+        except click.UsageError as error:
+            self.fail(error.format_message(), f"{name} --help lists the options.", Exit.USAGE)
+        except (KeyboardInterrupt, click.Abort):
+            leave(128 + signal.SIGINT)
+        except BrokenPipeError:
+            leave(128 + signal.SIGPIPE)
+        except Exception as error:
+            self._trouble(error)
 
     def _run(self, name: str, words: list[str], extra: dict[str, Any]) -> int:
-        extra = {key: value for key, value in extra.items() if key != "standalone_mode"}
         try:
             with self.make_context(name, words, **extra) as ctx:
                 status = self.invoke(ctx)
@@ -65,59 +54,61 @@ class Command(click.Command):
             sys.stdout.flush()
         return status if isinstance(status, int) else Exit.DONE
 
+    def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
+        """Say what is wrong and what helps, and exit."""
+        warn(self.name or "", cause, remedy)
+        leave(code)
+
+    def _trouble(self, error: Exception) -> NoReturn:
+        """A disk that is full, or a bug of ours."""
+        if isinstance(error, OSError) and error.errno in _OUTPUT_TROUBLE and error.filename is None:
+            self.fail(f"cannot write the output: {error.strerror}", "", Exit.STORAGE)
+        if os.environ.get("FG_DEBUG") == "1":
+            raise error
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        self.fail(f"internal error: {what}", "FG_DEBUG=1 shows where. Please report it.", Exit.INTERNAL)
+
+
+class Command(Friendly):
+    """A command whose help is one screen: sentence, usage, options, and its `epilog`, an example."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        version_option(self)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Whoever reads the help knows of it already."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.hidden = True
+        return option
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"{(self.help or '').partition(chr(10))[0]}\n\n")
+        self.format_usage(ctx, formatter)
+        self.format_options(ctx, formatter)
+        example = f"\nExample: {self.epilog}\n" if self.epilog else "\n"
+        formatter.write(f"{example}The whole manual: man {self.name}\n")
+
+
+def warn(name: str, cause: str, remedy: str = "") -> None:
+    """`fgq: error: cause` and the remedy on standard error."""
+    click.echo(f"{name}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
+
 
 def write(text: str) -> None:
-    """Data on standard output; a letter that the terminal does not have becomes a question mark."""
+    """Data on standard output, which has to be there."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     sys.stdout.write(text)
 
 
-def _status(name: str, run: Callable[[], int]) -> int:
-    """The exit status of a run, whatever happened; what went wrong is on standard error."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+def leave(code: int) -> NoReturn:
+    """Exit with what can still be written; what cannot is forgotten, quietly."""
     try:
-        return run()
-    except FgschedError as error:
-        return tell(name, error.cause, error.remedy, status=error.exit_code)
-    except click.UsageError as error:
-        return tell(name, error.format_message(), f"Usage: {name} --help", status=Exit.USAGE)
-    except (KeyboardInterrupt, click.Abort):
-        return 128 + signal.SIGINT
-    except BrokenPipeError:
-        _discard_output()
-        return 128 + signal.SIGPIPE
-    except OSError as error:
-        if error.errno in _OUTPUT_TROUBLE and error.filename is None:
-            _discard_output()
-            return tell(name, f"cannot write the output: {error.strerror}", status=Exit.STORAGE)
-        return _bug(name, error)
-    except Exception as error:
-        return _bug(name, error)
-
-
-def tell(name: str, cause: str, remedy: str = "", *, status: int = 0) -> int:
-    """`fgq: error: cause` and the remedy on standard error; returns `status`."""
-    click.echo(f"{name}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
-    return status
-
-
-def _bug(name: str, error: Exception) -> int:
-    if os.environ.get("FG_DEBUG") == "1":
-        raise error
-    what = f"{type(error).__name__}: {error}".partition("\n")[0]
-    return tell(name, f"internal error: {what}", "FG_DEBUG=1 shows where. Please report it.", status=Exit.INTERNAL)
-
-
-def _discard_output() -> None:
-    """What is still buffered has nowhere to go, and Python must not try again while it ends."""
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-
-
-def _print_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        click.echo(f"fgsched {__version__}")
-        ctx.exit()
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:  # Python tries once more while it ends
+            os.dup2(nowhere.fileno(), 1)
+    sys.exit(code)
