@@ -18,8 +18,10 @@ NATIVE = {
     # extension: (file it becomes, flags of its own)
     "fgshim.hook": (
         "libfgshim.so",
-        ["-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so", "-Wl,-Bsymbolic"]
-        + ["-Wl,--version-script=fgshim/exports.map"],
+        [
+            *("-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so"),
+            *("-Wl,-Bsymbolic", "-Wl,--version-script=fgshim/exports.map"),
+        ],
     ),
     "fgshim.spawner": ("fgspawn", ["-pie", "-Wl,--version-script=fgshim/spawner.map"]),
 }

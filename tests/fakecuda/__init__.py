@@ -6,7 +6,7 @@
 
 `driver.env` names the card state and puts the libraries on LD_LIBRARY_PATH: `import pynvml` works under it,
 and so does any CUDA driver API program. A job is a process with the hook preloaded beside its region
-(`driver.job(directory, …)` makes one for tests without a controller); a `driver.program` started without it is a stranger.
+
 
 `driver.program` (fakejob) does its arguments one by one, or lines from stdin after "-", and prints for each
 `<verb> <status of the driver> [figures]`. Sizes take K, M, G; things are numbered from 0 as they are made.

@@ -1,0 +1,45 @@
+"""Fixtures: the fake driver, built once a session, and a job of one card and 1 GiB."""
+
+import fakecuda
+import pytest
+from fakecuda import Card
+from fakecuda.job import Job, make_job
+
+import fgshim
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="session")
+def built_driver(tmp_path_factory):
+    """The compiled libraries. Skips where there is no compiler."""
+    if fakecuda.compiler() is None:
+        pytest.skip("no C compiler here to build the fake driver with")
+    return fakecuda.build(tmp_path_factory.mktemp("fakecuda"))
+
+
+@pytest.fixture
+def driver(built_driver, tmp_path):
+    """The fake driver over a card state of this test's own: call `.cards(…)` first."""
+    return built_driver.at(tmp_path / "cards")
+
+
+@pytest.fixture
+def new_job(driver, tmp_path):
+    """new_job(limit, …) -> a Job that may hold so many bytes on each of as many cards of 8 GiB."""
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    cards = driver.cards(*[Card(memory=8 * GIB) for _ in range(4)])
+    made = []
+
+    def make(*limits: int) -> Job:
+        made.append(1)
+        return make_job(driver, tmp_path / f"job{len(made)}", list(zip(cards, limits, strict=False)))
+
+    return make
+
+
+@pytest.fixture
+def job(new_job):
+    """A job that may hold 1 GiB on one card."""
+    return new_job(GIB)

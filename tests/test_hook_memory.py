@@ -1,0 +1,112 @@
+"""The hook on linear memory: what is charged, refused and given back."""
+
+import pytest
+
+pytestmark = pytest.mark.compiler
+MIB, GIB = 1 << 20, 1 << 30
+OK, INVALID, OOM = 0, 1, 2
+WAYS = [{"FAKEJOB_VIA": "dlsym"}, {"FAKEJOB_VIA": "lookup"}, {"FAKEJOB_VIA": "lookup", "FAKEJOB_TWINS": "1"}]
+
+
+@pytest.fixture(params=["dlsym", "cuGetProcAddress", "per-thread twins", "linked"])
+def program(request, driver):
+    """fakejob, by each way in which programs find the driver."""
+    ways = dict(zip(("dlsym", "cuGetProcAddress", "per-thread twins"), WAYS, strict=True))
+    own = driver.linked if request.param == "linked" else driver.program
+    return {"program": own, **ways.get(request.param, {})}
+
+
+def test_memory_up_to_the_limit_is_given_and_one_byte_more_is_not(job, program):
+    assert job.run(f"alloc {GIB}", "alloc 1", "free 0", f"alloc {GIB + 1}", **program) == [
+        (OK,),
+        (OOM,),
+        (OK,),
+        (OOM,),
+    ]
+    [gpu] = job.region().gpus
+    assert (gpu.held, gpu.peak, gpu.refusals) == (0, GIB, 2)
+
+
+@pytest.mark.parametrize("verb", ["alloc", "managed", "create", "async"])
+def test_each_family_fills_exactly_the_limit(job, program, verb):
+    take = [f"{verb} 256M"] * 5
+    assert job.run(*take, "info", **program) == [(OK,)] * 4 + [(OOM,), (OK, 0, GIB)]
+    assert job.region().gpus[0].peak == GIB
+
+
+def test_the_families_count_together(job, program):
+    commands = ["alloc 256M", "managed 256M", "create 256M", "async 256M", "alloc 1", "info"]
+    assert job.run(*commands, **program) == [(OK,)] * 4 + [(OOM,), (OK, 0, GIB)]
+
+
+def test_a_pitched_area_is_charged_by_the_pitch_it_got(job):
+    assert job.run("pitch 1000 1024", "info") == [(OK,), (OK, GIB - 1024 * 1024, GIB)]
+
+
+def test_a_size_past_all_counting_is_refused(job):
+    huge = ["alloc 0xffffffffffffffff", "pitch 0xffffffffffffffff 2", f"pitch {1 << 40} {1 << 40}", "info"]
+    assert job.run("alloc 2M", *huge) == [(OK,)] + [(OOM,)] * 3 + [(OK, GIB - 2 * MIB, GIB)]
+
+
+def test_nothing_and_nowhere_get_the_drivers_own_answer(job):
+    assert job.run("alloc 0", "alloc-null 2M", "info-null", "info") == [(INVALID,)] * 3 + [(OK, GIB, GIB)]
+
+
+def test_what_the_driver_refuses_is_not_charged(job, driver, new_job):
+    stranger = new_job(8 * GIB)
+    other = stranger.start()
+    assert other.say(f"alloc {8 * GIB - 2 * MIB}") == (OK,)
+    assert job.run("alloc 4M", "info") == [(OOM,), (OK, GIB, GIB)]
+    other.end()
+    [gpu] = job.region().gpus
+    assert (gpu.peak, gpu.refusals) == (0, 0)
+
+
+def test_an_unknown_address_and_a_second_free_are_the_drivers_affair(job):
+    commands = ["free-address 12345", "alloc 2M", "free 0", "free 0", "free-address 0", "info"]
+    assert job.run(*commands) == [(INVALID,), (OK,), (OK,), (INVALID,), (OK,), (OK, GIB, GIB)]
+
+
+def test_a_refusal_leaves_errno_alone(job):
+    assert job.run("errno 2M", "errno 2G", "errno 2G") == [(OK, 77, 0), (OOM, 77, 0), (OOM, 77, 0)]
+
+
+def test_each_card_has_its_own_limit_and_others_have_none(new_job):
+    job = new_job(GIB, 2 * GIB)
+    assert job.run("device 1", "alloc 2G", "alloc 1", "total") == [(OK,), (OK,), (OOM,), (OK, 2 * GIB, 0)]
+    assert job.run("device 3", "alloc 1") == [(OK,), (OOM,)]
+
+
+def test_a_card_is_known_by_its_uuid_whatever_its_ordinal(new_job):
+    job = new_job(GIB, 2 * GIB)
+    assert job.run("total", CUDA_VISIBLE_DEVICES="1,0") == [(OK, 2 * GIB, 0)]
+    uuid = job.region().gpus[1].uuid
+    assert job.run("total", "alloc 2G", "info", CUDA_VISIBLE_DEVICES=uuid) == [
+        (OK, 2 * GIB, 0),
+        (OK,),
+        (OK, 0, 2 * GIB),
+    ]
+
+
+def test_processes_of_a_job_share_one_limit(job):
+    first = job.start()
+    assert first.say("alloc 768M") == (OK,)
+    assert job.run("info", "alloc 257M", "alloc 256M") == [(OK, 256 * MIB, GIB), (OOM,), (OK,)]
+    first.end()
+    assert job.run("info", "alloc 1G") == [(OK, GIB, GIB), (OK,)]
+
+
+def test_untracked_memory_counts_as_held(job):
+    from fgshim import region
+
+    region.set_untracked(job.region_file, 0, 256 * MIB)
+    assert job.run("info", "alloc 769M", "alloc 768M") == [(OK, 768 * MIB, GIB), (OOM,), (OK,)]
+    assert job.region().gpus[0].peak == GIB
+
+
+def test_two_jobs_do_not_know_of_each_other(new_job):
+    one, two = new_job(GIB), new_job(2 * GIB)
+    first = one.start()
+    assert first.say("alloc 1G") == (OK,)
+    assert two.run("info", "alloc 2G") == [(OK, 2 * GIB, 2 * GIB), (OK,)]
+    first.end()
