@@ -271,6 +271,12 @@ def test_an_hour_that_the_clocks_leave_out_means_the_first_instant_after_it(berl
     assert units.format_time(units.parse_time("2027-03-28T02:30", NOW)) == "2027-03-28T03:00:00"
 
 
+def test_a_gap_of_half_an_hour_is_not_taken_for_an_hour(monkeypatch, utc):
+    monkeypatch.setenv("TZ", "Australia/Lord_Howe")
+    time.tzset()
+    assert units.format_time(units.parse_time("2026-10-04T02:10", NOW)) == "2026-10-04T02:30:00"
+
+
 @pytest.mark.parametrize(
     ("style", "printed"),
     [

@@ -246,6 +246,7 @@ def click_options() -> list[click.Parameter]:
             is_flag=option.is_flag,
             metavar=option.metavar or None,
             help=option.help,
+            hidden=option.hidden,
         )
         for option in table.OPTIONS
     ]

@@ -19,6 +19,7 @@ class Option:
     help: str = ""
     variable: str = ""  # of the environment; "": none
     in_scripts: bool = True
+    hidden: bool = False  # told in the manual, not in --help
     of_call: bool = False  # concerns the whole call, not one job: not in a line of a batch
 
     @property
@@ -29,6 +30,7 @@ class Option:
 _NO_VARIABLE = {"batch", "explain-options", "ignore-sbatch", "wrap", "nodes", "ntasks", "ntasks-per-node"}
 _NOT_IN_SCRIPTS = {"batch", "wrap", "explain-options", "ignore-sbatch"}
 _OF_CALL = {"batch", "explain-options", "json", "parsable", "quiet", "wait"}
+_HIDDEN = {"gpus-per-node", "gpus-per-task", "type", "nodes", "ntasks", "ntasks-per-node", "no-slurm-env"}
 _VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
 
 
@@ -45,6 +47,7 @@ def _option(names: str, metavar: str, parse: Callable[[str], object], help: str,
         help=help,
         variable=_VARIABLES.get(name, variable),
         in_scripts=name not in _NOT_IN_SCRIPTS,
+        hidden=name in _HIDDEN,
         of_call=name in _OF_CALL,
     )
 
