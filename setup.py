@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).parent
@@ -49,6 +49,24 @@ class BuildNative(build_ext):
         return subprocess.run([*command, *ext.extra_link_args], check=True)
 
 
+SHARE = {
+    # below the installation's prefix: files of the source
+    "share/man/man1": "man/*.1",
+    "share/man/man5": "man/*.5",
+    "share/bash-completion/completions": "completions/bash/*",
+    "share/zsh/site-functions": "completions/zsh/*",
+    "share/fish/vendor_completions.d": "completions/fish/*",
+}
+
+
+def data_files() -> list[tuple[str, list[str]]]:
+    """The manual and the completions, where man and the shells look for them."""
+    found = {place: sorted(HERE.glob(files)) for place, files in SHARE.items()}
+    return [
+        (place, [str(file.relative_to(HERE)) for file in files]) for place, files in found.items() if files
+    ]
+
+
 def main() -> None:
     """Say what there is to build."""
     sys.path.insert(0, str(HERE))
@@ -59,8 +77,10 @@ def main() -> None:
     names = [name for name in wanted if (HERE / "fgshim" / f"{name}.pyx").exists()]
     extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]
     setup(
-        packages=["fgsched", "fgsched.cli", "fgsched.gpus", "fgsched.store", "fgshim"],
-        package_data={"fgsched.store": ["*.sql"], "fgshim": ["*.pxd", "libfgshim.so", "fgspawn"]},
+        packages=find_packages(include=["fgsched", "fgsched.*", "fgshim"]),
+        package_data={"fgsched.store": ["*.sql"]},
+        include_package_data=False,  # sources of the native parts belong in the sdist only
+        data_files=data_files(),
         ext_modules=cythonize(extensions, language_level=3),
         cmdclass={"build_ext": BuildNative},
     )
