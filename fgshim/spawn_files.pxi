@@ -20,18 +20,21 @@ cdef int write_file(const char *path, mode_t mode, const char *data, size_t leng
     return fd
 
 
-cdef int hand_over(int fd) noexcept nogil:
-    """Give a file to the job's user."""
-    if launch.head.flags & BECOME_USER:
-        return fchown(fd, launch.head.uid, launch.head.gid)
+cdef int hand_over(Slot *slot, int fd, const char *path) noexcept nogil:
+    """Give a new file to the job's user."""
+    if fd < 0:
+        fail(slot, errno, b"write ", path)
+        return -1
+    if launch.head.flags & BECOME_USER and fchown(fd, launch.head.uid, launch.head.gid) < 0:
+        fail(slot, errno, b"chown ", path)
+        return -1
     return 0
 
 
 cdef int make_script(Slot *slot, const char *directory) noexcept nogil:
     snprintf(job_script, sizeof(job_script), b"%s/script", directory)
     cdef int fd = write_file(job_script, 0o500, launch.script, launch.head.script_length)
-    if fd < 0 or hand_over(fd) < 0:
-        fail(slot, errno, b"write ", job_script)
+    if hand_over(slot, fd, job_script) < 0:
         return -1
     close(fd)  # before anything is executed: a file open for writing is "text busy"
     return 0
@@ -44,7 +47,9 @@ cdef int make_region(Slot *slot, const char *directory) noexcept nogil:
         return 0
     snprintf(path, sizeof(path), b"%s/region", directory)
     job_region = write_file(path, 0o600, launch.region, launch.head.region_length)
-    if job_region < 0 or ftruncate(job_region, <long> launch.head.region_size) < 0 or hand_over(job_region) < 0:
+    if hand_over(slot, job_region, path) < 0:
+        return -1
+    if ftruncate(job_region, <long> launch.head.region_size) < 0:
         fail(slot, errno, b"write ", path)
         return -1
     return 0

@@ -2,6 +2,7 @@
 
 cdef enum:
     NOBODY = -1  # a taken-over job: no shepherd, no closer
+    MOST_CLOSERS = 5  # killed one after the other: then the job is given up
 
 cdef pid_t keeper[4096]  # of each slot: its shepherd or closer; 0: the slot is free
 cdef int n_slots  # slots ever used
@@ -97,7 +98,7 @@ cdef void take_over(int index) noexcept nogil:
 
 
 cdef void release(int index) noexcept nogil:
-    """The result is there. Of a shepherd that ended itself, its pidfd told the controller already."""
+    """It is over. Of a shepherd that ended itself, its pidfd told the controller already."""
     global n_taken
     cdef Slot *slot = slot_at(index)
     cdef Answer word
@@ -109,14 +110,21 @@ cdef void release(int index) noexcept nogil:
     word.magic = RESULT_MAGIC
     word.attempt = slot.head.attempt
     word.job = slot.head.job
-    if channel >= 0:
+    if channel >= 0 and slot.phase == STORED:
         send(channel, &word, sizeof(word), MSG_NOSIGNAL)
 
 
 cdef void close_job(int index) noexcept nogil:
     """Tidying up may take long: a child does it."""
-    cdef pid_t pid = fork()
+    cdef pid_t pid
+    if slot_at(index).closers == MOST_CLOSERS:
+        dprintf(2, b"fgspawn: job %lu: its result cannot be stored\n", <unsigned long> slot_at(index).head.job)
+        release(index)
+        return
+    slot_at(index).closers += 1
+    pid = fork()
     if pid == 0:
+        crash_at[0] = 0
         syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
         finish(slot_at(index))
         _exit(0)

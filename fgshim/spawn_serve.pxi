@@ -117,7 +117,7 @@ cdef void serve(int signals) noexcept nogil:
     cdef pollfd awaited[2]
     cdef timespec wait
     cdef int64_t due, left
-    while reap_all() or channel >= 0:
+    while reap_all() or channel >= 0 or n_taken:
         due = tend_all()
         left = due - now() if due else 0
         left = left if left > 0 else 0

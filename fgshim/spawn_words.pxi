@@ -63,7 +63,7 @@ cdef packed struct Answer:
 cdef struct Slot:
     # What the spawner must know of a live job to finish it when its shepherd is killed.
     Head head
-    int phase, cause, lost, answered, hooked, has_tmp, clearing, error, status
+    int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, status
     pid_t main  # written by the kernel as it clones, so it is never late
     int64_t started_at, ended_at  # CLOCK_REALTIME, ns
     int64_t deadline, warn_at, kill_at, retry_at  # CLOCK_MONOTONIC, ms; 0: never

@@ -7,6 +7,8 @@ import signal
 import socket
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -129,16 +131,21 @@ class Result:
 class Spawner:
     """A running fgspawn with a run directory of its own."""
 
-    def __init__(self, run: Path, **env: str) -> None:
+    expected = b""  # what it will complain of
+    expected_end = 0
+
+    def __init__(self, run: Path, *, owner: int = -1, **env: str) -> None:
         self.run = run
         for name in ("claim", "result", "job"):
             (run / name).mkdir(parents=True, exist_ok=True)
+            os.chown(run / name, owner, owner)
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(PATIENCE)
         os.set_inheritable(theirs.fileno(), True)
         self.process = subprocess.Popen(
             [str(spawner()), str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            **({"user": owner, "group": owner, "extra_groups": []} if owner >= 0 else {}),
         )  # fmt: skip
         theirs.close()
 
@@ -202,3 +209,53 @@ def queue_command(pid: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.sigqueue(pid, signal.SIGRTMIN + 1, ctypes.c_void_p(value)) < 0:
         raise OSError(ctypes.get_errno(), "sigqueue")
+
+
+@contextmanager
+def spawning(place: Path, *, owner: int = -1, **env: str) -> Iterator[Spawner]:
+    """A spawner that leaves nothing behind; `place` becomes a directory that any user can pass through."""
+    place.chmod(0o755)
+    one = Spawner(place / "run", owner=owner, **env)
+    try:
+        yield one
+    finally:
+        assert one.close() in (b"", one.expected)
+        assert one.process.returncode == one.expected_end
+
+
+class Gate:
+    """A FIFO by which a job tells how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        path.chmod(0o666)
+        self.fd = os.open(path, os.O_RDWR)
+
+    def line(self) -> str:
+        """The next line that a job writes."""
+        text = b""
+        while not text.endswith(b"\n"):
+            assert select.select([self.fd], [], [], PATIENCE)[0], f"nobody writes; so far {text!r}"
+            text += os.read(self.fd, 1)
+        return text.decode().strip()
+
+    def number(self) -> int:
+        return int(self.line())
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie that nobody reaped yet has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def await_end(pid: int) -> None:
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with open(fd, "rb", buffering=0):
+        assert select.select([fd], [], [], PATIENCE)[0], f"process {pid} does not end"

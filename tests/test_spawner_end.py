@@ -1,0 +1,201 @@
+"""How a job ends: its time, its cancelling, the processes it leaves, what it used."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from spawning import (
+    ALL,
+    CANCEL,
+    CHILDREN,
+    DELIVER,
+    SHELL,
+    Gate,
+    Result,
+    is_gone,
+    spawning,
+)
+
+from fgshim import spawner as program
+
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
+]
+PATH = {"PATH": os.environ["PATH"]}
+STUBBORN = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
+WILLING = "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\nsleep 1000 &\necho $$ >gate\nwait\n"
+
+
+@pytest.fixture
+def spawner(tmp_path):
+    with spawning(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path / "gate")
+
+
+def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, tmp_path):
+    job = spawner.launch(STUBBORN, env=PATH, time_limit=30, grace=30, job=23)
+    pid = gate.number()
+    result = job.result()
+    assert (result.cause, result.exit_code) == ("timeout", -signal.SIGKILL)
+    assert is_gone(pid)
+    when = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
+    line = (
+        rf"\*\*\* JOB 23 ON {re.escape(os.uname().nodename)} CANCELLED AT {when} DUE TO TIME LIMIT \*\*\*\n"
+    )
+    assert re.fullmatch(line, job.output())
+    assert result.end - result.start >= 60_000_000
+
+
+def test_a_job_that_heeds_term_ends_in_its_own_way(spawner, gate):
+    job = spawner.launch(WILLING, env=PATH, time_limit=30)
+    gate.line()
+    result = job.result()
+    assert (result.cause, result.exit_code) == ("timeout", 9)
+    assert "asked\n" in job.output()
+
+
+def test_a_job_within_its_time_is_left_alone(spawner):
+    result = spawner.launch(
+        "#!/bin/sh\nexit 3\n", time_limit=60_000, warn=(signal.SIGUSR1, ALL, 1000)
+    ).result()
+    assert (result.cause, result.exit_code) == ("exit", 3)
+
+
+TREE = """#!/bin/sh
+trap 'echo shell >gate' USR1
+sh -c 'trap "echo child >gate; exit" USR1; echo ready >gate; while :; do sleep 1000 & wait; done' &
+while :; do wait; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "heard"), [(ALL, {"shell", "child"}), (SHELL, {"shell"}), (CHILDREN, {"child"})]
+)
+def test_the_early_warning_reaches_whom_it_is_for(spawner, gate, target, heard):
+    limit = 600_000
+    job = spawner.launch(
+        TREE,
+        env=PATH,
+        time_limit=limit,
+        warn=(signal.SIGUSR1, target, limit - 300),
+        leftover_grace=50,
+        grace=50,
+    )
+    assert gate.line() == "ready"
+    assert {gate.line() for _ in heard} == heard
+    job.order(CANCEL)
+    assert job.result().cause == "cancel"
+
+
+@pytest.mark.parametrize(
+    ("target", "heard"), [(ALL, {"shell", "child"}), (SHELL, {"shell"}), (CHILDREN, {"child"})]
+)
+def test_a_signal_is_delivered_to_whom_it_is_for(spawner, gate, target, heard):
+    job = spawner.launch(TREE, env=PATH, leftover_grace=50, grace=50)
+    assert gate.line() == "ready"
+    job.order(DELIVER, signal.SIGUSR1, target)
+    assert {gate.line() for _ in heard} == heard
+    job.order(CANCEL)
+    assert job.result().cause == "cancel"
+
+
+def test_a_cancelled_job_says_so_in_its_output(spawner, gate):
+    job = spawner.launch(WILLING, env=PATH)
+    gate.line()
+    job.order(CANCEL)
+    result = job.result()
+    assert (result.cause, result.exit_code) == ("cancel", 9)
+    assert re.search(r"^\*\*\* JOB 1 ON \S+ CANCELLED AT \S+ \*\*\*$", job.output(), re.MULTILINE)
+
+
+def test_a_stopped_job_is_continued_to_hear_of_its_end(spawner, gate):
+    job = spawner.launch("#!/bin/sh\ntrap 'exit 9' TERM\necho $$ >gate; kill -STOP $$; while :; do :; done\n")
+    pid = gate.number()
+    while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
+        os.sched_yield()
+    job.order(CANCEL)
+    assert job.result().exit_code == 9
+
+
+def test_only_the_first_cause_counts(spawner, gate):
+    script = "#!/bin/sh\ntrap 'echo asked >gate' TERM\necho up >gate\nwhile :; do sleep 1000 & wait; done\n"
+    job = spawner.launch(script, env=PATH, time_limit=30, grace=60_000)
+    assert [gate.line(), gate.line()] == ["up", "asked"]
+    job.order(CANCEL)
+    job.order(DELIVER, signal.SIGKILL, ALL)
+    assert job.result().cause == "timeout"
+
+
+ESCAPERS = """#!/bin/sh
+trap '' TERM HUP
+sleep 1000 & echo $! >gate
+setsid sh -c 'trap "" TERM; echo $$ >gate; while :; do sleep 1000; done' &
+(setsid sh -c 'trap "" TERM; sleep 1000 & echo $! >gate' &)
+env -i setsid setsid /bin/sh -c 'trap "" TERM; echo $$ >gate; while :; do /bin/sleep 1000; done' >/dev/null &
+read -r line <go
+exit 5
+"""
+
+
+def test_nothing_of_a_job_outlives_its_result(spawner, gate, tmp_path):
+    go = Gate(tmp_path / "go")
+    job = spawner.launch(ESCAPERS, env=PATH, leftover_grace=20)
+    pids = [gate.number() for _ in range(4)]
+    os.write(go.fd, b"go\n")
+    result = job.result()
+    assert (result.cause, result.exit_code) == ("exit", 5)
+    assert [pid for pid in pids if not is_gone(pid)] == []
+
+
+def test_what_is_left_is_asked_before_it_is_killed(spawner, gate, tmp_path):
+    go = Gate(tmp_path / "go")
+    child = "trap 'echo asked; exit' TERM; echo >gate; while :; do sleep 1000 & wait; done"
+    job = spawner.launch(f'#!/bin/sh\nsh -c "{child}" &\nread -r line <go\n', env=PATH)
+    gate.line()
+    os.write(go.fd, b"go\n")
+    assert job.result().exit_code == 0
+    assert job.output() == "asked\n"
+
+
+STORM = """#!/usr/bin/env python3
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", file=open("gate", "w"))
+while True:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+
+
+def test_a_job_that_forks_as_fast_as_it_can_is_ended(spawner, gate):
+    job = spawner.launch(STORM, env=PATH, leftover_grace=10)
+    gate.line()
+    assert job.result().exit_code == 0
+
+
+def test_use_counts_children_that_ended_and_children_that_were_left(spawner):
+    burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+    alone = spawner.launch(f"#!/bin/sh\n{burn}\n", job=1).result()
+    family = spawner.launch(f"#!/bin/sh\n({burn}) & ({burn}) & ({burn}) & wait\n", job=2).result()
+    assert family.user + family.system > 1.5 * (alone.user + alone.system)
+    assert 500 < alone.max_rss < 100_000
+
+
+def test_cancel_after_the_end_changes_nothing(spawner, gate, tmp_path):
+    job = spawner.launch(
+        "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $! >gate\nexit 6\n", env=PATH, leftover_grace=300
+    )
+    gate.line()
+    job.order(DELIVER, 0)
+    result = job.result()
+    assert (result.cause, result.exit_code) == ("exit", 6)
+    assert Result.read(job.link) == result

@@ -1,0 +1,247 @@
+"""What survives when a shepherd or the spawner is killed, at any moment."""
+
+import errno
+import os
+import signal
+import socket
+
+import pytest
+from spawning import (
+    ALL,
+    ANSWER,
+    ANSWER_MAGIC,
+    CANCEL,
+    DELIVER,
+    RESULT_MAGIC,
+    Answer,
+    Gate,
+    Result,
+    await_end,
+    is_gone,
+    spawning,
+)
+
+from fgshim import spawner as program
+
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
+]
+WAITS = "#!/bin/sh\necho $$ >gate\nread -r code <go\nexit $code\n"
+
+
+@pytest.fixture
+def spawner(tmp_path):
+    with spawning(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path / "gate")
+
+
+@pytest.fixture
+def go(tmp_path):
+    return Gate(tmp_path / "go")
+
+
+def environment(spawner, job=1):
+    return {"PATH": os.environ["PATH"], "FG_JOB_DIR": f"{spawner.run}/job/{job}.1"}
+
+
+def kill_shepherd(job):
+    os.kill(job.answer.pid, signal.SIGKILL)
+    job.over()
+    assert not job.link.is_symlink()
+
+
+def noticed(spawner, job) -> Result:
+    """The result of a job whose shepherd was killed, once the spawner says that it is there."""
+    assert spawner.answer() == Answer(RESULT_MAGIC, 1, job.wish.job, 0, 0, 0)
+    return Result.read(job.link)
+
+
+def test_a_killed_shepherds_job_runs_on_to_its_true_exit_code(spawner, gate, go, tmp_path):
+    job = spawner.launch(WAITS, env=environment(spawner), tmpdir=str(tmp_path / "private"))
+    pid = gate.number()
+    kill_shepherd(job)
+    assert not is_gone(pid)
+    os.write(go.fd, b"42\n")
+    result = noticed(spawner, job)
+    assert (result.cause, result.exit_code, result.lost) == ("exit", 42, 1)
+    assert not job.wish.directory.exists()
+    assert not (tmp_path / "private").exists()
+
+
+def test_a_job_that_kills_its_shepherd_gains_nothing(spawner):
+    job = spawner.launch("#!/bin/sh\nkill -9 $PPID\nexit 3\n")
+    job.over()
+    result = noticed(spawner, job)
+    assert (result.cause, result.exit_code, result.lost) == ("exit", 3, 1)
+
+
+def test_the_time_limit_holds_without_the_shepherd(spawner, gate):
+    script = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
+    job = spawner.launch(script, env=environment(spawner), time_limit=400, grace=30)
+    pid = gate.number()
+    kill_shepherd(job)
+    result = noticed(spawner, job)
+    assert (result.cause, result.exit_code, result.lost) == ("timeout", -signal.SIGKILL, 1)
+    assert is_gone(pid)
+    assert "DUE TO TIME LIMIT ***" in job.output()
+
+
+def test_a_job_without_a_shepherd_can_be_cancelled(spawner, gate):
+    script = "#!/bin/sh\ntrap 'exit 8' TERM\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
+    job = spawner.launch(script, env=environment(spawner))
+    gate.line()
+    kill_shepherd(job)
+    spawner.command(1, CANCEL)
+    result = noticed(spawner, job)
+    assert (result.cause, result.exit_code, result.lost) == ("cancel", 8, 1)
+
+
+def test_what_a_lost_job_leaves_is_killed_and_nothing_else_is(spawner, gate, go, tmp_path):
+    other_go = Gate(tmp_path / "other-go")
+    leaves = (
+        "#!/bin/sh\nsleep 1000 & echo $! >gate\n"
+        "(setsid sh -c 'sleep 1000 & echo $! >gate' &)\nread -r code <go\nexit $code\n"
+    )
+    job = spawner.launch(leaves, env=environment(spawner), leftover_grace=20)
+    left = [gate.number(), gate.number()]
+    other = spawner.launch(
+        "#!/bin/sh\n(setsid sleep 1000 & echo $! >gate)\necho >gate\nread -r code <other-go\nexit $code\n",
+        env=environment(spawner, 2), job=2, leftover_grace=20,
+    )  # fmt: skip
+    others_child = gate.number()
+    gate.line()
+    kill_shepherd(job)
+    kill_shepherd(other)
+    os.write(go.fd, b"1\n")
+    assert noticed(spawner, job).exit_code == 1
+    assert [is_gone(pid) for pid in left] == [True, True]
+    assert not is_gone(others_child)
+    os.write(other_go.fd, b"2\n")
+    assert noticed(spawner, other).exit_code == 2
+    assert is_gone(others_child)
+
+
+def test_a_job_beside_a_lost_one_is_not_touched(spawner, gate, go, tmp_path):
+    beside_go = Gate(tmp_path / "beside-go")
+    beside = spawner.launch(
+        "#!/bin/sh\necho >gate\nread -r code <beside-go\nexit $code\n", env=environment(spawner, 2), job=2
+    )
+    gate.line()
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    kill_shepherd(job)
+    os.write(go.fd, b"1\n")
+    assert noticed(spawner, job).exit_code == 1
+    os.write(beside_go.fd, b"5\n")
+    assert (beside.result().exit_code, beside.result().lost) == (5, 0)
+
+
+def test_a_lost_job_is_seen_to_its_end_after_the_controller_has_gone(spawner, gate, go):
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    spawner.socket.shutdown(socket.SHUT_RDWR)
+    kill_shepherd(job)
+    os.write(go.fd, b"11\n")
+    assert spawner.process.wait(timeout=20) == 0
+    result = Result.read(job.link)
+    assert (result.exit_code, result.lost) == (11, 1)
+
+
+def test_shepherds_outlive_their_spawner(spawner, gate, go):
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    spawner.process.kill()
+    spawner.process.wait()
+    spawner.expected_end = -signal.SIGKILL
+    os.write(go.fd, b"12\n")
+    result = job.result()
+    assert (result.exit_code, result.lost) == (12, 0)
+
+
+def test_a_shepherd_killed_before_its_claim_leaves_nothing(tmp_path):
+    with spawning(tmp_path, FG_CRASH_AT="shepherd_before_claim") as spawner:
+        job = spawner.launch("#!/bin/sh\necho ran\n")
+        assert job.answer == Answer(ANSWER_MAGIC, 1, 1, 0, errno.ESRCH, 0)
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "run/claim").iterdir()) == list((tmp_path / "run/result").iterdir()) == []
+
+
+def test_a_shepherd_killed_after_its_claim_is_a_launch_that_failed(tmp_path):
+    with spawning(tmp_path, FG_CRASH_AT="shepherd_after_claim") as spawner:
+        job = spawner.launch("#!/bin/sh\necho ran\n")
+        assert (job.answer.errno, job.answer.ticks) == (0, 0)
+        result = noticed(spawner, job)
+    assert (result.cause, result.detail, result.lost) == ("launch", "its shepherd was killed", 1)
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "run/job").iterdir()) == []
+
+
+def test_a_shepherd_killed_right_after_the_fork_costs_no_status(tmp_path):
+    with spawning(tmp_path, FG_CRASH_AT="shepherd_after_fork") as spawner:
+        job = spawner.launch("#!/bin/sh\nexit 21\n")
+        result = noticed(spawner, job)
+    assert (result.cause, result.exit_code, result.lost) == ("exit", 21, 1)
+    assert list((tmp_path / "run/job").iterdir()) == []
+
+
+def test_a_shepherd_killed_after_the_result_leaves_it_as_it_is(tmp_path):
+    with spawning(tmp_path, FG_CRASH_AT="shepherd_after_result") as spawner:
+        result = spawner.launch("#!/bin/sh\nexit 22\n").result()
+    assert (result.exit_code, result.lost) == (22, 0)
+    assert list((tmp_path / "run/job").iterdir()) == []
+
+
+def test_a_shepherd_killed_before_the_result_is_replaced(tmp_path):
+    with spawning(tmp_path, FG_CRASH_AT="shepherd_before_result") as spawner:
+        job = spawner.launch("#!/bin/sh\nexit 23\n")
+        result = noticed(spawner, job)
+    assert (result.cause, result.exit_code, result.lost) == ("exit", 23, 1)
+
+
+def test_the_use_of_a_lost_job_is_counted(spawner, gate, go):
+    burn = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
+    job = spawner.launch(f"#!/bin/sh\necho $$ >gate\nread -r code <go\n{burn}\n", env=environment(spawner))
+    gate.line()
+    kill_shepherd(job)
+    os.write(go.fd, b"0\n")
+    result = noticed(spawner, job)
+    assert result.user + result.system > 10_000
+
+
+def test_a_random_kill_of_shepherds_costs_no_status(spawner):
+    """Each job kills its own shepherd at another moment of its life."""
+    for number in range(1, 41):
+        later = f"i=0; while [ $i -lt {number * 40} ]; do i=$((i+1)); done; kill -9 $PPID"
+        spawner.launch(f"#!/bin/sh\n({later}) &\nexit 9\n", env=environment(spawner, number), job=number)
+    spawner.socket.shutdown(socket.SHUT_WR)
+    spawner.process.wait(timeout=20)
+    results = [Result.read(spawner.run / "result" / f"{number}.1") for number in range(1, 41)]
+    assert {(result.cause, result.exit_code) for result in results} == {("exit", 9)}
+
+
+def test_a_result_that_cannot_be_stored_is_kept_until_it_can(spawner, gate, go, tmp_path):
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    (tmp_path / "run/result").rename(tmp_path / "run/away")
+    os.write(go.fd, b"13\n")
+    while job.wish.directory.exists():  # removed right before the result is stored
+        os.sched_yield()
+    (tmp_path / "run/away").rename(tmp_path / "run/result")
+    assert job.result().exit_code == 13
+
+
+def test_signals_reach_a_lost_job(spawner, gate):
+    script = "#!/bin/sh\ntrap 'exit 31' USR1\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
+    job = spawner.launch(script, env=environment(spawner), leftover_grace=20)
+    gate.line()
+    kill_shepherd(job)
+    spawner.command(1, DELIVER | signal.SIGUSR1 << 8 | ALL << 16)
+    assert noticed(spawner, job).exit_code == 31
+    await_end(job.answer.pid)
+    assert ANSWER.size == 32
