@@ -22,7 +22,9 @@ version_option = click.version_option(
 class Friendly(click.Command):
     """To be mixed in. What the callback returns is the exit status; None is 0."""
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
+    def main(  # type: ignore[override]  # nobody gives it more by position
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
         """Run and exit; the process's arguments where none are given."""
         name = prog_name or self.name or ""
         if f"_{name.upper()}_COMPLETE" in os.environ:  # a shell asks for completions

@@ -1,0 +1,194 @@
+"""A throw-away home with simulated cards: its controller, its commands, and nothing left of it afterwards."""
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fgsched.client import Client
+from fgsched.errors import FgschedError
+from fgsched.places import Places
+
+ROOT = Path(__file__).parent.parent
+PATIENCE = 60  # seconds after which a test gives up; nothing is slow on purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a command said, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass
+class Home:
+    """`home.run("fgq", "-h")`; `home.submit(...)`; `home.client.ask(...)`."""
+
+    path: Path
+    devices: str = "sim:2x16G"
+    config: str = "[host]\ncpus = 64\n"
+    _gates: list[int] = field(default_factory=list)
+    _client: Client | None = None
+
+    def __post_init__(self) -> None:
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        (self.path / "fgsched.toml").write_text(self.config)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        ours = {"FG_HOME": str(self.path), "FG_DEVICES": self.devices, "PYTHONPATH": str(ROOT)}
+        return kept | ours | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "FG_DEBUG": "1"}
+
+    @property
+    def places(self) -> Places:
+        return Places.find(self.environ, os.geteuid())
+
+    @property
+    def client(self) -> Client:
+        """Direct use of the socket; the first use starts the controller."""
+        if self._client is None:
+            self.run("fgq", "-h")  # it starts the controller, with this home's environment
+            self._client = Client(self.places)
+        return self._client
+
+    def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
+        """Run one of our commands to its end."""
+        given = {
+            "capture_output": True,
+            "text": True,
+            "cwd": self.path,
+            "timeout": PATIENCE,
+            "errors": "replace",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", f"fgsched.cli.{command}", *words],
+            env=self.environ | dict(env or {}),
+            **(given | more),
+        )
+        return Done(done.returncode, done.stdout or "", done.stderr or "")
+
+    def submit(
+        self, script: str = "exit 0", *, count: int = 1, hold: bool = False, share: int = 2500, **more: Any
+    ) -> int:
+        """The first id of `count` equal jobs; `more` are fields of the request."""
+        demand = {"gpus": 1, "share": share} if share else {}
+        request = {"name": "job", "chdir": str(self.path), "demand": demand} | more
+        answer = self.client.ask(
+            "submit",
+            key=secrets.token_hex(16),
+            scripts=[f"#!/bin/sh\n{script}\n"],
+            environments=[{"PATH": os.environ["PATH"]}],
+            requests=[request],
+            jobs=[[0, 0, 0, hold]] * count,
+        )
+        return int(answer["first"])
+
+    def ended(self, script: str = "exit 0", **more: Any) -> int:
+        """A job that is over."""
+        job_id = self.submit(script, **more)
+        self.wait(job_id)
+        return job_id
+
+    def wait(self, *ids: int) -> list[dict[str, Any]]:
+        """How these jobs ended."""
+        return list(self.client.ask("wait", ids=list(ids), patience=PATIENCE)["jobs"])
+
+    def running(self, **more: Any) -> int:
+        """A job whose script runs, and goes on until it is cancelled or the home is left."""
+        gate = self.path / f"gate{len(self._gates)}"
+        os.mkfifo(gate)
+        said = os.open(gate, os.O_RDWR)
+        self._gates.append(said)
+        job_id = self.submit(f"echo >{gate}; exec sleep 1000000", **more)
+        assert select.select([said], [], [], PATIENCE)[0], f"job {job_id} did not start"
+        return job_id
+
+    def leave(self) -> None:
+        """Cancel all, stop the controller, and see that it is gone with all its processes."""
+        for gate in self._gates:
+            os.close(gate)
+        try:
+            pid = self._running_controller()
+            if pid:
+                self._stop(pid)
+        finally:
+            if self._client:
+                self._client.__exit__()
+        assert not processes_of(self.path), "a process was left"
+
+    def _running_controller(self) -> int:
+        """Its pid; 0 if there is none. Asks without starting one."""
+        lock = self.places.lock
+        if not self.places.socket.exists() or not lock.exists():
+            return 0
+        pid = int(lock.read_text())
+        return pid if os.path.exists(f"/proc/{pid}") else 0
+
+    def _stop(self, pid: int) -> None:
+        watched = os.pidfd_open(pid)
+        try:
+            client = self._client or Client(self.places)
+            self._client = client
+            ids = [row[0] for row in client.ask("queue", fields=["id"])["rows"]]
+            client.ask("cancel", ids=ids, patience=PATIENCE)
+            client.ask("signal", ids=ids, signal=int(signal.SIGKILL), patience=PATIENCE)
+            client.ask("wait", ids=ids, patience=PATIENCE)
+            client.ask("stop")
+        except FgschedError:
+            signal.pidfd_send_signal(watched, signal.SIGTERM)
+            raise
+        finally:
+            assert select.select([watched], [], [], PATIENCE)[0], "the controller does not stop"
+            os.close(watched)
+
+
+def processes_of(home: Path) -> Sequence[int]:
+    """Processes that name this home in their environment, and are none of pytest's own."""
+    wanted = f"FG_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if wanted in environment:
+                found.append(int(entry.name))
+    return found
+
+
+@contextmanager
+def living(path: Path, **about: Any) -> Iterator[Home]:
+    """A home for as long as the block lasts."""
+    home = Home(path, **about)
+    try:
+        yield home
+    finally:
+        home.leave()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with living(tmp_path / "home") as one:
+        yield one
