@@ -62,6 +62,5 @@ class StorageError(FgschedError):
 
 
 BY_EXIT_CODE: dict[int, type[FgschedError]] = {
-    kind.exit_code: kind
-    for kind in (Refused, BadUsage, NoSuchJob, NotPermitted, Unreachable, StorageError)
+    kind.exit_code: kind for kind in (Refused, BadUsage, NoSuchJob, NotPermitted, Unreachable, StorageError)
 }

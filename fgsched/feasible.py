@@ -1,4 +1,4 @@
-"""Whether a request could ever run on this host; if not, what is asked too much and the nearest that could."""
+"""Whether a request could ever run on this host; if not, what is too much, and the nearest that could."""
 
 from collections.abc import Sequence
 
@@ -17,13 +17,13 @@ def check(demand: Demand, partition: str, gpus: Sequence[Gpu], limits: Limits) -
     _check_form(demand, limits)
     if demand.cpus > limits.cpus:
         raise Refused(
-            f"requested configuration not available: {demand.cpus} CPUs on a host that gives out {limits.cpus}",
+            f"requested configuration not available: {demand.cpus} CPUs of {limits.cpus}",
             f"Ask for at most --cpus-per-task={limits.cpus}.",
         )
     if demand.host_memory > limits.host_memory:
         raise Refused(
-            f"requested configuration not available: {format_mebibytes(demand.host_memory)} of host memory, of"
-            f" {format_mebibytes(limits.host_memory)}",
+            f"requested configuration not available: {format_mebibytes(demand.host_memory)} of host memory,"
+            f" of {format_mebibytes(limits.host_memory)}",
             f"Ask for at most --mem={format_mebibytes(limits.host_memory)}.",
         )
     if demand.gpus:

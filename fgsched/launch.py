@@ -1,10 +1,12 @@
-"""The run directory and the spawner: claims, results, launches. Every call may be made again after a crash."""
+"""The run directory and the spawner: claims, results, launches. Every call may be made again."""
 
 import os
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,25 +109,31 @@ class RunDir:
         return self.result(job, attempt) or Gone()  # it may have ended between the two looks
 
     def forget(self, job: int, attempt: int) -> None:
-        """Remove result, then claim, of an attempt whose end is committed."""
-        for path in (f"{self._results}{job}.{attempt}", f"{self._claims}{job}.{attempt}"):
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                continue
+        """Remove result, then claim, of an attempt whose end is committed.
+
+        A tombstone stays: the launch of an attempt that was given up may still come.
+        """
+        result, claim = f"{self._results}{job}.{attempt}", f"{self._claims}{job}.{attempt}"
+        with suppress(FileNotFoundError):
+            os.unlink(result)
+        with suppress(FileNotFoundError):
+            if os.readlink(claim) != "T":
+                os.unlink(claim)
+
+    def clear(self, job: int, attempt: int) -> None:
+        """Remove the directory of a job whose shepherd could not."""
+        shutil.rmtree(self.path / "job" / f"{job}.{attempt}", ignore_errors=True)
 
     def leftovers(self) -> list[tuple[int, int]]:
-        """(job, attempt) of every claim by a shepherd and of every result; tombstones stay until the boot ends."""
+        """(job, attempt) of all that has a claim, a result or a directory; tombstones stay with the boot."""
         found = set()
-        for folder in (self._claims, self._results):
-            for entry in os.scandir(folder):
+        for name in ("claim", "result", "job"):
+            for entry in os.scandir(self.path / name):
                 job, _, attempt = entry.name.partition(".")
-                if job.isdigit() and attempt.isdigit() and os.readlink(entry.path) != "T":
+                is_tombstone = entry.is_symlink() and os.readlink(entry.path) == "T"
+                if job.isdigit() and attempt.isdigit() and not is_tombstone:
                     found.add((int(job), int(attempt)))
         return sorted(found)
-
-    def region(self, job: int, attempt: int) -> Path:
-        return self.path / "job" / f"{job}.{attempt}" / "region"
 
 
 class Spawner:

@@ -37,7 +37,7 @@ class Connection:
         return bool(self._out)
 
     def receive(self) -> Iterator[bytes]:
-        """The whole lines that have come. Closes itself at the end of the stream and when a frame is too long."""
+        """The whole lines that have come. Closes itself when the stream ends or a frame is too long."""
         try:
             data = self._socket.recv(1 << 20)
         except BlockingIOError:

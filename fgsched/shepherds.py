@@ -1,10 +1,10 @@
 """The world of processes as the conductor asks for it: attempts begun, watched, signalled, forgotten."""
 
+import logging
 import os
 import pwd
-import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import fgshim.region as region
@@ -17,6 +17,7 @@ from fgsched.model import Job
 from fgsched.process import descendants, kill, marked, parents
 from fgsched.store import Allocation
 
+log = logging.getLogger(__name__)
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
@@ -99,12 +100,15 @@ class Shepherds:
     def forget(self, job: Job) -> None:
         self._close(job.id)
         self.run.forget(job.id, job.attempt)
-        if job.supervisor_lost or job.id in self._pidfds:
-            self.sweep(job.id, job.attempt)
+        if job.supervisor_lost:
+            self.run.clear(job.id, job.attempt)
 
-    def sweep(self, job: int, attempt: int) -> None:
-        """Remove the directory of a job whose shepherd could not."""
-        shutil.rmtree(job_dir(str(self.run.path), job, attempt), ignore_errors=True)
+    def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        for job, attempt in self.run.leftovers():
+            if (job, attempt) not in keep:
+                log.warning("job %d: removing what attempt %d left behind", job, attempt)
+                self.run.forget(job, attempt)
+                self.run.clear(job, attempt)
 
     def pids(self, job: Job) -> list[int]:
         """The processes of a running job, its batch shell first."""

@@ -5,7 +5,7 @@ committed once. Effects come after the commit; each can be repeated or undone
 by a controller that starts after a crash at any point (recovery.py).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -46,6 +46,9 @@ class Launcher(Protocol):
 
     def forget(self, job: Job) -> None:
         """Remove the traces of an attempt whose end is committed."""
+
+    def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        """Remove the traces of all attempts but these (job, attempt): their ends are committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +308,7 @@ class Conductor:
                     self.cards.begin_cleaning(job.id, now)
                 else:
                     self._take_up(job, self.launcher.seize(job), now)
+        self.launcher.sweep({(job.id, job.attempt) for job in self.book.holding.values()})
         self.carry_out(self._drain())
 
     def _take_up(self, job: Job, seen: Seen, now: float) -> None:

@@ -154,11 +154,6 @@ class _Controller:
         self._cards.restore(self._store.card_marks())
         self._conductor.recover(time.time())
         point("controller_in_recovery")
-        for job, attempt in self._shepherds.run.leftovers():
-            open_job = self._conductor.book.jobs.get(job)
-            if open_job is None or open_job.attempt != attempt or not open_job.state.holds:
-                log.warning("job %d: removing what attempt %d left behind", job, attempt)
-                self._shepherds.run.forget(job, attempt)
         self._conductor.turn([], time.time())
 
     def _timeout(self) -> float | None:

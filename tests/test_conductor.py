@@ -1,0 +1,344 @@
+"""Turns, crashes at every effect, and any order of events: what must hold after each."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fgsched.controller.conductor import Asked
+from fgsched.errors import StorageError
+from fgsched.lifecycle import Shepherd
+from fgsched.model import WHOLE, JobState, Reason
+from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result
+
+
+def cancel(world, job_id, uid=1):
+    """What the desk does for fgcancel."""
+    from fgsched.controller.caller import Caller
+    from fgsched.controller.desk import Desk, Rules
+
+    desk = Desk(world.conductor, Rules(max_script=2**20, default_time=0))
+    caller = Caller(uid, uid, "ann", is_operator=uid == 0)
+
+    def act(now):
+        answer = desk.operations["cancel"](caller, {"ids": [job_id]}, now)
+        return lambda: answer
+
+    world.turn(Asked(act, lambda error: None))
+
+
+def end(world, job_id, status=0, attempt=1):
+    world.host.finish(job_id, attempt, a_result(status))
+    world.settle()
+
+
+def test_a_job_is_reserved_run_and_recorded():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    assert world.job(1).state is JobState.RUNNING
+    end(world, 1)
+    assert world.job(1).state is JobState.COMPLETED
+    assert world.holds() == []
+    assert world.host.attempts == {}, "claim and result are gone once the end is committed"
+
+
+def test_the_next_job_starts_in_the_turn_that_records_the_end():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE), a_demand(WHOLE)])
+    world.settle()
+    assert world.host.running == [(1, 1)]
+    world.host.finish(1, 1, a_result())
+    world.turn()
+    assert world.host.running == [(2, 1)]
+
+
+def test_a_pending_job_is_cancelled_at_once_and_a_running_one_by_its_shepherd():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE), a_demand(WHOLE)])
+    world.settle()
+    cancel(world, 2)
+    assert world.job(2).state is JobState.CANCELLED
+    cancel(world, 1)
+    world.settle()
+    assert world.job(1).state is JobState.CANCELLED
+    assert world.job(1).cancelled_by == 1
+
+
+def test_somebody_elses_job_is_not_cancelled():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    cancel(world, 1, uid=2)
+    world.settle()
+    assert world.job(1).state is JobState.RUNNING
+
+
+def test_a_launch_that_never_arrived_is_repeated_with_a_new_attempt():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None  # the spawner died with the message
+    world.submit([a_demand(5000)])
+    assert world.job(1).state is JobState.STARTING
+    del world.host.start
+    world.start()
+    world.settle()
+    assert (world.job(1).attempt, world.host.runs) == (2, [1])
+
+
+def test_a_launch_that_arrives_after_its_attempt_was_given_up_does_nothing():
+    world = World([a_gpu(0)])
+    sent = []
+    world.host.start = lambda job, given: sent.append((job, given))
+    world.submit([a_demand(5000)])
+    del world.host.start
+    world.start()
+    world.host.start(*sent[0])
+    world.settle()
+    assert world.host.runs == [1]
+    assert world.job(1).attempt == 2
+
+
+def test_a_crash_between_tombstone_and_commit_does_not_lose_the_job():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    del world.host.start
+    world.host.seize(world.job(1))  # an earlier recovery got as far as this
+    world.start()
+    world.settle()
+    assert world.host.runs == [1]
+
+
+def test_a_job_whose_shepherd_and_result_are_gone_is_hunted_and_failed():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.lose_shepherd(1, 1)
+    world.settle()
+    assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.SYSTEM_FAILURE)
+    assert world.job(1).supervisor_lost
+    assert world.host.running == []
+
+
+def test_a_job_of_an_earlier_boot_ends_as_node_fail():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.boot = "boot-2"
+    world.host.attempts[1, 1].shepherd = False
+    world.start()
+    world.settle()
+    assert world.job(1).state is JobState.NODE_FAIL
+    assert world.host.runs == [1]
+
+
+def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE), a_demand(WHOLE)])
+    world.settle()
+    refused = []
+    real = world.conductor.store.save
+
+    def full(*args, **kwargs):
+        raise StorageError("the queue cannot be written: database or disk is full")
+
+    world.conductor.store.save = full
+    world.host.finish(1, 1, a_result())
+    world.turn(
+        Asked(lambda now: lambda: refused.append("acknowledged"), lambda error: refused.append(error.cause))
+    )
+    assert refused == ["the queue cannot be written: database or disk is full"]
+    assert world.job(1).state is JobState.RUNNING
+    world.conductor.store.save = real
+    world.settle()
+    assert world.job(1).state is JobState.COMPLETED
+    assert world.job(2).state is JobState.RUNNING
+
+
+def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():
+    from fgsched.controller.conductor import Died, Forked
+
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.turn(
+        Forked(1, 1, Shepherd(1, 1, "boot-1")), Died(1), Died(1), Forked(1, 0, Shepherd(9, 9, "boot-1"))
+    )
+    world.settle()
+    assert world.job(1).state is JobState.RUNNING
+    end(world, 1)
+    world.turn(Died(1))
+    assert world.job(1).state is JobState.COMPLETED
+
+
+# -- a crash at every effect --------------------------------------------------------------------
+
+
+class Story:
+    """Three jobs, one of them cancelled, another ending by itself; the power fails after `left` effects."""
+
+    def __init__(self, left: int) -> None:
+        self.world = World([a_gpu(0)])
+        self.world.conductor.left = left
+        self.crashes = 0
+
+    def step(self, act) -> None:
+        """Do something; if the power fails meanwhile, another controller comes and it is done again."""
+        try:
+            act()
+        except PowerCut:
+            self.crashes += 1
+            self.world.start()
+            act()
+
+    def tell(self) -> World:
+        world = self.world
+        for key, share in (("first", 5000), ("second", 5000), ("third", WHOLE)):
+            self.step(
+                lambda key=key, share=share: world.submit([a_demand(share)], key=f"key-{key}-0123456789")
+            )
+        self.step(world.settle)
+        self.step(lambda: cancel(world, 1))
+        self.step(world.settle)
+        running = dict(world.host.running)
+        if 2 in running:
+            world.host.finish(2, running[2], a_result(3 << 8))
+        self.step(world.settle)
+        running = dict(world.host.running)
+        if 3 in running:
+            world.host.finish(3, running[3], a_result())
+        self.step(world.settle)
+        self.step(world.settle)
+        return world
+
+
+@pytest.mark.parametrize("effects", range(40))
+def test_a_crash_at_any_effect_costs_no_job_and_starts_none_twice(effects):
+    story = Story(effects)
+    world = story.tell()
+    assert [world.job(number).state for number in (1, 2, 3)] == [
+        JobState.CANCELLED,
+        JobState.FAILED,
+        JobState.COMPLETED,
+    ]
+    assert world.store.last_id() == 3, "a repeated submission is the same one"
+    assert [number for number in world.host.runs if number != 1] == [2, 3]
+    assert world.host.runs.count(1) <= 1
+    assert world.holds() == []
+    assert world.host.running == []
+    assert [key for key, attempt in world.host.attempts.items() if attempt.claim == "P"] == []
+
+
+def test_the_crashes_above_really_reach_from_the_first_effect_to_the_last():
+    reached = [Story(effects) for effects in range(40)]
+    for story in reached:
+        story.tell()
+    assert sum(story.crashes for story in reached) >= 25
+    assert Story(10**6).tell() is not None
+    assert reached[39].crashes == 0, "there are no more effects than crashes were injected at"
+
+
+# -- any order of events ------------------------------------------------------------------------
+
+GPUS = [a_gpu(0), a_gpu(1, memory=40 * GIB)]
+
+
+class Queue(RuleBasedStateMachine):
+    """The queue under any order of submissions, cancels, ends, crashes and restarts."""
+
+    @initialize()
+    def begin(self):
+        self.world = World(GPUS)
+        self.finals = {}
+
+    @rule(share=st.integers(1, WHOLE), memory=st.sampled_from([0, GIB, 10 * GIB]))
+    def submit(self, share, memory):
+        self.world.submit([a_demand(share, memory)])
+
+    @rule(count=st.integers(1, 2))
+    def submit_whole(self, count):
+        self.world.submit([a_demand(WHOLE, gpus=count)])
+
+    @rule(memory=st.integers(1, 40 * GIB))
+    def submit_bytes(self, memory):
+        self.world.submit([a_demand(memory=memory)])
+
+    @rule()
+    def turn(self):
+        self.world.turn()
+
+    @precondition(lambda self: self.world.host.running)
+    @rule(data=st.data(), status=st.sampled_from([0, 256, 9]))
+    def finish(self, data, status):
+        job, attempt = data.draw(st.sampled_from(self.world.host.running))
+        self.world.host.finish(job, attempt, a_result(status))
+
+    @precondition(lambda self: self.world.acknowledged)
+    @rule(data=st.data())
+    def cancel(self, data):
+        cancel(self.world, data.draw(st.sampled_from(self.world.acknowledged)))
+
+    @precondition(lambda self: self.world.host.running)
+    @rule(data=st.data())
+    def kill_shepherd(self, data):
+        self.world.host.lose_shepherd(*data.draw(st.sampled_from(self.world.host.running)))
+
+    @rule()
+    def restart(self):
+        self.world.start()
+
+    @rule(left=st.integers(0, 6), share=st.integers(1, WHOLE))
+    def crash_in_a_turn(self, left, share):
+        self.world.conductor.left = left
+        try:
+            self.world.submit([a_demand(share)])
+            self.world.turn()
+        except PowerCut:
+            self.world.start()
+        self.world.conductor.left = 10**9
+
+    @invariant()
+    def holds_never_exceed_a_card(self):
+        for gpu in GPUS:
+            on_it = [hold for hold in self.world.holds() if hold.gpu == gpu.index]
+            assert sum(hold.share for hold in on_it) <= WHOLE
+            assert sum(hold.memory for hold in on_it) <= gpu.usable
+
+    @invariant()
+    def whole_and_shared_never_mix(self):
+        for gpu in GPUS:
+            shares = [hold.share for hold in self.world.holds() if hold.gpu == gpu.index]
+            assert WHOLE not in shares or shares == [WHOLE]
+
+    @invariant()
+    def nothing_runs_twice(self):
+        assert len(set(self.world.host.runs)) == len(self.world.host.runs)
+
+    @invariant()
+    def no_end_is_ever_taken_back(self):
+        for job_id in self.world.acknowledged:
+            state = self.world.job(job_id).state
+            assert self.finals.setdefault(job_id, state) is state if state.is_final else True
+
+    @invariant()
+    def no_process_of_an_ended_job_is_alive(self):
+        for job_id, _ in self.world.host.running:
+            assert not self.world.job(job_id).state.is_final
+
+    def teardown(self):
+        """Every acknowledged job ends, exactly once."""
+        if not hasattr(self, "world"):
+            return
+        for _ in range(len(self.world.store.open_jobs()) + 2):
+            self.world.settle()
+            for job, attempt in self.world.host.running:
+                self.world.host.finish(job, attempt, a_result())
+        self.world.settle()
+        assert self.world.store.open_jobs() == []
+        assert all(self.world.job(job_id).state.is_final for job_id in self.world.acknowledged)
+        assert self.world.holds() == []
+
+
+TestQueue = Queue.TestCase
+TestQueue.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

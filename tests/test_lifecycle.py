@@ -1,0 +1,110 @@
+"""One job, what is seen of it, and what is due."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgsched.lifecycle import (
+    Adopt,
+    Alive,
+    Finish,
+    Gone,
+    Hunt,
+    Requeue,
+    Shepherd,
+    Unclaimed,
+    finish,
+    lost,
+    parse_claim,
+    parse_result,
+    recover,
+)
+from fgsched.model import IllegalStep, JobState, Reason
+from worlds import BOOT, a_job, a_result
+
+SHEPHERD = Shepherd(7, 70, BOOT)
+ENDS = [
+    (a_result(0), JobState.COMPLETED, Reason.NONE),
+    (a_result(3 << 8), JobState.FAILED, Reason.EXIT_CODE),
+    (a_result(9), JobState.FAILED, Reason.SIGNALED),
+    (a_result(15, "timeout"), JobState.TIMEOUT, Reason.TIME_LIMIT),
+    (a_result(0, "timeout"), JobState.TIMEOUT, Reason.TIME_LIMIT),
+    (a_result(15, "cancel"), JobState.CANCELLED, Reason.NONE),
+    (a_result(0, "launch", detail="exec /bin/bsh"), JobState.FAILED, Reason.LAUNCH_FAILURE),
+    (a_result(9, oom_kills=1), JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
+    (a_result(1 << 8, refusals=2), JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY),
+    (a_result(0, refusals=2), JobState.COMPLETED, Reason.NONE),
+]
+
+
+@pytest.mark.parametrize(("result", "state", "reason"), ENDS)
+def test_the_end_follows_from_the_result(result, state, reason):
+    found = finish(a_job(state=JobState.RUNNING), result)
+    assert (found.state, found.reason) == (state, reason)
+
+
+def test_a_job_that_ended_by_itself_before_the_cancel_reached_it_is_not_cancelled():
+    assert finish(a_job(state=JobState.RUNNING, cancelled_by=1), a_result(0)).state is JobState.COMPLETED
+
+
+def test_a_cancelled_job_whose_shepherd_was_killed_is_cancelled():
+    found = finish(a_job(state=JobState.RUNNING, cancelled_by=1), a_result(15, lost=True))
+    assert found.state is JobState.CANCELLED
+
+
+def test_an_unknown_end_is_never_called_completed():
+    assert lost(a_job(state=JobState.RUNNING)).state is JobState.FAILED
+
+
+RECOVERIES = [
+    (JobState.STARTING, Unclaimed(), Requeue()),
+    (JobState.STARTING, Alive(SHEPHERD), Adopt(SHEPHERD)),
+    (JobState.STARTING, Gone(), Hunt()),
+    (JobState.RUNNING, Alive(SHEPHERD), Adopt(SHEPHERD)),
+    (JobState.RUNNING, Gone(), Hunt()),
+    (JobState.RUNNING, Unclaimed(), Hunt()),
+]
+
+
+@pytest.mark.parametrize(("state", "seen", "due"), RECOVERIES)
+def test_a_starting_controller_takes_up_what_it_finds(state, seen, due):
+    assert recover(a_job(state=state), seen, boot=BOOT) == due
+
+
+@pytest.mark.parametrize("seen", [Unclaimed(), Gone(), Alive(SHEPHERD)])
+def test_a_job_of_another_boot_is_never_run_again_by_itself(seen):
+    found = recover(a_job(state=JobState.RUNNING), seen, boot="boot-2")
+    assert isinstance(found, Finish)
+    assert found.state is JobState.NODE_FAIL
+
+
+def test_a_result_of_another_boot_still_counts():
+    found = recover(a_job(state=JobState.RUNNING), a_result(0), boot="boot-2")
+    assert isinstance(found, Finish)
+    assert found.state is JobState.COMPLETED
+
+
+def test_a_final_state_has_no_step_out_of_it():
+    with pytest.raises(IllegalStep, match="job 1: COMPLETED cannot become RUNNING"):
+        a_job(state=JobState.COMPLETED).advance(JobState.RUNNING)
+
+
+def test_a_result_is_read_field_by_field():
+    found = parse_result("R1 256 exit 1000000000 2500000000 1000000 500000 10 77 3 0 1 2 exec /bin/b sh")
+    assert (found.status, found.cause, found.started_at, found.ended_at) == (256, "exit", 1.0, 2.5)
+    assert (found.cpu_seconds, found.max_rss, found.gpu_peak, found.refusals) == (1.5, 10240, 77, 3)
+    assert (found.oom_kills, found.lost, found.errno, found.detail) == (0, True, 2, "exec /bin/b sh")
+
+
+@given(st.text(max_size=60))
+def test_anything_else_is_no_result_and_no_claim(text):
+    with pytest.raises(ValueError, match=r".*"):
+        parse_result(text)
+    if text != "T" and not text.startswith("P:"):
+        with pytest.raises(ValueError, match=r".*"):
+            parse_claim(text)
+
+
+def test_a_claim_names_its_shepherd_and_a_tombstone_nobody():
+    assert parse_claim("P:7:70:boot-1") == SHEPHERD
+    assert parse_claim("T") is None

@@ -1,0 +1,269 @@
+"""The queue file: what it keeps, what it refuses, what it can never hold."""
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fgsched.errors import StorageError
+from fgsched.model import Hold, JobState
+from fgsched.store import Allocation, Store
+from fgsched.store.store import SQL
+from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
+
+ANN = (1, 1, "ann")
+KEPT = Path(__file__).parent / "data" / "queue-v1.db"
+
+
+@pytest.fixture
+def store():
+    store = Store(":memory:")
+    with store.write():
+        store.put_cards([a_gpu(0), a_gpu(1)])
+    yield store
+    store.close()
+
+
+def submit(store, *shares, key="key-of-16-letters"):
+    with store.write():
+        return store.submit(new_jobs(a_demand(share) for share in shares), key=key, who=ANN, now=5.0)
+
+
+def start(store, job, *, gpu=0, share=5000, memory=GIB):
+    hold = Hold(gpu=gpu, share=share, memory=memory)
+    after = job.advance(JobState.STARTING, attempt=1, holds=(hold,), boot=BOOT, started_at=6.0)
+    with store.write():
+        given = (Allocation(gpu, "GPU-0", "Simulated", share, memory, share),)
+        return store.start(job, after, given), after
+
+
+def test_ids_grow_by_one_and_are_never_used_again(store):
+    assert [job.id for job in submit(store, 1, 2)] == [1, 2]
+    assert [job.id for job in submit(store, 3, key="another-key-of-more")] == [3]
+    assert store.last_id() == 3
+
+
+def test_a_key_that_was_seen_names_the_jobs_it_made(store):
+    submit(store, 1, 2, 3)
+    assert store.submitted(1, "key-of-16-letters") == range(1, 4)
+    assert store.submitted(2, "key-of-16-letters") is None, "keys are each user's own"
+
+
+def test_a_job_comes_back_as_it_was_written(store):
+    (job,) = submit(store, 5000)
+    _, after = start(store, job)
+    assert store.open_jobs() == [after]
+
+
+def test_equal_scripts_and_environments_are_kept_once(store):
+    submit(store, 1, 2, 3)
+    assert store.material(2) == (b"#!/bin/sh\n", b"A=1\0")
+
+
+def test_of_two_writers_only_the_first_moves_a_job(store):
+    (job,) = submit(store, 5000)
+    assert start(store, job)[0] is True
+    cancelled = job.advance(JobState.CANCELLED, ended_at=7.0)
+    with store.write():
+        assert store.save(job, cancelled, now=7.0) is False
+
+
+def test_the_holds_go_with_the_end(store):
+    (job,) = submit(store, 5000)
+    _, after = start(store, job)
+    with store.write():
+        store.save(after, after.advance(JobState.FAILED, ended_at=8.0, holds=()), now=8.0)
+    assert store.open_jobs() == []
+    past = store.past(1)
+    assert past.allocated[0].share == 5000, "accounting still knows what it was given"
+
+
+def test_the_file_itself_refuses_an_over_held_card(store):
+    first, second = submit(store, 6000, 6000)
+    start(store, first, share=6000)
+    with pytest.raises(sqlite3.IntegrityError, match="held beyond what it has"):
+        start(store, second, share=6000)
+    assert [job.state for job in store.open_jobs()] == [JobState.STARTING, JobState.PENDING]
+
+
+def test_the_file_itself_refuses_bytes_that_the_card_does_not_have(store):
+    (first,) = submit(store, 6000)
+    with pytest.raises(sqlite3.IntegrityError, match="held beyond what it has"):
+        start(store, first, memory=17 * GIB)
+
+
+def test_a_failed_transaction_leaves_nothing(store):
+    def fail():
+        with store.write():
+            store.submit(new_jobs([a_demand(1)]), key="key-of-16-letters", who=ANN, now=5.0)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.open_jobs() == []
+    submit(store, 1)
+
+
+def test_each_step_leaves_an_event(store):
+    (job,) = submit(store, 5000)
+    _, after = start(store, job)
+    with store.write():
+        store.run(after, after.advance(JobState.RUNNING), now=7.0)
+    assert [(event[2], event[3]) for event in store.events(1)] == [
+        ("PENDING", "CONFIGURING"),
+        ("CONFIGURING", "RUNNING"),
+    ]
+
+
+def test_history_comes_in_pages_by_id(store):
+    submit(store, *range(1, 8))
+    page = store.history(since=0, until=9, uid=None, after=2, page=3)
+    assert [past.job.id for past in page] == [3, 4, 5]
+    assert store.history(since=0, until=4, uid=None, after=0, page=9) == []
+
+
+@pytest.mark.parametrize("name", sorted(set(SQL) - {"snapshot"}))
+def test_every_statement_fits_the_schema(store, name):
+    values = dict.fromkeys(re.findall(r":(\w+)", SQL[name]), 1)
+    assert store._db.execute("EXPLAIN " + SQL[name], values).fetchall()
+
+
+def test_a_snapshot_is_a_whole_queue_of_its_own(store, tmp_path):
+    submit(store, 1, 2)
+    store.snapshot(tmp_path / "copy.db")
+    (tmp_path / "copy.db").chmod(0o600)
+    copy = Store(tmp_path / "copy.db")
+    assert (copy.open_jobs(), copy.check()) == (store.open_jobs(), "ok")
+    copy.close()
+
+
+# -- the file ---------------------------------------------------------------------------------
+
+
+def test_nobody_else_gets_in_while_it_is_open(tmp_path):
+    store = Store(tmp_path / "queue.db")
+    other = sqlite3.connect(tmp_path / "queue.db", timeout=0)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("SELECT * FROM job")
+    other.close()
+    store.close()
+    assert not (tmp_path / "queue.db-shm").exists()
+
+
+def test_its_file_is_for_its_owner_only(tmp_path):
+    Store(tmp_path / "queue.db").close()
+    assert (tmp_path / "queue.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_old_queue_opens_for_ever(tmp_path):
+    shutil.copy(KEPT, tmp_path / "queue.db")
+    (tmp_path / "queue.db").chmod(0o600)
+    store = Store(tmp_path / "queue.db")
+    assert [(job.id, job.state) for job in store.open_jobs()] == [(2, JobState.PENDING)]
+    assert store.past(1).job.state is JobState.COMPLETED
+    store.close()
+
+
+def refusal(path):
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(StorageError) as error:
+        Store(path)
+    after = path.read_bytes() if path.is_file() else None
+    assert before == after, "what cannot be trusted is left as it is"
+    return error.value
+
+
+def test_a_newer_queue_is_refused(tmp_path):
+    path = tmp_path / "queue.db"
+    Store(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 9999")
+    db.close()
+    error = refusal(path)
+    assert error.cause == f"{path} was written by a newer fgsched (its version is 9999, this one knows 1)"
+    assert error.remedy == "Upgrade fgsched; an older one would lose what it does not know."
+
+
+def test_a_missing_queue_is_not_replaced_by_an_empty_one(tmp_path):
+    path = tmp_path / "queue.db"
+    Store(path).close()
+    path.unlink()
+    assert refusal(path).cause == f"{path} is missing, and there was a queue here before"
+    assert not path.exists()
+
+
+def test_an_emptied_queue_is_refused(tmp_path):
+    path = tmp_path / "queue.db"
+    Store(path).close()
+    path.write_bytes(b"")
+    assert refusal(path).cause == f"{path} is empty, and there was a queue here before"
+
+
+@pytest.mark.parametrize("offset", [0, 18, 100, 4096, 8192 + 11])
+def test_a_damaged_queue_is_refused_and_named(tmp_path, offset):
+    path = tmp_path / "queue.db"
+    store = Store(path)
+    submit(store, *range(1, 400))
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[offset : offset + 64] = os.urandom(64)
+    path.write_bytes(data)
+    error = refusal(path)
+    assert error.cause.startswith(f"{path} is damaged: ")
+    assert "It is left as it is." in error.remedy
+
+
+def test_a_queue_that_others_can_write_is_refused(tmp_path):
+    path = tmp_path / "queue.db"
+    Store(path).close()
+    path.chmod(0o666)
+    error = refusal(path)
+    assert (error.cause, error.remedy) == (
+        f"{path} is writable by others",
+        f"Look who changed it, then: chmod 600 {path}",
+    )
+
+
+def test_a_directory_is_no_queue(tmp_path):
+    (tmp_path / "queue.db").mkdir()
+    assert refusal(tmp_path / "queue.db").cause == f"{tmp_path / 'queue.db'} is not a regular file"
+
+
+FULL = """
+import resource, signal, sys
+from fgsched.errors import StorageError
+from fgsched.store import NewJob, Store
+from fgsched.model import Request
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = Store(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+stored = []
+try:
+    for number in range(100):
+        with store.write():
+            job = NewJob(request=Request(name="x"), script=b"#!" + bytes([number]) * 9000, environment=b"")
+            made = store.submit([job], key=f"key-of-16-letters-{number}", who=(1, 1, "ann"), now=1.0)
+        stored += [one.id for one in made]
+except StorageError as error:
+    print(error.cause)
+print(len(stored), [job.id for job in store.open_jobs()] == stored)
+"""
+
+
+def test_what_a_full_disk_refuses_was_not_acknowledged_and_the_rest_is_there(tmp_path):
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "queue.db")], capture_output=True, text=True, check=True
+    )
+    cause, figures = ran.stdout.splitlines()
+    assert cause.startswith("the queue cannot be written: ")
+    count, is_same = figures.split()
+    assert 0 < int(count) < 100
+    assert is_same == "True"
+    store = Store(tmp_path / "queue.db")
+    assert len(store.open_jobs()) == int(count)
+    store.close()

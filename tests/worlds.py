@@ -1,0 +1,237 @@
+"""Cases in one line, and a pretend host for the conductor: processes as a table, crashes on purpose."""
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fgsched.controller.cards import Cards
+from fgsched.controller.conductor import Asked, Conductor, Died, Effect, Event, Forked
+from fgsched.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
+from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Request
+from fgsched.store import Allocation, NewJob, Store
+
+GIB = 2**30
+LIMITS = Limits(cpus=1000, host_memory=2**50)
+BOOT = "boot-1"
+
+
+def a_gpu(index: int, *, memory: int = 16 * GIB, model: str = "Simulated", **more: object) -> Gpu:
+    return Gpu(
+        index=index, uuid=f"GPU-{index:08d}-0000-0000-0000-000000000000", model=model, total=memory, **more
+    )
+
+
+def a_demand(share: int = 0, memory: int = 0, **more: object) -> Demand:
+    gpus = more.pop("gpus", 1 if share or memory else 0)
+    return Demand(gpus=gpus, share=share, memory=memory, **more)
+
+
+def a_job(job_id: int = 1, *, share: int = 2500, state: JobState = JobState.PENDING, **more: object) -> Job:
+    holds = (Hold(gpu=0, share=share, memory=share),) if state.holds else ()
+    started = {"started_at": 1.0, "attempt": 1, "boot": BOOT} if state.holds else {}
+    request = Request(name=f"job{job_id}", demand=a_demand(share))
+    base = {"id": job_id, "uid": 1, "gid": 1, "user": "ann", "request": request, "submitted_at": 0.0}
+    return Job(**(base | {"state": state, "holds": holds} | started | more))
+
+
+def a_result(status: int = 0, cause: str = "exit", **more: object) -> Result:
+    base = {
+        "started_at": 1.0,
+        "ended_at": 2.0,
+        "cpu_seconds": 0.5,
+        "max_rss": 1,
+        "gpu_peak": 0,
+        "refusals": 0,
+    }
+    rest = {"oom_kills": 0, "lost": False, "errno": 0, "detail": ""}
+    return Result(**(base | rest | {"status": status, "cause": cause} | more))
+
+
+def new_jobs(demands: Iterable[Demand], **more: object) -> list[NewJob]:
+    return [
+        NewJob(request=Request(name="t", demand=demand, **more), script=b"#!/bin/sh\n", environment=b"A=1\0")
+        for demand in demands
+    ]
+
+
+class PowerCut(BaseException):
+    """The controller is no more."""
+
+
+@dataclass
+class Attempt:
+    """What the pretend host knows of one attempt."""
+
+    claim: str = ""  # "", "P" or "T"
+    shepherd: bool = False  # alive
+    ran: bool = False
+    alive: bool = False  # processes of the job
+    result: Result | None = None
+
+
+@dataclass
+class PretendHost:
+    """Processes as a table. Outlives every controller, as the real ones do."""
+
+    attempts: dict[tuple[int, int], Attempt] = field(default_factory=dict)
+    boot: str = BOOT
+    runs: list[int] = field(default_factory=list)  # job ids, once for each time one really ran
+    signals: list[int] = field(default_factory=list)
+    inbox: list[Event] = field(default_factory=list)  # of the controller that is up
+
+    def attempt(self, job: Job) -> Attempt:
+        return self.attempts.setdefault((job.id, job.attempt), Attempt())
+
+    # -- the Launcher that the conductor sees -----------------------------------------------------
+
+    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Spawner and shepherd at once: the claim is taken, and the job runs, unless somebody was first."""
+        attempt = self.attempt(job)
+        if attempt.claim:
+            return
+        attempt.claim, attempt.shepherd, attempt.ran, attempt.alive = "P", True, True, True
+        self.runs.append(job.id)
+        self.inbox.append(Forked(job.id, job.attempt, Shepherd(job.id, job.attempt, self.boot)))
+
+    def follow(self, job: Job, shepherd: Shepherd) -> None:
+        if not self.attempt(job).shepherd:
+            self.inbox.append(Died(job.id))
+
+    def cancel(self, job: Job) -> None:
+        attempt = self.attempt(job)
+        self.signals.append(job.id)
+        if attempt.shepherd and attempt.result is None:
+            self.finish(job.id, job.attempt, a_result(15, "cancel"))
+
+    def deliver(self, job: Job, signal: int, target: str) -> None:
+        self.signals.append(job.id)
+
+    def seize(self, job: Job) -> Seen:
+        attempt = self.attempt(job)
+        if attempt.result is not None:
+            return attempt.result
+        if not attempt.claim:
+            attempt.claim = "T"
+        if attempt.claim == "T":
+            return Unclaimed()
+        return Alive(Shepherd(job.id, job.attempt, self.boot)) if attempt.shepherd else Gone()
+
+    def hunt(self, job: Job) -> bool:
+        attempt = self.attempt(job)
+        was_alive, attempt.alive = attempt.alive, False
+        return not was_alive
+
+    def forget(self, job: Job) -> None:
+        if self.attempt(job).claim != "T":
+            del self.attempts[job.id, job.attempt]
+
+    def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        for key in [
+            key for key, attempt in self.attempts.items() if attempt.claim == "P" and key not in keep
+        ]:
+            del self.attempts[key]
+
+    # -- what happens on the host -----------------------------------------------------------------
+
+    def finish(self, job: int, number: int, result: Result) -> None:
+        """A job ends, and its shepherd with it."""
+        attempt = self.attempts[job, number]
+        attempt.result, attempt.alive, attempt.shepherd = result, False, False
+        self.inbox.append(Died(job))
+
+    def lose_shepherd(self, job: int, number: int) -> None:
+        attempt = self.attempts[job, number]
+        attempt.shepherd = False
+        self.inbox.append(Died(job))
+
+    @property
+    def running(self) -> list[tuple[int, int]]:
+        return [key for key, attempt in self.attempts.items() if attempt.alive]
+
+
+class Crashing(Conductor):
+    """A conductor whose power fails after so many effects; the commit counts as one."""
+
+    left: int = 10**9
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise PowerCut
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            self.count()
+            effect()
+        self.count()
+
+
+class CrashingStore(Store):
+    """Its transaction may be cut before it is committed."""
+
+    conductor: Crashing | None = None
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        with super().write():
+            yield
+            if self.conductor is not None:
+                self.conductor.count()
+
+
+class World:
+    """A store and a host that last, and one controller after another."""
+
+    def __init__(self, gpus: Sequence[Gpu], *, limits: Limits = LIMITS) -> None:
+        self.gpus = gpus
+        self.limits = limits
+        self.store = CrashingStore(":memory:")
+        self.host = PretendHost()
+        self.now = 1000.0
+        self.acknowledged: list[int] = []
+        with self.store.write():
+            self.store.put_cards(gpus)
+        self.start()
+
+    def start(self) -> None:
+        """A controller takes its place."""
+        self.store.conductor = None
+        self.host.inbox.clear()
+        self.conductor = Crashing(self.store, self.host, Cards(self.gpus), limits=self.limits, tier="shim")
+        self.conductor.recover(self.now)
+        self.store.conductor = self.conductor
+
+    def turn(self, *events: Event) -> None:
+        self.now += 1
+        happened, self.host.inbox = self.host.inbox, []
+        self.conductor.turn([*happened, *events], self.now)
+
+    def settle(self) -> None:
+        """Turns until nothing more happens by itself."""
+        self.turn()
+        while self.host.inbox or self.conductor.orphans:
+            self.turn()
+
+    def submit(self, demands: Iterable[Demand], *, key: str = "", **more: object) -> None:
+        jobs = new_jobs(demands, **more)
+        key = key or f"key-{self.now}-{len(self.acknowledged)}"
+
+        def act(now: float) -> Effect:
+            known = self.store.submitted(1, key)
+            if known is None:
+                made = self.store.submit(jobs, key=key, who=(1, 1, "ann"), now=now)
+                for job in made:
+                    self.conductor.book.put(job)
+                known = range(made[0].id, made[-1].id + 1)
+            ids = list(known)
+            return lambda: self.acknowledged.extend(one for one in ids if one not in self.acknowledged)
+
+        self.turn(Asked(act, lambda error: None))
+
+    def job(self, job_id: int) -> Job:
+        past = self.store.past(job_id)
+        assert past is not None
+        return past.job
+
+    def holds(self) -> list[Hold]:
+        return [hold for job in self.store.open_jobs() for hold in job.holds]
