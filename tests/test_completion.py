@@ -1,0 +1,60 @@
+"""The shells' completions: there for every command, and bash's own really complete."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+FILES = {"bash": "bash/{}", "zsh": "zsh/_{}", "fish": "fish/{}.fish"}
+
+
+@pytest.mark.parametrize("shell", FILES)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_completion_for_every_shell(command, shell):
+    text = (ROOT / "completions" / FILES[shell].format(command)).read_text()
+    assert f"_{command.upper()}_COMPLETE=" in text
+
+
+def test_no_completion_is_left_of_a_command_that_is_gone():
+    there = {path for path in (ROOT / "completions").rglob("*") if path.is_file()}
+    assert there == {ROOT / "completions" / name.format(one) for name in FILES.values() for one in COMMANDS}
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Commands on the PATH as an installation would put them there."""
+    for command, target in COMMANDS.items():
+        module = target.partition(":")[0]
+        path = tmp_path / command
+        path.write_text(f"#!{sys.executable}\nfrom {module} import main\nmain()\n")
+        path.chmod(0o755)
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+
+
+def completions(command, words, environment):
+    """What bash offers for the last of the words."""
+    program = (
+        f"source {ROOT}/completions/bash/{command}; "
+        f"COMP_WORDS=({words}) COMP_CWORD=1; _{command}; "
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bash_completes_what_a_command_takes(command, environment):
+    offered = completions(command, f"{command} --", environment)
+    offered += completions(command, f"{command} ''", environment)
+    assert offered
+
+
+def test_bash_completes_a_part_of_an_option(environment):
+    assert completions("fgsub", "fgsub --gpu-m", environment) == ["--gpu-mem"]

@@ -1,0 +1,83 @@
+"""What an installation consists of."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.compiler
+
+ROOT = Path(__file__).parent.parent
+LEFT_OUT = shutil.ignore_patterns(
+    *(".*", "build", "dist", "tests", "__pycache__", "*.egg-info", "*.so", "*.o", "fgspawn")
+)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = {path.parent for tree in ("fgsched", "fgshim") for path in (ROOT / tree).rglob("__init__.py")}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of a copy of this tree: a build writes beside its sources."""
+    place = tmp_path_factory.mktemp("packaging")
+    shutil.copytree(ROOT, place / "source", ignore=LEFT_OUT)
+    build = "from setuptools import build_meta; import sys; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(place)],
+        cwd=place / "source",
+        env={**os.environ, "FG_BUILD_ONLY": "hook spawner region"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(next(place.glob("*.whl"))) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def names(wheel):
+    return set(wheel.namelist())
+
+
+def test_every_module_and_statement_of_the_source_is_in_the_wheel(names):
+    for package in PACKAGES:
+        for path in [*package.glob("*.py"), *package.glob("*.sql")]:
+            assert str(path.relative_to(ROOT)) in names
+
+
+def test_the_native_parts_are_in_the_wheel_and_the_spawner_can_be_executed(wheel, names):
+    assert "fgshim/libfgshim.so" in names
+    assert any(name.startswith("fgshim/region.") and name.endswith(".so") for name in names)
+    assert wheel.getinfo("fgshim/fgspawn").external_attr >> 16 & 0o111 == 0o111
+
+
+def test_no_source_of_the_native_parts_and_nothing_of_the_tests_is_in_the_wheel(names):
+    assert not [name for name in names if name.endswith((".c", ".h", ".pyx", ".pxi")) or "test" in name]
+
+
+def test_every_page_and_completion_is_where_man_and_the_shells_look(names):
+    data = {name.partition("/data/share/")[2] for name in names if ".data/data/share/" in name}
+    pages = {f"man/man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").glob("*.[15]")}
+    bash = {f"bash-completion/completions/{command}" for command in PROJECT["scripts"]}
+    zsh = {f"zsh/site-functions/_{command}" for command in PROJECT["scripts"]}
+    fish = {f"fish/vendor_completions.d/{command}.fish" for command in PROJECT["scripts"]}
+    assert data == pages | bash | zsh | fish
+
+
+def test_the_commands_are_those_of_the_project_and_each_has_its_module(wheel, names):
+    entry = next(name for name in names if name.endswith("entry_points.txt"))
+    text = wheel.read(entry).decode()
+    for command, target in PROJECT["scripts"].items():
+        assert f"{command} = {target}" in text
+        assert target.partition(":")[0].replace(".", "/") + ".py" in names
+
+
+def test_the_version_of_the_package_is_that_of_the_project():
+    from fgsched import __version__
+
+    assert __version__ == PROJECT["version"]
