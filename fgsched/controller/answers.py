@@ -6,6 +6,7 @@ from typing import Any
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.fields import Look, chosen, elapsed, getters
 from fgsched.errors import BadUsage, NotPermitted
 from fgsched.explain import sentence
 from fgsched.model import Ended, Job, JobState
@@ -13,6 +14,7 @@ from fgsched.records import to_record
 from fgsched.store import Past
 
 PAGE = 500  # jobs of history at a time
+_PUBLIC = ("name", "partition", "demand", "time_limit")  # of a request; the rest is its owner's
 _RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
 
 
@@ -34,42 +36,27 @@ class Answers:
         }
 
     def queue(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Rows of the fields asked for, of all open jobs; with `recent`, of those just ended too."""
+        """Rows of the fields asked for, of all open jobs; with `recent`, of those just ended too.
+
+        `where` leaves only those whose fields have one of the values it lists.
+        """
         names = arguments.get("fields")
-        if not isinstance(names, list) or any(name not in FIELDS for name in names):
-            raise BadUsage("queue: fields are some of " + ", ".join(FIELDS))
-        getters = [FIELDS[name] for name in names]
-        book = self._conductor.book
-        rows = [[get(self, job, now) for get in getters] for job in book.jobs.values()]
+        wanted = getters(names)
+        look = Look(self._conductor, caller, now)
+        jobs = list(self._conductor.book.jobs.values())
         if arguments.get("recent"):
-            window: dict[str, Any] = {
-                "since": now - _RECENT,
-                "until": now,
-                "uid": None,
-                "after": 0,
-                "page": 10_000,
-            }
-            rows += [
-                [get(self, past.job, now) for get in getters]
-                for past in self._conductor.store.history(**window)
-                if past.job.state.is_final
-            ]
-        return {"fields": names, "rows": rows}
+            jobs += [past.job for past in self._conductor.store.ended_since(now - _RECENT)]
+        found = chosen(jobs, arguments.get("where", {}), look)
+        return {"fields": names, "rows": [[get(look, job) for get in wanted] for job in found]}
 
     def job(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """All that there is to say of one job; its arguments and paths only to whom they belong."""
         past = self._past(arguments)
         book = self._conductor.book
-        record = describe(past, now) | {"reason": book.reason(past.job).value}
+        record = self._record(past, caller, now)
         short = book.short(past.job) if past.job.state is JobState.PENDING and not past.job.held else None
         record["why"] = sentence(short) if short else ""
         record["events"] = self._conductor.store.events(past.job.id)
-        if not caller.may_see_secrets(past.job):
-            record["request"] = {
-                key: record["request"][key]
-                for key in ("name", "demand", "time_limit")
-                if key in record["request"]
-            }
         return record
 
     def script(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
@@ -96,20 +83,36 @@ class Answers:
         return {"jobs": found}
 
     def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """A page of the jobs that existed in a window of time, by id; `next` asks for the one after."""
-        window: dict[str, Any] = {
-            "since": _number(arguments, "since", 0.0),
-            "until": _number(arguments, "until", now),
-            "uid": arguments.get("uid"),
-            "after": int(_number(arguments, "after", 0)),
-            "page": PAGE,
-        }
-        page = self._conductor.store.history(**window)
-        record = [describe(past, now) | self._present(past.job) for past in page]
-        return {"jobs": record, "next": page[-1].job.id if len(page) == PAGE else None}
+        """A page of the jobs that existed in a window of time, by id; `next` asks for the one after.
 
-    def _present(self, job: Job) -> dict[str, str]:
-        return {"reason": self._conductor.book.reason(job).value}
+        With `ids`, those of at most a page of them that there are.
+        """
+        store = self._conductor.store
+        if "ids" in arguments:
+            known = (store.past(job_id) for job_id in _page_of_ids(arguments["ids"]))
+            page = [past for past in known if past]
+        else:
+            uid = arguments.get("uid")
+            window: dict[str, Any] = {
+                "since": _number(arguments, "since", 0.0),
+                "until": _number(arguments, "until", now),
+                "uid": None if uid is None else int(_number(arguments, "uid", 0)),
+                "after": int(_number(arguments, "after", 0)),
+                "page": PAGE,
+            }
+            page = store.history(**window)
+        more = "ids" not in arguments and len(page) == PAGE
+        return {
+            "jobs": [self._record(past, caller, now) for past in page],
+            "next": page[-1].job.id if more else None,
+        }
+
+    def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
+        """`describe`, with the present reason, and without what is the owner's secret."""
+        record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
+        if not caller.may_see_secrets(past.job):
+            record["request"] = {key: record["request"][key] for key in _PUBLIC if key in record["request"]}
+        return record
 
     def gpus(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The cards, what is left of each, what was last seen on it, and its jobs."""
@@ -204,13 +207,6 @@ def describe(past: Past, now: float) -> dict[str, Any]:
     }
 
 
-def elapsed(job: Job, now: float) -> float:
-    """Seconds that a job has run, so far or in all."""
-    if job.started_at is None:
-        return 0.0
-    return max(0.0, (job.ended_at or now) - job.started_at)
-
-
 def _number(arguments: dict[str, Any], name: str, default: float) -> float:
     value = arguments.get(name, default)
     if type(value) not in {int, float}:
@@ -218,40 +214,7 @@ def _number(arguments: dict[str, Any], name: str, default: float) -> float:
     return float(value)
 
 
-def _share(job: Job) -> int:
-    """Ten-thousandths of all the job's cards together: held, or asked for."""
-    if job.holds:
-        return sum(hold.share for hold in job.holds)
-    return job.request.demand.share * job.request.demand.gpus
-
-
-def _memory(job: Job) -> int:
-    return job.holds[0].memory if job.holds else job.request.demand.memory
-
-
-FIELDS: dict[str, Callable[[Answers, Job, float], Any]] = {
-    "id": lambda a, job, now: job.id,
-    "name": lambda a, job, now: job.request.name,
-    "partition": lambda a, job, now: job.request.partition,
-    "user": lambda a, job, now: job.user,
-    "uid": lambda a, job, now: job.uid,
-    "state": lambda a, job, now: job.state.value,
-    "reason": lambda a, job, now: a._conductor.book.reason(job).value,
-    "why": lambda a, job, now: sentence(short) if (short := a._conductor.book.short(job)) else "",
-    "elapsed": lambda a, job, now: elapsed(job, now),
-    "submitted_at": lambda a, job, now: job.submitted_at,
-    "started_at": lambda a, job, now: job.started_at,
-    "ended_at": lambda a, job, now: job.ended_at,
-    "time_limit": lambda a, job, now: job.request.time_limit,
-    "share": lambda a, job, now: _share(job),
-    "gpus": lambda a, job, now: job.request.demand.gpus,
-    "memory": lambda a, job, now: _memory(job),
-    "memory_part": lambda a, job, now: job.request.demand.memory_part,
-    "cpus": lambda a, job, now: job.request.demand.cpus,
-    "host_memory": lambda a, job, now: job.request.demand.host_memory,
-    "gpu_type": lambda a, job, now: job.request.demand.gpu_type,
-    "indices": lambda a, job, now: [hold.gpu for hold in job.holds],
-    "comment": lambda a, job, now: job.request.comment,
-    "chdir": lambda a, job, now: job.request.chdir,
-    "tier": lambda a, job, now: job.tier,
-}
+def _page_of_ids(ids: Any) -> list[int]:
+    if not isinstance(ids, list) or len(ids) > PAGE or any(type(one) is not int for one in ids):
+        raise BadUsage(f"history: ids is not a list of at most {PAGE} job ids")
+    return [one for one in ids if 0 < one < 2**63]

@@ -73,6 +73,9 @@ WHERE id > :after AND submitted_at <= :until AND (ended_at IS NULL OR ended_at >
   AND (:uid IS NULL OR uid = :uid)
 ORDER BY id LIMIT :page;
 
+-- name: ended_since
+SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
+
 -- name: put_card
 INSERT INTO card (gpu, uuid, usable) VALUES (:gpu, :uuid, :usable)
 ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable,

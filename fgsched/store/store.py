@@ -205,6 +205,11 @@ class Store:
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
         return [Past(job_of(row), allocations(row)) for row in self._db.execute(SQL["history"], window)]
 
+    def ended_since(self, since: float) -> list[Past]:
+        """Jobs that are over since then, by id."""
+        rows = self._db.execute(SQL["ended_since"], {"since": since})
+        return [Past(job_of(row), allocations(row)) for row in rows]
+
     def events(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
         """(attempt, when, from, to, reason) of a job, in order."""
         return [tuple(row) for row in self._db.execute(SQL["events_of_job"], {"job": job_id})]

@@ -1,0 +1,56 @@
+"""Text in columns: what is safe to show, how wide it is, and how it is made to fit."""
+
+from collections.abc import Iterable, Sequence
+
+
+def clean(text: str) -> str:
+    """A name on one line that cannot steer a terminal: each unprintable character becomes '?'."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def fit(text: str, width: int, *, right: bool = False, mark: str = "") -> str:
+    """Exactly `width` columns: padded, or cut hard; a cut ends with `mark`. Width 0: as it is."""
+    if not width:
+        return text
+    if not text.isascii():
+        return _fit_wide(text, width, right, mark)
+    if len(text) > width:
+        return text[: width - len(mark)] + mark
+    return text.rjust(width) if right else text.ljust(width)
+
+
+def _fit_wide(text: str, width: int, right: bool, mark: str) -> str:
+    """Letters of East Asian scripts take two columns, combining marks none."""
+    taken = columns(text)
+    if taken > width:
+        room, text, cut = width - len(mark), "", text
+        taken = 0
+        for char in cut:
+            step = columns(char)
+            if taken + step > room:
+                break
+            text, taken = text + char, taken + step
+        text, taken = text + mark, taken + len(mark)
+    blank = " " * (width - taken)
+    return blank + text if right else text + blank
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # only names that are not ASCII pay for it
+
+    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> str:
+    """Columns as wide as their widest cell, to the left."""
+    cells = [list(headings)] * header + [[clean(cell) for cell in row] for row in rows]
+    widths = [max(columns(cell) for cell in column) for column in zip(*cells, strict=True)]
+    lines = (
+        " ".join(fit(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+    return "".join(f"{line}\n" for line in lines)
