@@ -1,0 +1,170 @@
+"""fgq: the queue, as squeue shows it."""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fgsched.cli import choices, queueformat
+from fgsched.cli.command import Command, warn, write
+from fgsched.cli.queueformat import Format, ordered, sort_keys
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Exit
+from fgsched.model import JobState
+from fgsched.units import format_indices, parse_count
+
+_SORT = "P,t,i"
+_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
+_LATER = ("--start", "--why")
+_LATER_WITH_VALUE = ("-A/--account", "-q/--qos")
+
+
+def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
+    if value:
+        raise BadUsage(f"{option.opts[-1]}: not supported yet")
+
+
+def _with_later(command: click.Command) -> click.Command:
+    """Options of squeue that nothing here can honour yet."""
+    about: dict[str, Any] = {"hidden": True, "expose_value": False, "callback": _refuse}
+    command.params += [click.Option([name], is_flag=True, **about) for name in _LATER]
+    command.params += [click.Option(name.split("/"), **about) for name in _LATER_WITH_VALUE]
+    return command
+
+
+@_with_later
+@click.command(cls=Command, epilog="fgq --me -t PD -o '%i %j %r'")
+@click.option("-u", "--user", **_LIST, help="Jobs of these users.")
+@click.option("--me", is_flag=True, help="My jobs.")
+@click.option("-j", "--jobs", **_LIST, help="These jobs: 7,10-14.")
+@click.option("-t", "--states", **_LIST, help="Jobs in these states: R,PD; all.")
+@click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
+@click.option("-n", "--name", **_LIST, help="Jobs with these names.")
+@click.option("--recent", is_flag=True, help="Also jobs that ended in the last 5 minutes.")
+@click.option("-l", "--long", is_flag=True, help="More columns.")
+@click.option("-o", "--format", "form", metavar="FORMAT", help="Columns by letter: '%.8i %j %T'.")
+@click.option("-O", "--Format", "names", metavar="LIST", help="Columns by name: JobID:8,Why:60.")
+@click.option("-S", "--sort", default=_SORT, metavar="KEYS", help="Letters or names; -: descending.")
+@click.option("-h", "--noheader", is_flag=True, help="No heading.")
+@click.option("-i", "--iterate", type=parse_count, metavar="SECONDS", help="Again and again.")
+@click.option("--slurm-columns", "as_slurm", is_flag=True, help="The columns of squeue.")
+@click.option("--json", "as_json", is_flag=True, help="All fields, as one JSON object.")
+@click.option("-a", "--all", is_flag=True, expose_value=False, hidden=True, help="No partition is hidden.")
+@click.option("-r", "--array", is_flag=True, expose_value=False, hidden=True, help="There are no arrays.")
+def fgq(iterate: int | None, **options: Any) -> int:
+    """Show the jobs that wait and run, and why those wait that do."""
+    wanted = _format(options)
+    options["keys"] = sort_keys(options["sort"])
+    asked = _request(options, wanted)
+    with Client(find_places()) as client:
+        if not iterate:
+            return _show(client, asked, options, wanted)
+        while True:
+            write(f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n")
+            _show(client, asked, options, wanted)
+            write("\n")
+            sys.stdout.flush()
+            time.sleep(iterate)
+
+
+def _format(options: dict[str, Any]) -> Format:
+    """How rows are set, from the one option that says so."""
+    form, names, long, as_slurm = (options[key] for key in ("form", "names", "long", "as_slurm"))
+    if sum((form is not None, names is not None, as_slurm or long)) > 1:
+        raise BadUsage("-o, -O, -l and --slurm-columns each choose the columns; give one of them")
+    if names is not None:
+        return queueformat.named(names)
+    if form is not None:
+        return queueformat.percent(form)
+    if as_slurm:
+        return queueformat.percent(queueformat.SLURM_LONG if long else queueformat.SLURM)
+    return queueformat.named(queueformat.LONG if long else queueformat.QUEUE)
+
+
+def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
+    """What the controller is asked for: fields, and which jobs."""
+    states = choices.states(options["states"])
+    where: dict[str, list[Any]] = {
+        "id": choices.ids(options["jobs"]),
+        "user": choices.users(options["user"]) + [choices.me()] * options["me"],
+        "state": [state.value for state in states],
+        "partition": choices.words(options["partition"]),
+        "name": choices.words(options["name"]),
+    }
+    if options["states"] and not states:
+        where["state"] = ["none of those there are"]
+    if options["as_json"]:
+        from fgsched.cli.queuejson import FIELDS
+
+        fields = list(FIELDS)
+    else:
+        fields = wanted.fields
+    sorting = [column.fields[0] for column, _ in options["keys"]]
+    return {
+        "fields": list(dict.fromkeys([*fields, *sorting, "id"])),
+        "where": {field: values for field, values in where.items() if values},
+        "recent": options["recent"] or any(state.is_final for state in states),
+    }
+
+
+def _show(client: Client, asked: dict[str, Any], options: dict[str, Any], wanted: Format) -> int:
+    answer = client.ask("queue", **asked)
+    rows = ordered(answer["rows"], answer["fields"], options["keys"])
+    if options["as_json"]:
+        from fgsched.cli import queuejson
+
+        write(queuejson.document(answer["fields"], rows))
+    else:
+        write(_table(rows, answer["fields"], options, wanted))
+    missing = set(asked["where"].get("id", ())) - {row[answer["fields"].index("id")] for row in rows}
+    return _account_for(client, sorted(missing), asked) if missing else Exit.DONE
+
+
+def _table(
+    rows: Sequence[Sequence[Any]], names: Sequence[str], options: dict[str, Any], wanted: Format
+) -> str:
+    chosen = options["form"] is not None or options["names"] is not None or options["as_slurm"]
+    if not chosen and sys.stdout is not None and sys.stdout.isatty():
+        wanted = wanted.widened(rows, names, _terminal())
+    header = [] if options["noheader"] else [wanted.header()]
+    return "".join(f"{line}\n" for line in [*header, *wanted.lines(rows, names)])
+
+
+def _terminal() -> int:
+    """Columns of the terminal; COLUMNS decides where it is a number."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdigit() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except OSError:
+        return 80
+
+
+def _account_for(client: Client, missing: Sequence[int], asked: dict[str, Any]) -> int:
+    """Say of jobs asked for by id that they are over, or that there are none."""
+    known: dict[int, str] = {}
+    for at in range(0, len(missing), 500):
+        page = client.ask("history", ids=missing[at : at + 500])["jobs"]
+        known |= {job["id"]: job["state"] for job in page}
+    ended = [job for job, state in known.items() if JobState(state).is_final]
+    if ended and not asked["recent"]:
+        which = format_indices(ended)
+        how = known[ended[0]] if len(ended) == 1 else "over"
+        click.echo(f"fgq: {which}: {how}; see fgacct -j {which}", err=True)
+    unknown = [job for job in missing if job not in known]
+    if not unknown:
+        return Exit.DONE
+    warn("fgq", f"Invalid job id specified: {format_indices(unknown)}", "fgacct -S -30d lists older jobs.")
+    return Exit.NO_SUCH_JOB
+
+
+def main() -> None:
+    fgq.main(prog_name="fgq")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Output for programs: one JSON object; numbers are numbers, unknown is null, times are epoch and ISO."""
+
+import json
+import os
+import time
+from typing import Any
+
+from fgsched import __version__
+from fgsched.moments import format_time
+
+
+def document(**content: Any) -> str:
+    """The object, with its `meta`: version, time and host."""
+    now = time.time()
+    meta = {
+        "version": __version__,
+        "time": now,
+        "time_iso": iso(now),
+        "host": os.uname().nodename.split(".")[0],
+    }
+    return json.dumps({"meta": meta} | content, indent=1) + "\n"
+
+
+def iso(epoch: float | None) -> str | None:
+    """Local time with its offset from UTC."""
+    return None if epoch is None else format_time(epoch, "%Y-%m-%dT%H:%M:%S%z")
+
+
+def times(**moments: float | None) -> dict[str, float | str | None]:
+    """submit=1.0 becomes submit_time and submit_time_iso."""
+    found: dict[str, float | str | None] = {}
+    for name, epoch in moments.items():
+        found |= {f"{name}_time": epoch, f"{name}_time_iso": iso(epoch)}
+    return found
+
+
+def gpus(units: int | None) -> float | None:
+    """Ten-thousandths as a number of GPUs."""
+    return None if units is None else units / 10_000

@@ -1,0 +1,167 @@
+"""The columns that fgq can show: letter and name, heading, and how the controller's fields become text."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fgsched.cli.cells import clean
+from fgsched.errors import BadUsage
+from fgsched.model import JobState
+from fgsched.moments import format_limit, format_runtime, format_time
+from fgsched.units import format_indices, format_mebibytes, format_share
+from fgsched.values import shown
+
+_LONGEST_LIST = 64  # bytes of an index list
+_CODES = {state.value: state.code for state in JobState}
+_ORDER = {state.value: place for place, state in enumerate(JobState)}
+_HOLDING = {state.value for state in JobState if state.holds}
+_STYLE = os.environ.get("FG_TIME_FORMAT", "standard")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`show` is called with the values of `fields`; rows are sorted by the first of them."""
+
+    heading: str
+    fields: tuple[str, ...]
+    show: Callable[..., str]
+    names: tuple[str, ...] = ()  # of -O
+    letter: str = ""  # of -o
+
+    def order(self, value: Any) -> Any:
+        """What rows are sorted by, given the first field."""
+        if self.fields[0] == "state":
+            return _ORDER[value]
+        return (value is None, value if value is not None else 0)
+
+
+def shown_time(epoch: float | None, style: str = _STYLE) -> str:
+    """A point in time as FG_TIME_FORMAT wants it; N/A if unknown."""
+    if style != "relative":
+        return format_time(epoch, style)
+    import time
+
+    return format_time(epoch, style, now=time.time())
+
+
+def _end(ended: float | None, started: float | None, limit: int) -> str:
+    """When it ended, or will have to."""
+    return shown_time(ended or (started + limit if started and limit else None))
+
+
+def _left(limit: int, elapsed: float) -> str:
+    return format_runtime(limit - elapsed) if limit else "UNLIMITED"
+
+
+def _share(units: int | None) -> str:
+    return "-" if units is None else format_share(units)
+
+
+def _memory(size: int | None) -> str:
+    return format_mebibytes(size) if size else "-"
+
+
+def indices(held: list[int]) -> str:
+    """GPU indices; a list that is long is cut."""
+    text = format_indices(held)
+    return text if len(text) <= _LONGEST_LIST else text[: _LONGEST_LIST - 1] + "…"
+
+
+def _cards(state: str, reason: str, held: list[int]) -> str:
+    return (indices(held) or "-") if state in _HOLDING else f"({reason})"
+
+
+def host() -> str:
+    """The short name of this host, which is the only one."""
+    return os.uname().nodename.split(".")[0]
+
+
+def _host_or_reason(state: str, reason: str) -> str:
+    return host() if state in _HOLDING else f"({reason})"
+
+
+def _gres(units: int | None) -> str:
+    return f"gpu:{_share(units)}" if units != 0 else "N/A"
+
+
+def _optional(text: str | None) -> str:
+    return text or "(null)"
+
+
+COLUMNS = (
+    Column("JOBID", ("id",), str, ("JobID", "JobArrayID"), "i"),
+    Column("JOBID", ("id",), str, (), "A"),
+    Column("ARRAY_JOB_ID", ("id",), str, ("ArrayJobID",), "F"),
+    Column("ARRAY_TASK_ID", ("id",), lambda job: "N/A", ("ArrayTaskID",), "K"),
+    Column("PARTITION", ("partition",), str, ("Partition",), "P"),
+    Column("NAME", ("name",), str, ("Name",), "j"),
+    Column("USER", ("user",), str, ("UserName",), "u"),
+    Column("UID", ("uid",), str, ("UserID",), "U"),
+    Column("ST", ("state",), lambda state: _CODES[state], ("StateCompact",), "t"),
+    Column("STATE", ("state",), str, ("State",), "T"),
+    Column("TIME", ("elapsed",), format_runtime, ("TimeUsed",), "M"),
+    Column("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
+    Column("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
+    Column("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V"),
+    Column("START_TIME", ("started_at",), shown_time, ("StartTime",), "S"),
+    Column("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e"),
+    Column("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
+    Column(
+        "MIN_MEMORY",
+        ("host_memory",),
+        lambda size: format_mebibytes(size) if size else "0",
+        ("MinMemory",),
+        "m",
+    ),
+    Column("NODES", ("id",), lambda job: "1", ("NumNodes",), "D"),
+    Column("NODELIST", ("state",), lambda state: host() if state in _HOLDING else "", ("NodeList",), "N"),
+    Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
+    Column("REASON", ("reason",), str, ("Reason",), "r"),
+    Column("WHY", ("why",), str, ("Why",)),
+    Column("GPUS", ("share",), _share, ("GPUs",), "G"),
+    Column("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
+    Column("GPUMEM", ("memory",), _memory, ("GpuMem",)),
+    Column("GPU(REASON)", ("state", "reason", "indices"), _cards, ("GpuReason",)),
+    Column("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
+    Column("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
+    Column("ENFORCE", ("tier",), str, ("Enforce",)),
+    Column("COMMENT", ("comment",), _optional, ("Comment",), "k"),
+    Column("COMMAND", ("command",), _optional, ("Command",), "o"),
+    Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
+)
+_BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
+_BY_NAME = {name.lower(): column for column in COLUMNS for name in column.names}
+_LATER_LETTERS = {
+    **{"a": "account", "E": "dependency", "p": "priority", "Q": "priority", "q": "QOS"},
+    **{"v": "reservation", "y": "nice"},
+}
+_LATER_NAMES = {
+    *("account", "dependency", "priority", "prioritylong", "qos", "reservation", "nice"),
+    *("gpumemused", "gpuutil"),
+}
+
+
+def by_letter(letter: str) -> Column:
+    """The column of %letter, or BadUsage."""
+    if letter in _LATER_LETTERS:
+        raise BadUsage(f"%{letter} ({_LATER_LETTERS[letter]}): not supported yet")
+    if letter not in _BY_LETTER:
+        remedy = "There are: all " + " ".join(sorted(_BY_LETTER, key=str.lower))
+        raise BadUsage(f"unknown field {shown('%' + letter)} in the format", remedy)
+    return _BY_LETTER[letter]
+
+
+def by_name(name: str) -> Column:
+    """The column that -O calls `name`, in any case, or BadUsage."""
+    if name.lower() in _LATER_NAMES:
+        raise BadUsage(f"{name}: not supported yet")
+    if name.lower() not in _BY_NAME:
+        remedy = "There are: " + " ".join(column.names[0] for column in COLUMNS if column.names)
+        raise BadUsage(f"unknown field {shown(name)} in the format", remedy)
+    return _BY_NAME[name.lower()]
+
+
+def safe(cells: list[str]) -> list[str]:
+    """The cells of one row, fit for a terminal."""
+    return [clean(cell) for cell in cells]

@@ -1,0 +1,42 @@
+"""The queue as JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fgsched.cli import machine
+from fgsched.model import JobState
+
+FIELDS = (
+    *("id", "name", "partition", "user", "uid", "state", "reason", "why", "elapsed", "time_limit"),
+    *("submitted_at", "started_at", "ended_at", "share", "gpus", "memory", "gpu_type", "indices", "tier"),
+    *("cpus", "host_memory", "comment", "chdir", "command"),
+)
+
+
+def document(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """{"meta": …, "jobs": [ … ]}."""
+    return machine.document(jobs=[_job(dict(zip(names, row, strict=True))) for row in rows])
+
+
+def _job(job: dict[str, Any]) -> dict[str, Any]:
+    moments = {"submit": job["submitted_at"], "start": job["started_at"], "end": job["ended_at"]}
+    plain = {name: job[name] for name in ("name", "partition", "user", "uid", "state", "reason", "why")}
+    return {
+        "job_id": job["id"],
+        **plain,
+        "state_code": JobState(job["state"]).code,
+        "elapsed": job["elapsed"],
+        "time_limit": job["time_limit"] or None,
+        **machine.times(**moments),
+        "gpus": machine.gpus(job["share"]),
+        "gpu_count": job["gpus"],
+        "gpu_mem": job["memory"] if job["gpus"] else 0,
+        "gpu_type": job["gpu_type"] or None,
+        "gpu_idx": job["indices"],
+        "enforce": job["tier"],
+        "cpus": job["cpus"],
+        "mem": job["host_memory"] or None,
+        "comment": job["comment"],
+        "work_dir": job["chdir"],
+        "command": job["command"],
+    }
