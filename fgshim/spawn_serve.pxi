@@ -58,6 +58,7 @@ cdef void pass_command(const Command *command) noexcept nogil:
     """For a job without a shepherd to signal."""
     cdef Slot *slot
     cdef int i
+    reap_all()  # who sends it may know of the shepherd's death before us
     for i in range(n_slots):
         slot = slot_at(i)
         if keeper[i] == NOBODY and slot.head.job == command.job and slot.head.attempt == command.attempt:
