@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import lru_cache
 
 from fgsched.model import Hold, Job
 from fgsched.patterns import Values, expand
@@ -63,7 +63,7 @@ class Launch:
     tmpdir: str
     hook: str
     args: tuple[str, ...]
-    environment: tuple[bytes, ...]  # NAME=value
+    environment: bytes  # NAME=value, each ended by NUL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,22 +175,24 @@ def _slurm(own: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _merged(base: bytes, own: Mapping[str, str], hook: str) -> tuple[bytes, ...]:
+def _merged(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
     """The submitted environment, ours over it, the hook before whatever the user preloads."""
-    ours = {name.encode(): value.encode(errors="surrogateescape") for name, value in own.items()}
-    theirs = []
-    preload = b""
+    theirs, preload = _kept(base, frozenset(own))
+    ours = "".join([f"{name}={value}\0" for name, value in own.items()])
+    return theirs + f"{ours}LD_PRELOAD={hook}".encode(errors="surrogateescape") + preload + b"\0"
+
+
+@lru_cache(maxsize=64)
+def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes]:
+    """(what stays of a submitted environment, what it preloads). Jobs of one submission share it."""
+    theirs, preload = [], b""
     for entry in base.split(b"\0")[:-1]:
         name, _, value = entry.partition(b"=")
         if name == b"LD_PRELOAD":
             preload = b":" + value if value else b""
-        elif name not in ours:
-            theirs.append(entry)
-    return (
-        *theirs,
-        *(name + b"=" + value for name, value in ours.items()),
-        b"LD_PRELOAD=" + hook.encode() + preload,
-    )
+        elif name.decode(errors="surrogateescape") not in ours:
+            theirs.append(entry + b"\0")
+    return b"".join(theirs), preload
 
 
 def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> Values:
@@ -206,4 +208,4 @@ def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> 
 
 def _path(directory: str, name: str) -> str:
     """A name relative to the job's directory, made absolute without looking at the disk."""
-    return str(PurePosixPath(directory) / name) if not name.startswith("/") else name
+    return name if name.startswith("/") else f"{directory.rstrip('/')}/{name}"

@@ -44,8 +44,9 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
         (
             struct.pack(f"<{len(launch.groups)}I", *launch.groups),
             *(_LIMIT.pack(resource, 0, soft, hard) for resource, soft, hard in launch.rlimits),
-            b"\0".join((*words, *launch.environment)),
+            b"\0".join(words),
             b"\0",
+            launch.environment,
             script,
             region_head,
         )
@@ -58,7 +59,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
             len(launch.groups),
             len(launch.rlimits),
             len(launch.args),
-            len(launch.environment),
+            launch.environment.count(b"\0"),
             0,
         ),
         *(launch.signal, launch.signal_target),

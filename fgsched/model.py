@@ -24,26 +24,12 @@ class JobState(Enum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
     NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran
 
-    @property
-    def code(self) -> str:
-        """Slurm's short form: PD, R, CG …"""
-        return _CODES[self]
-
-    @property
-    def holds(self) -> bool:
-        """Whether a job in this state holds its share of the cards."""
-        return self in _HOLDING
-
-    @property
-    def is_final(self) -> bool:
-        return not _NEXT[self]
+    code: str  # Slurm's short form: PD, R, CG …
+    holds: bool  # whether a job in this state holds its share of the cards
+    is_final: bool
 
 
-_CODES = {
-    JobState.PENDING: "PD",
-    JobState.STARTING: "CF",
-    JobState.RUNNING: "R",
-    JobState.COMPLETING: "CG",
+_ENDS = {
     JobState.COMPLETED: "CD",
     JobState.FAILED: "F",
     JobState.CANCELLED: "CA",
@@ -51,14 +37,12 @@ _CODES = {
     JobState.OUT_OF_MEMORY: "OOM",
     JobState.NODE_FAIL: "NF",
 }
-_HOLDING = {JobState.STARTING, JobState.RUNNING, JobState.COMPLETING}
-_ENDS = {
-    JobState.COMPLETED,
-    JobState.FAILED,
-    JobState.CANCELLED,
-    JobState.TIMEOUT,
-    JobState.OUT_OF_MEMORY,
-    JobState.NODE_FAIL,
+_CODES = {
+    JobState.PENDING: "PD",
+    JobState.STARTING: "CF",
+    JobState.RUNNING: "R",
+    JobState.COMPLETING: "CG",
+    **_ENDS,
 }
 _NEXT: dict[JobState, set[JobState]] = {
     JobState.PENDING: {JobState.STARTING, JobState.CANCELLED},
@@ -67,6 +51,10 @@ _NEXT: dict[JobState, set[JobState]] = {
     JobState.COMPLETING: set(_ENDS),
     **{end: set() for end in _ENDS},
 }
+for _state in JobState:  # plain attributes: they are asked for several times a job and turn
+    _state.code = _CODES[_state]
+    _state.is_final = not _NEXT[_state]
+    _state.holds = _state in {JobState.STARTING, JobState.RUNNING, JobState.COMPLETING}
 
 
 class Reason(Enum):

@@ -94,12 +94,13 @@ def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Rea
 
 def cost(demand: Demand, gpu: Gpu, step: int = 1) -> Hold:
     """What `demand` takes of this card: the share follows from the bytes or the bytes from the share."""
-    memory = demand.memory or gpu.usable * demand.memory_part // WHOLE
+    usable = gpu.usable
+    memory = demand.memory or usable * demand.memory_part // WHOLE
     share = demand.share
     if not share:
-        exact = -(-memory * WHOLE // max(1, gpu.usable))
+        exact = -(-memory * WHOLE // max(1, usable))
         share = -(-exact // step) * step
-    return Hold(gpu=gpu.index, share=share, memory=memory or gpu.usable * share // WHOLE)
+    return Hold(gpu=gpu.index, share=share, memory=memory or usable * share // WHOLE)
 
 
 def charged(hold: Hold, usable: int) -> int:
@@ -109,7 +110,7 @@ def charged(hold: Hold, usable: int) -> int:
 
 def is_of_type(gpu: Gpu, wanted: str) -> bool:
     """Whether the model's name contains `wanted`; case, '-', '_' and blanks do not count."""
-    return _plain(wanted) in _plain(gpu.model)
+    return not wanted or _plain(wanted) in _plain(gpu.model)
 
 
 def _plain(name: str) -> str:
@@ -118,9 +119,10 @@ def _plain(name: str) -> str:
 
 def fits(demand: Demand, room: Room, limits: Limits) -> Hold | None:
     """The hold that `demand` would take of this room, if it goes in now."""
-    if room.gpu.state is not GpuState.OK or not is_of_type(room.gpu, demand.gpu_type):
+    gpu = room.gpu
+    if demand.share > room.share or gpu.state is not GpuState.OK or not is_of_type(gpu, demand.gpu_type):
         return None
-    hold = cost(demand, room.gpu, limits.share_step)
+    hold = cost(demand, gpu, limits.share_step)
     if hold.share > room.share or hold.memory > room.memory:
         return None
     if limits.max_jobs_per_gpu and room.jobs >= limits.max_jobs_per_gpu:

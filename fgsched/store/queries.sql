@@ -48,8 +48,8 @@ UPDATE job SET request = :request, name = :name, partition = :partition, gpus = 
 -- name: add_hold
 INSERT INTO hold (job, gpu, share, memory) VALUES (:job, :gpu, :share, :memory);
 
--- name: drop_holds
-DELETE FROM hold WHERE job = :job;
+-- name: drop_hold
+DELETE FROM hold WHERE gpu = :gpu AND job = :job;
 
 -- name: all_holds
 SELECT job, gpu, share, memory FROM hold ORDER BY job, gpu;
@@ -65,6 +65,9 @@ SELECT * FROM job WHERE ended_at IS NULL ORDER BY id;
 
 -- name: get_job
 SELECT * FROM job WHERE id = :id;
+
+-- name: get_material
+SELECT script, environment FROM job WHERE id = :id;
 
 -- name: history
 -- Jobs that existed at some moment of the window, a page at a time.

@@ -79,7 +79,6 @@ CREATE TABLE hold (
   memory INTEGER NOT NULL CHECK (memory >= 0),
   PRIMARY KEY (gpu, job)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX hold_of_job ON hold (job);
 
 CREATE TRIGGER no_card_is_over_held AFTER INSERT ON hold
 WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000

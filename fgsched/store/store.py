@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from fgsched.errors import StorageError
@@ -34,6 +35,8 @@ class Store:
         self.path = path
         self._db = open_queue(path)
         self._blobs: dict[bytes, int] = {}  # digest -> id of those seen lately
+        self._blob_of = lru_cache(maxsize=64)(self._read_blob)
+        self._events: list[dict[str, object]] = []  # of the transaction that is open
 
     def close(self) -> None:
         self._db.close()
@@ -44,6 +47,9 @@ class Store:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
+            if self._events:
+                self._db.executemany(SQL["add_event"], self._events)
+                self._events.clear()
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._undo()
@@ -55,6 +61,7 @@ class Store:
 
     def _undo(self) -> None:
         self._blobs.clear()
+        self._events.clear()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -118,12 +125,11 @@ class Store:
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:
         """The script and the environment of a job."""
-        row = self._db.execute(SQL["get_job"], {"id": job_id}).fetchone()
-        script, environment = (
-            self._db.execute(SQL["get_blob"], {"id": row[column]}).fetchone()["data"]
-            for column in ("script", "environment")
-        )
-        return script, environment
+        row = self._db.execute(SQL["get_material"], {"id": job_id}).fetchone()
+        return self._blob_of(row["script"]), self._blob_of(row["environment"])
+
+    def _read_blob(self, blob: int) -> bytes:
+        return bytes(self._db.execute(SQL["get_blob"], {"id": blob}).fetchone()["data"])
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -160,7 +166,8 @@ class Store:
         if self._db.execute(SQL["save_job"], step).rowcount == 0:
             return False
         if before.holds and not after.state.holds:
-            self._db.execute(SQL["drop_holds"], {"job": after.id})
+            holds = [{"job": after.id, "gpu": hold.gpu} for hold in before.holds]
+            self._db.executemany(SQL["drop_hold"], holds)
         self._event(before, after, now)
         return True
 
@@ -173,7 +180,7 @@ class Store:
             "new": after.state.value,
             "reason": after.reason.value,
         }
-        self._db.execute(SQL["add_event"], event)
+        self._events.append(event)
 
     def change_request(self, job_id: int, request: Request) -> None:
         record = {

@@ -1,0 +1,143 @@
+"""What the benchmarks share: a throw-away home, a controller in it, and a table of what was measured."""
+
+import json
+import os
+import secrets
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def in_the_environment() -> None:
+    """Run under the interpreter of .venv, which scripts/test makes; or under one that has fgsched installed."""
+    python = ROOT / ".venv" / "bin" / "python"
+    if python.exists() and Path(sys.prefix) != ROOT / ".venv":
+        os.execv(python, [str(python), *sys.argv])
+
+
+@dataclass
+class Home:
+    """A controller of its own on simulated cards."""
+
+    path: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def command(self, name: str, *words: str) -> list[str]:
+        return [sys.executable, "-I", "-m", f"fgsched.cli.{name}", *words]
+
+    def client(self):  # noqa: ANN201  imported late
+        from fgsched.client import Client
+        from fgsched.places import Places
+
+        return Client(Places.find(self.environ, os.geteuid()))
+
+    @property
+    def pid(self) -> int:
+        return int((self.path / "lock").read_text())
+
+
+@contextmanager
+def home(*, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n") -> Iterator[Home]:
+    """A home on a disk (not in memory: commits are to cost what they cost), gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix="fgbench-", dir=os.environ.get("FG_BENCH_DIR")))
+    (path / "fgsched.toml").write_text(config)
+    (path / "out").mkdir()
+    os.environ.update(FG_HOME=str(path), FG_DEVICES=devices)
+    os.environ.pop("FGSCHED_CONFIG", None)
+    it = Home(path, dict(os.environ))
+    try:
+        with it.client() as client:
+            client.ask("ping")
+        yield it
+    finally:
+        stop(it)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def stop(it: Home) -> None:
+    from fgsched.errors import FgschedError
+
+    try:
+        with it.client() as client:
+            rows = client.ask("queue", fields=["id"])["rows"]
+            if rows:
+                client.ask("cancel", ids=[row[0] for row in rows], patience=60)
+                client.ask("wait", ids=[row[0] for row in rows], patience=60)
+            client.ask("stop")
+    except FgschedError as error:
+        print(f"stopping: {error}", file=sys.stderr)
+
+
+def submission(it: Home, script: str, count: int, *, share: int = 1250, hold: bool = False) -> dict[str, object]:
+    """The arguments of a request that submits `count` jobs of one script."""
+    environ = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    demand = {"gpus": 1, "share": share} if share else {}
+    request = {"name": "bench", "chdir": str(it.path / "out"), "demand": demand}
+    return {
+        "key": secrets.token_hex(16),
+        "requests": [request],
+        "scripts": [script],
+        "environments": [environ],
+        "jobs": [[0, 0, 0, hold]] * count,
+    }
+
+
+def native(source: str, directory: Path) -> Path:
+    """Build a small C program beside this file."""
+    target = directory / Path(source).stem
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-O2", "-o", str(target), str(Path(__file__).parent / source)], check=True
+    )
+    return target
+
+
+@dataclass
+class Table:
+    """Rows of (what, figure, unit, note), printed as they come or as JSON at the end."""
+
+    as_json: bool
+    rows: list[dict[str, object]] = field(default_factory=list)
+
+    def add(self, what: str, figure: float, unit: str, note: str = "") -> None:
+        self.rows.append({"what": what, "figure": round(figure, 3), "unit": unit, "note": note})
+        if not self.as_json:
+            print(f"{what:<58} {figure:>10.1f} {unit:<8} {note}", flush=True)
+
+    def end(self) -> None:
+        if self.as_json:
+            print(json.dumps({"rows": self.rows}, indent=1))
+
+
+def median(measure: Callable[[], float], times: int) -> tuple[float, str]:
+    """(median, 'min-max') of several measurements."""
+    figures = sorted(measure() for _ in range(times))
+    return statistics.median(figures), f"[{figures[0]:.1f}-{figures[-1]:.1f}] of {times}"
+
+
+def timed(act: Callable[[], object]) -> float:
+    """Milliseconds that a call takes."""
+    begun = time.perf_counter()
+    act()
+    return (time.perf_counter() - begun) * 1000
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_kib(pid: int) -> int:
+    """What a process costs: its private pages and its part of the shared ones."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    return 0
