@@ -48,12 +48,17 @@ cdef void describe(Slot *slot, char *text) noexcept nogil:
 
 
 cdef void store(Slot *slot, const char *text) noexcept nogil:
-    """A full or broken disk does not lose a status: we hold it until it can be written."""
+    """A full or broken disk does not lose a status: we hold it until it can be written.
+
+    Only where the whole run directory was removed nobody is left to read it.
+    """
     cdef char path[4096]
     cdef timespec wait
     cdef long pause = 10
     path_of(slot, b"result", path)
     while symlink(text, path) < 0 and errno != EEXIST:
+        if errno == ENOENT and access(slot.text + slot.run, 0) < 0 and errno == ENOENT:
+            break
         wait.tv_sec = pause // 1000
         wait.tv_nsec = pause % 1000 * 1000000
         nanosleep(&wait, NULL)

@@ -236,6 +236,15 @@ def test_a_result_that_cannot_be_stored_is_kept_until_it_can(spawner, gate, go, 
     assert job.result().exit_code == 13
 
 
+def test_a_result_for_which_there_is_no_place_any_more_is_let_go(spawner, gate, go, tmp_path):
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    (tmp_path / "run").rename(tmp_path / "gone")
+    os.write(go.fd, b"13\n")
+    job.over()
+    (tmp_path / "gone").rename(tmp_path / "run")
+
+
 def test_signals_reach_a_lost_job(spawner, gate):
     script = "#!/bin/sh\ntrap 'exit 31' USR1\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
     job = spawner.launch(script, env=environment(spawner), leftover_grace=20)
