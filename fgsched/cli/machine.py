@@ -18,7 +18,7 @@ def document(**content: Any) -> str:
         "time_iso": iso(now),
         "host": os.uname().nodename.split(".")[0],
     }
-    return json.dumps({"meta": meta} | content, indent=1) + "\n"
+    return json.dumps({"meta": meta} | content) + "\n"
 
 
 def iso(epoch: float | None) -> str | None:

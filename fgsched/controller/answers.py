@@ -110,7 +110,8 @@ class Answers:
     def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         """`describe`, with the present reason, and without what is the owner's secret."""
         record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
-        if not caller.may_see_secrets(past.job):
+        record["is_private"] = not caller.may_see_secrets(past.job)
+        if record["is_private"]:
             record["request"] = {key: record["request"][key] for key in _PUBLIC if key in record["request"]}
         return record
 

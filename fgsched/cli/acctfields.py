@@ -1,0 +1,251 @@
+"""The fields that fgacct can show, and how one job's record becomes their text."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from fgsched.errors import BadUsage
+from fgsched.model import WHOLE, JobState, Reason
+from fgsched.moments import HOUR, MINUTE, format_elapsed, format_time
+from fgsched.patterns import Values, expand
+from fgsched.units import format_indices, format_share
+from fgsched.values import shown
+
+Record = Mapping[str, Any]
+_FINAL = {state.value for state in JobState if state.is_final}
+_KIND = {Reason.GPU_OUT_OF_MEMORY.value: "gpu", Reason.OUT_OF_MEMORY.value: "host"}
+_NOT_LAST = {Reason.PRIORITY.value, Reason.RESOURCES.value}  # not worth remembering of a job
+_UNIT = {"K": 10, "M": 20, "G": 30}
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`show(record, unit)`; unit is "K", "M", "G", or "" for plain bytes."""
+
+    name: str
+    width: int
+    show: Callable[[Record, str], str]
+    left: bool = False
+
+
+def amount(size: int, unit: str) -> str:
+    """Bytes in a unit, rounded up; gibibytes with two decimals."""
+    if not unit or not size:
+        return str(size)
+    if unit == "G":
+        return f"{math.ceil(size * 100 / _GIB) / 100:.2f}G"
+    return f"{-(-size >> _UNIT[unit])}{unit}"
+
+
+def demand(record: Record) -> Record:
+    found: Record = record["request"].get("demand", {})
+    return found
+
+
+def requested_share(record: Record) -> int | None:
+    """Ten-thousandths of all its cards; None while a share that follows from the memory is not known."""
+    each, cards = demand(record).get("share", 0), demand(record).get("gpus", 0)
+    return each * cards if each or not cards else allocated_share(record) or None
+
+
+def allocated_share(record: Record) -> int:
+    return sum(card["share"] for card in record["allocated"])
+
+
+def requested_memory(record: Record) -> int | None:
+    """Bytes of each card; None while it follows from the share and is not known."""
+    if not demand(record).get("gpus", 0):
+        return 0
+    given = record["allocated"][0]["memory"] if record["allocated"] else None
+    return demand(record).get("memory") or given
+
+
+def peak(record: Record) -> int | None:
+    """The most bytes on one card; None where nothing measured it."""
+    return int(record["gpu_peak"]) if record["allocated"] and record["tier"] != "none" else None
+
+
+def gpu_hours(record: Record) -> float:
+    """The charged share times the time that it was held."""
+    charged = sum(card["charged"] for card in record["allocated"])
+    return float(charged) * float(record["elapsed"]) / WHOLE / HOUR
+
+
+def wasted_hours(record: Record) -> float | None:
+    """GiB-hours of device memory that was reserved and never used."""
+    used = peak(record)
+    if used is None:
+        return None
+    unused = sum(max(0, card["memory"] - used) for card in record["allocated"])
+    return float(unused) / _GIB * float(record["elapsed"]) / HOUR
+
+
+def state(record: Record) -> str:
+    if record["state"] == JobState.CANCELLED.value and record["cancelled_by"] is not None:
+        return f"{record['state']} by {record['cancelled_by']}"
+    return str(record["state"])
+
+
+def oom_kind(record: Record) -> str:
+    """gpu or host, of a job that ran out of memory."""
+    return _KIND.get(record["reason"], "") if record["state"] == JobState.OUT_OF_MEMORY.value else ""
+
+
+def reason(record: Record) -> str:
+    return Reason.NONE.value if record["reason"] in _NOT_LAST else str(record["reason"])
+
+
+def cpus(record: Record) -> int:
+    return int(demand(record).get("cpus", 1))
+
+
+def models(record: Record) -> str:
+    given = ",".join(dict.fromkeys(card["model"] for card in record["allocated"]))
+    return given or str(demand(record).get("gpu_type", ""))
+
+
+@lru_cache(maxsize=1024)
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+@lru_cache(maxsize=1024)
+def _home(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return "/"
+
+
+def stream(record: Record, which: str) -> str:
+    """The path of its output or its errors; "" to whom it is not told."""
+    import os
+
+    request = record["request"]
+    pattern = request.get(which) or request.get("output", "fg-%j.out")
+    if record["is_private"]:
+        return ""
+    values = Values(
+        job_id=record["id"],
+        name=request["name"],
+        user=record["user"],
+        home=_home(record["uid"]),
+        host=os.uname().nodename.split(".")[0],
+        restarts=restarts(record),
+        gpus=tuple(card["gpu"] for card in record["allocated"]),
+    )
+    return os.path.join(request.get("chdir", "/"), expand(pattern, values))
+
+
+def restarts(record: Record) -> int:
+    return max(0, int(record["attempt"]) - 1)
+
+
+def owned(record: Record, name: str, default: str = "") -> str:
+    """A part of the request that only its owner is told."""
+    return "" if record["is_private"] else str(record["request"].get(name, default))
+
+
+def _start(record: Record) -> str:
+    unknown = "None" if record["state"] in _FINAL else "Unknown"
+    return _time(record["started_at"], unknown)
+
+
+def _time(epoch: float | None, unknown: str = "Unknown") -> str:
+    import os
+
+    style = os.environ.get("FG_TIME_FORMAT", "standard")
+    if style == "relative":
+        import time
+
+        return format_time(epoch, style, now=time.time(), unknown=unknown)
+    return format_time(epoch, style, unknown=unknown)
+
+
+def _cpu_time(seconds: float) -> str:
+    """Slurm's form: with thousandths below an hour."""
+    if seconds >= HOUR:
+        return format_elapsed(seconds)
+    minutes, rest = divmod(seconds, MINUTE)
+    return f"{int(minutes):02d}:{int(rest):02d}.{int(rest % 1 * 1000):03d}"
+
+
+def _limit(record: Record) -> str:
+    limit = record["request"].get("time_limit", 0)
+    return format_elapsed(limit) if limit else "UNLIMITED"
+
+
+def _size(size: int | None, unit: str) -> str:
+    return "" if size is None else amount(size, unit)
+
+
+def _share(units: int | None) -> str:
+    return "" if units is None else format_share(units)
+
+
+def _hours(hours: float | None) -> str:
+    return "" if hours is None else f"{hours:.4f}"
+
+
+_TABLE = (
+    Field("AllocCPUS", 10, lambda r, u: str(cpus(r) if r["attempt"] else 0)),
+    Field("AllocGPU", 8, lambda r, u: format_share(allocated_share(r))),
+    Field("Comment", 14, lambda r, u: owned(r, "comment")),
+    Field("CPUTime", 10, lambda r, u: format_elapsed(r["elapsed"] * cpus(r))),
+    Field("DerivedExitCode", 15, lambda r, u: "0:0"),  # of steps, which there are none of
+    Field("Elapsed", 10, lambda r, u: format_elapsed(r["elapsed"])),
+    Field("ElapsedRaw", 10, lambda r, u: str(int(r["elapsed"]))),
+    Field("End", 19, lambda r, u: _time(r["ended_at"])),
+    Field("Enforce", 8, lambda r, u: r["tier"]),
+    Field("ExitCode", 8, lambda r, u: f"{r['exit_code']}:{r['signal']}"),
+    Field("GPUHours", 10, lambda r, u: _hours(gpu_hours(r))),
+    Field("GPUIdx", 8, lambda r, u: format_indices(card["gpu"] for card in r["allocated"])),
+    Field("GPUType", 20, lambda r, u: models(r)),
+    Field("Group", 9, lambda r, u: _group(r["gid"])),
+    Field("JobID", 12, lambda r, u: str(r["id"]), left=True),
+    Field("JobIDRaw", 12, lambda r, u: str(r["id"]), left=True),
+    Field("JobName", 10, lambda r, u: r["request"]["name"]),
+    Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
+    Field("MaxRSS", 10, lambda r, u: amount(r["max_rss"], u)),
+    Field("OOMKind", 7, lambda r, u: oom_kind(r)),
+    Field("Partition", 10, lambda r, u: r["request"].get("partition", "main")),
+    Field("Reason", 22, lambda r, u: reason(r)),
+    Field("ReqCPUS", 8, lambda r, u: str(cpus(r))),
+    Field("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
+    Field("ReqGPUMem", 10, lambda r, u: _size(requested_memory(r), u)),
+    Field("ReqMem", 10, lambda r, u: amount(demand(r).get("host_memory", 0), u)),
+    Field("Restarts", 8, lambda r, u: str(restarts(r))),
+    Field("Start", 19, lambda r, u: _start(r)),
+    Field("State", 10, lambda r, u: state(r)),
+    Field("StdErr", 30, lambda r, u: stream(r, "error")),
+    Field("StdOut", 30, lambda r, u: stream(r, "output")),
+    Field("Submit", 19, lambda r, u: _time(r["submitted_at"])),
+    Field("SubmitLine", 20, lambda r, u: owned(r, "submit_line")),
+    Field("Timelimit", 10, lambda r, u: _limit(r)),
+    Field("TotalCPU", 10, lambda r, u: _cpu_time(r["cpu_seconds"])),
+    Field("UID", 6, lambda r, u: str(r["uid"])),
+    Field("User", 9, lambda r, u: r["user"]),
+    Field("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
+    Field("WorkDir", 20, lambda r, u: owned(r, "chdir", "/")),
+)
+FIELDS = {field.name.lower(): field for field in _TABLE}
+LATER = frozenset("account avegpuutil eligible gpuhoursused planned priority qos suspended".split())  # noqa: SIM905
+
+
+def field(name: str) -> Field:
+    """The field of that name, in any case, or BadUsage."""
+    if name.lower() in LATER:
+        raise BadUsage(f"{name}: not supported yet", "fgacct -e lists the fields there are.")
+    if name.lower() not in FIELDS:
+        raise BadUsage(f"unknown field {shown(name)}", "fgacct -e lists the fields there are.")
+    return FIELDS[name.lower()]

@@ -1,0 +1,129 @@
+"""fgacct's output: columns with a line of dashes, fields with a delimiter, or JSON."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fgsched.cli import acctfields as fields
+from fgsched.cli import machine
+from fgsched.cli.acctfields import Field, Record, field
+from fgsched.cli.cells import clean, fit
+from fgsched.errors import BadUsage
+from fgsched.values import shown
+
+_ITEM = re.compile(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
+USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"
+BRIEF = "JobID,State,ExitCode"
+LONG = (
+    "JobID,JobName,Partition,User,ReqGPU,ReqGPUMem,MaxGPUMem,GPUIdx,GPUHours,AllocCPUS,MaxRSS,TotalCPU,"
+    "Submit,Start,End,Elapsed,Timelimit,State,ExitCode,Reason,Enforce"
+)
+_FORMULA = ("=", "+", "-", "@")  # with which a spreadsheet would begin to calculate
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    field: Field
+    width: int
+    left: bool
+
+
+def columns(text: str) -> list[Column]:
+    """Those of a list such as 'JobID,JobName%20,State%-15'; a negative width is to the left."""
+    found = []
+    for part in text.split(","):
+        match = _ITEM.fullmatch(part)
+        if not match:
+            raise BadUsage(f"{shown(part)} is not a field", "Such as: -o JobID,JobName%20,State%-15")
+        known = field(match[1])
+        width = int(match[3]) if match[3] else known.width
+        found.append(Column(known, width, bool(match[2]) if match[3] else known.left))
+    return found
+
+
+def aligned(records: Iterable[Record], chosen: list[Column], unit: str, *, header: bool) -> Iterator[str]:
+    """Columns of fixed width; what does not fit ends with +."""
+    if header:
+        yield _line([column.field.name for column in chosen], chosen)
+        yield _line(["-" * column.width for column in chosen], chosen)
+    for record in records:
+        yield _line([clean(column.field.show(record, unit)) for column in chosen], chosen)
+
+
+def _line(cells: list[str], chosen: list[Column]) -> str:
+    return " ".join(
+        fit(cell, column.width, right=not column.left, mark="+")
+        for cell, column in zip(cells, chosen, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Delimited:
+    """Fields between delimiters, as long as they are; with a comma, as RFC 4180 quotes them."""
+
+    delimiter: str
+    trailing: bool = False  # one after the last field too
+
+    def lines(
+        self, records: Iterable[Record], chosen: list[Column], unit: str, *, header: bool
+    ) -> Iterator[str]:
+        end = self.delimiter if self.trailing else ""
+        if header:
+            yield self.delimiter.join(column.field.name for column in chosen) + end
+        for record in records:
+            cells = (self._cell(clean(column.field.show(record, unit))) for column in chosen)
+            yield self.delimiter.join(cells) + end
+
+    def _cell(self, text: str) -> str:
+        if self.delimiter != ",":
+            return text.replace(self.delimiter, "?")  # one more field would shift all those after it
+        if text.startswith(_FORMULA):
+            text = f"'{text}"
+        return f'"{text.replace(chr(34), chr(34) * 2)}"' if "," in text or '"' in text else text
+
+
+def as_json(records: Iterable[Record]) -> str:
+    """{"meta": …, "jobs": [ … ]}: all fields, in base units."""
+    return machine.document(jobs=[_json(record) for record in records])
+
+
+def _json(record: Record) -> dict[str, Any]:
+    request, hidden = record["request"], record["is_private"]
+    moments = {"submit": record["submitted_at"], "start": record["started_at"], "end": record["ended_at"]}
+    return {
+        "job_id": record["id"],
+        "name": request["name"],
+        "partition": request.get("partition", "main"),
+        "user": record["user"],
+        "uid": record["uid"],
+        "gid": record["gid"],
+        "state": record["state"],
+        "reason": fields.reason(record),
+        "cancelled_by": record["cancelled_by"],
+        "exit_code": record["exit_code"],
+        "signal": record["signal"],
+        **machine.times(**moments),
+        "elapsed": record["elapsed"],
+        "time_limit": request.get("time_limit") or None,
+        "req_gpu": machine.gpus(fields.requested_share(record)),
+        "req_gpu_mem": fields.requested_memory(record),
+        "alloc_gpu": machine.gpus(fields.allocated_share(record)),
+        "gpu_idx": [card["gpu"] for card in record["allocated"]],
+        "gpu_type": fields.models(record) or None,
+        "gpu_hours": fields.gpu_hours(record),
+        "max_gpu_mem": fields.peak(record),
+        "wasted_gpu_mem_hours": fields.wasted_hours(record),
+        "oom_kind": fields.oom_kind(record) or None,
+        "enforce": record["tier"],
+        "req_cpus": fields.cpus(record),
+        "req_mem": fields.demand(record).get("host_memory") or None,
+        "max_rss": record["max_rss"],
+        "cpu_seconds": record["cpu_seconds"],
+        "restarts": fields.restarts(record),
+        "comment": None if hidden else fields.owned(record, "comment"),
+        "work_dir": None if hidden else fields.owned(record, "chdir", "/"),
+        "submit_line": None if hidden else fields.owned(record, "submit_line"),
+        "std_out": fields.stream(record, "output") or None,
+        "std_err": fields.stream(record, "error") or None,
+    }

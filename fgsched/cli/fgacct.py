@@ -1,0 +1,187 @@
+"""fgacct: what jobs did, as sacct shows it."""
+
+import math
+import os
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from fgsched.cli import accttable, choices
+from fgsched.cli.acctfields import FIELDS, Record
+from fgsched.cli.command import Command, warn, write
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Exit
+from fgsched.model import JobState
+from fgsched.moments import parse_time
+from fgsched.units import format_indices
+
+_IDS_AT_A_TIME = 500
+_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
+_HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which moments are looked at, and in which states jobs are wanted in them; None: in any."""
+
+    since: float
+    until: float
+    states: Collection[JobState] | None
+
+    def has(self, record: Record) -> bool:
+        """Whether the job was in a wanted state at some moment of the window."""
+        over = math.inf if record["ended_at"] is None else record["ended_at"]
+        if self.states is None:
+            return bool(record["submitted_at"] <= self.until and over >= self.since)
+        return any(self._was(JobState(state), record, over) for state in self.states)
+
+    def _was(self, state: JobState, record: Record, over: float) -> bool:
+        started = record["started_at"]
+        if state is JobState.PENDING:
+            begin, end = record["submitted_at"], over if started is None else started
+        elif state is JobState.RUNNING:
+            begin, end = math.inf if started is None else started, over
+        elif record["state"] != state.value:
+            return False
+        elif state.is_final:
+            begin = end = over
+        else:
+            begin, end = record["submitted_at"], over
+        return bool(begin <= self.until and end >= self.since)
+
+
+@click.command(cls=Command, epilog="fgacct -S -7d -s F,OOM -o JobID,JobName%20,Reason,MaxGPUMem")
+@click.option("-j", "--jobs", **_LIST, help="These jobs, whenever they were: 7,10-14.")
+@click.option("-u", "--user", "users", **_LIST, help="Jobs of these users; default: mine.")
+@click.option("-a", "--allusers", is_flag=True, help="Jobs of all users.")
+@click.option("-s", "--state", "states", **_LIST, help="Jobs that were in these states: CD,F,R.")
+@click.option("-S", "--starttime", metavar="TIME", help="From then on; default: midnight.")
+@click.option("-E", "--endtime", metavar="TIME", help="Until then; default: now.")
+@click.option("-o", "--format", "form", metavar="LIST", help="Fields: JobID,JobName%20,State%-15.")
+@click.option("-b", "--brief", is_flag=True, help="JobID, State and ExitCode.")
+@click.option("-l", "--long", is_flag=True, help="Many fields.")
+@click.option("-e", "--helpformat", is_flag=True, help="List the fields there are.")
+@click.option("-P", "--parsable2", is_flag=True, help="Fields with | between them.")
+@click.option("-p", "--parsable", is_flag=True, help="The same, with | at the end too.")
+@click.option("--delimiter", default="|", metavar="TEXT", help="Instead of |; a comma makes CSV.")
+@click.option("-n", "--noheader", is_flag=True, help="No heading.")
+@click.option("--units", metavar="UNIT", help="Memory in K, M or G; default: M.")
+@click.option("--noconvert", is_flag=True, help="Memory in bytes.")
+@click.option("--json", "as_json", is_flag=True, help="All fields, as one JSON object.")
+@click.option("-X", "--allocations", **_HIDDEN, expose_value=False, help="There are no steps.")
+def fgacct(helpformat: bool, **options: Any) -> int:
+    """Show what jobs that ended did and used, and those that still run."""
+    if helpformat:
+        write(_field_list())
+        return Exit.DONE
+    chosen = accttable.columns(_format(options))
+    unit = _unit(options)
+    ids = choices.ids(options["jobs"])
+    window = _window(options, everything=bool(ids))
+    missing: list[int] = []
+    with Client(find_places()) as client:
+        found = _named(client, ids, missing) if ids else _all(client, window, mine=_only_mine(options))
+        users = choices.users(options["users"])
+        records = (job for job in found if (not users or job["user"] in users) and window.has(job))
+        header = not options["noheader"]
+        if options["as_json"]:
+            write(accttable.as_json(records))
+        elif options["parsable"] or options["parsable2"]:
+            form = accttable.Delimited(_delimiter(options), options["parsable"])
+            _print(form.lines(records, chosen, unit, header=header))
+        else:
+            _print(accttable.aligned(records, chosen, unit, header=header))
+    if missing:
+        warn("fgacct", f"Invalid job id specified: {format_indices(missing)}")
+    return Exit.NO_SUCH_JOB if missing else Exit.DONE
+
+
+def _format(options: dict[str, Any]) -> str:
+    chosen = [name for name in ("form", "brief", "long") if options[name]]
+    if len(chosen) > 1:
+        raise BadUsage("-o, -b and -l each choose the fields; give one of them")
+    if options["form"] is not None:
+        return str(options["form"])
+    return accttable.BRIEF if options["brief"] else accttable.LONG if options["long"] else accttable.USUAL
+
+
+def _unit(options: dict[str, Any]) -> str:
+    if options["noconvert"]:
+        return ""
+    unit = (options["units"] or "M").upper()
+    if unit not in {"K", "M", "G"}:
+        raise BadUsage(f"--units={unit}: give K, M or G")
+    return str(unit)
+
+
+def _delimiter(options: dict[str, Any]) -> str:
+    if not options["delimiter"]:
+        raise BadUsage("--delimiter is empty")
+    return str(options["delimiter"])
+
+
+def _window(options: dict[str, Any], *, everything: bool) -> Window:
+    """From midnight until now, unless told otherwise; named jobs: since ever."""
+    now = time.time()
+    states = choices.states(options["states"]) if options["states"] else None
+    until = parse_time(options["endtime"], now, past=True) if options["endtime"] else now
+    if options["starttime"]:
+        since = parse_time(options["starttime"], now, past=True)
+    elif everything:
+        since = 0.0
+    elif states is not None:
+        since = until
+        click.echo(
+            "fgacct: note: -s without -S shows jobs in these states at one moment; -S makes a window.",
+            err=True,
+        )
+    else:
+        since = parse_time("midnight", now, past=True)
+    if since > until:
+        raise BadUsage("the window ends before it begins", "-S says when it begins, -E when it ends.")
+    return Window(since, until, None if states == set(JobState) else states)
+
+
+def _only_mine(options: dict[str, Any]) -> bool:
+    return not options["users"] and not options["allusers"] and os.geteuid() != 0
+
+
+def _named(client: Client, ids: list[int], missing: list[int]) -> Iterator[Record]:
+    """The records of these jobs; `missing` gathers those that there are not."""
+    for at in range(0, len(ids), _IDS_AT_A_TIME):
+        part = ids[at : at + _IDS_AT_A_TIME]
+        jobs = client.ask("history", ids=part)["jobs"]
+        missing += sorted(set(part) - {job["id"] for job in jobs})
+        yield from jobs
+
+
+def _all(client: Client, window: Window, *, mine: bool) -> Iterator[Record]:
+    """Every job of the window, page by page."""
+    after: int | None = 0
+    whose: dict[str, Any] = {"uid": os.geteuid()} if mine else {}
+    while after is not None:
+        page = client.ask("history", since=window.since, until=window.until, after=after, **whose)
+        yield from page["jobs"]
+        after = page["next"]
+
+
+def _print(lines: Iterator[str]) -> None:
+    for line in lines:
+        write(f"{line}\n")
+
+
+def _field_list() -> str:
+    names = [field.name for field in FIELDS.values()]
+    rows = [names[at : at + 4] for at in range(0, len(names), 4)]
+    return "".join("".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
+
+
+def main() -> None:
+    fgacct.main(prog_name="fgacct")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""fginfo: the cards and what is left of them, as sinfo shows nodes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fgsched.cli import machine
+from fgsched.cli.cells import table
+from fgsched.cli.command import Command, write
+from fgsched.cli.queuecolumns import host, indices, shown_time
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Exit
+from fgsched.model import WHOLE, GpuState, JobState
+from fgsched.units import format_mebibytes, format_share
+
+_PARTITION = "main"
+_UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
+_OUT = {
+    GpuState.DRAINED.value: ("drain", "drng"),  # without jobs, with jobs
+    GpuState.SUSPECT.value: ("suspect", "suspect"),
+    GpuState.DOWN.value: ("down", "down"),
+}
+Card = dict[str, Any]
+
+
+@click.command(cls=Command, epilog="fginfo -g")
+@click.option("-g", "--gpus", is_flag=True, help="A line for each GPU: what is taken, used and free.")
+@click.option("-l", "--long", is_flag=True, help="A line for each GPU: the hardware.")
+@click.option("-R", "--list-reasons", "reasons", is_flag=True, help="Why GPUs take no jobs; who said so.")
+@click.option("--types", is_flag=True, help="A line for each model.")
+@click.option("-s", "--summarize", is_flag=True, help="A line for each partition, without jobs.")
+@click.option("-N", "--node", is_flag=True, help="A line for the host: GPUs, CPUs and memory.")
+@click.option("-h", "-n", "--noheader", is_flag=True, help="No heading.")
+@click.option("--json", "as_json", is_flag=True, help="All of it, as one JSON object.")
+def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
+    """Show the GPUs, and how much of them is taken and free."""
+    wanted = [view for view, is_on in views.items() if is_on]
+    if len(wanted) > 1:
+        raise BadUsage("-g, -l, -R, -s, -N and --types are different tables; give one of them")
+    with Client(find_places()) as client:
+        answer = client.ask("gpus")
+    if as_json:
+        write(_document(answer))
+    else:
+        headings, rows = _VIEWS[wanted[0] if wanted else ""](answer)
+        write(table(headings.split(), rows, header=not noheader))
+    return Exit.DONE
+
+
+def _partition(answer: Card) -> tuple[str, list[list[str]]]:
+    jobs = answer["jobs"]
+    under_way = sum(jobs.get(state.value, 0) for state in _UNDER_WAY)
+    counts = f"{under_way}/{jobs.get(JobState.PENDING.value, 0)}"
+    row = [f"{_PARTITION}*", "up", "infinite", _amounts(answer["gpus"]), counts, _host_state(answer["gpus"])]
+    return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) JOBS(R/PD) STATE", [row]
+
+
+def _summary(answer: Card) -> tuple[str, list[list[str]]]:
+    row = [f"{_PARTITION}*", "up", "infinite", _amounts(answer["gpus"]), host()]
+    return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) NODELIST", [row]
+
+
+def _node(answer: Card) -> tuple[str, list[list[str]]]:
+    cpus, memory = answer["cpus"], answer["memory"]
+    row = [
+        host(),
+        f"{_PARTITION}*",
+        _host_state(answer["gpus"]),
+        _amounts(answer["gpus"]),
+        f"{cpus['total'] - cpus['free']}/{cpus['free']}/0/{cpus['total']}",
+        f"{format_mebibytes(memory['total'] - memory['free'])}/{format_mebibytes(memory['total'])}",
+    ]
+    return "NODELIST PARTITION STATE GPUS(A/I/O/T) CPUS(A/I/O/T) MEMORY(A/T)", [row]
+
+
+def _cards(answer: Card) -> tuple[str, list[list[str]]]:
+    return "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL", [
+        _card(card) for card in answer["gpus"]
+    ]
+
+
+def _card(card: Card) -> list[str]:
+    seen = card["seen"] or {}
+    taken = card["usable"] - card["free_memory"] - card["external"]
+    used = format_mebibytes(seen["used"]) if seen and not seen["error"] else "-"
+    return [
+        str(card["index"]),
+        card["model"].replace(" ", "_"),
+        _state(card) + ("*" if seen.get("error") else ""),
+        f"{format_share(WHOLE - card['free_share'])}/1",
+        f"{format_mebibytes(max(0, taken))}/{used}/{format_mebibytes(card['usable'])}",
+        _or_dash(seen.get("utilisation"), "%"),
+        _or_dash(seen.get("temperature"), "C"),
+        indices(card["jobs"]) or "-",
+        format_mebibytes(card["external"]) if card["external"] else "-",
+    ]
+
+
+def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
+    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE", [
+        [
+            str(card["index"]),
+            card["model"].replace(" ", "_"),
+            card["uuid"],
+            card["pci"] or "-",
+            *(format_mebibytes(card[name]) for name in ("total", "reserved", "headroom", "usable")),
+        ]
+        for card in answer["gpus"]
+    ]
+
+
+def _reasons(answer: Card) -> tuple[str, list[list[str]]]:
+    rows = []
+    for card in answer["gpus"]:
+        if card["state"] != GpuState.OK.value:
+            said, user = _who(card["note"])
+            since = shown_time(card["noted_at"] or None)
+            rows.append([str(card["index"]), _state(card), user, since, said])
+    return "GPU STATE USER TIMESTAMP REASON", rows
+
+
+def _who(note: str) -> tuple[str, str]:
+    """A drained card's note ends with its operator's name in brackets."""
+    said, _, user = note.rpartition(" [")
+    return (said, user[:-1]) if said and user.endswith("]") else (note or "-", "-")
+
+
+def _types(answer: Card) -> tuple[str, list[list[str]]]:
+    rows = []
+    for model in dict.fromkeys(card["model"] for card in answer["gpus"]):
+        alike = [card for card in answer["gpus"] if card["model"] == model]
+        sizes = dict.fromkeys(format_mebibytes(card["usable"]) for card in alike)
+        rows.append([model.replace(" ", "_"), _amounts(alike), ",".join(sizes)])
+    return "TYPE GPUS(A/I/O/T) MEM", rows
+
+
+_VIEWS = {
+    "": _partition,
+    "gpus": _cards,
+    "long": _hardware,
+    "reasons": _reasons,
+    "types": _types,
+    "summarize": _summary,
+    "node": _node,
+}
+
+
+def _or_dash(number: int | None, unit: str) -> str:
+    return "-" if number is None else f"{number}{unit}"
+
+
+def _units(cards: Sequence[Card]) -> tuple[int, int, int]:
+    """Ten-thousandths of these cards that are allocated, idle, and out of use."""
+    allocated = sum(WHOLE - card["free_share"] for card in cards)
+    idle = sum(card["free_share"] for card in cards if card["state"] == GpuState.OK.value)
+    return allocated, idle, len(cards) * WHOLE - allocated - idle
+
+
+def _amounts(cards: Sequence[Card]) -> str:
+    return "/".join(format_share(units) for units in (*_units(cards), len(cards) * WHOLE))
+
+
+def _state(card: Card) -> str:
+    if card["state"] in _OUT:
+        return _OUT[card["state"]][bool(card["jobs"])]
+    return _fullness(WHOLE - card["free_share"], card["free_share"])
+
+
+def _fullness(allocated: int, idle: int) -> str:
+    if not allocated:
+        return "idle"
+    return "mix" if idle else "alloc"
+
+
+def _host_state(cards: Sequence[Card]) -> str:
+    """That of all the cards together, in sinfo's words for a node."""
+    states = {_state(card) for card in cards}
+    if states and states <= {"drain", "drng", "suspect", "down"}:
+        return "down" if states == {"down"} else "drng" if "drng" in states else "drain"
+    allocated, idle, _ = _units(cards)
+    return _fullness(allocated, idle)
+
+
+def _document(answer: Card) -> str:
+    allocated, idle, other = _units(answer["gpus"])
+    partition = {
+        "name": _PARTITION,
+        "is_default": True,
+        "state": _host_state(answer["gpus"]),
+        "time_limit": None,
+        "gpus": {
+            "allocated": machine.gpus(allocated),
+            "idle": machine.gpus(idle),
+            "other": machine.gpus(other),
+            "total": len(answer["gpus"]),
+        },
+        "job_counts": answer["jobs"],
+    }
+    return machine.document(
+        partitions=[partition],
+        gpus=[_card_record(card) for card in answer["gpus"]],
+        cpus=answer["cpus"],
+        memory=answer["memory"],
+    )
+
+
+def _card_record(card: Card) -> dict[str, Any]:
+    plain = ("index", "uuid", "model", "pci", "total", "reserved", "headroom", "usable", "external", "jobs")
+    seen = card["seen"] or {}
+    return {
+        **{name: card[name] for name in plain},
+        "state": _state(card),
+        "note": card["note"] or None,
+        **machine.times(noted=card["noted_at"] or None),
+        "free_gpu": machine.gpus(card["free_share"]),
+        "free_memory": card["free_memory"],
+        **{name: seen.get(name) for name in ("used", "utilisation", "temperature")},
+        "error": seen.get("error") or None,
+    }
+
+
+def main() -> None:
+    fginfo.main(prog_name="fginfo")
+
+
+if __name__ == "__main__":
+    main()
