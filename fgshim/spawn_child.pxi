@@ -118,7 +118,7 @@ cdef int execute(Slot *slot) noexcept nogil:
     cdef char *program
     cdef char **words = arguments + SPARE
     cdef uint32_t length = launch.head.script_length if launch.head.script_length < 255 else 255
-    execve(job_script, words - 1, variables)
+    execve(work_path, words - 1, variables)
     cdef int error = errno
     memcpy(line, launch.script, length)
     line[length] = 0
@@ -130,7 +130,7 @@ cdef int execute(Slot *slot) noexcept nogil:
     if error == EACCES:
         words -= 2 if option == NULL else 3
         words[0] = program
-        words[1] = option if option != NULL else job_script
+        words[1] = option if option != NULL else work_path
         execve(program, words, variables)
         error = errno
     return refuse(slot, error, b"exec ", program, b"")
@@ -156,7 +156,8 @@ cdef int child(void *argument) noexcept nogil:
 
 
 cdef int start_child(Slot *slot) noexcept nogil:
-    arguments[SPARE - 1] = job_script
+    path_of(slot, b"/job/", b"/script")
+    arguments[SPARE - 1] = work_path
     slot.started_at = wall()
     if clone(child, child_stack + sizeof(child_stack), CLONE_VM | CLONE_PARENT_SETTID | SIGCHLD, slot, &slot.main) < 0:
         fail(slot, errno, b"fork", b"")

@@ -1,7 +1,6 @@
 # The job's directory and its private TMPDIR: made fresh, handed to the user last, removed whole.
 
 cdef int job_region  # the region's descriptor, kept: a path in the user's directory proves nothing
-cdef char job_script[4096 + 64]
 
 
 cdef int write_file(const char *path, mode_t mode, const char *data, size_t length) noexcept nogil:
@@ -31,21 +30,20 @@ cdef int hand_over(Slot *slot, int fd, const char *path) noexcept nogil:
     return 0
 
 
-cdef int make_script(Slot *slot, const char *directory) noexcept nogil:
-    snprintf(job_script, sizeof(job_script), b"%s/script", directory)
-    cdef int fd = write_file(job_script, 0o500, launch.script, launch.head.script_length)
-    if hand_over(slot, fd, job_script) < 0:
+cdef int make_script(Slot *slot) noexcept nogil:
+    cdef const char *path = path_of(slot, b"/job/", b"/script")
+    cdef int fd = write_file(path, 0o500, launch.script, launch.head.script_length)
+    if hand_over(slot, fd, path) < 0:
         return -1
     close(fd)  # before anything is executed: a file open for writing is "text busy"
     return 0
 
 
-cdef int make_region(Slot *slot, const char *directory) noexcept nogil:
-    cdef char path[4096 + 64]
+cdef int make_region(Slot *slot) noexcept nogil:
+    cdef const char *path = path_of(slot, b"/job/", b"/region")
     job_region = -1
     if launch.head.region_size == 0:
         return 0
-    snprintf(path, sizeof(path), b"%s/region", directory)
     job_region = write_file(path, 0o600, launch.region, launch.head.region_length)
     if hand_over(slot, job_region, path) < 0:
         return -1
@@ -57,20 +55,18 @@ cdef int make_region(Slot *slot, const char *directory) noexcept nogil:
 
 cdef int make_job_directory(Slot *slot) noexcept nogil:
     """Everything in it is made while only we can reach it; then the directory changes hands."""
-    cdef char directory[4096]
-    cdef char path[4096 + 64]
-    path_of(slot, b"job", directory)
-    if mkdir(directory, 0o700) < 0:
-        fail(slot, errno, b"mkdir ", directory)
+    if mkdir(path_of(slot, b"/job/", b""), 0o700) < 0:
+        fail(slot, errno, b"mkdir ", work_path)
         return -1
-    if make_script(slot, directory) < 0 or make_region(slot, directory) < 0:
+    if make_script(slot) < 0 or make_region(slot) < 0:
         return -1
-    snprintf(path, sizeof(path), b"%s/libfgshim.so", directory)
-    if launch.hook[0] and symlink(launch.hook, path) < 0:
-        fail(slot, errno, b"symlink ", path)
+    if launch.hook[0] and symlink(launch.hook, path_of(slot, b"/job/", b"/libfgshim.so")) < 0:
+        fail(slot, errno, b"symlink ", work_path)
         return -1
-    if launch.head.flags & BECOME_USER and lchown(directory, launch.head.uid, launch.head.gid) < 0:
-        fail(slot, errno, b"chown ", directory)
+    if not launch.head.flags & BECOME_USER:
+        return 0
+    if lchown(path_of(slot, b"/job/", b""), launch.head.uid, launch.head.gid) < 0:
+        fail(slot, errno, b"chown ", work_path)
         return -1
     return 0
 

@@ -45,8 +45,7 @@ cdef int belongs(pid_t pid, const Slot *slot) noexcept nogil:
     cdef char variable[4096 + 16]
     if n_taken == 1 or pid == slot.main or stat_field(pid, 6) == <uint64_t> slot.main:
         return 1
-    snprintf(variable, 16, b"FG_JOB_DIR=")
-    path_of(slot, b"job", variable + 11)
+    put(put(variable, b"FG_JOB_DIR="), path_of(slot, b"/job/", b""))
     return has_variable(pid, variable, strlen(variable) + 1)
 
 
@@ -63,11 +62,9 @@ cdef void keep_only(const Slot *slot) noexcept nogil:
 
 cdef int claimed_by(const Slot *slot, pid_t pid) noexcept nogil:
     """Whether the claim is there and is this shepherd's."""
-    cdef char path[4096]
     cdef char text[128]
     cdef char mine[32]
-    path_of(slot, b"claim", path)
-    cdef ssize_t length = readlink(path, text, sizeof(text) - 1)
+    cdef ssize_t length = readlink(path_of(slot, b"/claim/", b""), text, sizeof(text) - 1)
     if length <= 0:
         return 0
     text[length] = 0

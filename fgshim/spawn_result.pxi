@@ -6,15 +6,12 @@ cdef char region_copy[65536]
 cdef void read_region(const Slot *slot, uint64_t *peak, uint64_t *refusals) noexcept nogil:
     """The user could write it: it is copied first, and nothing in it is trusted."""
     cdef const fg_region *region = <const fg_region *> region_copy
-    cdef char path[4096]
     cdef int fd = job_region
     peak[0] = refusals[0] = 0
     if slot.head.region_size == 0:
         return
     if fd <= 0:  # another process made it
-        path_of(slot, b"job", path)
-        snprintf(path + strlen(path), 16, b"/region")
-        fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        fd = open(path_of(slot, b"/job/", b"/region"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd >= 0 and pread(fd, region_copy, sizeof(fg_region), 0) == <ssize_t> sizeof(fg_region):
         peak[0] = fg_region_most(region)
         refusals[0] = fg_region_refused(region)
@@ -41,10 +38,13 @@ cdef void describe(Slot *slot, char *text) noexcept nogil:
         if <unsigned char> at[0] < 32 or at[0] == 127:
             at[0] = c'?'
         at += 1
-    snprintf(text, 3000, b"R1 %d %s %ld %ld %ld %ld %ld %lu %lu %lu %d %d %s",
-             slot.status, word_of(slot.cause), slot.started_at, slot.ended_at,
-             microseconds(&slot.used.ru_utime), microseconds(&slot.used.ru_stime), slot.used.ru_maxrss,
-             peak, refusals, oom_kills(slot) if slot.n_cgroups else 0, slot.lost, slot.error, slot.detail)
+    at = put(put(put_field(put(text, b"R1"), slot.status), b" "), word_of(slot.cause))
+    at = put_field(put_field(at, slot.started_at), slot.ended_at)
+    at = put_field(put_field(at, microseconds(&slot.used.ru_utime)), microseconds(&slot.used.ru_stime))
+    at = put_field(put_field(put_field(at, slot.used.ru_maxrss), <int64_t> peak), <int64_t> refusals)
+    at = put_field(at, <int64_t> oom_kills(slot) if slot.n_cgroups else 0)
+    at = put_field(put_field(at, slot.lost), slot.error)
+    put(put(at, b" "), slot.detail)
 
 
 cdef void store(Slot *slot, const char *text) noexcept nogil:
@@ -52,11 +52,9 @@ cdef void store(Slot *slot, const char *text) noexcept nogil:
 
     Only where the whole run directory was removed nobody is left to read it.
     """
-    cdef char path[4096]
     cdef timespec wait
     cdef long pause = 10
-    path_of(slot, b"result", path)
-    while symlink(text, path) < 0 and errno != EEXIST:
+    while symlink(text, path_of(slot, b"/result/", b"")) < 0 and errno != EEXIST:
         if errno == ENOENT and access(slot.text + slot.run, 0) < 0 and errno == ENOENT:
             break
         wait.tv_sec = pause // 1000

@@ -3,11 +3,10 @@
 
 cdef int claim(Slot *slot, uint64_t ticks) noexcept nogil:
     """Name and content in one step: of two that want the job one gets it. 0, or errno."""
-    cdef char path[4096]
     cdef char text[128]
-    path_of(slot, b"claim", path)
-    snprintf(text, sizeof(text), b"P:%d:%lu:%s", getpid(), <unsigned long> ticks, boot)
-    return errno if symlink(text, path) < 0 else 0
+    cdef char *at = put(put_number(put(text, b"P:"), getpid()), b":")
+    put(put(put_number(at, <int64_t> ticks), b":"), boot)
+    return errno if symlink(text, path_of(slot, b"/claim/", b"")) < 0 else 0
 
 
 cdef void forget_bulk() noexcept nogil:
@@ -35,12 +34,12 @@ cdef int start(Slot *slot) noexcept nogil:
 
 cdef void shepherd(Slot *slot) noexcept nogil:
     """The life of one; it does not return."""
-    cdef char name[16]
+    cdef char name[64]  # of which the kernel shows the first 15
     cdef uint64_t ticks = stat_field(getpid(), 22)
     cdef int taken
     setsid()
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    snprintf(name, sizeof(name), b"fg-%lu.%u", <unsigned long> slot.head.job, slot.head.attempt)
+    put_number(put(put_number(put(name, b"fg-"), <int64_t> slot.head.job), b"."), slot.head.attempt)
     prctl(PR_SET_NAME, name, 0, 0, 0)
     crash(b"shepherd_before_claim")
     taken = claim(slot, ticks)

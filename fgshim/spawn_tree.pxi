@@ -20,7 +20,7 @@ cdef uint64_t stat_field(pid_t pid, int number) noexcept nogil:
     cdef char path[64]
     cdef char text[1024]
     cdef const char *at
-    snprintf(path, sizeof(path), b"/proc/%d/stat", pid)
+    put(put_number(put(path, b"/proc/"), pid), b"/stat")
     if read_small(path, text, sizeof(text)) <= 0:
         return 0
     at = strrchr(text, c')')  # the name before it may hold anything

@@ -76,17 +76,11 @@ cdef void remove_directory(const Slot *slot, const char *path) noexcept nogil:
 
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:
     """Its name is in a directory of ours; what is in it is the user's."""
-    cdef char directory[4096]
-    cdef char path[4096 + 64]
-    path_of(slot, b"job", directory)
-    snprintf(path, sizeof(path), b"%s/script", directory)
-    unlink(path)
+    unlink(path_of(slot, b"/job/", b"/script"))
     if slot.head.region_size:
-        snprintf(path, sizeof(path), b"%s/region", directory)
-        unlink(path)
+        unlink(path_of(slot, b"/job/", b"/region"))
     if slot.hooked:
-        snprintf(path, sizeof(path), b"%s/libfgshim.so", directory)
-        unlink(path)
-    if rmdir(directory) < 0 and errno == ENOTEMPTY:
-        empty_as_user(slot, directory)
-        rmdir(directory)
+        unlink(path_of(slot, b"/job/", b"/libfgshim.so"))
+    if rmdir(path_of(slot, b"/job/", b"")) < 0 and errno == ENOTEMPTY:
+        empty_as_user(slot, work_path)
+        rmdir(work_path)

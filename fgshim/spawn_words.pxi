@@ -141,10 +141,12 @@ cdef void answer(Slot *slot, pid_t pid, int error, uint64_t ticks) noexcept nogi
     slot.answered = 1
 
 
-cdef int path_of(const Slot *slot, const char *kind, char *to) noexcept nogil:
-    """<run>/<kind>/<job>.<attempt>, of which the run directory is only ours to write."""
-    return snprintf(to, PATH_ROOM, b"%s/%s/%lu.%u", slot.text + slot.run, kind,
-                    <unsigned long> slot.head.job, slot.head.attempt)
+cdef const char *path_of(const Slot *slot, const char *kind, const char *tail) noexcept nogil:
+    """<run>/<kind>/<job>.<attempt><tail> in `work_path`; up to the last part it is only ours to write."""
+    cdef char *at = put(put(work_path, slot.text + slot.run), kind)
+    at = put_number(put(put_number(at, <int64_t> slot.head.job), b"."), slot.head.attempt)
+    put(at, tail)
+    return work_path
 
 
 cdef long read_small(const char *path, char *to, long room) noexcept nogil:
