@@ -1,11 +1,11 @@
 """Fixtures: the fake driver, built once a session, and a job of one card and 1 GiB."""
 
-import fakecuda
 import pytest
+
+import fakecuda
+import fgshim
 from fakecuda import Card
 from fakecuda.job import Job, make_job
-
-import fgshim
 
 GIB = 1 << 30
 

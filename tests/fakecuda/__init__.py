@@ -1,27 +1,27 @@
-"""A fake CUDA driver and NVML, in C: several processes, one card state, the real linker and the real pynvml.
+"""A fake CUDA driver and NVML, in C: many processes, one card state, the real linker, the real pynvml.
 
-    driver = fakecuda.build(tmp_path)          # or the fixture `driver`, which skips where there is no compiler
+    driver = fakecuda.build(folder)    # or the fixture `driver`, which skips where there is no compiler
     driver.cards(Card("H100", 8 << 30), Card("H100", 8 << 30, context=256 << 20))
     subprocess.run([driver.program, "alloc 1G", "info"], env={**os.environ, **driver.env})
 
 `driver.env` names the card state and puts the libraries on LD_LIBRARY_PATH: `import pynvml` works under it,
-and so does any CUDA driver API program. A job is a process with the hook preloaded beside its region
-
+and so does any program of the CUDA driver API. A job is a process with the hook preloaded beside its region
+(`fakecuda.job.make_job` makes one without a controller); a `driver.program` without it is a stranger.
 
 `driver.program` (fakejob) does its arguments one by one, or lines from stdin after "-", and prints for each
 `<verb> <status of the driver> [figures]`. Sizes take K, M, G; things are numbered from 0 as they are made.
 
-    alloc SIZE, managed SIZE, pitch WIDTH HEIGHT, async SIZE, create SIZE [location type], map I, retain I   make a thing
-    free I, afree I, release I, unmap I, free-address N                                        end one
-    info (free, total), total, info-null, alloc-null SIZE, errno SIZE, device N                ask
-    stream, capture, end-capture, sync, threshold SIZE, trim SIZE                              streams and their pool
+    alloc SIZE, managed SIZE, pitch WIDTH HEIGHT, async SIZE, create SIZE [location type], map I, retain I
+    free I, afree I, release I, unmap I, free-address N
+    info (free, total), total, info-null, alloc-null SIZE, errno SIZE, device N
+    stream, capture, end-capture, sync, threshold SIZE, trim SIZE
     hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
     race THREADS ROUNDS SIZE (status: calls that went wrong; figure: refusals)
 
 FAKEJOB_VIA=lookup resolves through cuGetProcAddress, FAKEJOB_TWINS=1 takes the per-thread twins, and
-`driver.linked` is the same program linked against the driver. `driver.used()` and `driver.high()` are the driver's
-own count of bytes per card, of living processes, and the most that ever was: an oracle beside the hook's.
-FAKE_CUDA_POOL_STEP sets by how many bytes a pool grows.
+`driver.linked` is the same program linked against the driver. `driver.used()` and `driver.high()` are the
+driver's own count of bytes per card, by processes that live, and the most that ever was: an oracle beside
+the hook's. FAKE_CUDA_POOL_STEP sets by how many bytes a pool grows.
 """
 
 import os
@@ -108,9 +108,9 @@ class FakeDriver:
         return [high for _, high in self._count()]
 
     def _count(self) -> list[tuple[int, int]]:
-        run = [self.folder / "fakecards"]
-        lines = subprocess.run(run, env={**os.environ, **self.env}, check=True, capture_output=True, text=True)
-        return [tuple(map(int, line.split())) for line in lines.stdout.splitlines()]
+        run, env = [self.folder / "fakecards"], {**os.environ, **self.env}
+        said = subprocess.run(run, env=env, check=True, capture_output=True, text=True).stdout
+        return [tuple(map(int, line.split())) for line in said.splitlines()]
 
 
 def build(folder: Path) -> FakeDriver:

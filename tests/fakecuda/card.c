@@ -81,7 +81,10 @@ int fake_charge(int card, uint64_t bytes) {
     if (bytes > room || sum(card) > room - bytes) bury();
     int fits = bytes <= room && sum(card) <= room - bytes;
     if (fits) me->bytes[card] += bytes;
-    if (sum(card) > shared->card[card].high) shared->card[card].high = sum(card);
+    if (sum(card) > shared->card[card].high) {   /* only of the living */
+        bury();
+        if (sum(card) > shared->card[card].high) shared->card[card].high = sum(card);
+    }
     pthread_mutex_unlock(&shared->lock);
     return fits ? OK : OUT_OF_MEMORY;
 }

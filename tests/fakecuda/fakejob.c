@@ -194,6 +194,7 @@ static void obey(char *line) {
 }
 int main(int argc, char **argv) {
     char line[4096];
+    setvbuf(stdin, NULL, _IONBF, 0);   /* what follows an exec is for the next program */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "-")) { obey(argv[i]); continue; }
         while (fgets(line, sizeof line, stdin)) { line[strcspn(line, "\n")] = 0; obey(line); }

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fakecuda import Card, FakeDriver
-
 import fgshim
+from fakecuda import Card, FakeDriver
 from fgshim import region
 
 
@@ -72,9 +71,9 @@ class Job:
 
     def start(self, **extra: str) -> Live:
         """A process that is told what to do line by line."""
-        words = [self.driver.program, "-"]
+        words, env = [self.driver.program, "-"], self.environment(**extra)
         pipe = subprocess.PIPE
-        return Live(subprocess.Popen(words, env=self.environment(**extra), stdin=pipe, stdout=pipe, text=True))
+        return Live(subprocess.Popen(words, env=env, stdin=pipe, stdout=pipe, text=True))
 
 
 def make_job(driver: FakeDriver, folder: Path, limits: Sequence[tuple[Card, int]], *, job: int = 1) -> Job:

@@ -1,0 +1,200 @@
+"""The hook through everything that can happen to a process: fork, exec, exit, SIGKILL at any instruction."""
+
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fgshim
+from fgshim import region
+
+pytestmark = pytest.mark.compiler
+MIB, GIB = 1 << 20, 1 << 30
+OK, OOM, NOT_INITIALIZED = 0, 2, 3
+FREE = (OK, GIB, GIB)
+
+
+@pytest.mark.parametrize("end", ["kill 9", "kill 6", "_exit 0", "exit 0"])
+def test_what_an_ended_process_held_is_there_at_the_next_allocation(job, end):
+    live = job.start()
+    assert live.say("alloc 1G") == (OK,)
+    live.tell(end)
+    live.end()
+    assert job.run("alloc 1G") == [(OK,)]
+    assert job.region().gpus[0].refusals == 0
+
+
+def test_a_dead_process_that_nobody_has_waited_for_holds_nothing(job):
+    live = job.start()
+    assert live.say("alloc 1G") == (OK,)
+    os.kill(live.process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, live.process.pid, os.WEXITED | os.WNOWAIT)  # a zombie now, until the end of the test
+    assert job.run("info") == [FREE]
+    live.end()
+
+
+def test_the_program_that_a_process_executes_next_holds_nothing(job):
+    live = job.start()
+    assert live.say("alloc 1G") == (OK,)
+    live.tell("exec echo 1 2; read line")
+    assert live.process.stdout.readline() == "1 2\n"  # the shell runs now, under the pid that held it all
+    assert job.run("alloc 1G") == [(OK,)]
+    live.end()
+
+
+def test_a_process_that_executes_itself_anew_starts_from_nothing(job, driver):
+    live = job.start()
+    assert live.say("alloc 1G") == (OK,)
+    live.tell(f"exec exec {driver.program} -")
+    assert live.say("info") == FREE
+    assert live.say("alloc 1G") == (OK,)
+    live.end()
+
+
+def test_without_random_addresses_a_process_still_starts_from_nothing(job, driver):
+    setarch = ["setarch", "-R", "true"]
+    if subprocess.run(setarch, capture_output=True, check=False).returncode:
+        pytest.skip("setarch -R is not allowed here")
+    live = job.start()
+    live.tell(f"exec exec setarch -R {driver.program} -")
+    assert live.say("alloc 1G") == (OK,)
+    live.tell(f"exec exec {driver.program} -")
+    assert live.say("alloc 1G") == (OK,)
+    live.end()
+
+
+def test_the_child_of_a_fork_does_not_own_what_its_parent_holds(job):
+    said = job.run("alloc 512M", "fork free 0", "fork alloc 2M", "info", "free 0", "info")
+    half = (OK, GIB // 2, GIB)
+    assert said == [(OK,), (NOT_INITIALIZED,), (0,), (NOT_INITIALIZED,), (0,), half, (OK,), FREE]
+
+
+def test_a_child_that_uses_the_driver_first_has_a_slot_of_its_own(job):
+    assert job.run("fork alloc 1G", "alloc 1G", "info") == [(OK,), (0,), (OK,), (OK, 0, GIB)]
+
+
+def test_a_parent_that_dies_first_leaves_its_child_nothing_to_answer_for(job):
+    live = job.start()
+    assert live.say("alloc 1G") == (OK,)
+    live.tell("forget hold")
+    assert live.process.stdout.readline() == "forget 0\n"
+    live.process.kill()
+    live.process.wait()
+    assert job.run("alloc 1G") == [(OK,)]
+    live.end()
+
+
+def test_processes_beyond_the_slots_are_refused_and_slots_of_the_dead_are_taken_again(job):
+    offset = len(region.pack(1, 1, [(0, f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}", 1)]))
+    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    slot = struct.calcsize("<IIQQ16Q")
+    content = bytearray(job.region_file.read_bytes())
+    for at in range(256):
+        struct.pack_into("<IIQQ", content, offset + at * slot, os.getpid(), 1, start, 0)
+    struct.pack_into("<I", content, offset - 64, 256)
+    job.region_file.write_bytes(content)
+    assert len(job.region().processes) == 256
+    assert job.run("alloc 2M") == [(OOM,)]
+    struct.pack_into(
+        "<IIQQ", content, offset + 77 * slot, os.getpid(), 1, start + 1, 0
+    )  # who had this pid before
+    job.region_file.write_bytes(content)
+    assert job.run("alloc 2M") == [(OK,)]
+
+
+def test_racing_processes_and_kills_never_pass_the_limit_and_lose_nothing(job, driver):
+    racers = [job.start() for _ in range(8)]
+    for racer in racers:
+        racer.tell(f"race 4 1500 {8 * MIB}")
+    for racer in racers[:3]:  # in the midst of it
+        racer.kill()
+    for racer in racers[3:]:
+        wrong, *_ = [int(word) for word in racer.process.stdout.readline().split()[1:]]
+        assert wrong == 0
+    assert job.run("info", "alloc 1G") == [FREE, (OK,)]
+    for racer in racers[3:]:
+        racer.end()
+    assert driver.high()[0] <= GIB
+    assert job.region().gpus[0].peak == GIB
+
+
+HISTORY = [
+    "alloc 256M",
+    "kill 19",
+    "alloc 256M",
+    "free 0",
+    "async 16M",
+    "afree 2",
+    "create 16M",
+    "map 3",
+    "release 3",
+]
+
+
+def test_a_kill_at_any_instruction_blocks_nobody_and_leaves_the_exact_count(job, driver):
+    """Each time another process finds all of the limit free, at once."""
+    where = random.Random(1)
+    for n in [where.randrange(9000) for _ in range(12)] + list(range(150, 1500, 90)):
+        words = [driver.stepkill, str(n), driver.program, *HISTORY]
+        done = subprocess.run(words, env=job.environment(), stdout=subprocess.DEVNULL, check=False)
+        if done.returncode == 2:
+            pytest.skip("a program may not be traced here")
+        assert job.run("alloc 1G", "free 0", "info") == [(OK,), (OK,), FREE], n
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda whole: b"",
+        lambda whole: whole[:100],
+        lambda whole: whole + b"\0",
+        lambda whole: bytes(len(whole)),
+        lambda whole: whole[:8] + b"\7" + whole[9:],
+        lambda whole: whole[:28] + b"\xff\xff\xff\xff" + whole[32:],
+        lambda whole: whole[:32] + bytes(64) + whole[96:],
+        lambda whole: whole[:32] + b"\xee" * 64 + whole[96:],
+        lambda whole: random.Random(3).randbytes(len(whole)),
+    ],
+    ids=["empty", "short", "long", "zeros", "version", "gpus", "lock-lost", "lock-torn", "noise"],
+)
+def test_a_region_that_is_not_whole_means_no_device_memory(job, harm):
+    job.region_file.write_bytes(harm(job.region_file.read_bytes()))
+    assert job.run("alloc 1", "managed 1", "create 2M", "async 1", "info", "total") == [(OOM,)] * 4 + [
+        (OK,),
+        (OK,),
+    ]
+
+
+def test_without_a_region_there_is_no_device_memory(job):
+    job.region_file.unlink()
+    assert job.run("alloc 1") == [(OOM,)]
+    job.region_file.mkdir()
+    assert job.run("alloc 1") == [(OOM,)]
+
+
+def test_counts_that_are_scribbled_over_refuse_and_do_not_crash(job):
+    live = job.start()
+    assert live.say("alloc 256M") == (OK,)
+    with open(job.region_file, "r+b") as file:
+        file.seek(96)
+        file.write(b"\xff" * (region.SIZE - 96))
+    assert live.say("alloc 2M") == (OOM,)
+    assert live.say("free 0") == (OK,)
+    assert live.say("info")[0] == OK
+    live.end()
+
+
+@pytest.mark.parametrize("command", [["ls", "/"], [sys.executable, "-c", "import ctypes; ctypes.CDLL(None)"]])
+def test_a_program_on_a_host_without_a_driver_runs_as_ever(tmp_path, command):
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built")
+    env = {**os.environ, "LD_PRELOAD": str(fgshim.library())}
+    without, with_hook = (
+        subprocess.run(command, env=e, capture_output=True, check=False) for e in (None, env)
+    )
+    assert (with_hook.returncode, with_hook.stdout, with_hook.stderr) == (0, without.stdout, b"")
