@@ -91,6 +91,7 @@ cdef extern from * nogil:
         unsigned char d_type
         char *d_name
 
+    const char *fg_region_flaw(const fg_region *region, uint64_t length)
     long syscall(long number, ...)
     int fg_is_regular(mode_t mode)
     int fg_is_device(mode_t mode)

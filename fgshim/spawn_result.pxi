@@ -12,9 +12,11 @@ cdef void read_region(const Slot *slot, uint64_t *peak, uint64_t *refusals) noex
         return
     if fd <= 0:  # another process made it
         fd = open(path_of(slot, b"/job/", b"/region"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    if fd >= 0 and pread(fd, region_copy, sizeof(fg_region), 0) == <ssize_t> sizeof(fg_region):
-        peak[0] = fg_region_most(region)
-        refusals[0] = fg_region_refused(region)
+    if fd < 0 or pread(fd, region_copy, sizeof(region_copy), 0) < <ssize_t> sizeof(fg_region):
+        return
+    if fg_region_flaw(region, sizeof(fg_region)) == NULL:
+        peak[0] = fg_region_most(region) << 2 >> 2  # a number that a reader can hold, whatever was written there
+        refusals[0] = fg_region_refused(region) << 2 >> 2
 
 
 cdef int64_t microseconds(const timeval *span) noexcept nogil:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from fgshim import spawner as program
 from spawning import (
     APPEND,
     HEAD,
@@ -20,8 +22,6 @@ from spawning import (
     Spawner,
     spawning,
 )
-
-from fgshim import spawner as program
 
 pytestmark = [
     pytest.mark.compiler,

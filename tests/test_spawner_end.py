@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
+
+from fgshim import spawner as program
 from spawning import (
     ALL,
     CANCEL,
@@ -17,8 +19,6 @@ from spawning import (
     is_gone,
     spawning,
 )
-
-from fgshim import spawner as program
 
 pytestmark = [
     pytest.mark.compiler,

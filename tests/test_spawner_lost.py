@@ -6,6 +6,8 @@ import signal
 import socket
 
 import pytest
+
+from fgshim import spawner as program
 from spawning import (
     ALL,
     ANSWER,
@@ -20,8 +22,6 @@ from spawning import (
     is_gone,
     spawning,
 )
-
-from fgshim import spawner as program
 
 pytestmark = [
     pytest.mark.compiler,

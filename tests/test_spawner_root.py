@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from spawning import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
 
 from fgshim import spawner as program
+from spawning import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
 
 pytestmark = [
     pytest.mark.compiler,

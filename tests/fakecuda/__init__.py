@@ -123,4 +123,8 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "fakejob.c"], folder / "fakejob", "-pthread", "-ldl")
     compile_c([HERE / "fakejob.c"], folder / "fakejob-linked", "-DLINKED", str(driver), "-pthread")
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
+    compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
+    asker = ("-DASKER", "-shared", "-fPIC", "-fvisibility=default")
+    compile_c([HERE / "lookups.c"], folder / "libasker.so", *asker)
+    compile_c([HERE / "lookups.c"], folder / "lookups", "-ldl")
     return FakeDriver(folder, folder / "cards")

@@ -1,0 +1,115 @@
+"""fgspawn and the cgroups of a job, of either version; and what the region tells in the end."""
+
+import errno
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from fgshim import spawner as program
+from spawning import Gate, is_gone, spawning
+
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
+]
+PATH = {"PATH": os.environ["PATH"]}
+ROOT = Path("/sys/fs/cgroup")
+
+
+def usable(*candidates: str) -> Path | None:
+    """The first of these hierarchies in which we can make a group."""
+    for candidate in candidates:
+        group = ROOT / candidate / f"fg-probe-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        has_procs = (group / "cgroup.procs").exists()
+        group.rmdir()
+        if has_procs:
+            return ROOT / candidate
+    return None
+
+
+MEMORY = usable("memory")
+UNIFIED = usable("unified", ".")
+needs_memory = [
+    pytest.mark.cgroup,
+    pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)"),
+]
+needs_unified = [pytest.mark.cgroup, pytest.mark.skipif(UNIFIED is None, reason="no writable cgroup v2")]
+
+
+@pytest.fixture
+def spawner(tmp_path):
+    with spawning(tmp_path) as one:
+        yield one
+
+
+def group(hierarchy: Path) -> str:
+    return str(hierarchy / f"fg-test-{os.getpid()}")
+
+
+@pytest.mark.parametrize(
+    "hierarchy", [pytest.param(MEMORY, marks=needs_memory), pytest.param(UNIFIED, marks=needs_unified)]
+)
+def test_a_job_runs_in_its_cgroup_which_ends_with_it(spawner, hierarchy):
+    directory = group(hierarchy)
+    job = spawner.launch("#!/bin/sh\ncat /proc/self/cgroup\n", env=PATH, cgroups=((directory, ()),))
+    assert job.result().exit_code == 0
+    assert f"/{Path(directory).name}\n" in job.output()
+    assert not Path(directory).exists()
+
+
+@pytest.mark.cgroup
+@pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)")
+def test_a_kill_for_want_of_memory_is_counted(spawner):
+    script = "#!/usr/bin/env python3\nblock = bytearray(200 << 20)\n"
+    limit = ("memory.limit_in_bytes=33554432",)
+    result = spawner.launch(script, env=PATH, cgroups=((group(MEMORY), limit),)).result()
+    assert (result.exit_code, result.oom_kills) == (-9, 1)
+
+
+@pytest.mark.cgroup
+@pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)")
+def test_a_setting_that_is_not_taken_is_a_launch_that_failed(spawner):
+    directory = group(MEMORY)
+    result = spawner.launch("#!/bin/sh\n", cgroups=((directory, ("memory.limit_in_bytes=much",)),)).result()
+    assert (result.cause, result.errno) == ("launch", errno.EINVAL)
+    assert result.detail == f"cgroup {directory}/memory.limit_in_bytes"
+    assert not Path(directory).exists()
+
+
+@pytest.mark.cgroup
+@pytest.mark.skipif(UNIFIED is None, reason="no writable cgroup v2")
+def test_what_is_left_in_a_cgroup_is_killed_with_it(spawner, tmp_path):
+    gate = Gate(tmp_path / "gate")
+    script = "#!/bin/sh\n(trap '' TERM; setsid sleep 1000 & echo $! >gate)\n"
+    job = spawner.launch(script, env=PATH, cgroups=((group(UNIFIED), ()),), leftover_grace=10)
+    pid = gate.number()
+    assert job.result().exit_code == 0
+    assert is_gone(pid)
+
+
+def test_a_cgroup_that_is_no_cgroup_is_a_launch_that_failed(spawner, tmp_path):
+    directory = str(tmp_path / "plain")
+    result = spawner.launch("#!/bin/sh\n", cgroups=((directory, ()),)).result()
+    assert (result.cause, result.errno, result.detail) == ("launch", errno.ENOENT, f"join cgroup {directory}")
+
+
+def test_a_region_full_of_noise_is_read_without_harm(spawner):
+    script = '#!/bin/sh\ncd "${0%/*}"; head -c 100000 /dev/urandom >region\n'
+    result = spawner.launch(script, env=PATH, region_size=100_000).result()
+    assert (result.exit_code, result.peak, result.refusals) == (0, 0, 0)
+
+
+def test_peak_and_refusals_are_read_from_the_region(spawner):
+    region = pytest.importorskip("fgshim.region", reason="the region module is not built")
+    cards = [(index, f"GPU-{index:08x}-0000-0000-0000-000000000000", 1 << 30) for index in range(2)]
+    data = bytearray(region.pack(1, 1, cards))
+    for card, (peak, refused) in enumerate([(5000, 2), (7000, 3)]):
+        struct.pack_into("<QQ", data, 96 + 56 * card + 32, peak, refused)
+    result = spawner.launch("#!/bin/sh\n", region=bytes(data), region_size=region.SIZE).result()
+    assert (result.peak, result.refusals) == (7000, 5)
