@@ -19,7 +19,8 @@ from fgsched.process import Identity, is_alive, open_pidfd
 _HEADER = struct.Struct("<IIQ12I4q2IQ")
 _LIMIT = struct.Struct("<iiqq")
 _ANSWER = struct.Struct("<IIQiiQ")
-_MAGIC = 0x314C4746
+_COMMAND = struct.Struct("<IIQIiQ")
+_MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
 _APPEND, _BECOME_USER = 1, 2
 CANCEL, DELIVER = 1, 2  # verbs of a command
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
@@ -27,13 +28,14 @@ COMMAND_SIGNAL = signal.SIGRTMIN + 1
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the spawner says of one launch."""
+    """What spawner or shepherd say of one attempt."""
 
     job: int
     attempt: int
-    pid: int  # 0: it could not fork
-    errno: int
-    start: int  # clock ticks since boot
+    pid: int  # of the shepherd; 0: there is none
+    errno: int  # 0: claimed
+    start: int  # clock ticks since boot; 0: it was killed before it could say
+    is_over: bool = False  # a notice: the result of a job whose shepherd was killed is there
 
 
 def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
@@ -168,6 +170,10 @@ class Spawner:
         self._out += message
         self.flush()
 
+    def command(self, job: int, attempt: int, value: int) -> None:
+        """For a job whose shepherd was killed: the spawner has inherited it."""
+        self.send(_COMMAND.pack(_COMMAND_MAGIC, _COMMAND.size, job, attempt, value, 0))
+
     def flush(self) -> None:
         """Send what the socket takes now."""
         try:
@@ -189,8 +195,8 @@ class Spawner:
         self._in += data
         answers = []
         while len(self._in) >= _ANSWER.size:
-            _, attempt, job, pid, errno, start = _ANSWER.unpack_from(self._in)
-            answers.append(Answer(job, attempt, pid, errno, start))
+            magic, attempt, job, pid, errno, start = _ANSWER.unpack_from(self._in)
+            answers.append(Answer(job, attempt, pid, errno, start, magic == _RESULT_MAGIC))
             del self._in[: _ANSWER.size]
         return answers
 
@@ -206,9 +212,18 @@ def _crash_point() -> dict[str, str]:
     return {"FG_CRASH_AT": point} if point.startswith(("shepherd", "spawner")) else {}
 
 
-def command(pidfd: int, verb: int, *, number: int = 0, target: int = 0) -> None:
-    """Tell a shepherd to cancel its job or to deliver a signal; ProcessLookupError when it is gone."""
-    region.queue_signal(pidfd, COMMAND_SIGNAL, verb | number << 8 | target << 16)
+def command_value(verb: int, *, number: int = 0, target: int = 0) -> int:
+    """What a command carries: cancel, or deliver a signal to all processes, the shell or its children."""
+    return verb | number << 8 | target << 16
+
+
+def command(pidfd: int, value: int) -> bool:
+    """Tell a shepherd; False when it is gone."""
+    try:
+        region.queue_signal(pidfd, COMMAND_SIGNAL, value)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def watch(shepherd: Shepherd) -> int | None:

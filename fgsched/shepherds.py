@@ -11,7 +11,7 @@ import fgshim.region as region
 
 from fgsched.errors import FgschedError, Refused
 from fgsched.isolation import Given, Person, Site, job_dir, launch
-from fgsched.launch import CANCEL, DELIVER, RunDir, Spawner, command, pack, watch
+from fgsched.launch import CANCEL, DELIVER, RunDir, Spawner, command, command_value, pack, watch
 from fgsched.lifecycle import Seen, Shepherd
 from fgsched.model import Job
 from fgsched.process import descendants, kill, marked, parents
@@ -72,18 +72,16 @@ class Shepherds:
         self._ports.watch(pidfd, job.id)
 
     def cancel(self, job: Job) -> None:
-        self._command(job, CANCEL)
+        self._command(job, command_value(CANCEL))
 
     def deliver(self, job: Job, signal: int, target: str) -> None:
-        self._command(job, DELIVER, number=signal, target=_TARGETS[target])
+        self._command(job, command_value(DELIVER, number=signal, target=_TARGETS[target]))
 
-    def _command(self, job: Job, verb: int, *, number: int = 0, target: int = 0) -> None:
-        """A shepherd that is gone needs no command: its end, or the hunt, takes care of the job."""
-        if job.id in self._pidfds:
-            try:
-                command(self._pidfds[job.id], verb, number=number, target=target)
-            except ProcessLookupError:
-                return
+    def _command(self, job: Job, value: int) -> None:
+        """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
+        pidfd = self._pidfds.get(job.id)
+        if pidfd is None or not command(pidfd, value):
+            self.spawner.command(job.id, job.attempt, value)
 
     def seize(self, job: Job) -> Seen:
         return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)

@@ -5,6 +5,7 @@ committed once. Effects come after the commit; each can be repeated or undone
 by a controller that starts after a crash at any point (recovery.py).
 """
 
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -19,6 +20,7 @@ from fgsched.planner import Start
 from fgsched.store import Allocation, Store
 
 Effect = Callable[[], None]
+_GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
 
 class Launcher(Protocol):
@@ -97,7 +99,7 @@ class Conductor:
         self.limits = limits
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
-        self.orphans: set[int] = set()  # jobs whose shepherd is gone, with something of them left
+        self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
         self._after: list[Effect] = []
@@ -201,7 +203,7 @@ class Conductor:
         if not dirty:
             changes["holds"] = ()
         self._save(job, job.advance(JobState.COMPLETING if dirty else how.state, **changes), now)
-        self.orphans.discard(job.id)
+        self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
         self.then(lambda: self.launcher.forget(job))
@@ -224,17 +226,20 @@ class Conductor:
 
     def _look_after_orphans(self, now: float) -> None:
         """Jobs whose shepherd was killed: their spawner may still bring the result."""
-        for job_id in sorted(self.orphans):
+        for job_id, empty_since in list(self.orphans.items()):
             job = self.book.jobs.get(job_id)
             if job is None:
-                self.orphans.discard(job_id)
+                del self.orphans[job_id]
                 continue
             seen = self.launcher.seize(job)
             if isinstance(seen, Result):
                 self.end(job, finish(job, seen), now)
-            elif self.launcher.hunt(job):
-                seen = self.launcher.seize(job)
-                self.end(job, finish(job, seen) if isinstance(seen, Result) else lost(job), now)
+            elif not self.launcher.hunt(job):
+                self.orphans[job_id] = math.inf
+            elif now - empty_since >= _GRACE:
+                self.end(job, lost(job), now)
+            else:
+                self.orphans[job_id] = min(now, empty_since)
 
     def _clean(self, now: float) -> None:
         """Give back the shares of ended jobs that no card lists any more."""
@@ -320,7 +325,7 @@ class Conductor:
             case Adopt(shepherd=shepherd):
                 self._run(job, shepherd, now)
             case Hunt():
-                self.orphans.add(job.id)
+                self.orphans.setdefault(job.id, math.inf)
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""

@@ -1,16 +1,18 @@
 """The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers."""
 
+import os
 import selectors
 import socket
 import time
 from collections.abc import Callable
+from errno import EEXIST, ESRCH
 from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Asked, Conductor, Died, Event, Failed, Forked
 from fgsched.controller.crash import point
 from fgsched.errors import BadUsage, FgschedError, Refused
-from fgsched.launch import Spawner
+from fgsched.launch import Answer, Spawner
 from fgsched.lifecycle import Shepherd
 from fgsched.model import Job
 from fgsched.server import Connection, parse
@@ -185,13 +187,14 @@ class Loop:
         if answers is None:
             self.stopping = "the spawner is gone"
             return
-        for answer in answers:
-            if answer.pid:
-                shepherd = Shepherd(answer.pid, answer.start, self._boot)
-                self._events.append(Forked(answer.job, answer.attempt, shepherd))
-            else:
-                why = f"the spawner could not fork (errno {answer.errno})"
-                self._events.append(Failed(answer.job, answer.attempt, why))
+        self._events.extend(self._event(answer) for answer in answers)
+
+    def _event(self, answer: Answer) -> Event:
+        if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
+            return Died(answer.job)  # claim and result tell what became of it
+        if answer.errno:
+            return Failed(answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}")
+        return Forked(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
 
     def _mind_spawner(self) -> None:
         key = self.selector.get_key(self._spawner)
