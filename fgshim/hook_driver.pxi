@@ -205,6 +205,7 @@ cdef public fg_answer fg_dlsym(void *handle, const char *name, void *caller) noe
     cdef fg_answer answer
     cdef int at = fg_find(name)
     cdef void *found
+    cdef void *driver = NULL
     answer.value = NULL
     answer.jump = <void *> fg_dlsym_real()
     if at < 0:
@@ -214,8 +215,10 @@ cdef public fg_answer fg_dlsym(void *handle, const char *name, void *caller) noe
     answer.jump = NULL
     found = fg_dlsym_real()(handle, name)
     if found == fg_calls[at].hook:  # we stand in front of the driver, even of one that is not there
-        found = fg_dlsym_real()(RTLD_NEXT, name)
-        if not found and handle == RTLD_DEFAULT and fg_library(fg_calls[at].library, RTLD_NOLOAD):
+        if handle == RTLD_DEFAULT:
+            driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
+        found = fg_dlsym_real()(RTLD_NEXT, name)  # last, so that dlerror speaks of it
+        if not found and driver:
             answer.value = fg_calls[at].hook
             return answer
     answer.value = fg_replaced(at, found)

@@ -1,0 +1,135 @@
+"""Who is given which function: dlsym, cuGetProcAddress, and the library's own face."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import fgshim
+from fgshim import table
+
+pytestmark = pytest.mark.compiler
+HOOK, DRIVER, NVML = "libfgshim.so", "libcuda.so.1", "libnvidia-ml.so.1"
+CUDA_NAMES = [call.export for call in table.CALLS if call.library == table.CUDA]
+NVML_NAMES = [call.export for call in table.CALLS if call.library == table.NVML]
+
+
+@pytest.fixture
+def lookups(job, driver):
+    """lookups(handle, *names) -> which library answers each, under the hook or without it."""
+
+    def ask(handle, *names, hooked=True, **extra):
+        env = job.environment(**extra) if hooked else {**os.environ, **driver.env, **extra}
+        words = [driver.folder / "lookups", *(word for name in names for word in (handle, name))]
+        return subprocess.run(words, env=env, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    return ask
+
+
+@pytest.fixture
+def procs(job, driver):
+    """procs(version, flags, *names) -> [(status, symbol status, library, symbol)] of cuGetProcAddress."""
+
+    def ask(version, flags, *names, hooked=True, **extra):
+        env = job.environment(**extra) if hooked else {**os.environ, **driver.env, **extra}
+        words = [driver.folder / "procs", str(version), str(flags), *names]
+        said = subprocess.run(words, env=env, check=True, capture_output=True, text=True).stdout
+        return [tuple(line.split()) for line in said.splitlines()]
+
+    return ask
+
+
+def test_every_hooked_name_is_answered_by_the_hook_and_no_other(lookups):
+    assert set(lookups("driver", *CUDA_NAMES)) == {HOOK}
+    assert set(lookups("nvml", *NVML_NAMES)) == {HOOK}
+    others = ["cuInit", "cuMemAlloc", "cuMemFree", "cuCtxGetDevice", "cuMemAllocHost_v2"]
+    assert lookups("driver", *others) == lookups("driver", *others, hooked=False)
+    assert lookups("nvml", "nvmlInit_v2", "cuMemAlloc_v2") == [NVML, "nobody"]
+
+
+@pytest.mark.parametrize("handle", ["next", "default", "global", "asker-default", "asker-next", "libc"])
+def test_names_that_are_not_hooked_keep_their_meaning(lookups, handle):
+    names = ["malloc", "asker_own", "ompt_start_tool", "cuInit", "nvmlInit_v2", "dladdr", "cu", "", "printf"]
+    assert lookups(handle, *names) == lookups(handle, *names, hooked=False)
+
+
+@pytest.mark.parametrize("handle", ["next", "default", "global", "asker-default", "asker-next", "libc"])
+def test_where_no_driver_is_loaded_a_hooked_name_is_not_found_either(lookups, handle):
+    names = ["cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"]
+    alone = lookups(handle, *names, hooked=False, WITHOUT_DRIVER="1")
+    assert lookups(handle, *names, WITHOUT_DRIVER="1") == alone == ["nobody", "nobody"]
+
+
+@pytest.mark.parametrize("handle", ["default", "asker-default", "global", "next"])
+def test_a_driver_in_the_global_scope_is_answered_for_by_the_hook(lookups, driver, job, handle):
+    both = {"LD_PRELOAD": f"{job.folder / HOOK}:{driver.folder / DRIVER}"}
+    alone = {"LD_PRELOAD": str(driver.folder / DRIVER)}
+    assert lookups(handle, "cuMemAlloc_v2", "cuInit", hooked=False, **alone) == [DRIVER, DRIVER]
+    assert lookups(handle, "cuMemAlloc_v2", "cuInit", **both) == [HOOK, DRIVER]
+
+
+def test_asking_libc_for_dlsym_gets_the_hooks(lookups):
+    assert lookups("libc", "dlsym", "dlopen") == [HOOK, "libc.so.6"]
+
+
+@pytest.mark.parametrize("old", [{}, {"PROCS_OLD": "1"}])
+def test_each_abi_is_answered_by_the_hook_of_that_abi(procs, old):
+    for call in table.CALLS:
+        if call.name:
+            said = procs(call.version, 2 if call.ptsz else 0, call.name, **old)
+            assert [(status, *where) for status, _, *where in said] == [("0", HOOK, call.export)]
+
+
+def test_an_older_abi_of_a_hooked_name_is_the_drivers_own(procs):
+    names = ["cuMemAlloc", "cuMemFree", "cuMemGetInfo"]
+    assert [said[2] for said in procs(2000, 0, *names)] == [DRIVER] * 3
+    assert [said[2:] for said in procs(13000, 0, *names)] == [(HOOK, f"{name}_v2") for name in names]
+
+
+def test_flags_choose_between_a_call_and_its_twin(procs):
+    names = ["cuMemAllocAsync", "cuMemFreeAsync"]
+    for flags, suffix in ((0, ""), (1, ""), (2, "_ptsz")):
+        assert [said[3] for said in procs(12080, flags, *names)] == [name + suffix for name in names]
+
+
+def test_names_that_are_not_hooked_get_the_drivers_answer_untouched(procs):
+    names = ["cuInit", "", "nonsense", "cuStreamSynchronize", "cuStreamGetCtx", "cuMemAddressReserve"]
+    for version, flags in ((12000, 0), (12000, 2), (1000, 0), (12000, 9)):
+        assert procs(version, flags, *names) == procs(version, flags, *names, hooked=False)
+    assert procs(1000, 0, "cuMemAlloc", "cuMemCreate") == [("500", "2", "nobody", "nothing")] * 2
+
+
+@pytest.fixture
+def symbols():
+    """Names that the built hook needs, and names that it shows."""
+    if not fgshim.library().exists() or shutil.which("nm") is None:
+        pytest.skip("needs the built hook, and nm to look into it")
+    said = subprocess.run(["nm", "-D", fgshim.library()], check=True, capture_output=True, text=True).stdout
+    rows = re.findall(r"([A-Za-z]) (\S+)$", said, flags=re.MULTILINE)
+    needs = {name for kind, name in rows if kind in "Uw"}
+    return needs, {name for kind, name in rows if kind not in "Uw"}
+
+
+def test_the_library_shows_what_the_table_says(symbols):
+    assert symbols[1] == {call.export for call in table.CALLS}
+
+
+def test_the_library_needs_no_python_and_no_driver(symbols):
+    assert [name for name in symbols[0] if re.match("_?Py|cu|nvml", name)] == []
+
+
+def test_the_library_runs_nothing_when_it_is_loaded():
+    if not fgshim.library().exists() or shutil.which("readelf") is None:
+        pytest.skip("needs the built hook, and readelf to look into it")
+    words = ["readelf", "-dW", fgshim.library()]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert re.findall(r"\((INIT|INIT_ARRAY|FINI|FINI_ARRAY)\)", said) == []
+    assert re.findall(r"NEEDED.*\[(.*)\]", said) == ["libc.so.6"]
+
+
+def test_the_table_names_nothing_twice_and_is_sorted():
+    exports = [call.export for call in table.CALLS]
+    assert exports == sorted(set(exports))
+    assert not {name for names in table.ASKED.values() for name in names} & set(exports)

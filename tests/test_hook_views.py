@@ -1,0 +1,104 @@
+"""What a job is told through NVML, asked by the real pynvml."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.compiler
+pytest.importorskip("pynvml")
+MIB, GIB = 1 << 20, 1 << 30
+
+ASK = """
+import ctypes, json, pynvml
+pynvml.nvmlInit()
+cards = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+def memory(card):
+    old = pynvml.nvmlDeviceGetMemoryInfo(card)
+    new = pynvml.nvmlDeviceGetMemoryInfo(card, version=pynvml.nvmlMemory_v2)
+    return [old.total, old.used, old.free, new.total, new.used, new.free, new.reserved]
+def processes(card):
+    lists = [pynvml.nvmlDeviceGetComputeRunningProcesses_v2, pynvml.nvmlDeviceGetComputeRunningProcesses_v3]
+    return [sorted([p.pid, p.usedGpuMemory] for p in ask(card)) for ask in lists]
+def count(card, room, name):
+    number, into = ctypes.c_uint(room), (ctypes.c_char * 24 * 64)()
+    ask = getattr(pynvml.nvmlLib, "nvmlDeviceGet" + name)
+    return [ask(card, ctypes.byref(number), into), number.value]
+print(json.dumps({
+    "memory": [memory(card) for card in cards],
+    "processes": [processes(card) for card in cards],
+    "room": [count(cards[0], n, "ComputeRunningProcesses" + v) for v in ("", "_v2", "_v3") for n in range(4)],
+    "graphics": [count(cards[0], 0, "GraphicsRunningProcesses" + v) for v in ("", "_v2", "_v3")],
+    "nobody": pynvml.nvmlLib.nvmlDeviceGetComputeRunningProcesses_v3(cards[0], None, None),
+    "name": pynvml.nvmlDeviceGetName(cards[0]),
+}))
+"""
+
+
+def ask(job):
+    """What pynvml says inside the job."""
+    words = [sys.executable, "-c", ASK]
+    done = subprocess.run(words, env=job.environment(), check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def busy(new_job):
+    """Two jobs on one card: the first's two processes hold 256 and 128 MiB, the second's one 512."""
+    one, two = new_job(GIB), new_job(2 * GIB)
+    live = [one.start(), one.start(), two.start()]
+    for process, size in zip(live, ("256M", "128M", "512M"), strict=True):
+        assert process.say(f"alloc {size}") == (0,)
+    yield one, two, live
+    for process in live:
+        process.end()
+
+
+def test_each_job_sees_its_own_share_and_no_other(busy):
+    one, two, _ = busy
+    held, room = 384 * MIB, 640 * MIB
+    assert ask(one)["memory"][0] == [GIB, held, room, GIB, held, room, 0]
+    assert ask(two)["memory"][0][:3] == [2 * GIB, 512 * MIB, 2 * GIB - 512 * MIB]
+
+
+def test_each_job_sees_its_own_processes_and_no_others(busy):
+    one, two, live = busy
+    first, second, other = (process.process.pid for process in live)
+    mine = sorted([[first, 256 * MIB], [second, 128 * MIB]])
+    assert ask(one)["processes"] == [[mine, mine], [[], []], [[], []], [[], []]]
+    assert ask(two)["processes"][0] == [[[other, 512 * MIB]]] * 2
+
+
+def test_too_little_room_is_answered_as_the_driver_does(busy):
+    said = ask(busy[0])
+    assert said["room"] == [[7, 2], [7, 2], [0, 2], [0, 2]] * 3
+    assert said["graphics"] == [[0, 0]] * 3
+    assert said["nobody"] == 2
+
+
+def test_a_card_that_is_not_the_jobs_is_told_of_as_it_is(busy):
+    assert ask(busy[0])["memory"][1] == [8 * GIB, 0, 8 * GIB, 8 * GIB, 0, 8 * GIB, 0]
+
+
+def test_used_never_passes_total(job):
+    from fgshim import region
+
+    region.set_untracked(job.region_file, 0, 3 * GIB)
+    assert ask(job)["memory"][0][:3] == [GIB, GIB, 0]
+    assert job.run("info") == [(0, 0, GIB)]
+
+
+def test_the_reserve_of_the_driver_stays_what_it_is(driver, tmp_path):
+    from fakecuda import Card
+    from fakecuda.job import make_job
+
+    [card] = driver.cards(Card(reserved=64 * MIB))
+    job = make_job(driver, tmp_path / "job", [(card, GIB)])
+    assert ask(job)["memory"][0] == [GIB, 0, GIB, GIB, 0, GIB, 64 * MIB]
+
+
+def test_without_a_region_nobody_elses_processes_are_shown(busy):
+    busy[0].region_file.unlink()
+    assert ask(busy[0])["processes"][0] == [[], []]
+    assert ask(busy[0])["name"] == "FAKE H100"
