@@ -72,6 +72,13 @@ cdef int take_words(Cursor *cursor, char **words, uint32_t count) noexcept nogil
     return 1
 
 
+cdef int is_setting(const char *text) noexcept nogil:
+    """file=value, the file in the cgroup's own directory."""
+    cdef const char *equals = strchr(text, c'=')
+    cdef const char *slash = strchr(text, c'/')
+    return equals > text and text[0] != c'.' and (slash == NULL or slash > equals)
+
+
 cdef int take_cgroups(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
     """Walk over the cgroups' strings; their directories are needed again at the end."""
     cdef const char *text
@@ -89,7 +96,7 @@ cdef int take_cgroups(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil
         while settings:
             settings -= 1
             text = take_string(cursor, PATH_ROOM)
-            if text == NULL or strchr(text, c'=') == NULL or text[0] == c'/' or text[0] == c'.':
+            if text == NULL or not is_setting(text):
                 return 0
     return 1
 

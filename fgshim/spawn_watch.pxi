@@ -39,6 +39,27 @@ cdef void begin_ladder(Slot *slot, int cause) noexcept nogil:
     deliver(slot, SIGTERM, TO_ALL)
 
 
+cdef void suspend(Slot *slot) noexcept nogil:
+    """Its clock stands still too."""
+    if slot.phase >= ENDED or slot.cause != BY_EXIT or slot.suspended_at:
+        return
+    slot.suspended_at = now()
+    deliver(slot, SIGTSTP, TO_ALL)
+    deliver(slot, SIGSTOP, TO_ALL)
+
+
+cdef void resume(Slot *slot) noexcept nogil:
+    cdef int64_t stood = now() - slot.suspended_at
+    if slot.suspended_at == 0:
+        return
+    slot.suspended_at = 0
+    if slot.deadline:
+        slot.deadline += stood
+    if slot.warn_at:
+        slot.warn_at += stood
+    deliver(slot, SIGCONT, TO_ALL)
+
+
 cdef void obey(Slot *slot, int value) noexcept nogil:
     cdef int number = (value >> 8) & 0xff
     cdef int target = (value >> 16) & 0xff
@@ -46,6 +67,10 @@ cdef void obey(Slot *slot, int value) noexcept nogil:
         begin_ladder(slot, BY_CANCEL)
     elif value & 0xff == VERB_SIGNAL and 0 < number <= 64 and target <= TO_CHILDREN:
         deliver(slot, number, target)
+    elif value & 0xff == VERB_SUSPEND:
+        suspend(slot)
+    elif value & 0xff == VERB_RESUME:
+        resume(slot)
 
 
 cdef int reap(Slot *slot) noexcept nogil:
@@ -87,10 +112,15 @@ cdef void begin_clearing(Slot *slot) noexcept nogil:
         slot.kill_at = kill_at
 
 
+cdef int clock_runs(const Slot *slot) noexcept nogil:
+    """Whether the job is still under its time limit."""
+    return slot.phase < ENDED and slot.cause == BY_EXIT and slot.suspended_at == 0
+
+
 cdef int64_t next_due(const Slot *slot) noexcept nogil:
     """When something must be done though nothing happens; 0: never."""
     cdef int64_t due = slot.kill_at
-    if slot.phase < ENDED and slot.cause == BY_EXIT:
+    if clock_runs(slot):
         if slot.warn_at and (due == 0 or slot.warn_at < due):
             due = slot.warn_at
         if slot.deadline and (due == 0 or slot.deadline < due):
@@ -100,7 +130,7 @@ cdef int64_t next_due(const Slot *slot) noexcept nogil:
 
 cdef void act_on_time(Slot *slot) noexcept nogil:
     cdef int64_t at = now()
-    if slot.phase < ENDED and slot.cause == BY_EXIT:
+    if clock_runs(slot):
         if slot.warn_at and at >= slot.warn_at:
             slot.warn_at = 0
             deliver(slot, <int> slot.head.warn_signal, <int> slot.head.warn_target)

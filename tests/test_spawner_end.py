@@ -13,7 +13,9 @@ from spawning import (
     CANCEL,
     CHILDREN,
     DELIVER,
+    RESUME,
     SHELL,
+    SUSPEND,
     Gate,
     Result,
     is_gone,
@@ -123,6 +125,19 @@ def test_a_stopped_job_is_continued_to_hear_of_its_end(spawner, gate):
         os.sched_yield()
     job.order(CANCEL)
     assert job.result().exit_code == 9
+
+
+def test_a_suspended_job_stands_still_and_so_does_its_clock(spawner, gate):
+    script = "#!/bin/sh\ntrap 'exit 9' TERM\nsleep 1000 &\necho $$ $! >gate\nwhile :; do :; done\n"
+    job = spawner.launch(script, env=PATH, time_limit=300)
+    pids = gate.line().split()
+    job.order(SUSPEND)
+    for pid in pids:
+        while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
+            os.sched_yield()
+    job.order(RESUME)
+    result = job.result()
+    assert (result.cause, result.exit_code) == ("timeout", 9)
 
 
 def test_only_the_first_cause_counts(spawner, gate):
