@@ -15,21 +15,28 @@ cdef uint64_t fg_pool_has(void *pool, int attribute) noexcept nogil:
     return value
 
 
+cdef bint fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
+    """Have a place to write down what the pool reserves; False where there is no memory for one."""
+    cdef bint known
+    pthread_mutex_lock(&fg_own_lock)
+    known = fg_get(FG_POOL, <uint64_t> pool) != NULL or fg_put(FG_POOL, <uint64_t> pool, gpu, 0) != NULL
+    pthread_mutex_unlock(&fg_own_lock)
+    return known
+
+
 cdef bint fg_read_pool(uint64_t pool, uint32_t gpu, const fg_charge *reserved) noexcept nogil:
     """Charge what the pool reserves now, `reserved` being a part of it already; False: beyond the limit."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t now = fg_pool_has(<void *> pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-    cdef uint64_t before, held, total = 0
+    cdef uint64_t before = 0, held, total
     cdef fg_entry *entry
     pthread_mutex_lock(&fg_own_lock)
     entry = fg_get(FG_POOL, pool)
-    before = (entry.bytes if entry else 0) + (reserved.bytes if reserved else 0)
     if entry:
+        before = entry.bytes + (reserved.bytes if reserved else 0)
         entry.bytes = now
-    elif now and fg_put(FG_POOL, pool, gpu, now) == NULL:
-        now = 0
     pthread_mutex_unlock(&fg_own_lock)
-    if not fg_lock(region):
+    if entry == NULL or not fg_lock(region):
         return False
     held = fg_held[gpu] + now
     fg_hold(region, gpu, held - before if held > before else 0)
@@ -112,7 +119,7 @@ cdef int fg_from_pool(uint64_t *address, size_t size, void *stream, int device, 
     cdef int status = (<device_pool_t> fg_function(FG_cuDeviceGetMemPool))(&pool, device)
     if status != CUDA_SUCCESS:
         return status
-    if gpu < 0:
+    if gpu < 0 or not fg_know_pool(pool, gpu):
         return CUDA_ERROR_OUT_OF_MEMORY
     charge.gpu = gpu
     fg_read_pool(<uint64_t> pool, gpu, NULL)
