@@ -178,6 +178,7 @@ cdef int prepare() noexcept nogil:
     setrlimit(RLIMIT_CORE, &core)
     if point != NULL:
         snprintf(crash_at, sizeof(crash_at), b"%s", point)
+    probe_children_files()
     if read_small(b"/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) <= 0 or strchr(boot, c'\n') == NULL:
         return -1
     strchr(boot, c'\n')[0] = 0

@@ -12,6 +12,7 @@ cdef struct Found:
 
 cdef Found found[65536]
 cdef int n_found
+cdef int without_children_files
 cdef char listing[65536]
 
 
@@ -53,6 +54,28 @@ cdef void add_found(pid_t pid, pid_t parent) noexcept nogil:
     n_found += 1
 
 
+cdef void note_by_scan(pid_t parent) noexcept nogil:
+    """The same where the kernel has no "children" files: every process is asked for its parent."""
+    cdef char entries[4096]
+    cdef dirent64 *entry
+    cdef long got, at
+    cdef pid_t pid
+    cdef int fd = open(b"/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if fd < 0:
+        return
+    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    while got > 0:
+        at = 0
+        while at < got:
+            entry = <dirent64 *> (entries + at)
+            at += entry.d_reclen
+            pid = <pid_t> strtol(entry.d_name, NULL, 10)
+            if pid > 0 and n_found < MOST_FOUND and stat_field(pid, 4) == <uint64_t> parent:
+                add_found(pid, parent)
+        got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    close(fd)
+
+
 cdef void note_all_children(pid_t parent) noexcept nogil:
     """Every thread has children of its own."""
     cdef char path[128]
@@ -76,10 +99,21 @@ cdef void note_all_children(pid_t parent) noexcept nogil:
     close(fd)
 
 
+cdef void probe_children_files() noexcept nogil:
+    """Kernels may be built without; tests may pretend so."""
+    global without_children_files
+    without_children_files = access(b"/proc/thread-self/children", R_OK) < 0
+    if strcmp(crash_at, b"children_files") == 0:
+        without_children_files = 1
+
+
 cdef void find_below(int first) noexcept nogil:
     """Append the descendants of found[first] and of all that follow."""
     while first < n_found:
-        note_all_children(found[first].pid)
+        if without_children_files:
+            note_by_scan(found[first].pid)
+        else:
+            note_all_children(found[first].pid)
         first += 1
 
 
@@ -90,7 +124,10 @@ cdef void find_job(const Slot *slot) noexcept nogil:
     cdef pid_t me = getpid()
     n_found = 0
     snprintf(path, sizeof(path), b"/proc/%d/task/%d/children", me, me)
-    note_children(me, path)
+    if without_children_files:
+        note_by_scan(me)
+    else:
+        note_children(me, path)
     if slot.lost:
         keep_only(slot)
     find_below(0)

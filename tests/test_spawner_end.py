@@ -57,7 +57,7 @@ def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, t
 
 
 def test_a_job_that_heeds_term_ends_in_its_own_way(spawner, gate):
-    job = spawner.launch(WILLING, env=PATH, time_limit=30)
+    job = spawner.launch(WILLING, env=PATH, time_limit=30, leftover_grace=20)
     gate.line()
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", 9)
@@ -110,7 +110,7 @@ def test_a_signal_is_delivered_to_whom_it_is_for(spawner, gate, target, heard):
 
 
 def test_a_cancelled_job_says_so_in_its_output(spawner, gate):
-    job = spawner.launch(WILLING, env=PATH)
+    job = spawner.launch(WILLING, env=PATH, leftover_grace=20)
     gate.line()
     job.order(CANCEL)
     result = job.result()
@@ -160,14 +160,16 @@ exit 5
 """
 
 
-def test_nothing_of_a_job_outlives_its_result(spawner, gate, tmp_path):
+@pytest.mark.parametrize("missing", ["", "children_files"])
+def test_nothing_of_a_job_outlives_its_result(gate, tmp_path, missing):
     go = Gate(tmp_path / "go")
-    job = spawner.launch(ESCAPERS, env=PATH, leftover_grace=20)
-    pids = [gate.number() for _ in range(4)]
-    os.write(go.fd, b"go\n")
-    result = job.result()
-    assert (result.cause, result.exit_code) == ("exit", 5)
-    assert [pid for pid in pids if not is_gone(pid)] == []
+    with spawning(tmp_path, FG_CRASH_AT=missing) as spawner:
+        job = spawner.launch(ESCAPERS, env=PATH, leftover_grace=20)
+        pids = [gate.number() for _ in range(4)]
+        os.write(go.fd, b"go\n")
+        result = job.result()
+        assert (result.cause, result.exit_code) == ("exit", 5)
+        assert [pid for pid in pids if not is_gone(pid)] == []
 
 
 def test_what_is_left_is_asked_before_it_is_killed(spawner, gate, tmp_path):
