@@ -121,7 +121,7 @@ class Home:
         said = os.open(gate, os.O_RDWR)
         self._gates.append(said)
         job_id = self.submit(f"echo >{gate}; exec sleep 1000000", **more)
-        assert select.select([said], [], [], PATIENCE)[0], f"job {job_id} did not start"
+        assert select.select([said], [], [], PATIENCE)[0], self.client.ask("job", id=job_id)
         return job_id
 
     def leave(self) -> None:

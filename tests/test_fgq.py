@@ -1,0 +1,270 @@
+"""fgq: what the queue looks like, to people and to scripts."""
+
+import os
+import pwd
+import subprocess
+import sys
+
+import pytest
+
+from fgsched.cli import queueformat
+from fgsched.cli.cells import fit
+from fgsched.cli.queuecolumns import indices
+from fgsched.controller.caller import Caller
+from fgsched.controller.fields import Look
+from fgsched.errors import BadUsage
+from home import Home, living
+from worlds import a_job
+
+HEADER = "             JOBID PARTITION     NAME     USER ST       TIME   GPUS    GPUMEM GPU(REASON)"
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory):
+    """Job 1 is over, 2 runs on half of GPU 0, 3 to 5 are held; nothing of it changes."""
+    with living(tmp_path_factory.mktemp("queue") / "home") as home:
+        home.ended("exit 3", name="over")
+        home.running(name="train", share=5000)
+        home.submit(name="evaluation", hold=True, share=7500, time_limit=3600)
+        home.submit(name="cpu", hold=True, share=0, partition="main")
+        home.submit(name="evil\x1b]52;c;eA==\a\u202egnp", hold=True, share=20000 // 2)
+        yield home
+
+
+def ids(done):
+    return [int(line.split()[0]) for line in done.lines]
+
+
+def test_an_empty_queue_is_a_header_and_no_error(home: Home):
+    assert home.run("fgq") == (done := home.run("fgq"))
+    assert (done.status, done.out, done.err) == (0, f"{HEADER}\n", "")
+
+
+def test_the_usual_columns_are_fixed_cut_hard_and_free_at_the_end(queue):
+    lines = queue.run("fgq").lines
+    assert lines[0] == HEADER
+    assert (
+        lines[1]
+        == f"                 3      main evaluati {ME:>8} PD       0:00   0.75    12288M (JobHeldUser)"
+    )
+    assert (
+        lines[2]
+        == f"                 4      main      cpu {ME:>8} PD       0:00      0         - (JobHeldUser)"
+    )
+    running = lines[4].split()
+    assert running[:5] == ["2", "main", "train", ME, "R"]
+    assert running[6:] == ["0.5", "8192M", "0"]
+
+
+def test_a_name_cannot_steer_the_terminal(queue):
+    out = queue.run("fgq", "-j", "5", "-h", "-o", "%j|").out
+    assert out == "evil?]52;c;eA==??gnp|\n"
+
+
+def test_the_long_form_spells_the_state_and_tells_the_limit(queue):
+    amounts = "1:00:00   0.75    12288M (JobHeldUser)"
+    assert queue.run("fgq", "-l", "-h", "-j", "3").lines == [
+        f"                 3      main evaluati {ME:>8}  PENDING       0:00   {amounts}"
+    ]
+
+
+def test_slurm_columns_are_those_of_squeue(queue):
+    lines = queue.run("fgq", "--slurm-columns", "-j", "3").lines
+    assert lines == [
+        "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)",
+        f"                 3      main evaluati {ME:>8} PD       0:00      1 (JobHeldUser)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), [3, 4, 5, 2]),
+        (("--me",), [3, 4, 5, 2]),
+        (("-u", str(os.geteuid())), [3, 4, 5, 2]),
+        (("-u", "nobody"), []),
+        (("-t", "r"), [2]),
+        (("-t", "Running,pd", "-n", "train,cpu"), [4, 2]),
+        (("-t", "suspended"), []),
+        (("-t", "all"), [3, 4, 5, 2, 1]),
+        (("--recent",), [3, 4, 5, 2, 1]),
+        (("-t", "F"), [1]),
+        (("-p", "main", "-j", "2-4"), [3, 4, 2]),
+        (("-p", "other"), []),
+        (("-S", "-i"), [5, 4, 3, 2]),
+        (("-S", "t,-GPUs"), [5, 3, 4, 2]),
+        (("-a", "-r", "-S", "JobID"), [2, 3, 4, 5]),
+    ],
+)
+def test_filters_and_orders_choose_the_jobs(queue, words, expected):
+    done = queue.run("fgq", "-h", "-o", "%i", *words)
+    assert (done.status, ids(done), done.err) == (0, expected, "")
+
+
+def test_a_job_that_is_over_is_a_hint_and_no_error(queue):
+    done = queue.run("fgq", "-j", "1")
+    assert (done.status, done.out) == (0, f"{HEADER}\n")
+    assert done.err == "fgq: 1: FAILED; see fgacct -j 1\n"
+
+
+def test_an_unknown_id_is_an_error_and_the_others_are_shown(queue):
+    done = queue.run("fgq", "-h", "-o", "%i", "-j", "3,98-99")
+    assert (done.status, done.out) == (3, "3\n")
+    assert done.err.startswith("fgq: error: Invalid job id specified: 98-99\n")
+
+
+@pytest.mark.parametrize("word", ["abc", "-5", "0", "1.5", ""])
+def test_what_is_no_job_id_is_wrong_usage(queue, word):
+    done = queue.run("fgq", f"--jobs={word}")
+    assert done.status == 2
+    assert "is not a job id" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "%c"), "unknown field %c in the format"),
+        (("-o", "%i %"), "unknown field % in the format"),
+        (("-o", "plain"), "the format plain names no field"),
+        (("-o", "%Q"), "%Q (priority): not supported yet"),
+        (("-O", "Nonsense"), "unknown field Nonsense in the format"),
+        (("-O", "GpuUtil"), "GpuUtil: not supported yet"),
+        (("-S", "x"), "unknown field %x in the format"),
+        (("--start",), "--start: not supported yet"),
+        (("--why",), "--why: not supported yet"),
+        (("-A", "physics"), "--account: not supported yet"),
+        (("--qos=high",), "--qos: not supported yet"),
+        (("-t", "RUNING"), "Invalid job state specified: RUNING"),
+        (("-u", "no-such-user"), "Invalid user: no-such-user"),
+        (("-i", "0"), "0 is not a whole number of at least 1"),
+        (("-l", "-o", "%i"), "give one of them"),
+        (("--nonsense",), "No such option"),
+        (("word",), "unexpected extra argument"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(queue, words, said):
+    done = queue.run("fgq", *words)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err.splitlines()[0]
+    assert done.err.startswith("fgq: error: ")
+
+
+def test_json_has_numbers_nulls_and_times_of_both_kinds(queue):
+    answer = queue.run("fgq", "--json", "-j", "2,5").json
+    evil, train = answer["jobs"]
+    assert set(answer["meta"]) == {"version", "time", "time_iso", "host"}
+    assert (train["job_id"], train["state"], train["state_code"]) == (2, "RUNNING", "R")
+    assert (train["gpus"], train["gpu_mem"], train["gpu_idx"]) == (0.5, 8 << 30, [0])
+    assert train["time_limit"] is None
+    assert isinstance(train["start_time"], float)
+    assert train["start_time_iso"].startswith("20")
+    assert (evil["start_time"], evil["start_time_iso"], evil["reason"]) == (None, None, "JobHeldUser")
+    assert evil["name"] == "evil\x1b]52;c;eA==\a\u202egnp"
+
+
+def test_json_of_an_empty_queue_is_an_empty_list(home):
+    assert home.run("fgq", "--json").json["jobs"] == []
+
+
+def test_every_column_can_be_shown_at_once(queue):
+    header, *rows = queue.run("fgq", "-o", "%all").lines
+    assert len(rows) == 4
+    assert {row.count("|") for row in rows} == {header.count("|")}
+
+
+def test_a_reader_that_goes_away_is_no_error_worth_a_word(queue):
+    command = f"{sys.executable} -m fgsched.cli.fgq -o %all; echo $? >&2"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(["/bin/sh", "-c", command], stdout=write, stderr=subprocess.PIPE, env=queue.environ)
+    os.close(write)
+    assert done.stderr.decode() == "141\n"
+
+
+def test_a_full_disk_is_an_error(queue):
+    with open("/dev/full", "w") as full:
+        done = queue.run("fgq", stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert (done.status, done.err) == (6, "fgq: error: cannot write the output: No space left on device\n")
+
+
+def test_letters_that_the_terminal_lacks_become_question_marks(home):
+    home.submit(name="größe", hold=True)
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert home.run("fgq", "-h", "-o", "%j", env=ascii_only).out == "gr??e\n"
+
+
+@pytest.mark.parametrize("env", [{"TZ": ":bogus"}, {"COLUMNS": "abc"}, {"COLUMNS": "20"}, {"HOME": ""}])
+def test_an_odd_environment_does_no_harm(queue, env):
+    done = queue.run("fgq", "-j", "3", "-o", "%i %V", env=env)
+    assert (done.status, len(done.lines), done.err) == (0, 2, "")
+
+
+def test_times_are_printed_as_the_environment_wants_them(queue):
+    done = queue.run("fgq", "-h", "-j", "3", "-o", "%V %S", env={"FG_TIME_FORMAT": "%Y"})
+    assert done.out.split() == [done.out.split()[0], "N/A"]
+    assert len(done.out.split()[0]) == 4
+
+
+# -- without a process ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "right", "expected"),
+    [
+        ("train", 8, True, "   train"),
+        ("train", 3, False, "tra"),
+        ("größe", 6, False, "größe "),
+        ("日本語", 5, False, "日本 "),
+        ("日本語", 7, True, " 日本語"),
+        ("e\u0301t", 2, False, "e\u0301t"),
+    ],
+)
+def test_a_cell_takes_exactly_its_columns(text, width, right, expected):
+    assert fit(text, width, right=right) == expected
+
+
+def test_a_cut_can_be_marked():
+    assert fit("CANCELLED by 1000", 10, mark="+") == "CANCELLED+"
+    assert fit("日本語日本語", 8, mark="+") == "日本語+ "
+
+
+def test_a_format_keeps_the_text_around_its_items():
+    form = queueformat.percent("<%.4i>{%j}")
+    assert form.header() == "<JOBI>{NAME}"
+    assert list(form.lines([[7, "a{b}"]], ["id", "name"])) == ["<   7>{a{b}}"]
+
+
+def test_names_have_twenty_columns_unless_told_otherwise():
+    form = queueformat.named("JobID,name:5,STATE:.9|")
+    assert form.header() == f"{'JOBID':<20}NAME     STATE|"
+
+
+def test_a_terminal_gives_its_spare_width_to_names_and_users():
+    form = queueformat.named("JobID:.4 ,Name:.4 ,UserName:.4 ,State:0")
+    row, names = [7, "evaluation", "ann-marie", "R"], ["id", "name", "user", "state"]
+    wide = form.widened([row], names, 80)
+    assert list(wide.lines([row], names)) == ["   7 evaluation ann-marie R"]
+    narrow = form.widened([row], names, 20)
+    assert list(narrow.lines([row], names)) == ["   7 eval ann- R"]
+
+
+def test_a_long_list_of_gpus_is_cut():
+    text = indices(list(range(0, 200, 2)))
+    assert len(text) == 64
+    assert text.endswith("…")
+
+
+def test_what_is_the_owners_is_not_told_to_others():
+    owner, other = Caller(1, 1, "ann", False), Caller(2, 2, "bob", False)
+    job = a_job()
+    assert Look(None, owner, 0.0).owned(job, "/home/ann") == "/home/ann"
+    assert Look(None, other, 0.0).owned(job, "/home/ann") is None
+
+
+def test_the_controller_refuses_fields_and_filters_that_it_does_not_have(home):
+    for bad in ({"fields": ["nonsense"]}, {"fields": 7}, {"fields": [], "where": {"id": 7}}):
+        with pytest.raises(BadUsage, match="queue: "):
+            home.client.ask("queue", **bad)
+    with pytest.raises(BadUsage, match="neither a text nor a number"):
+        home.client.ask("queue", fields=["id"], where={"id": [[]]})
