@@ -40,13 +40,30 @@ cdef int has_variable(pid_t pid, const char *variable, size_t length) noexcept n
     return result
 
 
+cdef int is_in_session_of_a_job(pid_t pid, uint64_t session) noexcept nogil:
+    cdef int i
+    for i in range(n_slots):
+        if keeper[i] and slot_at(i).main and (pid == slot_at(i).main or session == <uint64_t> slot_at(i).main):
+            return 1
+    return 0
+
+
 cdef int belongs(pid_t pid, const Slot *slot) noexcept nogil:
-    """Whether an inherited process is this job's. With one job taken over, all of them are."""
+    """Whether an inherited process is this job's: by its session, or by what it was started with.
+
+    One that shows neither sign is taken for the job's when no other job is taken over. Signs
+    come first all the same: another shepherd may have died that we have not heard of yet.
+    """
     cdef char variable[4096 + 16]
-    if n_taken == 1 or pid == slot.main or stat_field(pid, 6) == <uint64_t> slot.main:
+    cdef uint64_t session = stat_field(pid, 6)
+    if pid == slot.main or session == <uint64_t> slot.main:
         return 1
+    if is_in_session_of_a_job(pid, session):
+        return 0
     put(put(variable, b"FG_JOB_DIR="), path_of(slot, b"/job/", b""))
-    return has_variable(pid, variable, strlen(variable) + 1)
+    if has_variable(pid, variable, strlen(variable) + 1):
+        return 1
+    return n_taken == 1 and not has_variable(pid, b"FG_JOB_DIR=", 11)
 
 
 cdef void keep_only(const Slot *slot) noexcept nogil:

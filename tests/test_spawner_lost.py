@@ -2,8 +2,10 @@
 
 import errno
 import os
+import random
 import signal
 import socket
+from contextlib import suppress
 
 import pytest
 
@@ -223,6 +225,34 @@ def test_a_random_kill_of_shepherds_costs_no_status(spawner):
     spawner.process.wait(timeout=20)
     results = [Result.read(spawner.run / "result" / f"{number}.1") for number in range(1, 41)]
     assert {(result.cause, result.exit_code) for result in results} == {("exit", 9)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_from_outside_at_any_moment_lose_and_falsify_nothing(spawner, tmp_path, seed):
+    dice = random.Random(seed)
+    for number in range(1, 61):
+        nap = f"sleep 0.0{dice.randint(0, 20):02d}"
+        script = f"#!/bin/sh\n({nap}; exit 1) &\n{nap}\nexit {number}\n"
+        job = spawner.launch(
+            script,
+            job=number,
+            env=environment(spawner, number),
+            tmpdir=f"{tmp_path}/t{number}",
+            leftover_grace=50,
+        )
+        if dice.random() < 0.7 and job.shepherd >= 0:
+            with suppress(ProcessLookupError):  # it was quicker
+                signal.pidfd_send_signal(job.shepherd, signal.SIGKILL)
+            job.over()
+    spawner.socket.shutdown(socket.SHUT_WR)
+    spawner.process.wait(timeout=20)
+    for number in range(1, 61):
+        result = Result.read(spawner.run / "result" / f"{number}.1")
+        if result.cause == "launch":
+            assert (result.lost, result.detail) == (1, "its shepherd was killed")
+        else:
+            assert (result.cause, result.exit_code) == ("exit", number)
+    assert list((tmp_path / "run/job").iterdir()) == list(tmp_path.glob("t*")) == []
 
 
 def test_a_result_that_cannot_be_stored_is_kept_until_it_can(spawner, gate, go, tmp_path):
