@@ -1,0 +1,277 @@
+"""fgacct: what jobs did, in sacct's columns and for programs."""
+
+import os
+import pwd
+import re
+
+import pytest
+
+from fgsched.cli import acctfields as fields
+from fgsched.cli.accttable import Delimited, columns
+from fgsched.cli.fgacct import Window
+from fgsched.model import JobState
+from home import Home, living
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+DASHES = "------------ ---------- ---------- --------- -------- ---------- ---------- ---------- --------"
+HEADER = "JobID           JobName  Partition      User   ReqGPU  MaxGPUMem    Elapsed      State ExitCode"
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def accounts(tmp_path_factory):
+    """1 exited with 3, 2 was killed by TERM, 3 was cancelled while it waited, 4 runs, 5 is held."""
+    with living(tmp_path_factory.mktemp("accounts") / "home") as home:
+        home.ended("exit 3", name="a-long-name-of-a-job", comment="say=x,y")
+        home.ended("kill -TERM $$", name="shot")
+        cancelled = home.submit(hold=True, name="=1+1", submit_line="fgsub --wrap 'a | b'")
+        home.client.ask("cancel", ids=[cancelled])
+        home.running(name="train", share=5000, time_limit=5400)
+        home.submit(name="later", hold=True, share=0)
+        yield home
+
+
+def cells(done):
+    return [line.split("|") for line in done.lines]
+
+
+def record(**changes):
+    """A finished job that held a quarter of a card for half an hour."""
+    card = {"gpu": 3, "uuid": "GPU-x", "model": "H100", "share": 2500, "memory": 4 * GIB, "charged": 5000}
+    base = {
+        **{"id": 7, "uid": 0, "gid": 0, "user": "ann", "state": "COMPLETED", "reason": "None", "attempt": 1},
+        **{"submitted_at": 10.0, "started_at": 20.0, "ended_at": 30.0, "elapsed": 1800.0, "tier": "shim"},
+        **{"exit_code": 0, "signal": 0, "gpu_peak": GIB, "max_rss": 1, "cpu_seconds": 61.5},
+        **{"cancelled_by": None, "is_private": False, "allocated": [card]},
+        "request": {"name": "job", "demand": {"gpus": 1, "share": 2500, "cpus": 4}, "chdir": "/home/ann"},
+    }
+    return base | changes
+
+
+def shown(name, unit="M", **changes):
+    return fields.field(name).show(record(**changes), unit)
+
+
+def test_without_jobs_there_is_only_the_heading(home: Home):
+    done = home.run("fgacct")
+    assert (done.status, done.lines, done.err) == (0, [HEADER, DASHES], "")
+
+
+def test_the_usual_columns_are_sacct_s_and_cuts_are_marked(accounts):
+    lines = accounts.run("fgacct").lines
+    assert lines[:2] == [HEADER, DASHES]
+    assert lines[2] == (
+        f"1            a-long-na+       main {ME:>9}     0.25          0   00:00:00     FAILED      3:0"
+    )
+    assert lines[3].split()[-2:] == ["FAILED", "0:15"]
+    assert lines[4].split()[-2:] == ["CANCELLED+", "0:0"]
+    assert [line.split()[0] for line in lines[2:]] == ["1", "2", "3", "4", "5"]
+
+
+def test_who_cancelled_is_told(accounts):
+    done = accounts.run("fgacct", "-n", "-P", "-j", "3", "-o", "State,Start,Reason")
+    assert done.out == f"CANCELLED by {os.geteuid()}|None|None\n"
+
+
+def test_brief_is_id_state_and_code(accounts):
+    assert accounts.run("fgacct", "-b", "-n", "-j", "1-2").lines == [
+        "1                FAILED      3:0",
+        "2                FAILED     0:15",
+    ]
+
+
+def test_the_long_list_tells_what_was_held_and_why_it_ended(accounts):
+    done = accounts.run("fgacct", "-l", "-P", "-j", "1,4", "--noconvert")
+    heading, first, second = cells(done)
+    ended, runs = (dict(zip(heading, row, strict=True)) for row in (first, second))
+    assert (ended["ReqGPU"], ended["ReqGPUMem"], ended["GPUIdx"]) == ("0.25", str(4 * GIB), "0")
+    assert (ended["Reason"], ended["Enforce"], ended["Timelimit"]) == ("NonZeroExitCode", "shim", "UNLIMITED")
+    assert (runs["End"], runs["State"], runs["Timelimit"]) == ("Unknown", "RUNNING", "01:30:00")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("-a",), "12345"),
+        (("-u", ME), "12345"),
+        (("-u", "nobody"), ""),
+        (("-S", "now+0", "-E", "now"), "45"),
+        (("-S", "-1h", "-s", "F"), "12"),
+        (("-S", "-1h", "-s", "failed,CA"), "123"),
+        (("-S", "-1h", "-s", "R"), "124"),
+        (("-S", "-1h", "-s", "SUSPENDED"), ""),
+        (("-S", "-1h", "-E", "now-50minutes"), ""),
+        (("-s", "PD", "-j", "1-5"), "12345"),
+        (("-s", "CA", "-j", "1-5"), "3"),
+        (("-X", "-j", "5,1"), "51"),
+    ],
+)
+def test_the_window_and_the_states_choose_the_jobs(accounts, words, expected):
+    done = accounts.run("fgacct", "-n", "-P", "-o", "JobID", *words)
+    assert (done.status, "".join(done.lines), done.err) == (0, expected, "")
+
+
+def test_states_without_a_window_are_those_of_this_moment_and_a_note_says_so(accounts):
+    done = accounts.run("fgacct", "-n", "-P", "-o", "JobID", "-s", "R,PD,F")
+    assert (done.status, done.lines) == (0, ["4", "5"])
+    assert done.err.startswith("fgacct: note: -s without -S ")
+
+
+def test_an_unknown_id_is_an_error_and_the_others_are_shown(accounts):
+    done = accounts.run("fgacct", "-n", "-P", "-o", "JobID", "-j", "2,77")
+    assert (done.status, done.out) == (3, "2\n")
+    assert done.err == "fgacct: error: Invalid job id specified: 77\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-S", "now+1hour"), "the window ends before it begins"),
+        (("-S", "yesterdayish"), "yesterdayish is not a time"),
+        (("-o", "Nonsense"), "unknown field Nonsense"),
+        (("-o", "JobID%x"), "JobID%x is not a field"),
+        (("-o", "Account"), "Account: not supported yet"),
+        (("-o", "JobID,Planned"), "Planned: not supported yet"),
+        (("--units=P",), "--units=P: give K, M or G"),
+        (("-P", "--delimiter="), "--delimiter is empty"),
+        (("-b", "-l"), "give one of them"),
+        (("-j", "x"), "x is not a job id"),
+        (("-A", "physics"), "No such option"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(accounts, words, said):
+    done = accounts.run("fgacct", *words)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("fgacct: error: ")
+    assert said in done.err.splitlines()[0]
+
+
+def test_the_list_of_fields_has_those_that_can_be_shown(accounts):
+    names = accounts.run("fgacct", "-e").out.split()
+    assert "MaxGPUMem" in names
+    assert not {name.lower() for name in names} & fields.LATER
+    done = accounts.run("fgacct", "-P", "-j", "1", "-o", ",".join(names))
+    assert done.lines[0] == "|".join(names)
+    row = dict(zip(names, done.lines[1].split("|"), strict=True))
+    assert row["StdOut"] == row["StdErr"] == f"{accounts.path}/fg-1.out"
+    assert row["WorkDir"] == str(accounts.path)
+
+
+def test_delimiters_do_not_come_up_in_fields(accounts):
+    done = accounts.run("fgacct", "-p", "-n", "-j", "3", "-o", "JobName,SubmitLine")
+    assert done.out == "=1+1|fgsub --wrap 'a ? b'|\n"
+    done = accounts.run("fgacct", "-P", "-n", "--delimiter=,", "-j", "1,3", "-o", "JobName,Comment")
+    assert done.lines == ['a-long-name-of-a-job,"say=x,y"', "'=1+1,"]
+
+
+def test_json_has_numbers_nulls_and_times_of_both_kinds(accounts):
+    answer = accounts.run("fgacct", "--json", "-j", "1,3-4").json
+    failed, cancelled, train = answer["jobs"]
+    assert (failed["state"], failed["exit_code"], failed["signal"]) == ("FAILED", 3, 0)
+    assert (failed["req_gpu"], failed["alloc_gpu"], failed["req_gpu_mem"]) == (0.25, 0.25, 4 * GIB)
+    assert (failed["max_gpu_mem"], failed["gpu_idx"], failed["oom_kind"]) == (0, [0], None)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+0000", failed["end_time_iso"])
+    assert (cancelled["cancelled_by"], cancelled["start_time"]) == (os.geteuid(), None)
+    assert (train["end_time"], train["time_limit"]) == (None, 5400)
+
+
+def test_a_history_of_many_pages_is_shown_whole(home):
+    home.submit(count=1203, hold=True)
+    done = home.run("fgacct", "-n", "-P", "-o", "JobID")
+    assert done.lines == [str(job) for job in range(1, 1204)]
+    assert len(home.run("fgacct", "-n", "-P", "-o", "JobID", "-j", "1-1203").lines) == 1203
+
+
+# -- without a process ------------------------------------------------------------------------------------
+
+
+def test_hours_are_charged_for_the_larger_of_share_and_memory():
+    assert shown("GPUHours") == "0.2500"
+    assert shown("WastedGPUMemHours") == "1.5000"
+
+
+def test_what_nothing_measured_is_empty_and_not_zero():
+    assert shown("MaxGPUMem", tier="none") == ""
+    assert shown("WastedGPUMemHours", allocated=[]) == ""
+    assert shown("ReqGPU", allocated=[], request={"name": "x", "demand": {"gpus": 1, "memory": 1}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"), [("GpuOutOfMemory", "gpu"), ("OutOfMemory", "host"), ("NonZeroExitCode", "")]
+)
+def test_which_memory_ran_out_is_told(reason, kind):
+    assert shown("OOMKind", state="OUT_OF_MEMORY", reason=reason) == kind
+
+
+def test_only_a_job_that_ran_out_of_memory_has_a_kind():
+    assert shown("OOMKind", state="FAILED", reason="OutOfMemory") == ""
+
+
+@pytest.mark.parametrize("reason", ["Priority", "Resources"])
+def test_waiting_for_ones_turn_is_not_kept_as_a_reason(reason):
+    assert shown("Reason", reason=reason) == "None"
+
+
+@pytest.mark.parametrize(
+    ("size", "unit", "expected"),
+    [
+        (0, "G", "0"),
+        (1, "M", "1M"),
+        (GIB, "M", "1024M"),
+        (3 * GIB // 2, "G", "1.50G"),
+        (1, "G", "0.01G"),
+        (1025, "K", "2K"),
+        (1025, "", "1025"),
+    ],
+)
+def test_memory_is_rounded_up_in_the_unit_asked_for(size, unit, expected):
+    assert fields.amount(size, unit) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("CPUTime", "02:00:00"),
+        ("TotalCPU", "01:01.500"),
+        ("Elapsed", "00:30:00"),
+        ("ElapsedRaw", "1800"),
+        ("AllocGPU", "0.25"),
+        ("GPUIdx", "3"),
+        ("GPUType", "H100"),
+        ("Restarts", "0"),
+        ("DerivedExitCode", "0:0"),
+        ("StdOut", "/home/ann/fg-7.out"),
+    ],
+)
+def test_a_record_becomes_its_text(name, expected):
+    assert shown(name) == expected
+
+
+@pytest.mark.parametrize("name", ["Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr"])
+def test_what_is_the_owners_is_empty_for_others(name):
+    assert shown(name, is_private=True) == ""
+
+
+def test_a_job_was_pending_until_it_started_and_running_until_it_ended():
+    job = record()  # pending from 10 to 20, running to 30
+    pending, running = {JobState.PENDING}, {JobState.RUNNING}
+    assert Window(20, 40, pending).has(job)
+    assert not Window(21, 40, pending).has(job)
+    assert not Window(0, 19, running).has(job)
+    assert Window(0, 20, running).has(job)
+    assert Window(30, 40, {JobState.COMPLETED}).has(job)
+    assert not Window(31, 40, {JobState.COMPLETED}).has(job)
+    assert not Window(0, 40, {JobState.FAILED}).has(job)
+    assert not Window(0, 40, set()).has(job)
+    assert Window(30, 40, None).has(job)
+
+
+def test_a_width_says_on_which_side_a_column_is():
+    wide, left = columns("JobName%20,State%-15")
+    assert (wide.width, wide.left, left.width, left.left) == (20, False, 15, True)
+
+
+def test_csv_is_quoted_as_its_rfc_says():
+    table = Delimited(",")
+    job = record(request={"name": 'say "x"', "comment": "@cmd", "demand": {}})
+    assert list(table.lines([job], columns("JobName,Comment"), "M", header=False)) == ['"say ""x""",\'@cmd']

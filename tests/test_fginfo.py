@@ -1,0 +1,136 @@
+"""fginfo: the cards, and what is left of them."""
+
+import os
+import pwd
+
+import pytest
+
+from fgsched.cli.fginfo import _host_state, _state, _who
+from home import living
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory):
+    """Four cards: a quarter of 0 is taken by job 1, 2 is drained; one job waits, held."""
+    path = tmp_path_factory.mktemp("cards") / "home"
+    with living(path, devices="sim:4x16G:H100") as home:
+        home.running(share=2500)
+        home.submit(hold=True)
+        home.client.ask("drain", gpu=2, reason="fan is loud")
+        yield home
+
+
+def card(share=10_000, state="ok", jobs=()):
+    return {"free_share": share, "state": state, "jobs": list(jobs)}
+
+
+def test_the_partition_is_shown_in_amounts_of_gpus(cards):
+    done = cards.run("fginfo")
+    assert done.err == ""
+    assert [line.split() for line in done.lines] == [
+        ["PARTITION", "AVAIL", "TIMELIMIT", "GPUS(A/I/O/T)", "JOBS(R/PD)", "STATE"],
+        ["main*", "up", "infinite", "0.25/2.75/1/4", "1/1", "mix"],
+    ]
+
+
+def test_each_gpu_has_its_line(cards):
+    heading, first, second, third, _ = [line.split() for line in cards.run("fginfo", "-g").lines]
+    assert heading == ["GPU", "TYPE", "STATE", "FRAC(A/T)", "MEM(A/U/T)", "UTIL", "TEMP", "JOBS", "EXTERNAL"]
+    assert first[:4] == ["0", "H100", "mix", "0.25/1"]
+    assert first[4].split("/")[::2] == ["4096M", "16384M"]
+    assert first[7:] == ["1", "-"]
+    assert second[:4] == ["1", "H100", "idle", "0/1"]
+    assert third[:4] == ["2", "H100", "drain", "0/1"]
+
+
+def test_the_reasons_tell_who_drained_a_gpu_and_why(cards):
+    heading, row = cards.run("fginfo", "-R").lines
+    assert heading.split() == ["GPU", "STATE", "USER", "TIMESTAMP", "REASON"]
+    words = row.split(maxsplit=4)
+    assert (words[:3], words[4]) == (["2", "drain", ME], "fan is loud")
+
+
+def test_without_a_drained_gpu_the_reasons_are_a_heading(home):
+    assert home.run("fginfo", "-R").lines == ["GPU STATE USER TIMESTAMP REASON"]
+    assert home.run("fginfo", "-R", "-h").out == ""
+
+
+def test_hardware_models_summary_and_host_have_tables_of_their_own(cards):
+    hardware = cards.run("fginfo", "-l").lines
+    assert hardware[0].split() == ["GPU", "TYPE", "UUID", "PCI", "TOTAL", "RESERVED", "HEADROOM", "USABLE"]
+    assert len(hardware) == 5
+    assert cards.run("fginfo", "--types", "-n").out.split() == ["H100", "0.25/2.75/1/4", "16384M"]
+    assert cards.run("fginfo", "-s", "-h").out.split()[:4] == ["main*", "up", "infinite", "0.25/2.75/1/4"]
+    node = cards.run("fginfo", "-N", "-h").out.split()
+    assert node[1:5] == ["main*", "mix", "0.25/2.75/1/4", "1/63/0/64"]
+
+
+def test_json_has_partitions_and_gpus(cards):
+    answer = cards.run("fginfo", "--json").json
+    (partition,) = answer["partitions"]
+    assert partition["gpus"] == {"allocated": 0.25, "idle": 2.75, "other": 1.0, "total": 4}
+    assert partition["job_counts"] == {"PENDING": 1, "RUNNING": 1}
+    assert [gpu["state"] for gpu in answer["gpus"]] == ["mix", "idle", "drain", "idle"]
+    assert answer["gpus"][0]["jobs"] == [1]
+    assert answer["gpus"][1]["note"] is None
+    assert answer["gpus"][2]["noted_time_iso"].startswith("20")
+
+
+def test_two_tables_at_once_are_refused(cards):
+    done = cards.run("fginfo", "-g", "-l")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("fginfo: error: -g, -l, ")
+
+
+def test_a_host_without_gpus_is_shown_as_such(tmp_path):
+    with living(tmp_path / "home", devices="none") as home:
+        assert home.run("fginfo", "-h").out.split() == ["main*", "up", "infinite", "0/0/0/0", "0/0", "idle"]
+        assert home.run("fginfo", "-g").lines == [
+            "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (card(), "idle"),
+        (card(7500, jobs=[1]), "mix"),
+        (card(0, jobs=[1]), "alloc"),
+        (card(state="drained"), "drain"),
+        (card(5000, "drained", [1]), "drng"),
+        (card(state="suspect"), "suspect"),
+        (card(state="down"), "down"),
+    ],
+)
+def test_a_gpu_is_in_one_of_sinfo_s_states(one, expected):
+    assert _state(one) == expected
+
+
+@pytest.mark.parametrize(
+    ("all_of_them", "expected"),
+    [
+        ([], "idle"),
+        ([card(), card(0)], "mix"),
+        ([card(0), card(0)], "alloc"),
+        ([card(state="drained"), card()], "idle"),
+        ([card(state="drained"), card(state="down")], "drain"),
+        ([card(5000, "drained", [1]), card(state="drained")], "drng"),
+        ([card(state="down")], "down"),
+    ],
+)
+def test_the_host_is_in_the_state_of_its_gpus(all_of_them, expected):
+    assert _host_state(all_of_them) == expected
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        ("fan [left] is loud [ann]", ("fan [left] is loud", "ann")),
+        ("no answer", ("no answer", "-")),
+        ("", ("-", "-")),
+    ],
+)
+def test_a_note_tells_who_wrote_it(note, expected):
+    assert _who(note) == expected
