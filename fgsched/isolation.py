@@ -23,7 +23,7 @@ class Site:
     host: str
     run: str  # the run directory
     hook: str  # the built libfgshim.so
-    tmp: str  # where private temporary directories are made
+    tmp: str  # what private temporary directories begin with; another controller's begin otherwise
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
 
@@ -80,7 +80,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     values = _pattern_values(job, given, site, owner.home)
     out = _path(request.chdir, expand(request.output, values))
     error = _path(request.chdir, expand(request.error, values)) if request.error else ""
-    tmpdir = f"{site.tmp}/fg-{job.uid}-{job.id}.{job.attempt}"
+    tmpdir = f"{site.tmp}{job.id}.{job.attempt}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=error or out)
     early = request.early_signal
     return Launch(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fgshim.region as region
 
+from fgsched.crash import point
 from fgsched.isolation import Launch
 from fgsched.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed, parse_claim, parse_result
 from fgsched.process import Identity, is_alive, open_pidfd
@@ -120,6 +121,7 @@ class RunDir:
         with suppress(FileNotFoundError):
             os.unlink(result)
         with suppress(FileNotFoundError):
+            point("controller_between_result_and_claim")
             if os.readlink(claim) != "T":
                 os.unlink(claim)
 

@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 from fgsched.model import Ended, Job, JobState, Reason
 
+MAX_ATTEMPTS = (
+    20  # at a job that never gets to run, because shepherd or controller are killed again and again
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -89,16 +93,28 @@ def recover(job: Job, seen: Seen, *, boot: str) -> Requeue | Adopt | Hunt | Fini
     """
     match seen:
         case Result():
-            return finish(job, seen)
+            return due(job, seen)
         case _ if job.boot != boot:
             ended = Ended(status=0, detail="the host restarted while the job ran")
             return Finish(JobState.NODE_FAIL, Reason.SYSTEM_FAILURE, ended, lost=True)
         case Unclaimed() if job.state is JobState.STARTING:
-            return Requeue()
+            return Requeue() if job.attempt < MAX_ATTEMPTS else _given_up()
         case Alive(shepherd=shepherd):
             return Adopt(shepherd)
         case _:
             return Hunt()
+
+
+def _given_up() -> Finish:
+    ended = Ended(status=0, detail=f"given up after {MAX_ATTEMPTS} attempts: each was killed before it ran")
+    return Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended, lost=True)
+
+
+def due(job: Job, result: Result) -> Requeue | Finish:
+    """What a result asks for: the job's end, or another start if its shepherd was killed before it ran."""
+    if result.cause == "launch" and result.lost and job.attempt < MAX_ATTEMPTS:
+        return Requeue()
+    return finish(job, result)
 
 
 def finish(job: Job, result: Result) -> Finish:

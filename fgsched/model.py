@@ -47,7 +47,7 @@ _CODES = {
 _NEXT: dict[JobState, set[JobState]] = {
     JobState.PENDING: {JobState.STARTING, JobState.CANCELLED},
     JobState.STARTING: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
-    JobState.RUNNING: {JobState.COMPLETING, *_ENDS},
+    JobState.RUNNING: {JobState.PENDING, JobState.COMPLETING, *_ENDS},  # PENDING: nothing of it ran after all
     JobState.COMPLETING: set(_ENDS),
     **{end: set() for end in _ENDS},
 }

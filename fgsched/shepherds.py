@@ -3,12 +3,14 @@
 import logging
 import os
 import pwd
+import shutil
 import signal
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import fgshim.region as region
 
+from fgsched.crash import point
 from fgsched.errors import FgschedError, Refused
 from fgsched.isolation import Given, Person, Site, job_dir, launch
 from fgsched.launch import CANCEL, DELIVER, RunDir, Spawner, command, command_value, pack, watch
@@ -44,10 +46,12 @@ class Shepherds:
         self._people: dict[int, Person] = {}
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        point("controller_before_launch")
         try:
             self.spawner.send(self._message(job, given))
         except (FgschedError, ValueError) as error:
             self._ports.failed(job, str(error))
+        point("controller_after_launch")
 
     def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
         script, environment = self._ports.material(job.id)
@@ -79,6 +83,7 @@ class Shepherds:
 
     def _command(self, job: Job, value: int) -> None:
         """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
+        point("controller_before_signal")
         pidfd = self._pidfds.get(job.id)
         if pidfd is None or not command(pidfd, value):
             self.spawner.command(job.id, job.attempt, value)
@@ -96,17 +101,25 @@ class Shepherds:
         return not left
 
     def forget(self, job: Job) -> None:
+        point("controller_before_forget")
         self._close(job.id)
         self.run.forget(job.id, job.attempt)
+        point("controller_after_forget")
         if job.supervisor_lost:
-            self.run.clear(job.id, job.attempt)
+            self._clear(job.id, job.attempt)
+
+    def _clear(self, job: int, attempt: int) -> None:
+        """Remove what a shepherd would have. The users' part of it only when it is ours: root keeps away."""
+        self.run.clear(job, attempt)
+        if not self._site.become_user:
+            shutil.rmtree(f"{self._site.tmp}{job}.{attempt}", ignore_errors=True)
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
         for job, attempt in self.run.leftovers():
             if (job, attempt) not in keep:
                 log.warning("job %d: removing what attempt %d left behind", job, attempt)
                 self.run.forget(job, attempt)
-                self.run.clear(job, attempt)
+                self._clear(job, attempt)
 
     def pids(self, job: Job) -> list[int]:
         """The processes of a running job, its batch shell first."""

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.lifecycle import (
+    MAX_ATTEMPTS,
     Adopt,
     Alive,
     Finish,
@@ -13,6 +14,7 @@ from fgsched.lifecycle import (
     Requeue,
     Shepherd,
     Unclaimed,
+    due,
     finish,
     lost,
     parse_claim,
@@ -50,6 +52,12 @@ def test_a_job_that_ended_by_itself_before_the_cancel_reached_it_is_not_cancelle
 def test_a_cancelled_job_whose_shepherd_was_killed_is_cancelled():
     found = finish(a_job(state=JobState.RUNNING, cancelled_by=1), a_result(15, lost=True))
     assert found.state is JobState.CANCELLED
+
+
+def test_a_job_whose_shepherd_was_killed_before_it_ran_is_started_again():
+    killed = a_result(127 << 8, "launch", lost=True)
+    assert due(a_job(state=JobState.STARTING), killed) == Requeue()
+    assert due(a_job(state=JobState.STARTING, attempt=MAX_ATTEMPTS), killed).state is JobState.FAILED
 
 
 def test_an_unknown_end_is_never_called_completed():

@@ -1,6 +1,5 @@
 """The queue file: what it keeps, what it refuses, what it can never hold."""
 
-import os
 import re
 import shutil
 import sqlite3
@@ -204,14 +203,14 @@ def test_an_emptied_queue_is_refused(tmp_path):
     assert refusal(path).cause == f"{path} is empty, and there was a queue here before"
 
 
-@pytest.mark.parametrize("offset", [0, 18, 100, 4096, 8192 + 11])
+@pytest.mark.parametrize("offset", [0, 18, 100, 4096, 8192])
 def test_a_damaged_queue_is_refused_and_named(tmp_path, offset):
     path = tmp_path / "queue.db"
     store = Store(path)
     submit(store, *range(1, 400))
     store.close()
     data = bytearray(path.read_bytes())
-    data[offset : offset + 64] = os.urandom(64)
+    data[offset : offset + 64] = b"\xff" * 64
     path.write_bytes(data)
     error = refusal(path)
     assert error.cause.startswith(f"{path} is damaged: ")

@@ -1,20 +1,20 @@
-"""`python -I -m fgsched.controller [READY_FD]`: the controller as a client of user mode starts it."""
+"""`python -I -m fgsched.controller [READY_FD] [--gpus X] [--system]`: the controller as clients start it."""
 
+import getopt
 import json
 import logging
 import os
 import sys
 
-from fgsched.config import load
-from fgsched.controller.serve import serve
+from fgsched.controller.foreground import attend
 from fgsched.errors import FgschedError, Unreachable
-from fgsched.places import Places
 
 
 def main() -> int:
     """Serve; says on the descriptor READY_FD, in one line, that it is ready or why it cannot be."""
-    descriptor = int(sys.argv[1]) if len(sys.argv) > 1 else -1
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system"])
+    given = dict(options)
+    descriptor = int(rest[0]) if rest else -1
 
     def say(message: dict[str, object]) -> None:
         nonlocal descriptor
@@ -24,8 +24,11 @@ def main() -> int:
             descriptor = -1
 
     try:
-        places = Places.find(os.environ, os.geteuid())
-        serve(places, load(places), os.environ, ready=lambda: say({"ready": os.getpid()}))
+        attend(
+            gpus=given.get("--gpus", ""),
+            system="--system" in given,
+            ready=lambda: say({"ready": os.getpid()}),
+        )
     except FgschedError as error:
         already = isinstance(error, Unreachable)
         say({"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy, "already": already})

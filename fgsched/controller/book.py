@@ -16,6 +16,7 @@ class Book:
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
+        self.revision = 0  # another one after every change
         self.waits: dict[tuple[Demand, int], Short] = {}
         self._queue = Queue()
         for job in jobs:
@@ -23,6 +24,7 @@ class Book:
 
     def put(self, job: Job) -> None:
         """Take in a job's present state; one that is over leaves the book."""
+        self.revision += 1
         if job.state.is_final:
             self.jobs.pop(job.id, None)
         else:

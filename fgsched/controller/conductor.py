@@ -12,8 +12,9 @@ from typing import Protocol
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
+from fgsched.crash import point
 from fgsched.errors import StorageError
-from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, finish, lost, recover
+from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, recover
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
 from fgsched.planner import Start
@@ -117,9 +118,11 @@ class Conductor:
                 self._look_after_orphans(now)
                 self._clean(now)
                 self._start_what_fits(now)
+                point("controller_before_commit")
         except StorageError as error:
             self._undo(events, error)
             return
+        point("controller_after_commit")
         self.carry_out(self._drain())
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
@@ -183,11 +186,7 @@ class Conductor:
 
     def _collect(self, job: Job, now: float) -> None:
         """Its shepherd has ended: with a result, before it claimed the attempt, or by a signal."""
-        match self.launcher.seize(job):
-            case Result() as result:
-                self.end(job, finish(job, result), now)
-            case seen:
-                self._take_up(job, seen, now)
+        self._take_up(job, self.launcher.seize(job), now)
 
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
@@ -202,11 +201,12 @@ class Conductor:
         }
         if not dirty:
             changes["holds"] = ()
-        self._save(job, job.advance(JobState.COMPLETING if dirty else how.state, **changes), now)
+        after = job.advance(JobState.COMPLETING if dirty else how.state, **changes)
+        self._save(job, after, now)
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
-        self.then(lambda: self.launcher.forget(job))
+        self.then(lambda: self.launcher.forget(after))
 
     def _save(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
@@ -233,7 +233,7 @@ class Conductor:
                 continue
             seen = self.launcher.seize(job)
             if isinstance(seen, Result):
-                self.end(job, finish(job, seen), now)
+                self._take_up(job, seen, now)
             elif not self.launcher.hunt(job):
                 self.orphans[job_id] = math.inf
             elif now - empty_since >= _GRACE:
@@ -313,6 +313,7 @@ class Conductor:
                     self.cards.begin_cleaning(job.id, now)
                 else:
                     self._take_up(job, self.launcher.seize(job), now)
+            point("controller_in_recovery")
         self.launcher.sweep({(job.id, job.attempt) for job in self.book.holding.values()})
         self.carry_out(self._drain())
 
@@ -331,5 +332,7 @@ class Conductor:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
-        else:
-            self._save(job, job.advance(JobState.PENDING, holds=(), started_at=None), now)
+            return
+        self._save(job, job.advance(JobState.PENDING, holds=(), started_at=None), now)
+        self.orphans.pop(job.id, None)
+        self.then(lambda: self.launcher.forget(job))

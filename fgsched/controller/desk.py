@@ -73,6 +73,8 @@ class Desk:
             raise BadUsage("signal: not a signal from 1 to 64 for all, shell or children")
 
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
+            if job.state.is_final or job.state is JobState.COMPLETING:
+                return {"outcome": "over", "state": (job.outcome or job.state).value}
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
             self._conductor.then(lambda: self._conductor.launcher.deliver(job, number, target))

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Asked, Conductor, Died, Event, Failed, Forked
-from fgsched.controller.crash import point
+from fgsched.crash import point
 from fgsched.errors import BadUsage, FgschedError, Refused
 from fgsched.launch import Answer, Spawner
 from fgsched.lifecycle import Shepherd

@@ -21,7 +21,6 @@ from fgsched.controller.answers import Answers
 from fgsched.controller.caller import Caller, no_such_job, operators
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor, Died
-from fgsched.controller.crash import point
 from fgsched.controller.desk import Desk, Rules
 from fgsched.controller.loop import Loop, Operation
 from fgsched.controller.seeing import understood
@@ -68,7 +67,8 @@ def serve(
             sampler.close()
     if again:
         log.warning("the spawner is gone: starting anew")
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
+        os.execv(sys.executable, [sys.executable, "-I", "-m", "fgsched.controller", *kept])
 
 
 @contextmanager
@@ -106,7 +106,7 @@ class _Controller:
             host=socket.gethostname(),
             run=str(places.run),
             hook=str(library()),
-            tmp=config.tmp,
+            tmp=f"{config.tmp}/fg-{store.name}-",
             kill_wait=config.kill_wait,
             become_user=places.mode == "system",
         )
@@ -153,11 +153,14 @@ class _Controller:
             self._store.put_cards(self._inventory.gpus)
         self._cards.restore(self._store.card_marks())
         self._conductor.recover(time.time())
-        point("controller_in_recovery")
         self._conductor.turn([], time.time())
 
     def _timeout(self) -> float | None:
         """Seconds until something is due by itself; None: nothing is."""
+        due, told = self._due(), self._waiters.delay
+        return told if due is None else due if told is None else min(due, told)
+
+    def _due(self) -> float | None:
         conductor = self._conductor
         if conductor.unsaved:
             return 1.0
@@ -239,6 +242,7 @@ class _Controller:
             "run": str(self._places.run),
             "source": self._inventory.source,
             "note": self._inventory.note,
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "started_at": self._started_at,
             "host": socket.gethostname(),
             "gpus": len(self._inventory.gpus),
@@ -263,8 +267,7 @@ class _Controller:
     def _tell_waiters(self) -> None:
         ended, self._conductor.ended = self._conductor.ended, []
         self._waiters.over(ended)
-        if ended and self._waiters.wants_progress:
-            self._waiters.moved({job.id: job.state.value for job in self._conductor.book.jobs.values()})
+        self._waiters.tell(self._conductor.book, time.time())
 
     def _stop(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
         caller.must_operate("stop the controller")

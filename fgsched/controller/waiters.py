@@ -1,12 +1,15 @@
 """Clients that wait for jobs to end."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fgsched.controller.answers import standing
-from fgsched.model import Job
+from fgsched.controller.book import Book
+from fgsched.model import Job, JobState
 from fgsched.server import Connection
+
+_BETWEEN = 0.5  # seconds between two lines of progress
 
 
 @dataclass(slots=True)
@@ -15,6 +18,7 @@ class _Waiter:
     open: set[int]
     any_will_do: bool
     wants_progress: bool
+    told: dict[str, int] = field(default_factory=dict)
     over: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -23,6 +27,9 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiters: list[_Waiter] = []
+        self._looked_at: tuple[int, int] = (0, 0)  # the book, and its revision, that was told of last
+        self._next = 0.0  # when it may be told again
+        self.delay: float | None = None  # seconds until there is something to tell; None: nothing is
 
     def add(self, connection: Connection, jobs: Iterable[Job], arguments: dict[str, Any]) -> None:
         """`jobs`: as they stand now."""
@@ -43,15 +50,22 @@ class Waiters:
         if ended and self._waiters:
             self._waiters = [one for one in self._waiters if not self._advance(one, ended)]
 
-    def moved(self, counts: dict[int, str]) -> None:
-        """Tell those who asked for it how far their jobs have come. `counts`: state by open job."""
-        for waiter in self._waiters:
-            if waiter.wants_progress:
-                waiter.connection.tell(_progress(waiter, counts))
-
-    @property
-    def wants_progress(self) -> bool:
-        return any(waiter.wants_progress for waiter in self._waiters)
+    def tell(self, book: Book, now: float) -> None:
+        """Tell those who asked for it how far their jobs have come: only news, and seldom."""
+        curious = [waiter for waiter in self._waiters if waiter.wants_progress]
+        here = (id(book), book.revision)
+        if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
+            self.delay = None
+            return
+        self.delay = max(0.0, self._next - now)
+        if self.delay:
+            return
+        self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
+        for waiter in curious:
+            news = _progress(waiter, book.jobs)
+            if news != waiter.told:
+                waiter.told = news
+                waiter.connection.tell(news)
 
     def _advance(self, waiter: _Waiter, ended: dict[int, Job]) -> bool:
         """True once the waiter needs nothing more."""
@@ -69,8 +83,6 @@ class Waiters:
         return True
 
 
-def _progress(waiter: _Waiter, states: dict[int, str]) -> dict[str, int]:
-    found = {"done": len(waiter.over), "running": 0, "pending": 0}
-    for job_id in waiter.open:
-        found["pending" if states.get(job_id) == "PENDING" else "running"] += 1
-    return found
+def _progress(waiter: _Waiter, jobs: Mapping[int, Job]) -> dict[str, int]:
+    waiting = sum(1 for one in waiter.open if one in jobs and jobs[one].state is JobState.PENDING)
+    return {"done": len(waiter.over), "running": len(waiter.open) - waiting, "pending": waiting}

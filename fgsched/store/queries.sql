@@ -1,5 +1,6 @@
--- name: set_meta
-INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value;
+-- name: name_queue
+-- Once for ever.
+INSERT INTO meta (key, value) VALUES ('name', :value) ON CONFLICT (key) DO NOTHING;
 
 -- name: get_meta
 SELECT value FROM meta WHERE key = :key;

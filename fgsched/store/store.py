@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,13 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
+
+    @property
+    def name(self) -> str:
+        """Eight letters that tell this queue from every other, also from one that stood here before."""
+        with self.write():
+            self._db.execute(SQL["name_queue"], {"value": secrets.token_hex(4)})
+        return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])
 
     @contextmanager
     def write(self) -> Iterator[None]:

@@ -13,6 +13,7 @@ POINTS = (
     "controller_before_answer",
     "controller_after_answer",
     "controller_before_forget",
+    "controller_between_result_and_claim",
     "controller_after_forget",
     "controller_before_signal",
     "controller_in_recovery",

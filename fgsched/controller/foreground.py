@@ -1,0 +1,17 @@
+"""Being the controller in this process: where it is and what it obeys, from the environment and two options."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+
+from fgsched.config import load
+from fgsched.controller.serve import serve
+from fgsched.places import Places
+
+
+def attend(*, gpus: str = "", system: bool = False, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until told to stop. `gpus` prevails over what environment and configuration say."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    places = Places.find(os.environ, os.geteuid(), system=system)
+    serve(places, load(places), os.environ, option=gpus, ready=ready)
