@@ -1,9 +1,5 @@
 # A shepherd at watch: one sleep, which children, commands and deadlines end.
 
-cdef enum:
-    NOTICE_ROOM = 512
-
-
 cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
     """The known last line in the job's stderr, written by a child that has become the user.
 
@@ -138,7 +134,8 @@ cdef void act_on_time(Slot *slot) noexcept nogil:
             begin_ladder(slot, BY_TIMEOUT)
     if slot.kill_at and at >= slot.kill_at:
         kill_job(slot)
-        slot.pause = slot.pause * 2 + 1 if slot.pause < 500 else 1000  # what a KILL does not end at once, waits in the kernel
+        # What a KILL does not end at once waits in the kernel: look again, but not all the time.
+        slot.pause = slot.pause * 2 + 1 if slot.pause < 500 else 1000
         slot.kill_at = at + slot.pause
 
 
