@@ -2,10 +2,13 @@
 
 import json
 import os
+import select
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fgsched import PROTOCOL
@@ -13,6 +16,7 @@ from fgsched.errors import BY_EXIT_CODE, Exit, FgschedError, Unreachable
 from fgsched.places import Places
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
+_CREDENTIALS = struct.Struct("3i")
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
@@ -22,13 +26,20 @@ class Internal(FgschedError):
     exit_code = Exit.INTERNAL
 
 
+class TimedOut(Unreachable):
+    """The answer did not come in the time that the caller had for it."""
+
+
 class Client:
     """One connection; many requests. Use it in a `with`."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, *, may_start: bool = True) -> None:
+        """`may_start`: in user mode the controller is started when there is none."""
         self.places = places
+        self._may_start = may_start
         self._socket: socket.socket | None = None
         self._in = b""
+        self.was_there = False  # a controller has taken a connection of ours
 
     def __enter__(self) -> "Client":
         return self
@@ -52,45 +63,113 @@ class Client:
         `repeat`: it may be sent again when the controller went away half-way,
         because it only looks, or carries a key, or doing it twice is doing it once.
         """
-        message = (
-            json.dumps({"v": PROTOCOL, "op": operation, **arguments}, separators=(",", ":")).encode() + b"\n"
-        )
+        if progress is not None:
+            arguments["progress"] = True
+        message = _message(operation, arguments)
+        until = None if patience is None else time.monotonic() + patience
         for attempt in (1, 2, 3, 4, 5):
             try:
-                return self._exchange(message, patience, progress)
+                return self._exchange(message, until, progress)
             except TimeoutError:
-                raise Unreachable(f"the controller does not answer ({self.places.socket})", _AGAIN) from None
+                silent = self._whose()
+                self.__exit__()  # its answer would be taken for that of the next request
+                raise TimedOut(f"the controller does not answer ({silent})", _AGAIN) from None
             except (ConnectionError, EOFError) as error:
                 self.__exit__()
                 if not repeat or attempt == 5:
                     raise _lost(error, safe=repeat) from None
         raise AssertionError("unreachable")
 
+    def watch(self, ids: Sequence[int]) -> "Watch":
+        """Wait for the end of jobs beside other work, on a connection of its own."""
+        return Watch(self.places, ids, may_start=self._may_start)
+
+    def _whose(self) -> str:
+        """Who was asked, for a person: the pid if we got as far as that."""
+        if self._socket is None:
+            return str(self.places.socket)
+        raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return f"pid {_CREDENTIALS.unpack(raw)[0]}"
+
     def _exchange(
-        self, message: bytes, patience: float | None, progress: Callable[[dict[str, Any]], None] | None
+        self, message: bytes, until: float | None, progress: Callable[[dict[str, Any]], None] | None
     ) -> dict[str, Any]:
         if self._socket is None:
-            self._socket, self._in = connect(self.places), b""
-        self._socket.settimeout(patience)
+            self._socket, self._in = connect(self.places, may_start=self._may_start), b""
+            self.was_there = True
+        self._mind(until)
         self._socket.sendall(message)
         while True:
-            answer = json.loads(self._line())
+            answer = json.loads(self._line(until))
             if "progress" in answer:
                 if progress is not None:
                     progress(answer["progress"])
                 continue
             return _understood(answer)
 
-    def _line(self) -> bytes:
+    def _mind(self, until: float | None) -> None:
+        """The time that is left is all that the next step may take."""
+        assert self._socket is not None
+        self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
+
+    def _line(self, until: float | None) -> bytes:
         assert self._socket is not None
         parts = [self._in]
         while b"\n" not in parts[-1]:
+            self._mind(until)
             data = self._socket.recv(1 << 20)
             if not data:
                 raise EOFError
             parts.append(data)
         line, _, self._in = b"".join(parts).partition(b"\n")
         return line
+
+
+class Watch:
+    """Jobs that are waited for, looked at now and then; it survives a controller that is started anew."""
+
+    def __init__(self, places: Places, ids: Sequence[int], *, may_start: bool) -> None:
+        self._places, self._may_start = places, may_start
+        self._request = _message("wait", {"ids": list(ids), "progress": True})
+        self._socket: socket.socket | None = None
+        self._in = b""
+        self.progress: dict[str, Any] = {}  # what was last said of how far they have come
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def is_over(self, timeout: float) -> bool:
+        """Whether all are over; waits for news of them for `timeout` seconds at most."""
+        if self._socket is None:
+            self._socket, self._in = connect(self._places, may_start=self._may_start), b""
+            self._socket.sendall(self._request)
+        if not select.select([self._socket], [], [], timeout)[0]:
+            return False
+        try:
+            data = self._socket.recv(65536)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self.__exit__()
+            return False
+        *lines, self._in = (self._in + data).split(b"\n")
+        return any(self._is_answer(json.loads(line)) for line in lines)
+
+    def _is_answer(self, said: dict[str, Any]) -> bool:
+        if "progress" in said:
+            self.progress = said["progress"]
+            return False
+        _understood(said)
+        return True
+
+
+def _message(operation: str, arguments: dict[str, Any]) -> bytes:
+    return json.dumps({"v": PROTOCOL, "op": operation, **arguments}, separators=(",", ":")).encode() + b"\n"
 
 
 def _understood(answer: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +196,8 @@ def find_places() -> Places:
     return Places.find(os.environ, os.geteuid())
 
 
-def connect(places: Places) -> socket.socket:
-    """A connection to the controller; in user mode there is one afterwards."""
+def connect(places: Places, *, may_start: bool = True) -> socket.socket:
+    """A connection to the controller; in user mode, unless `may_start` is off, there is one afterwards."""
     places.check(os.geteuid())
     try:
         return _dial(places)
@@ -130,6 +209,8 @@ def connect(places: Places) -> socket.socket:
     except (FileNotFoundError, ConnectionRefusedError):
         if places.mode == "system":
             raise Unreachable("the controller is not running", "Start it: systemctl start fgsched") from None
+        if not may_start:
+            raise Unreachable("the controller is not running", "Start it: fgsched start") from None
     start(places)
     try:
         return _dial(places)

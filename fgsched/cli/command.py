@@ -4,13 +4,13 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import click
 
 from fgsched import __version__
-from fgsched.errors import Exit, FgschedError
+from fgsched.errors import BadUsage, Exit, FgschedError
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
@@ -91,6 +91,21 @@ class Command(Friendly):
         self.format_options(ctx, formatter)
         example = f"\nExample: {self.epilog}\n" if self.epilog else "\n"
         formatter.write(f"{example}The whole manual: man {self.name}\n")
+
+
+class Group(Command, click.Group):
+    """A command of commands; those in `unbuilt` are Slurm's, and refused."""
+
+    def __init__(self, *args: Any, unbuilt: Collection[str] = (), **attributes: Any) -> None:
+        super().__init__(*args, no_args_is_help=False, **attributes)
+        self._unbuilt = unbuilt
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self._unbuilt:
+            raise BadUsage(f"{args[0]} is not supported yet")
+        return super().resolve_command(ctx, args)
 
 
 def warn(name: str, cause: str, remedy: str = "") -> None:

@@ -5,9 +5,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fgsched.client import Client
+from fgsched.client import Client, TimedOut
+from fgsched.errors import Unreachable
 
 _QUIET = 2.0  # seconds before progress is shown
+_RESTART = 60.0  # seconds that a controller may be away
+_BETWEEN = 0.5  # seconds between two attempts to reach it
 
 
 class Progress:
@@ -32,17 +35,33 @@ class Progress:
 def wait_for(
     client: Client, ids: Sequence[int], *, any_will_do: bool = False, patience: float | None = None
 ) -> list[dict[str, Any]]:
-    """How the jobs ended, once all are over (or the first). TimeoutError when patience ends."""
+    """How the jobs ended, once all are over (or the first). TimedOut when patience ends.
+
+    A controller that goes away meanwhile is waited for, as long as a restart may take.
+    """
+    until = None if patience is None else time.monotonic() + patience
+    gone_at: float | None = None
+    while True:
+        left = None if until is None else max(0.0, until - time.monotonic())
+        try:
+            return _ask(client, ids, any_will_do, left)
+        except TimedOut:
+            raise
+        except Unreachable:
+            now = time.monotonic()
+            gone_at = gone_at or now
+            if not client.was_there or now - gone_at > _RESTART or (left is not None and not left):
+                raise
+            time.sleep(_BETWEEN)
+
+
+def _ask(
+    client: Client, ids: Sequence[int], any_will_do: bool, patience: float | None
+) -> list[dict[str, Any]]:
     progress = Progress()
+    tell = progress.tell if progress.wanted else None
     try:
-        answer = client.ask(
-            "wait",
-            ids=list(ids),
-            any=any_will_do,
-            patience=patience,
-            progress=progress.tell,
-            **({"progress_lines": True} if progress.wanted else {}),
-        )
+        answer = client.ask("wait", ids=list(ids), any=any_will_do, patience=patience, progress=tell)
     finally:
         progress.clear()
     jobs: list[dict[str, Any]] = answer["jobs"]

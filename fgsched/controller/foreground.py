@@ -1,4 +1,4 @@
-"""Being the controller in this process: where it is and what it obeys, from the environment and two options."""
+"""Being the controller in this process: where, and obeying what, the environment and two options say."""
 
 import logging
 import os

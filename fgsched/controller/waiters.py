@@ -18,8 +18,8 @@ class _Waiter:
     open: set[int]
     any_will_do: bool
     wants_progress: bool
-    told: dict[str, int] = field(default_factory=dict)
     over: dict[int, dict[str, Any]] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)  # the last news it got
 
 
 class Waiters:
