@@ -74,6 +74,11 @@ def test_the_child_of_a_fork_does_not_own_what_its_parent_holds(job):
     assert said == [(OK,), (NOT_INITIALIZED,), (0,), (NOT_INITIALIZED,), (0,), half, (OK,), FREE]
 
 
+def test_a_child_cannot_give_back_what_its_parent_holds(job):
+    """Even where the driver, as the fake does, lets it release a handle that it only knows by name."""
+    assert job.run("create 512M", "fork release 0", "info")[-1] == (OK, GIB // 2, GIB)
+
+
 def test_a_child_that_uses_the_driver_first_has_a_slot_of_its_own(job):
     assert job.run("fork alloc 1G", "alloc 1G", "info") == [(OK,), (0,), (OK,), (OK, 0, GIB)]
 
@@ -136,12 +141,13 @@ HISTORY = [
 ]
 
 
-def test_a_kill_at_any_instruction_blocks_nobody_and_leaves_the_exact_count(job, driver):
+@pytest.mark.parametrize(("step", "most", "where"), [(1201, 9000, ""), (89, 700, "under the lock")])
+def test_a_kill_at_any_instruction_blocks_nobody_and_leaves_the_exact_count(job, driver, step, most, where):
     """Each time another process finds all of the limit free, at once."""
-    where = random.Random(1)
-    for n in [where.randrange(9000) for _ in range(12)] + list(range(150, 1500, 90)):
+    extra = {"STEPKILL_LOCK": str(job.region_file)} if where else {}
+    for n in range(1, most, step):
         words = [driver.stepkill, str(n), driver.program, *HISTORY]
-        done = subprocess.run(words, env=job.environment(), stdout=subprocess.DEVNULL, check=False)
+        done = subprocess.run(words, env=job.environment(**extra), stdout=subprocess.DEVNULL, check=False)
         if done.returncode == 2:
             pytest.skip("a program may not be traced here")
         assert job.run("alloc 1G", "free 0", "info") == [(OK,), (OK,), FREE], n
