@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import signal
 import subprocess
 import sys
 
@@ -204,6 +205,27 @@ def test_times_are_printed_as_the_environment_wants_them(queue):
     done = queue.run("fgq", "-h", "-j", "3", "-o", "%V %S", env={"FG_TIME_FORMAT": "%Y"})
     assert done.out.split() == [done.out.split()[0], "N/A"]
     assert len(done.out.split()[0]) == 4
+
+
+def test_the_queue_is_shown_again_until_interrupted(queue):
+    command = [sys.executable, "-m", "fgsched.cli.fgq", "-i", "1", "-h", "-j", "3", "-o", "%i"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=queue.environ) as process:
+        lines = [process.stdout.readline() for _ in range(6)]
+        process.send_signal(signal.SIGINT)
+    assert lines[1:3] == lines[4:6] == ["3\n", "\n"]
+    assert process.returncode == 130
+
+
+def test_on_a_terminal_a_name_has_the_room_that_is_there(queue):
+    ours, theirs = os.openpty()
+    done = queue.run(
+        "fgq", "-j", "3", env={"COLUMNS": "120"}, stdout=theirs, stderr=subprocess.PIPE, capture_output=False
+    )
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode().splitlines()
+    os.close(ours)
+    assert done.status == 0
+    assert shown[1].split()[2] == "evaluation"
 
 
 # -- without a process ------------------------------------------------------------------------------------
