@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def in_the_environment() -> None:
-    """Run under the interpreter of .venv, which scripts/test makes; or under one that has fgsched installed."""
+    """Run under the interpreter of .venv, which scripts/test makes, where there is one."""
     python = ROOT / ".venv" / "bin" / "python"
     if python.exists() and Path(sys.prefix) != ROOT / ".venv":
         os.execv(python, [str(python), *sys.argv])
@@ -34,7 +34,7 @@ class Home:
     def command(self, name: str, *words: str) -> list[str]:
         return [sys.executable, "-I", "-m", f"fgsched.cli.{name}", *words]
 
-    def client(self):  # noqa: ANN201  imported late
+    def client(self):
         from fgsched.client import Client
         from fgsched.places import Places
 
@@ -77,7 +77,9 @@ def stop(it: Home) -> None:
         print(f"stopping: {error}", file=sys.stderr)
 
 
-def submission(it: Home, script: str, count: int, *, share: int = 1250, hold: bool = False) -> dict[str, object]:
+def submission(
+    it: Home, script: str, count: int, *, share: int = 1250, hold: bool = False
+) -> dict[str, object]:
     """The arguments of a request that submits `count` jobs of one script."""
     environ = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     demand = {"gpus": 1, "share": share} if share else {}
@@ -94,9 +96,8 @@ def submission(it: Home, script: str, count: int, *, share: int = 1250, hold: bo
 def native(source: str, directory: Path) -> Path:
     """Build a small C program beside this file."""
     target = directory / Path(source).stem
-    subprocess.run(
-        [os.environ.get("CC", "cc"), "-O2", "-o", str(target), str(Path(__file__).parent / source)], check=True
-    )
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run([compiler, "-O2", "-o", target, Path(__file__).parent / source], check=True)
     return target
 
 
