@@ -261,6 +261,7 @@ def test_a_job_was_pending_until_it_started_and_running_until_it_ended():
     assert Window(0, 20, running).has(job)
     assert Window(30, 40, {JobState.COMPLETED}).has(job)
     assert not Window(31, 40, {JobState.COMPLETED}).has(job)
+    assert not Window(15, 29, {JobState.COMPLETED}).has(job)
     assert not Window(0, 40, {JobState.FAILED}).has(job)
     assert not Window(0, 40, set()).has(job)
     assert Window(30, 40, None).has(job)
