@@ -21,7 +21,7 @@ LAYERS = {
     },
     "edges": {
         *("config", "settings", "places", "store", "gpus", "process", "launch", "shepherds"),
-        *("server", "client"),
+        *("server", "client", "cgroups"),
     },
     "conductor": {"controller"},
     "cli": {"cli"},

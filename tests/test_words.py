@@ -1,0 +1,70 @@
+"""The words around the code: what the README shows really happens, links lead somewhere, lengths are kept."""
+
+import os
+import pwd
+import re
+import select
+import shlex
+from pathlib import Path
+
+import pytest
+
+from home import PATIENCE, living
+
+ROOT = Path(__file__).parent.parent
+LENGTHS = {"README.md": 120, "CONTRIBUTING.md": 100, "docs/architecture.md": 120}
+STARTED = "echo >started; exec sleep 1000000"
+
+
+@pytest.mark.parametrize("page", LENGTHS)
+def test_a_page_is_short_enough_to_be_read(page):
+    assert len((ROOT / page).read_text().splitlines()) <= LENGTHS[page]
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"])
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
+        assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
+
+
+def session():
+    """[(command, its output)] of the README's terminal session."""
+    block = re.search(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)[1:]
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def alike(text):
+    """Words by line; whoever ran it, and for however long."""
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    return [
+        re.sub(r"\b\d+:\d\d\b", "0:00", line).replace(f" {user} ", " ann ").split()
+        for line in text.splitlines()
+    ]
+
+
+@pytest.fixture
+def workstation(tmp_path):
+    """One card of 24 GiB, and CPUs enough; scripts that tell when they have started."""
+    with living(tmp_path / "home", devices="sim:1x24G:RTX-4090") as home:
+        os.mkfifo(home.path / "started")
+        for name in ("train.sh", "eval.sh", "sweep.sh"):
+            (home.path / name).write_text(f"#!/bin/sh\n{STARTED}\n")
+        yield home
+
+
+@pytest.mark.compiler
+def test_the_session_of_the_readme_is_what_happens(workstation):
+    """Two jobs run at once; then, when one is cancelled, the third."""
+    started = os.open(workstation.path / "started", os.O_RDWR)
+    to_see = [1, 1, 0, 0, 0, 1, 0]  # starts to wait for after each command
+    try:
+        for (line, expected), starts in zip(session(), to_see, strict=True):
+            command, *words = shlex.split(line)
+            done = workstation.run(command, *words)
+            assert (done.status, done.err, alike(done.out)) == (0, "", alike(expected)), line
+            for _ in range(starts):
+                assert select.select([started], [], [], PATIENCE)[0], f"nothing started after: {line}"
+                os.read(started, 1)
+    finally:
+        os.close(started)
