@@ -133,6 +133,7 @@ class Watch:
         self._request = _message("wait", {"ids": list(ids), "progress": True})
         self._socket: socket.socket | None = None
         self._in = b""
+        self._is_over = False
         self.progress: dict[str, Any] = {}  # what was last said of how far they have come
 
     def __enter__(self) -> "Watch":
@@ -145,6 +146,8 @@ class Watch:
 
     def is_over(self, timeout: float) -> bool:
         """Whether all are over; waits for news of them for `timeout` seconds at most."""
+        if self._is_over:
+            return True
         if self._socket is None:
             self._socket, self._in = connect(self._places, may_start=self._may_start), b""
             self._socket.sendall(self._request)
@@ -158,7 +161,8 @@ class Watch:
             self.__exit__()
             return False
         *lines, self._in = (self._in + data).split(b"\n")
-        return any(self._is_answer(json.loads(line)) for line in lines)
+        self._is_over = any(self._is_answer(json.loads(line)) for line in lines)
+        return self._is_over
 
     def _is_answer(self, said: dict[str, Any]) -> bool:
         if "progress" in said:

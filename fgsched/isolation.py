@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fgsched.model import Hold, Job
+from fgsched.model import Hold, Job, Request
 from fgsched.patterns import Values, expand
 from fgsched.units import format_share
 
@@ -64,6 +64,7 @@ class Launch:
     hook: str
     args: tuple[str, ...]
     environment: bytes  # NAME=value, each ended by NUL
+    cgroups: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (directory, file=value …)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +79,9 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
     request = job.request
     values = _pattern_values(job, given, site, owner.home)
-    out = _path(request.chdir, expand(request.output, values))
-    error = _path(request.chdir, expand(request.error, values)) if request.error else ""
+    its = files(request, values)
     tmpdir = f"{site.tmp}{job.id}.{job.attempt}"
-    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=error or out)
+    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     early = request.early_signal
     return Launch(
         job=job.id,
@@ -101,14 +101,33 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
         run=site.run,
         chdir=request.chdir,
-        stdin=_path(request.chdir, expand(request.input, values)),
-        stdout=out,
-        stderr="" if error == out else error,
+        stdin=its.stdin,
+        stdout=its.stdout,
+        stderr="" if its.stderr == its.stdout else its.stderr,
         tmpdir=tmpdir,
         hook=site.hook,
         args=request.args,
         environment=_merged(base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one job, absolute; stderr is stdout where the job names none."""
+
+    stdin: str
+    stdout: str
+    stderr: str
+
+
+def files(request: Request, values: Values) -> Files:
+    """What the patterns of a request come to for one job."""
+
+    def path(pattern: str) -> str:
+        return _path(request.chdir, expand(pattern, values))
+
+    out = path(request.output)
+    return Files(path(request.input), out, path(request.error) if request.error else out)
 
 
 def job_dir(run: str, job: int, attempt: int) -> str:

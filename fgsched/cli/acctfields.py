@@ -9,7 +9,6 @@ from typing import Any
 from fgsched.errors import BadUsage
 from fgsched.model import WHOLE, JobState, Reason
 from fgsched.moments import HOUR, MINUTE, format_elapsed, format_time
-from fgsched.patterns import Values, expand
 from fgsched.units import format_indices, format_share
 from fgsched.values import shown
 
@@ -117,34 +116,11 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
-@lru_cache(maxsize=1024)
-def _home(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_dir
-    except KeyError:
-        return "/"
-
-
 def stream(record: Record, which: str) -> str:
     """The path of its output or its errors; "" to whom it is not told."""
-    import os
+    from fgsched.cli.jobfiles import files_of
 
-    request = record["request"]
-    pattern = request.get(which) or request.get("output", "fg-%j.out")
-    if record["is_private"]:
-        return ""
-    values = Values(
-        job_id=record["id"],
-        name=request["name"],
-        user=record["user"],
-        home=_home(record["uid"]),
-        host=os.uname().nodename.split(".")[0],
-        restarts=restarts(record),
-        gpus=tuple(card["gpu"] for card in record["allocated"]),
-    )
-    return os.path.join(request.get("chdir", "/"), expand(pattern, values))
+    return "" if record["is_private"] else str(getattr(files_of(record), which))
 
 
 def restarts(record: Record) -> int:
@@ -227,8 +203,8 @@ _TABLE = (
     Field("Restarts", 8, lambda r, u: str(restarts(r))),
     Field("Start", 19, lambda r, u: _start(r)),
     Field("State", 10, lambda r, u: state(r)),
-    Field("StdErr", 30, lambda r, u: stream(r, "error")),
-    Field("StdOut", 30, lambda r, u: stream(r, "output")),
+    Field("StdErr", 30, lambda r, u: stream(r, "stderr")),
+    Field("StdOut", 30, lambda r, u: stream(r, "stdout")),
     Field("Submit", 19, lambda r, u: _time(r["submitted_at"])),
     Field("SubmitLine", 20, lambda r, u: owned(r, "submit_line")),
     Field("Timelimit", 10, lambda r, u: _limit(r)),

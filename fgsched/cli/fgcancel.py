@@ -1,0 +1,163 @@
+"""fgcancel: end jobs, or send them a signal."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from fgsched.cli import choices
+from fgsched.cli.cells import clean
+from fgsched.cli.command import Command, warn, write
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Exit, NotPermitted
+from fgsched.units import parse_signal, signal_name
+
+_AT_ONCE = 10_000  # ids in one request
+_TERM, _KILL = 15, 9
+_FIELDS = ("id", "name", "partition", "user", "state")
+
+
+def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
+    if value is not None:
+        raise BadUsage(f"{option.opts[0]} is not supported yet")
+
+
+@click.command(cls=Command, epilog="fgcancel 7 10-14")
+@click.option(
+    "-s", "--signal", "named", metavar="SIG", help="Send SIG; all but TERM and KILL let the job go on."
+)
+@click.option("-b", "--batch", is_flag=True, help="Signal the script's shell only (TERM, or -s).")
+@click.option("-f", "--full", is_flag=True, help="Signal the shell and its children: the default.")
+@click.option("-t", "--state", "states", multiple=True, metavar="LIST", help="Jobs in these states.")
+@click.option(
+    "-n", "--name", "--jobname", "names", multiple=True, metavar="LIST", help="Jobs of these names."
+)
+@click.option("-u", "--user", "users", multiple=True, metavar="LIST", help="Jobs of these users.")
+@click.option("--me", is_flag=True, help="Your own jobs.")
+@click.option("-p", "--partition", "partitions", multiple=True, metavar="LIST", help="Jobs there.")
+@click.option("-i", "--interactive", is_flag=True, help="Ask before each job.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="Tell of every job.")
+@click.option("--strict", is_flag=True, help="A job that is over is an error.")
+@click.option("--reason", hidden=True, expose_value=False, callback=_refuse)
+@click.argument("words", nargs=-1, metavar="[ID|FIRST-LAST|-]...")
+def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, **given: Any) -> int:
+    """Cancel jobs, or send them a signal."""
+    if batch and full:
+        raise BadUsage("-b is the shell only, -f all processes; give one of them")
+    number = parse_signal(named) if named is not None else None
+    if batch and number is None:
+        number = _TERM
+    filters = [given[name] for name in ("states", "names", "users", "partitions", "me")]
+    if not words and not any(filters):
+        raise click.UsageError("no job is named: give ids, or a filter such as --me")
+    if given["interactive"] and "-" in words:
+        raise BadUsage("-i reads its answers where - reads the ids", "Give the ids as arguments.")
+    ids = choices.ids(_listed(words))
+    with Client(find_places()) as client:
+        if any(filters) or given["interactive"] or given["dry_run"]:
+            ids = _chosen(client, ids if words else None, **given)
+        if given["dry_run"]:
+            return Exit.DONE
+        outcomes = _act(client, ids, number=number, target="shell" if batch else "all")
+        return max((_report(one, number, **given) for one in outcomes), default=Exit.DONE)
+
+
+def _listed(words: Sequence[str]) -> Iterator[str]:
+    """The arguments, with what standard input lists in the place of '-'."""
+    for word in words:
+        if word != "-":
+            yield word
+        elif sys.stdin is not None:
+            yield from (listed for line in sys.stdin for listed in line.split())
+
+
+def _chosen(client: Client, ids: Sequence[int] | None, **given: Any) -> list[int]:
+    """The open jobs that ids and filters select, asked about or only told of where that is wanted."""
+    states, users = choices.states(given["states"]), choices.users(given["users"])
+    _may(client, users)
+    if given["me"]:
+        users = [choices.me()] if not users or choices.me() in users else [""]
+    names, partitions = choices.words(given["names"]), choices.words(given["partitions"])
+    wanted = None if ids is None else set(ids)
+    found = []
+    is_filtered = bool(states or users or names or partitions)
+    for row in client.ask("queue", fields=list(_FIELDS))["rows"]:
+        job = dict(zip(_FIELDS, row, strict=True))
+        if (wanted is None or job["id"] in wanted) and all(
+            not allowed or job[field] in allowed
+            for field, allowed in (
+                *(("name", names), ("partition", partitions), ("user", users)),
+                ("state", {state.value for state in states}),
+            )
+        ):
+            found.append(job)
+    if not found and is_filtered and given["verbose"]:
+        click.echo("fgcancel: no active jobs match", err=True)
+    here = {job["id"] for job in found}
+    rest = [] if is_filtered or ids is None else [one for one in ids if one not in here]
+    return [*rest, *(job["id"] for job in found if _agreed(job, given))]
+
+
+def _may(client: Client, users: Iterable[str]) -> None:
+    others = [user for user in users if user != choices.me()]
+    if others and not client.ask("ping")["operator"]:
+        raise NotPermitted(
+            f"the jobs of {clean(others[0])} are not yours", "Only an operator may cancel them."
+        )
+
+
+def _agreed(job: dict[str, Any], given: dict[str, Any]) -> bool:
+    """Whether to go on with a job: not in a dry run, and not without a yes where it is to be asked."""
+    about = f"job_id={job['id']} name={clean(job['name'])} partition={job['partition']}"
+    if given["dry_run"]:
+        write(f"Would cancel {about} user={clean(job['user'])} state={job['state']}\n")
+        return False
+    if not given["interactive"]:
+        return True
+    click.echo(f"Cancel {about} [y/n]? ", nl=False, err=True)
+    return bool(sys.stdin) and sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _act(client: Client, ids: Sequence[int], *, number: int | None, target: str) -> Iterator[dict[str, Any]]:
+    """Every job's outcome. TERM and KILL to a whole job cancel it; KILL does not wait."""
+    ends = number in (None, _TERM, _KILL) and target == "all"
+    for start in range(0, len(ids), _AT_ONCE):
+        some = list(ids[start : start + _AT_ONCE])
+        if ends:
+            yield from client.ask("cancel", ids=some)["jobs"]
+        if not ends or number == _KILL:
+            answer = client.ask("signal", ids=some, signal=number, target=target, repeat=False)
+            yield from () if ends else answer["jobs"]
+
+
+def _report(one: dict[str, Any], number: int | None, *, verbose: bool, strict: bool, **_: Any) -> int:
+    """Say what there is to say of one job; its exit status."""
+    what = "Kill job error" if number in (None, _TERM, _KILL) else "Signal job error"
+    if "error" in one:
+        error = one["error"]
+        cause = error["cause"].partition(":")[0] if error["exit"] == Exit.NO_SUCH_JOB else error["cause"]
+        warn("fgcancel", f"{what} on job id {one['id']}: {cause}")
+        return int(error["exit"])
+    if one["outcome"] == "over":
+        said = f"job {one['id']} already {one['state']}"
+        if strict:
+            warn("fgcancel", said)
+        elif verbose:
+            click.echo(f"fgcancel: {said}", err=True)
+        return Exit.NO_SUCH_JOB if strict else Exit.DONE
+    if verbose:
+        did = (
+            f"signal {signal_name(number)} sent" if number and one["outcome"] != "cancelled" else "cancelled"
+        )
+        click.echo(f"fgcancel: job {one['id']} {did}", err=True)
+    return Exit.DONE
+
+
+def main() -> None:
+    fgcancel.main(prog_name="fgcancel")
+
+
+if __name__ == "__main__":
+    main()

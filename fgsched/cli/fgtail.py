@@ -1,0 +1,125 @@
+"""fgtail: print what a job has written, and what it goes on to write, as the calling user."""
+
+import errno
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import click
+
+from fgsched.cli import choices
+from fgsched.cli.command import Command
+from fgsched.cli.jobfiles import files_of
+from fgsched.client import Client, Watch, find_places
+from fgsched.errors import BadUsage, NotPermitted, Refused
+from fgsched.values import BadValue, shown
+
+# A file cannot tell that it has grown; the end of the job is heard of at once, growth within this time.
+_LOOK = 0.2  # seconds
+_TRIES = 25  # looks for the file of a job that has just begun to start
+_PIECE = 1 << 16
+
+
+def _lines(ctx: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    if text is not None and not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BadValue(text, " is not a number of lines", label="--lines=")
+    return None if text is None else int(text)
+
+
+@click.command(cls=Command, epilog="fgtail -n 20 7")
+@click.option(
+    "-n", "--lines", callback=_lines, metavar="LINES", help="Begin with the last LINES; default: all."
+)
+@click.option("-e", "--error", is_flag=True, help="The file of the errors, where the job has one.")
+@click.option("-F", "--wait", is_flag=True, help="Wait for a pending job to start.")
+@click.option("--no-follow", is_flag=True, help="Print what is there, and end.")
+@click.argument("word", metavar="ID")
+def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: bool) -> int:
+    """Print a job's output file, and follow it until the job is over."""
+    ids = choices.ids([word])
+    if len(ids) != 1:
+        raise BadUsage(f"{shown(word)} names {len(ids)} jobs; one can be followed")
+    with Client(find_places()) as client:
+        job = client.ask("job", id=ids[0])
+        if job["is_private"]:
+            raise NotPermitted(f"job {ids[0]} belongs to another user", "Only its owner may see its output.")
+        with client.watch(ids) as watch:
+            if job["state"] == "PENDING":
+                job = _started(client, job, watch, wait)
+            its = files_of(job)
+            with _opened(its.stderr if error else its.stdout, job, watch) as file:
+                if lines is not None:
+                    _skip(file, lines)
+                _follow(file, (lambda: True) if no_follow or job["final"] else lambda: watch.is_over(_LOOK))
+    return 0
+
+
+def _started(client: Client, job: dict[str, Any], watch: Watch, wait: bool) -> dict[str, Any]:
+    """The job once it runs or is over."""
+    if not wait:
+        raise Refused(f"job {job['id']} is pending: it has written nothing yet", "fgtail -F waits for it.")
+    while not watch.is_over(3600) and not watch.progress.get("running"):
+        continue
+    return client.ask("job", id=job["id"])
+
+
+def _opened(path: str, job: dict[str, Any], watch: Watch) -> BinaryIO:
+    """The file; Refused, saying why, if there is none to read."""
+    tries = 1 if job["final"] else _TRIES
+    while tries > 1 and not os.path.lexists(path):
+        tries = 1 if watch.is_over(_LOOK) else tries - 1
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as trouble:
+        why = job["detail"] or trouble.strerror
+        if trouble.errno == errno.ENOENT and job["final"]:
+            why = f"{why}; the job is {job['state']}"
+        raise Refused(f"job {job['id']}: {shown(path)}: {why}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refused(f"job {job['id']}: {shown(path)} is not a regular file", "There is nothing to follow.")
+    return open(descriptor, "rb", buffering=0)
+
+
+def _skip(file: BinaryIO, lines: int) -> None:
+    """Go to where the last `lines` lines begin."""
+    at = file.seek(0, os.SEEK_END)
+    missing = lines + 1  # line ends to be met, the one at the very end among them
+    if at and (file.seek(at - 1), file.read(1))[1] != b"\n":
+        missing = lines
+    while at and missing:
+        step = min(_PIECE, at)
+        at = file.seek(at - step)
+        piece = file.read(step)
+        for place in reversed([match.start() for match in re.finditer(b"\n", piece)]):
+            missing -= 1
+            if not missing:
+                at += place + 1
+                break
+    file.seek(at)
+
+
+def _follow(file: BinaryIO, is_over: Callable[[], bool]) -> None:
+    """Copy what is there and what comes, until there is nothing more to come."""
+    out = sys.stdout.buffer
+    ended = False
+    while True:
+        while piece := file.read(_PIECE):
+            out.write(piece)
+        out.flush()
+        if ended:
+            return
+        ended = is_over()
+        if os.fstat(file.fileno()).st_size < file.tell():
+            file.seek(0)  # it was truncated: what is in it now is new
+
+
+def main() -> None:
+    fgtail.main(prog_name="fgtail")
+
+
+if __name__ == "__main__":
+    main()

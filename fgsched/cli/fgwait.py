@@ -1,0 +1,54 @@
+"""fgwait: wait until jobs are over, and end as they did."""
+
+import re
+from collections.abc import Sequence
+
+import click
+
+from fgsched.cli import choices, machine
+from fgsched.cli.command import Command, warn, write
+from fgsched.cli.waiting import exit_code, wait_for
+from fgsched.client import Client, TimedOut, find_places
+from fgsched.values import BadValue
+
+_TOO_LATE = 124  # as timeout(1) has it
+
+
+def _seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    if text is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise BadValue(text, " is not a number of seconds", label="--timeout=")
+    return None if text is None else float(text)
+
+
+@click.command(cls=Command, epilog="fgwait 7 10-14 && echo all done")
+@click.option("--any", "any_will_do", is_flag=True, help="Wait for the first of them only.")
+@click.option(
+    "--timeout", callback=_seconds, metavar="SECONDS", help="Give up after this time, with exit 124."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print how they ended, as one JSON object.")
+@click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
+def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_json: bool) -> int:
+    """Wait for jobs to end, and exit with the largest of their exit codes."""
+    ids = choices.ids(words)
+    try:
+        with Client(find_places()) as client:
+            jobs = wait_for(client, ids, any_will_do=any_will_do, patience=timeout)
+    except TimedOut:
+        which = "none of the jobs is over" if any_will_do else "some jobs are not over"
+        warn("fgwait", f"{which} after {timeout:g} seconds")
+        return _TOO_LATE
+    if as_json:
+        ended = [
+            {"job_id": job["id"], **{key: job[key] for key in ("state", "exit_code", "signal")}}
+            for job in jobs
+        ]
+        write(machine.document(jobs=sorted(ended, key=lambda job: job["job_id"])))
+    return exit_code(jobs)
+
+
+def main() -> None:
+    fgwait.main(prog_name="fgwait")
+
+
+if __name__ == "__main__":
+    main()
