@@ -124,6 +124,6 @@ def _json(record: Record) -> dict[str, Any]:
         "comment": None if hidden else fields.owned(record, "comment"),
         "work_dir": None if hidden else fields.owned(record, "chdir", "/"),
         "submit_line": None if hidden else fields.owned(record, "submit_line"),
-        "std_out": fields.stream(record, "output") or None,
-        "std_err": fields.stream(record, "error") or None,
+        "std_out": field("StdOut").show(record, "") or None,
+        "std_err": field("StdErr").show(record, "") or None,
     }
