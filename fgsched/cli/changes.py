@@ -1,0 +1,99 @@
+"""What `fgctl update` may change: KEY=VALUE words -> the changes of a request."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fgsched.cli import optionvalues as values
+from fgsched.cli.demand import demand
+from fgsched.cli.options import Setting
+from fgsched.cli.table import BY_NAME
+from fgsched.errors import BadUsage
+from fgsched.moments import parse_duration
+from fgsched.units import Site
+from fgsched.values import BadValue, shown
+
+_PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
+    "name": ("name", values.name),
+    "comment": ("comment", values.comment),
+    "timelimit": ("time_limit", parse_duration),
+    "partition": ("partition", values.partition),
+    "stdout": ("output", values.pattern),
+    "stderr": ("error", values.pattern),
+}
+_AMOUNTS = {  # key -> (option of fgsub, fields of the demand)
+    "gpus": ("gpus", ("gpus", "share")),
+    "gpumem": ("gpu-mem", ("memory", "memory_part")),
+    "cpus": ("cpus-per-task", ("cpus",)),
+    "mem": ("mem", ("host_memory",)),
+}
+_SAME = {  # other spellings, Slurm's among them
+    **{"jobname": "name", "time": "timelimit", "output": "stdout", "error": "stderr"},
+    **{"gpumemory": "gpumem", "numcpus": "cpus", "cpuspertask": "cpus", "minmemorynode": "mem"},
+}
+KEYS = (
+    "name",
+    "comment",
+    "timelimit",
+    "gpus",
+    "gpu-mem",
+    "gpu-type",
+    "cpus",
+    "mem",
+    "output",
+    "error",
+    "partition",
+)
+
+
+def words_by_key(words: Sequence[str]) -> dict[str, str]:
+    """{'job': '7', …} of KEY=VALUE words; case, '-' and '_' in a key do not matter."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise BadUsage(f"{shown(word)} is not KEY=VALUE")
+        plain = key.lower().replace("-", "").replace("_", "")
+        plain = _SAME.get(plain, plain)
+        if plain in found:
+            raise BadUsage(f"{shown(key)} is given twice")
+        found[plain] = text
+    return found
+
+
+def read_changes(given: Mapping[str, str], site: Site) -> dict[str, Any]:
+    """The fields to be changed; BadUsage names the first word that is not right."""
+    if not given:
+        raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
+    changes: dict[str, Any] = {}
+    needs: dict[str, Any] = {}
+    for key, text in given.items():
+        if key in _PLAIN:
+            field, read = _PLAIN[key]
+            changes[field] = _value(key, text, read)
+        elif key in _AMOUNTS:
+            needs |= _amount(key, text, site)
+        elif key == "gputype":
+            needs["gpu_type"] = _value(key, text, values.gpu_type) if text else ""
+        else:
+            raise BadUsage(f"{shown(key)} cannot be changed", f"What can be: {' '.join(KEYS)}")
+    return changes | ({"demand": needs} if needs else {})
+
+
+def _value(key: str, text: str, read: Callable[[str], object]) -> object:
+    try:
+        return read(text)
+    except BadValue as error:
+        raise BadValue(text, error.why, label=f"{key}=") from None
+
+
+def _amount(key: str, text: str, site: Site) -> dict[str, Any]:
+    """The fields of the demand that one amount decides, read as fgsub reads it."""
+    option, fields = _AMOUNTS[key]
+    value = _value(key, text, BY_NAME[option].parse)
+    asked = demand({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}, site)
+    found = {field: getattr(asked, field) for field in fields}
+    if key == "gpus" and (asked.gpu_type or not asked.gpus):
+        found["gpu_type"] = asked.gpu_type
+    if key == "gpus" and not asked.gpus:
+        found |= {"memory": 0, "memory_part": 0}
+    return found

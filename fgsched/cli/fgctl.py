@@ -1,0 +1,175 @@
+"""fgctl: look at one thing closely, and change it."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fgsched.cli import choices, show
+from fgsched.cli.changes import read_changes, words_by_key
+from fgsched.cli.command import Group, warn, write
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Exit, FgschedError
+from fgsched.units import Site, parse_indices
+from fgsched.values import shown
+
+_UNBUILT = (
+    *("requeue", "requeuehold", "suspend", "top", "notify", "reconfigure", "pidinfo", "create", "delete"),
+    *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
+)
+_jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
+
+
+@click.group(cls=Group, epilog="fgctl show job 7", unbuilt=_UNBUILT)
+def fgctl() -> None:
+    """Show a job or a GPU in full, and hold, release, change or drain it."""
+
+
+@fgctl.command("show")
+@click.option("-o", "--oneliner", is_flag=True, help="One line for each.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.argument("what", type=click.Choice(["job", "gpu", "partition", "config"]))
+@click.argument("words", nargs=-1, metavar="[ID]")
+def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
+    """Show jobs, GPUs, partitions or the configuration."""
+    with Client(find_places()) as client:
+        records = show.ASKED[what](client, words)
+    if as_json:
+        write(show.document(what, records))
+        return
+    groups = [show.GROUPS[what](record) for record in records]
+    write("".join(show.text(group, oneliner=oneliner) for group in groups))
+
+
+def _each(operation: str, words: Sequence[str]) -> int:
+    """Do it to every job; the largest exit status of those that could not be."""
+    with Client(find_places()) as client:
+        outcomes = client.ask(operation, ids=choices.ids(words))["jobs"]
+    failed = [one["error"] for one in outcomes if "error" in one]
+    for error in failed:
+        warn("fgctl", error["cause"], error["remedy"])
+    return max((int(error["exit"]) for error in failed), default=Exit.DONE)
+
+
+@fgctl.command("hold")
+@_jobs
+def _hold(words: Sequence[str]) -> int:
+    """Keep pending jobs from starting."""
+    return _each("hold", words)
+
+
+@fgctl.command("uhold")
+@_jobs
+def _uhold(words: Sequence[str]) -> int:
+    """Hold jobs so that their owner can release them."""
+    return _each("uhold", words)
+
+
+@fgctl.command("release")
+@_jobs
+def _release(words: Sequence[str]) -> int:
+    """Let held jobs start."""
+    return _each("release", words)
+
+
+@fgctl.command("update")
+@click.argument("words", nargs=-1, required=True, metavar="job=ID KEY=VALUE...")
+def _update(words: Sequence[str]) -> int:
+    """Change what jobs ask for."""
+    given = words_by_key(words)
+    named = [given.pop(key) for key in ("job", "jobid") if key in given]
+    if len(named) != 1:
+        raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
+    ids = choices.ids(named)
+    with Client(find_places()) as client:
+        changes = read_changes(given, Site(**client.ask("ping")["site"]))
+        worst = int(Exit.DONE)
+        for job_id in ids:
+            try:
+                client.ask("update", id=job_id, changes=changes)
+            except FgschedError as error:
+                warn("fgctl", error.cause, error.remedy)
+                worst = max(worst, error.exit_code)
+    return worst
+
+
+def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
+    given = words_by_key(words)
+    if unknown := set(given) - {"gpu", *allowed}:
+        raise BadUsage(f"{shown(min(unknown))} is not one of {' '.join(('gpu', *allowed))}")
+    if "gpu" not in given:
+        raise BadUsage("gpu=N says which GPU is meant", "fginfo -g lists them.")
+    return given
+
+
+@fgctl.command("drain")
+@click.argument("words", nargs=-1, required=True, metavar="gpu=N reason=TEXT")
+def _drain(words: Sequence[str]) -> None:
+    """Give no new jobs to GPUs."""
+    given = _card_words(words, "reason")
+    with Client(find_places()) as client:
+        for index in parse_indices(given["gpu"]):
+            client.ask("drain", gpu=index, reason=given.get("reason", ""))
+
+
+@fgctl.command("resume")
+@click.argument("words", nargs=-1, required=True, metavar="gpu=N")
+def _resume(words: Sequence[str]) -> None:
+    """Give jobs to drained GPUs again."""
+    if all(word.isdecimal() for word in words):
+        raise BadUsage("to resume a job is not supported yet", "GPUs are resumed with: fgctl resume gpu=N")
+    with Client(find_places()) as client:
+        for index in parse_indices(_card_words(words)["gpu"]):
+            client.ask("resume", gpu=index)
+
+
+@fgctl.command("listpids")
+@click.argument("word", metavar="ID")
+def _listpids(word: str) -> None:
+    """List the processes of a running job."""
+    with Client(find_places()) as client:
+        for job_id in choices.ids([word]):
+            pids = client.ask("pids", id=job_id)["pids"]
+            write(
+                "".join(f"{pid} {job_id}\n" for pid in ("PID", *pids)).replace(f"PID {job_id}", "PID JOBID")
+            )
+
+
+@fgctl.command("write")
+@click.argument("what", type=click.Choice(["batch_script"]))
+@click.argument("word", metavar="ID")
+@click.argument("file", default="", metavar="[FILE|-]")
+def _write(what: str, word: str, file: str) -> None:
+    """Write a job's script to a file; default fg-ID.sh."""
+    ids = choices.ids([word])
+    if len(ids) != 1:
+        raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
+    with Client(find_places()) as client:
+        script = client.ask("script", id=ids[0])["script"].encode(errors="surrogateescape")
+    if file == "-":
+        click.get_binary_stream("stdout").write(script)
+        return
+    path = file or f"fg-{ids[0]}.sh"
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o777), "wb") as out:
+            out.write(script)
+    except OSError as error:
+        raise BadUsage(f"cannot write {shown(path)}: {error.strerror}") from None
+    write(f"batch script for job {ids[0]} written to {path}\n")
+
+
+@fgctl.command("ping")
+def _ping() -> None:
+    """Say whether the controller answers; never start it."""
+    with Client(find_places(), may_start=False) as client:
+        about: dict[str, Any] = client.ask("ping")
+    write(f"the controller at {about['host']} is UP (pid {about['pid']}, version {about['version']})\n")
+
+
+def main() -> None:
+    fgctl.main(prog_name="fgctl")
+
+
+if __name__ == "__main__":
+    main()

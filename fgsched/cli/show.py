@@ -1,0 +1,220 @@
+"""`fgctl show`: everything about a job, a GPU, a partition or the configuration, as Key=Value."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fgsched.cli import choices, machine
+from fgsched.cli.cells import clean
+from fgsched.cli.jobfiles import files_of
+from fgsched.client import Client
+from fgsched.errors import BadUsage, Refused
+from fgsched.moments import format_limit, format_runtime, format_time
+from fgsched.units import format_indices, format_mebibytes, format_share, parse_indices
+from fgsched.values import shown
+
+Record = dict[str, Any]
+Group = list[list[tuple[str, object]]]  # lines of (key, value)
+_PARTITION = "main"
+_TIMED = ("submitted_at", "started_at", "ended_at")
+
+
+def text(group: Group, *, oneliner: bool) -> str:
+    """The pairs, two blanks between them; the lines after the first are set in, a blank line ends it."""
+    lines = ["  ".join(f"{key}={clean(str(value))}" for key, value in line) for line in group if line]
+    return "  ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
+
+
+def document(what: str, records: Sequence[Record]) -> str:
+    """The same as one JSON object; times are given in both forms."""
+    name = {"job": "jobs", "gpu": "gpus", "partition": "partitions", "config": "config"}[what]
+    for record in records if what == "job" else ():
+        record |= {f"{key}_iso": machine.iso(record[key]) for key in _TIMED}
+    return machine.document(**{name: records[0] if what == "config" else list(records)})
+
+
+# -- what to ask ------------------------------------------------------------------------------------
+
+
+def _jobs(client: Client, words: Sequence[str]) -> list[Record]:
+    """The jobs named, or all that are open."""
+    ids = choices.ids(words) or [row[0] for row in client.ask("queue", fields=["id"])["rows"]]
+    return [client.ask("job", id=job_id) for job_id in ids]
+
+
+def _gpus(client: Client, words: Sequence[str]) -> list[Record]:
+    cards = {card["index"]: card for card in client.ask("gpus")["gpus"]}
+    wanted = [index for word in words for index in parse_indices(word)] or list(cards)
+    for index in wanted:
+        if index not in cards:
+            raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
+    return [cards[index] for index in wanted]
+
+
+def _partitions(client: Client, words: Sequence[str]) -> list[Record]:
+    for word in words:
+        if word != _PARTITION:
+            raise Refused(f"invalid partition name specified: {shown(word)}", f"There is {_PARTITION}.")
+    answer = client.ask("gpus")
+    return [{"name": _PARTITION, **{key: answer[key] for key in ("gpus", "cpus", "memory", "jobs")}}]
+
+
+def _config(client: Client, words: Sequence[str]) -> list[Record]:
+    if words:
+        raise BadUsage("show config takes no argument")
+    return [client.ask("ping")]
+
+
+ASKED: dict[str, Callable[[Client, Sequence[str]], list[Record]]] = {
+    "job": _jobs,
+    "gpu": _gpus,
+    "partition": _partitions,
+    "config": _config,
+}
+
+# -- how to say it ----------------------------------------------------------------------------------
+
+
+def _job(job: Record) -> Group:
+    request = job["request"]
+    until = job["started_at"] + request["time_limit"] if _is_limited(job) else None
+    return [
+        [("JobId", job["id"]), ("JobName", request["name"])],
+        [("UserId", f"{job['user']}({job['uid']})"), ("GroupId", job["gid"])],
+        [("JobState", job["state"]), ("Reason", job["reason"]), ("Held", job["held"] or "no")],
+        [("Why", job["why"])] if job["why"] else [],
+        [("ExitCode", f"{job['exit_code']}:{job['signal']}"), ("Attempt", job["attempt"])],
+        [
+            ("RunTime", format_runtime(job["elapsed"])),
+            ("TimeLimit", format_limit(request.get("time_limit", 0))),
+        ],
+        [("SubmitTime", _time(job["submitted_at"])), ("StartTime", _time(job["started_at"]))],
+        [("EndTime", _time(job["ended_at"] or until))],
+        [("Partition", request.get("partition", _PARTITION)), *_host_needs(request.get("demand", {}))],
+        *_gpu_lines(job),
+        *([] if job["is_private"] else _secrets(job)),
+        [("Comment", request.get("comment", ""))] if request.get("comment") else [],
+        [("Detail", job["detail"])] if job["detail"] else [],
+        *([("Event", _event(event))] for event in job["events"]),
+    ]
+
+
+def _is_limited(job: Record) -> bool:
+    return bool(job["started_at"] and job["request"].get("time_limit"))
+
+
+def _time(epoch: float | None) -> str:
+    return format_time(epoch, unknown="Unknown")
+
+
+def _host_needs(demand: Record) -> list[tuple[str, object]]:
+    memory = demand.get("host_memory", 0)
+    return [
+        ("NumCPUs", demand.get("cpus", 1)),
+        ("ReqMem", format_mebibytes(memory) if memory else "not counted"),
+    ]
+
+
+def _gpu_lines(job: Record) -> Group:
+    """What was asked of the cards, what was given, and how the job is held to it."""
+    demand, cards = job["request"].get("demand", {}), job["allocated"]
+    asked = format_share(demand.get("share", 0) * demand.get("gpus", 0))
+    lines: Group = [
+        [("ReqGpus", demand.get("gpus", 0)), ("ReqFraction", asked), ("ReqGpuMem", _asked(demand))]
+    ]
+    if demand.get("gpu_type"):
+        lines[0].append(("ReqGpuType", demand["gpu_type"]))
+    if cards:
+        lines += [
+            [
+                ("GpuIdx", format_indices(card["gpu"] for card in cards)),
+                ("GpuFraction", format_share(sum(card["share"] for card in cards))),
+                ("GpuMem", format_mebibytes(cards[0]["memory"])),
+                ("GpuMemPeak", format_mebibytes(job["gpu_peak"])),
+                ("Refusals", job["refusals"]),
+            ],
+            [("GpuUuid", ",".join(card["uuid"] for card in cards))],
+        ]
+    return [*lines, [("Enforce", job["tier"]), ("MaxRSS", format_mebibytes(job["max_rss"]))]]
+
+
+def _asked(demand: Record) -> str:
+    if demand.get("memory_part"):
+        return f"{format_share(demand['memory_part'])} of the card"
+    return format_mebibytes(demand["memory"]) if demand.get("memory") else "by fraction"
+
+
+def _secrets(job: Record) -> Group:
+    request, its = job["request"], files_of(job)
+    line = [("SubmitLine", request["submit_line"])] if request.get("submit_line") else []
+    return [
+        line,
+        [("WorkDir", request.get("chdir", "/"))],
+        [("StdErr", its.stderr)],
+        [("StdIn", its.stdin)],
+        [("StdOut", its.stdout)],
+    ]
+
+
+def _event(event: Sequence[Any]) -> str:
+    attempt, at, old, new, reason = event
+    return f"{_time(at)},attempt={attempt},{old}->{new},{reason}"
+
+
+def _gpu(card: Record) -> Group:
+    jobs = ",".join(str(job) for job in card["jobs"])
+    seen = card["seen"] or {}
+    return [
+        [("Gpu", card["index"]), ("Model", card["model"]), ("State", card["state"])],
+        [("Uuid", card["uuid"]), ("Pci", card["pci"] or "Unknown")],
+        [
+            ("Fraction", format_share(10_000 - card["free_share"])),
+            ("FreeFraction", format_share(card["free_share"])),
+        ],
+        [(name, format_mebibytes(card[key])) for name, key in _MEMORY.items()],
+        [
+            ("Used", _or_unknown(seen.get("used"), format_mebibytes)),
+            ("Util", _or_unknown(seen.get("utilisation"))),
+        ],
+        [("Temp", _or_unknown(seen.get("temperature"))), ("Jobs", jobs)],
+        [("Note", card["note"]), ("Since", _time(card["noted_at"]))] if card["note"] else [],
+    ]
+
+
+_MEMORY = {
+    **{"Total": "total", "Reserved": "reserved", "Headroom": "headroom", "Usable": "usable"},
+    **{"Free": "free_memory", "External": "external"},
+}
+
+
+def _or_unknown(value: int | None, form: Callable[[int], str] = str) -> str:
+    return "Unknown" if value is None else form(value)
+
+
+def _partition(found: Record) -> Group:
+    states = [(f"Jobs{state.capitalize()}", count) for state, count in sorted(found["jobs"].items())]
+    return [
+        [("PartitionName", found["name"]), ("State", "UP"), ("Default", "YES")],
+        [
+            ("Gpus", format_indices(card["index"] for card in found["gpus"])),
+            ("TotalGpus", len(found["gpus"])),
+        ],
+        [("TotalCPUs", found["cpus"]["total"]), ("FreeCPUs", found["cpus"]["free"])],
+        [("TotalMem", format_mebibytes(found["memory"]["total"]))],
+        states,
+    ]
+
+
+def _settings(about: Record) -> Group:
+    """The settings that the running controller obeys, one a line."""
+    own = ("version", "mode", "host", "pid", "source", "state", "run")
+    return [[(name, about[name])] for name in own] + [
+        [(key, value)] for key, value in about["config"].items()
+    ]
+
+
+GROUPS: dict[str, Callable[[Record], Group]] = {
+    "job": _job,
+    "gpu": _gpu,
+    "partition": _partition,
+    "config": _settings,
+}
