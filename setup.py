@@ -31,7 +31,11 @@ NATIVE = {
         "libfgshim.so",
         [
             *("-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so"),
-            *("-Wl,-Bsymbolic", "-Wl,--version-script=fgshim/exports.map"),
+            *(
+                "-Wl,-Bsymbolic",
+                "-Wl,--version-script=fgshim/exports.map",
+                "-Wl,-z,noseparate-code",
+            ),  # half the mappings
         ],
     ),
     "fgshim.spawner": ("fgspawn", _static_where_possible()),

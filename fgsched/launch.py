@@ -50,6 +50,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
             b"\0".join(words),
             b"\0",
             launch.environment,
+            *(_cgroup(directory, settings) for directory, settings in launch.cgroups),
             script,
             region_head,
         )
@@ -63,13 +64,17 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
             len(launch.rlimits),
             len(launch.args),
             launch.environment.count(b"\0"),
-            0,
+            len(launch.cgroups),
         ),
         *(launch.signal, launch.signal_target),
         *(launch.time_limit, launch.signal_before, launch.grace, launch.leftover_grace),
         *(len(script), len(region_head), region.SIZE if region_head else 0),
     )
     return head + tail
+
+
+def _cgroup(directory: str, settings: tuple[str, ...]) -> bytes:
+    return "".join(f"{text}\0" for text in (directory, str(len(settings)), *settings)).encode()
 
 
 class RunDir:

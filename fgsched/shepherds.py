@@ -6,10 +6,11 @@ import pwd
 import shutil
 import signal
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import fgshim.region as region
 
+from fgsched.cgroups import MemoryCgroup
 from fgsched.crash import point
 from fgsched.errors import FgschedError, Refused
 from fgsched.isolation import Given, Person, Site, job_dir, launch
@@ -36,12 +37,15 @@ class Ports:
 class Shepherds:
     """The real launcher: a run directory, a spawner, and a pidfd for each shepherd that is watched."""
 
-    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports) -> None:
+    def __init__(
+        self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, memory: MemoryCgroup
+    ) -> None:
         self.run = run
         self.spawner = spawner
         self.boot = run.boot
         self._site = site
         self._ports = ports
+        self._memory = memory
         self._pidfds: dict[int, int] = {}
         self._people: dict[int, Person] = {}
 
@@ -57,6 +61,9 @@ class Shepherds:
         script, environment = self._ports.material(job.id)
         cards = [Given(hold=one.hold, uuid=one.uuid) for one in given]
         spec = launch(job, cards, environment, site=self._site, owner=self._person(job))
+        if limit := job.request.demand.host_memory:
+            place = self._memory.of_job(f"fgsched-{job.id}.{job.attempt}", limit)
+            spec = replace(spec, cgroups=(place,) if place else ())
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         return pack(spec, script, region.pack(job.id, job.attempt, limits) if limits else b"")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fgsched import PROTOCOL, __version__, gpus
+from fgsched import PROTOCOL, __version__, cgroups, gpus
 from fgsched.config import Config
 from fgsched.controller.answers import Answers
 from fgsched.controller.caller import Caller, no_such_job, operators
@@ -116,7 +116,8 @@ class _Controller:
             watch=self._loop.watch_once,
             gone=lambda job: self._loop.happened(Died(job)),
         )
-        self._shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports)
+        self._memory = cgroups.find()
+        self._shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, self._memory)
         self._cards = Cards(
             inventory.gpus,
             sampled=inventory.source == "nvml",
@@ -246,6 +247,8 @@ class _Controller:
             "started_at": self._started_at,
             "host": socket.gethostname(),
             "gpus": len(self._inventory.gpus),
+            "host_memory_held_by": f"cgroup {self._memory.kind}" if self._memory.kind else "",
+            "host_memory_note": self._memory.note,
             "operator": caller.is_operator,
             "site": asdict(self._config.site),
             "config": {key: value for key, value in asdict(self._config).items()},

@@ -1,0 +1,45 @@
+"""Host memory: counted for every job, and held by a cgroup where the host lets us make one."""
+
+import pytest
+
+from fgsched.cgroups import MemoryCgroup, find
+from home import living
+
+HERE = find()
+EATS = "python3 -c 'x = bytearray(300 << 20)'"
+needs_cgroup = pytest.mark.skipif(not HERE.kind, reason=f"no cgroup for memory can be made: {HERE.note}")
+
+
+@pytest.mark.cgroup
+@needs_cgroup
+def test_a_job_that_takes_more_than_it_asked_for_is_out_of_memory(home):
+    job = home.ended(EATS, demand={"cpus": 1, "host_memory": 50 << 20})
+    record = home.client.ask("job", id=job)
+    assert (record["state"], record["reason"]) == ("OUT_OF_MEMORY", "OutOfMemory")
+
+
+@pytest.mark.cgroup
+@needs_cgroup
+def test_a_job_that_stays_within_it_completes_and_its_cgroup_is_gone(home):
+    job = home.ended(EATS, demand={"cpus": 1, "host_memory": 500 << 20})
+    assert home.client.ask("job", id=job)["state"] == "COMPLETED"
+    assert not (HERE.root / f"fgsched-{job}.1").exists()
+
+
+def test_memory_that_is_taken_is_not_given_out_again(tmp_path):
+    with living(tmp_path / "home", config='[host]\ncpus = 64\nmemory = "1G"\n') as home:
+        first = home.running(demand={"cpus": 1, "host_memory": 700 << 20})
+        second = home.submit("true", demand={"cpus": 1, "host_memory": 400 << 20})
+        waiting = home.client.ask("job", id=second)
+        assert (waiting["state"], waiting["why"]) == (
+            "PENDING",
+            "needs 400M of host memory, 324M of 1024M is free",
+        )
+        home.client.ask("cancel", ids=[first])
+        home.wait(second)
+        assert home.client.ask("job", id=second)["state"] == "COMPLETED"
+
+
+def test_without_a_cgroup_nothing_is_promised():
+    assert MemoryCgroup("", HERE.root).of_job("x", 1) is None
+    assert MemoryCgroup("v2", HERE.root).of_job("x", 5) == (f"{HERE.root}/x", ("memory.max=5",))
