@@ -21,7 +21,7 @@ LAYERS = {
     },
     "edges": {
         *("config", "settings", "places", "store", "gpus", "process", "launch", "shepherds"),
-        *("server", "client", "cgroups"),
+        *("server", "client", "cgroups", "crash"),
     },
     "conductor": {"controller"},
     "cli": {"cli"},
