@@ -92,7 +92,7 @@ def main() -> None:
     extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]
     setup(
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim"]),
-        package_data={"fgsched.store": ["*.sql"]},
+        package_data={"fgsched.store": ["*.sql", "migrations/*.sql"]},
         include_package_data=False,  # sources of the native parts belong in the sdist only
         data_files=data_files(),
         ext_modules=cythonize(extensions, language_level=3),

@@ -46,7 +46,7 @@ def names(wheel):
 
 def test_every_module_and_statement_of_the_source_is_in_the_wheel(names):
     for package in PACKAGES:
-        for path in [*package.glob("*.py"), *package.glob("*.sql")]:
+        for path in [*package.glob("*.py"), *package.rglob("*.sql")]:
             assert str(path.relative_to(ROOT)) in names
 
 
