@@ -1,0 +1,96 @@
+"""A real controller and spawner, and a kill -9 at each named point: nothing lost, twice or left."""
+
+import os
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from fgsched.crash import POINTS
+from home import living
+
+pytestmark = pytest.mark.compiler
+ONCE = {"controller_in_recovery", "controller_before_signal"}  # passed once in this story
+SHEPHERDS = (
+    "shepherd_before_claim",
+    "shepherd_after_claim",
+    "shepherd_after_fork",
+    "shepherd_before_result",
+    "shepherd_after_result",
+)
+
+
+@contextmanager
+def crashing(path, point):
+    """A home whose first controller, with its spawner, dies at a point; the next ones do not."""
+    with living(path / "home", config="[host]\ncpus = 4\n") as home:
+        home.run("fgq", "-h", env={"FG_CRASH_AT": point})
+        yield home
+
+
+def story(home):
+    """Three jobs that write a witness, and one that is cancelled; asked for as often as it needs."""
+    script = home.path / "witness.sh"
+    script.write_text("#!/bin/sh\n#FG --gpus=0.25 --output=/dev/null\necho $FG_JOB_ID >>witness\nexit $1\n")
+    jobs = [int(home.run("fgsub", "--parsable", str(script), str(code)).out) for code in (0, 3, 5)]
+    stuck = int(home.run("fgsub", "--parsable", "--wrap", "exec sleep 1000").out)
+    home.run("fgcancel", str(stuck))
+    for job in (*jobs, stuck):
+        home.run("fgwait", str(job))
+    return jobs, stuck
+
+
+def standing(home, job):
+    found = home.client.ask("job", id=job)
+    return found["state"], found["exit_code"]
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_the_controller_may_die_anywhere(tmp_path, point, nth):
+    with crashing(tmp_path, f"{point}:{nth}") as home:
+        check_the_story(home, must_have_died=nth == 1 or point not in ONCE)
+
+
+def check_the_story(home, *, must_have_died):
+    first = home.places.lock.read_text()
+    jobs, stuck = story(home)
+    assert [standing(home, job) for job in jobs] == [("COMPLETED", 0), ("FAILED", 3), ("FAILED", 5)]
+    assert standing(home, stuck)[0] == "CANCELLED"
+    assert Counter((home.path / "witness").read_text().split()) == Counter(str(job) for job in jobs)
+    assert home.client.ask("queue", fields=["id"])["rows"] == []
+    assert len(home.client.ask("history")["jobs"]) == 4, "no repeat of a command queued a job twice"
+    assert leftovers(home) == []
+    assert (home.places.lock.read_text() != first) is must_have_died
+
+
+@pytest.mark.parametrize("point", SHEPHERDS)
+def test_every_shepherd_may_die_anywhere(tmp_path, point):
+    with crashing(tmp_path, point) as home:
+        check_the_shepherds(home)
+
+
+def check_the_shepherds(home):
+    jobs, _ = story(home)
+    ran = (
+        Counter((home.path / "witness").read_text().split())
+        if (home.path / "witness").exists()
+        else Counter()
+    )
+    for job, code in zip(jobs, (0, 3, 5), strict=True):
+        state, exit_code = standing(home, job)
+        assert ran[str(job)] <= 1
+        if ran[str(job)]:
+            assert (state, exit_code) == ("FAILED" if code else "COMPLETED", code)
+        else:
+            assert state == "FAILED", "what never ran is never called completed"
+    assert leftovers(home) == []
+
+
+def leftovers(home):
+    return [
+        f"{name}/{entry}"
+        for name in ("claim", "result", "job")
+        for entry in os.listdir(home.places.run / name)
+        if name == "job" or os.readlink(home.places.run / name / entry) != "T"
+    ]
