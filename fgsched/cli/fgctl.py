@@ -1,6 +1,7 @@
 """fgctl: look at one thing closely, and change it."""
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,7 +149,7 @@ def _write(what: str, word: str, file: str) -> None:
     with Client(find_places()) as client:
         script = client.ask("script", id=ids[0])["script"].encode(errors="surrogateescape")
     if file == "-":
-        click.get_binary_stream("stdout").write(script)
+        sys.stdout.buffer.write(script)
         return
     path = file or f"fg-{ids[0]}.sh"
     try:

@@ -33,6 +33,7 @@ class Desk:
             "cancel": self.cancel,
             "signal": self.signal,
             "hold": self.hold,
+            "uhold": self.uhold,
             "release": self.release,
             "update": self.update,
             "drain": self.drain,
@@ -85,6 +86,10 @@ class Desk:
     def hold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Keep pending jobs from starting; what an operator holds only an operator releases."""
         return {"jobs": [self._each(caller, job_id, self._hold, now) for job_id in _ids(arguments)]}
+
+    def uhold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """The same, as if the owner had: the owner can release them."""
+        return {"jobs": [self._each(caller, job_id, self._hold_as_user, now) for job_id in _ids(arguments)]}
 
     def release(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         return {"jobs": [self._each(caller, job_id, self._release, now) for job_id in _ids(arguments)]}
@@ -163,6 +168,13 @@ class Desk:
         held = "user" if caller.uid == job.uid else "admin"
         if job.held != "admin":
             self._conductor.change(job, now, held=held)
+        return {"outcome": "held"}
+
+    def _hold_as_user(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        _must_wait(job)
+        if job.held == "admin" and not caller.is_operator:
+            raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
+        self._conductor.change(job, now, held="user")
         return {"outcome": "held"}
 
     def _release(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:

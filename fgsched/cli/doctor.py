@@ -1,0 +1,243 @@
+"""What `fgsched doctor` looks at: each check is OK, a warning, or a failure with a way out."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fgsched import cgroups, gpus
+from fgsched.client import Client
+from fgsched.config import Config, load
+from fgsched.errors import FgschedError, Unreachable
+from fgsched.places import Places
+from fgsched.store.engine import may_lose_commits, version
+from fgshim import library, spawner
+
+OK, WARN, FAIL = "OK", "WARN", "FAIL"
+_DEADLINE = 20  # seconds for a program that should take none
+_OLDEST = (3, 11)
+_NAMESPACES = 0x10000000 | 0x00020000  # CLONE_NEWUSER | CLONE_NEWNS
+_UNSHARE = f"import ctypes, sys; sys.exit(0 if ctypes.CDLL(None).unshare({_NAMESPACES}) == 0 else 1)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    verdict: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verdict:<5}{self.check:<12}{self.text}" + (
+            f"\n{'':17}{self.remedy}" if self.remedy else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the controller says, where one runs."""
+
+    about: dict[str, Any]
+    queue: str
+    open_jobs: frozenset[int]
+    why: str = ""  # why there is none to ask
+
+
+def examine(places: Places) -> list[Finding]:
+    """All checks, in order; one that breaks is a failure of its own."""
+    findings = [_python(), _hook(), _spawner(), *_settings(places)]
+    try:
+        seen = _ask(places)
+    except FgschedError as error:
+        return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
+    checks: list[Callable[[Places, _Seen], Finding]] = [
+        *(_controller, _run_directory, _queue, _sqlite, _cgroup, _namespaces, _driver, _leftovers)
+    ]
+    for check in checks:
+        try:
+            findings.append(check(places, seen))
+        except (FgschedError, OSError) as error:
+            cause = error.cause if isinstance(error, FgschedError) else str(error)
+            findings.append(
+                Finding(
+                    check.__name__.strip("_").replace("_", " "), FAIL, cause, getattr(error, "remedy", "")
+                )
+            )
+    return findings
+
+
+def _ask(places: Places) -> _Seen:
+    with Client(places, may_start=False) as client:
+        try:
+            about = client.ask("ping")
+        except Unreachable as error:
+            if client.was_there:
+                raise
+            return _Seen({}, "", frozenset(), error.cause)
+        rows = client.ask("queue", fields=["id"])["rows"]
+        return _Seen(about, client.ask("check")["queue"], frozenset(row[0] for row in rows))
+
+
+# -- what is installed ------------------------------------------------------------------------------
+
+
+def _python() -> Finding:
+    text = f"{sys.version.split()[0]} ({sys.executable})"
+    if sys.version_info < _OLDEST:
+        return Finding("python", FAIL, text, "fgsched needs Python 3.11 or later.")
+    return Finding("python", OK, text)
+
+
+def _hook() -> Finding:
+    """Preload it: the linker says on standard error what it does not take."""
+    path = library()
+    if not path.exists():
+        return Finding("hook", FAIL, f"{path} is missing", "Install fgsched again; it is built then.")
+    done = subprocess.run(
+        ["/bin/sh", "-c", ":"],
+        env={"LD_PRELOAD": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=_DEADLINE,
+    )
+    if done.returncode or done.stderr:
+        return Finding("hook", FAIL, f"{path}: {done.stderr.strip() or f'exit {done.returncode}'}")
+    return Finding("hook", OK, f"{path} can be preloaded")
+
+
+def _spawner() -> Finding:
+    """Run it, and let it go at once: it ends when its socket does."""
+    path = spawner()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        try:
+            child = subprocess.Popen(
+                [path, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/", env={}
+            )
+        except OSError as error:
+            return Finding("spawner", FAIL, f"{path}: {error.strerror}", "Install fgsched again.")
+        theirs.close()
+        ours.close()
+        try:
+            status = child.wait(_DEADLINE)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            status = child.wait()
+    return Finding(
+        "spawner", FAIL if status else OK, f"{path} " + (f"ends with {status}" if status else "runs")
+    )
+
+
+def _settings(places: Places) -> Iterator[Finding]:
+    try:
+        load(places)
+    except FgschedError as error:
+        yield Finding("settings", FAIL, error.cause, error.remedy)
+        return
+    there = "" if places.config_file.exists() else " is not there: the defaults hold"
+    yield Finding("settings", OK, f"{places.config_file}{there}")
+
+
+# -- what runs --------------------------------------------------------------------------------------
+
+
+def _controller(places: Places, seen: _Seen) -> Finding:
+    if not seen.about:
+        return Finding("controller", OK, f"{seen.why}; the next command of a user starts one")
+    return Finding("controller", OK, f"pid {seen.about['pid']}, {seen.about['mode']} mode, answers")
+
+
+def _run_directory(places: Places, seen: _Seen) -> Finding:
+    places.check(os.geteuid())
+    if not places.run.exists():
+        return Finding("run dir", OK, f"{places.run} is not there yet")
+    return Finding("run dir", OK, str(places.run))
+
+
+def _queue(places: Places, seen: _Seen) -> Finding:
+    """Where no controller has the file, we take its place while we look."""
+    if seen.about:
+        answer = seen.queue
+    elif not places.queue.exists():
+        return Finding("queue", OK, f"{places.queue} is not there yet")
+    else:
+        from fgsched.controller.serve import taken
+        from fgsched.store import Store
+
+        with taken(places):
+            store = Store(places.queue)
+            answer = store.check()
+            store.close()
+    if answer != "ok":
+        return Finding("queue", FAIL, f"{places.queue}: {answer}", "Bring a backup back.")
+    return Finding("queue", OK, f"{places.queue} is whole")
+
+
+def _sqlite(places: Places, seen: _Seen) -> Finding:
+    text = ".".join(str(part) for part in version())
+    if not may_lose_commits(version()):
+        return Finding("sqlite", OK, text)
+    why = "can lose commits when two connections write; fgsched opens one only"
+    return Finding("sqlite", WARN, f"{text} {why}", "Open the queue with nothing else; 3.51.3 is mended.")
+
+
+def _cgroup(places: Places, seen: _Seen) -> Finding:
+    if seen.about:
+        held, note = seen.about["host_memory_held_by"], seen.about["host_memory_note"]
+    else:
+        found = cgroups.find()
+        held, note = (f"cgroup {found.kind}" if found.kind else ""), found.note
+    if held:
+        return Finding("cgroup", OK, f"jobs are held to their host memory by {held}")
+    return Finding("cgroup", WARN, f"host memory is counted, not enforced: {note}")
+
+
+def _namespaces(places: Places, seen: _Seen) -> Finding:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _UNSHARE], timeout=_DEADLINE, stderr=subprocess.DEVNULL
+    )
+    if done.returncode:
+        return Finding("namespaces", WARN, "this host lets us make no user and mount namespaces")
+    return Finding("namespaces", OK, "user and mount namespaces can be made")
+
+
+def _driver(places: Places, seen: _Seen) -> Finding:
+    if seen.about:
+        count, source, note = (seen.about[key] for key in ("gpus", "source", "note"))
+    else:
+        found = gpus.discover(_config(places), os.environ)
+        count, source, note = len(found.gpus), found.source, found.note
+    visible = seen.about.get("visible") if seen.about else os.environ.get("CUDA_VISIBLE_DEVICES")
+    limited = f"; limited by CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
+    text = f"{count} GPUs from {source}" + (f": {note}" if note else "") + limited
+    return Finding("GPUs", OK if count and source != "none" else WARN, text)
+
+
+def _config(places: Places) -> Config:
+    try:
+        return load(places)
+    except FgschedError:
+        return Config()  # what is wrong with it is said already
+
+
+def _leftovers(places: Places, seen: _Seen) -> Finding:
+    """Claims and results of jobs that the queue says are over, or does not know."""
+    claims = [places.run / name for name in ("claim", "result")]
+    found = {
+        int(entry.name.partition(".")[0])
+        for folder in claims
+        if folder.is_dir()
+        for entry in folder.iterdir()
+        if entry.name.partition(".")[0].isdigit() and entry.is_symlink() and os.readlink(entry) != "T"
+    }
+    if not seen.about:
+        return Finding("claims", OK, f"{len(found)} jobs run, or ended, without a controller")
+    left = sorted(found - seen.open_jobs)
+    if left:
+        return Finding("claims", WARN, f"left over: {left}", "A controller that starts removes them.")
+    return Finding("claims", OK, "none is left over")

@@ -1,0 +1,181 @@
+"""fgsched: the controller started, stopped and looked after."""
+
+import json
+import os
+import select
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fgsched.cli.command import Group, warn, write
+from fgsched.client import Client, find_places, start
+from fgsched.errors import BadUsage, Exit, Unreachable
+from fgsched.moments import format_runtime
+from fgsched.places import Places
+
+_LEAVING = 60  # seconds that a controller has to stop
+_UNBUILT = ("simulate", "init")
+_cards = click.option(
+    "--gpus", default="", metavar="GPUS", help="Cards: auto, none, a number, 0,2-3, sim:2x16G."
+)
+_system = click.option("--system", is_flag=True, help="The host's controller, as root.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+@click.group(cls=Group, epilog="fgsched doctor", unbuilt=_UNBUILT)
+def fgsched() -> None:
+    """Start, stop and check the controller that runs the jobs."""
+
+
+def _places(system: bool) -> Places:
+    if not system:
+        return find_places()
+    if os.geteuid() != 0:
+        raise BadUsage("--system is for root", "Without it you get a controller of your own.")
+    return Places.find(os.environ, 0, system=True)
+
+
+@fgsched.command("start")
+@_cards
+@_system
+def _start(gpus: str, system: bool) -> int:
+    """Start the controller in the background."""
+    places = _places(system)
+    options = [*(["--gpus", gpus] if gpus else []), *(["--system"] if system else [])]
+    is_new = start(places, *options)
+    with Client(places, may_start=False) as client:
+        pid = client.ask("ping")["pid"]
+    if not is_new:
+        raise Unreachable(f"another controller is running (pid {pid})", "Stop it first: fgsched stop")
+    write(f"controller started (pid {pid})\n")
+    return Exit.DONE
+
+
+@fgsched.command("run")
+@_cards
+@_system
+def _run(gpus: str, system: bool) -> None:
+    """Be the controller, in the foreground; for systemd."""
+    from fgsched.controller.foreground import attend
+
+    _places(system)
+    attend(gpus=gpus, system=system)
+
+
+@fgsched.command("stop")
+@click.option("--kill", is_flag=True, help="End all jobs first; otherwise they go on.")
+def _stop(kill: bool) -> int:
+    """Stop the controller; the jobs go on."""
+    with Client(find_places(), may_start=False) as client:
+        try:
+            pid = client.ask("ping")["pid"]
+        except Unreachable as error:
+            if client.was_there:
+                raise
+            warn("fgsched", error.cause)
+            return Exit.DONE
+        if kill:
+            _end_all(client)
+        gone = os.pidfd_open(pid)
+        running = client.ask("stop", repeat=False)["running"]
+    with open(gone, "rb") as watched:
+        if not select.select([watched], [], [], _LEAVING)[0]:
+            raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
+    jobs = f"; {running} running jobs go on" if running else ""
+    write(f"controller stopped (pid {pid}){jobs}\n")
+    return Exit.DONE
+
+
+def _end_all(client: Client) -> None:
+    """Cancel every job, the pending ones first so that none of them starts, and wait for their end."""
+    rows = client.ask("queue", fields=["id", "state"])["rows"]
+    ids = [job for job, state in rows if state == "PENDING"] + [
+        job for job, state in rows if state != "PENDING"
+    ]
+    client.ask("cancel", ids=ids)
+    client.ask("signal", ids=ids, signal=int(signal.SIGKILL), repeat=False)
+    client.ask("wait", ids=ids, patience=None)
+
+
+@fgsched.command("status")
+@_as_json
+def _status(as_json: bool) -> int:
+    """Show the controller: its pid, its GPUs, its jobs."""
+    places = find_places()
+    try:
+        with Client(places, may_start=False) as client:
+            about = client.ask("ping") | {"jobs": client.ask("gpus")["jobs"], "socket": str(places.socket)}
+    except Unreachable as error:
+        if as_json:
+            write(json.dumps({"running": False, "socket": str(places.socket), "why": error.cause}) + "\n")
+        else:
+            write(f"controller  {error.cause}\nsocket      {places.socket}\n")
+        return Exit.UNREACHABLE
+    write(json.dumps({"running": True} | about) + "\n" if as_json else _described(about))
+    return Exit.DONE
+
+
+def _described(about: dict[str, Any]) -> str:
+    import time
+
+    source = f"{about['gpus']} from {about['source']}" + (f" ({about['note']})" if about["note"] else "")
+    jobs = ", ".join(f"{count} {state}" for state, count in sorted(about["jobs"].items())) or "none"
+    lines = {
+        "controller": f"running, pid {about['pid']}, version {about['version']}, {about['mode']} mode",
+        "up": format_runtime(time.time() - about["started_at"]),
+        "GPUs": source,
+        "jobs": jobs,
+        "socket": about["socket"],
+        "state": about["state"],
+    }
+    if about["visible"] is not None:
+        lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about['visible']}"
+    return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
+
+
+@fgsched.command("doctor")
+@_as_json
+def _doctor(as_json: bool) -> int:
+    """Check this host and this controller; 1 if anything fails."""
+    from fgsched.cli.doctor import FAIL, examine
+
+    findings = examine(find_places())
+    failed = any(finding.verdict == FAIL for finding in findings)
+    if as_json:
+        shown = [
+            {"check": one.check, "verdict": one.verdict, "text": one.text, "remedy": one.remedy}
+            for one in findings
+        ]
+        write(json.dumps({"healthy": not failed, "checks": shown}) + "\n")
+    else:
+        write("".join(f"{one}\n" for one in findings))
+    return Exit.REFUSED if failed else Exit.DONE
+
+
+@fgsched.command("config")
+@click.option("--check", metavar="FILE", help="Say whether FILE is right instead.")
+def _config(check: str | None) -> None:
+    """Print the settings in force, as TOML."""
+    from fgsched.cli.settingsfile import as_toml
+    from fgsched.config import load
+
+    places = find_places()
+    if check is None:
+        write(as_toml(load(places), places))
+        return
+    file = Path(os.path.abspath(check))
+    if not file.exists():
+        raise BadUsage(f"{check}: there is no such file.")
+    load(replace(places, config_file=file))
+    write(f"{check}: nothing is wrong with it\n")
+
+
+def main() -> None:
+    fgsched.main(prog_name="fgsched")
+
+
+if __name__ == "__main__":
+    main()

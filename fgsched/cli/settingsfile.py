@@ -1,0 +1,26 @@
+"""The settings in force, as a file that says the same."""
+
+import json
+from typing import Any
+
+from fgsched.config import KEYS, Config, Key
+from fgsched.places import Places
+
+
+def as_toml(config: Config, places: Places) -> str:
+    """Every key with its meaning; where the default depends on the host the key is a comment."""
+    is_there = "" if places.config_file.exists() else " (there is none: these are the defaults)"
+    lines = [f"# {places.config_file}{is_there}"]
+    table = ""
+    for name, key in KEYS.items():
+        if key.table != table:
+            table = key.table
+            lines += ["", f"[{table}]"]
+        lines += [f"# {key.says} Takes {key.allowed}.", _line(key, getattr(config, name))]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: Key, value: Any) -> str:
+    if key.default_text and value == key.default:
+        return f"# {key.name} = … ({key.default_text})"
+    return f"{key.name} = {json.dumps(list(value)) if isinstance(value, tuple) else key.kind.show(value)}"
