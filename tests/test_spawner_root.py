@@ -210,7 +210,8 @@ def test_a_run_directory_that_is_mounted_noexec_will_do(place):
     unshare = shutil.which("unshare")
     if unshare is None or os.system(f"{unshare} -m true 2>/dev/null"):
         pytest.skip("no mount namespace here")
-    script = f"mount -t tmpfs -o noexec,mode=755 none {place}/home && exec {sys.executable} {__file__} {place}/home"
+    inner = f"{sys.executable} {__file__} {place}/home"
+    script = f"mount -t tmpfs -o noexec,mode=755 none {place}/home && exec {inner}"
     env = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}:{Path(__file__).parent.parent}"}
     run = subprocess.run([unshare, "-m", "sh", "-c", script], env=env, capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("7 a b\n", 0), run.stderr
