@@ -37,9 +37,7 @@ class Ports:
 class Shepherds:
     """The real launcher: a run directory, a spawner, and a pidfd for each shepherd that is watched."""
 
-    def __init__(
-        self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, memory: MemoryCgroup
-    ) -> None:
+    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, memory: MemoryCgroup) -> None:
         self.run = run
         self.spawner = spawner
         self.boot = run.boot
