@@ -12,22 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fgsched import PROTOCOL
-from fgsched.errors import BY_EXIT_CODE, Exit, FgschedError, Unreachable
+from fgsched.errors import BY_EXIT_CODE, OurFault, Unreachable
 from fgsched.places import Places
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CREDENTIALS = struct.Struct("3i")
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
-
-
-class Internal(FgschedError):
-    """A bug of ours, seen from the client."""
-
-    exit_code = Exit.INTERNAL
-
-
-class TimedOut(Unreachable):
-    """The answer did not come in the time that the caller had for it."""
 
 
 class Client:
@@ -184,7 +174,7 @@ def _understood(answer: dict[str, Any]) -> dict[str, Any]:
         )
     if "error" in answer:
         error = answer["error"]
-        raise BY_EXIT_CODE.get(error["exit"], Internal)(error["cause"], error["remedy"])
+        raise BY_EXIT_CODE.get(error["exit"], OurFault)(error["cause"], error["remedy"])
     result: dict[str, Any] = answer["ok"]
     return result
 
@@ -270,4 +260,4 @@ def _start(places: Places, options: tuple[str, ...]) -> None:
     child.returncode = 0  # it outlives us
     message = json.loads(said)
     if "ready" not in message and not message.get("already"):
-        raise BY_EXIT_CODE.get(message["exit"], Internal)(message["cause"], message["remedy"])
+        raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])

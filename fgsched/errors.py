@@ -61,6 +61,11 @@ class StorageError(FgschedError):
     exit_code = Exit.STORAGE
 
 
-BY_EXIT_CODE: dict[int, type[FgschedError]] = {
-    kind.exit_code: kind for kind in (Refused, BadUsage, NoSuchJob, NotPermitted, Unreachable, StorageError)
-}
+class OurFault(FgschedError):
+    """A bug of fgsched's own, as the other side of the socket sees it."""
+
+    exit_code = Exit.INTERNAL
+
+
+_KINDS = (Refused, BadUsage, NoSuchJob, NotPermitted, Unreachable, StorageError, OurFault)
+BY_EXIT_CODE: dict[int, type[FgschedError]] = {kind.exit_code: kind for kind in _KINDS}

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fgsched.controller.conductor import Asked
+from fgsched.controller.events import Asked
 from fgsched.errors import StorageError
 from fgsched.lifecycle import Shepherd
 from fgsched.model import WHOLE, JobState, Reason
@@ -155,7 +155,7 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
 
 
 def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():
-    from fgsched.controller.conductor import Died, Forked
+    from fgsched.controller.events import Died, Forked
 
     world = World([a_gpu(0)])
     world.submit([a_demand(5000)])

@@ -31,7 +31,6 @@ class Answers:
             "pids": self.pids,
             "history": self.history,
             "gpus": self.gpus,
-            "states": self.states,
             "check": self.check,
         }
 
@@ -74,13 +73,16 @@ class Answers:
         caller.must_own(job)
         return {"pids": self._pids(job) if job.state.holds else []}
 
-    def states(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """How some jobs stand, and how those ended that are over: what waiting for jobs needs."""
-        found = []
-        for job_id in arguments.get("ids", ()):
-            past = self._past({"id": job_id})
-            found.append(standing(past.job))
-        return {"jobs": found}
+    def present(self, ids: Any) -> list[Job]:
+        """Jobs as they stand now, open or over; refuses the first id that there is no job for."""
+        if not isinstance(ids, list):
+            raise BadUsage("ids is not a list")
+        book = self._conductor.book.jobs
+        return [(type(one) is int and book.get(one)) or self._past({"id": one}).job for one in ids]
+
+    @property
+    def running(self) -> int:
+        return len(self._conductor.book.holding)
 
     def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """A page of the jobs that existed in a window of time, by id; `next` asks for the one after.

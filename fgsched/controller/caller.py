@@ -30,9 +30,9 @@ class Caller:
             raise NotPermitted(f"only an operator may {what}", "Operators are root and [operators] users.")
 
 
-def operators(names: Collection[str], uid: int, own: int) -> bool:
-    """Whether `uid` operates the controller of user `own`; names are those of the configuration."""
-    return uid in {0, own} or str(uid) in names
+def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
+    """Whether a user operates the controller of user `own`; `names` are those of the configuration."""
+    return uid in {0, own} or name in names
 
 
 def no_such_job(job_id: int) -> NoSuchJob:

@@ -6,12 +6,12 @@ by a controller that starts after a crash at any point (recovery.py).
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterable
+from dataclasses import replace
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher
 from fgsched.crash import point
 from fgsched.errors import StorageError
 from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, recover
@@ -20,74 +20,7 @@ from fgsched.placement import charged
 from fgsched.planner import Start
 from fgsched.store import Allocation, Store
 
-Effect = Callable[[], None]
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
-
-
-class Launcher(Protocol):
-    """What the conductor needs of the world of processes. Every call may be made again after a crash."""
-
-    boot: str
-
-    def start(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Begin an attempt; leaves a trace that `seize` finds. Forked or Failed follows."""
-
-    def follow(self, job: Job, shepherd: Shepherd) -> None:
-        """Watch a shepherd; Died follows, at once if it is gone."""
-
-    def cancel(self, job: Job) -> None:
-        """Have its shepherd end the job."""
-
-    def deliver(self, job: Job, signal: int, target: str) -> None:
-        """Have its shepherd send the job a signal."""
-
-    def seize(self, job: Job) -> Seen:
-        """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
-
-    def hunt(self, job: Job) -> bool:
-        """End what is left of a job whose shepherd is gone; True once nothing is."""
-
-    def forget(self, job: Job) -> None:
-        """Remove the traces of an attempt whose end is committed."""
-
-    def sweep(self, keep: Container[tuple[int, int]]) -> None:
-        """Remove the traces of all attempts but these (job, attempt): their ends are committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forked:
-    """The spawner has forked the shepherd of an attempt."""
-
-    job: int
-    attempt: int
-    shepherd: Shepherd
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """An attempt could not be begun: nothing ran."""
-
-    job: int
-    attempt: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """The shepherd of a job has ended."""
-
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
-
-    act: Callable[[float], Effect]
-    refuse: Callable[[StorageError], None]
-
-
-Event = Forked | Failed | Died | Asked
 
 
 class Conductor:

@@ -1,24 +1,27 @@
 """The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers."""
 
+import logging
 import os
 import selectors
 import socket
 import time
 from collections.abc import Callable
 from errno import EEXIST, ESRCH
+from functools import partial
 from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.conductor import Asked, Conductor, Died, Event, Failed, Forked
+from fgsched.controller.conductor import Conductor
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked
 from fgsched.crash import point
-from fgsched.errors import BadUsage, FgschedError, Refused
+from fgsched.errors import BadUsage, FgschedError, OurFault, Refused
 from fgsched.launch import Answer, Spawner
 from fgsched.lifecycle import Shepherd
 from fgsched.model import Job
 from fgsched.server import Connection, parse
 
+log = logging.getLogger("fgsched.controller")
 _CONNECTIONS_EACH = 256  # of one user
-Effect = Callable[[], None]
 Operation = Callable[[Caller, dict[str, Any], float], Any]
 
 
@@ -136,25 +139,22 @@ class Loop:
     def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> None:
         caller = self._operations.caller(connection)
         if writing := self._operations.writing(name):
-            self._events.append(self._asked(connection, caller, writing, arguments))
+            self._events.append(self._asked(connection, partial(writing, caller, arguments)))
         elif reading := self._operations.reading(name):
-            self._lookups.append(
-                lambda: self._answer(connection, lambda now: reading(caller, arguments, now))
-            )
+            self._lookups.append(partial(self._answer, connection, partial(reading, caller, arguments)))
         elif special := self._operations.special(name):
-            self._lookups.append(lambda: special(connection, caller, arguments))
+            self._lookups.append(
+                lambda: self._attempt(connection, lambda: special(connection, caller, arguments))
+            )
         else:
             raise BadUsage(f"unknown operation {name[:80]!r}")
 
-    def _asked(
-        self, connection: Connection, caller: Caller, act: Operation, arguments: dict[str, Any]
-    ) -> Asked:
+    def _asked(self, connection: Connection, act: Callable[[float], Any]) -> Asked:
         def inside(now: float) -> Effect:
             try:
-                result = act(caller, arguments, now)
+                result = act(now)
             except FgschedError as error:
-                refusal = error
-                return lambda: self.finish(connection, lambda: connection.fail(refusal))
+                return partial(self.finish, connection, partial(connection.fail, error))
             return lambda: self._acknowledge(connection, result)
 
         return Asked(inside, lambda error: self.finish(connection, lambda: connection.fail(error)))
@@ -165,13 +165,21 @@ class Loop:
         point("controller_after_answer")
 
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
-        try:
+        def act() -> None:
             result = find(time.time())
+            self.finish(connection, lambda: connection.succeed(result))
+
+        self._attempt(connection, act)
+
+    def _attempt(self, connection: Connection, act: Effect) -> None:
+        """A request that only looks: whatever goes wrong with it concerns nobody else."""
+        try:
+            act()
         except FgschedError as error:
-            refusal = error
-            self.finish(connection, lambda: connection.fail(refusal))
-            return
-        self.finish(connection, lambda: connection.succeed(result))
+            self.finish(connection, partial(connection.fail, error))
+        except Exception as error:
+            log.exception("a request could not be answered")
+            self.finish(connection, partial(connection.fail, OurFault(f"{type(error).__name__}: {error}")))
 
     def finish(self, connection: Connection, send: Effect) -> None:
         """Send an answer and mind what it did to the connection."""

@@ -9,29 +9,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
-from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fgsched import PROTOCOL, __version__, cgroups, gpus
+from fgsched import cgroups, gpus
 from fgsched.config import Config
 from fgsched.controller.answers import Answers
-from fgsched.controller.caller import Caller, no_such_job, operators
 from fgsched.controller.cards import Cards
-from fgsched.controller.conductor import Conductor, Died
+from fgsched.controller.conductor import Conductor
 from fgsched.controller.desk import Desk, Rules
-from fgsched.controller.loop import Loop, Operation
-from fgsched.controller.seeing import understood
+from fgsched.controller.events import Died
+from fgsched.controller.lookout import Lookout
+from fgsched.controller.loop import Loop
+from fgsched.controller.reception import About, Reception
 from fgsched.controller.waiters import Waiters
 from fgsched.errors import Unreachable
 from fgsched.isolation import Site
 from fgsched.launch import RunDir, Spawner
 from fgsched.places import Places
 from fgsched.process import boot_id
-from fgsched.server import Connection, listen
-from fgsched.shepherds import Ports, Shepherds, primary_group, user_name
+from fgsched.server import listen
+from fgsched.shepherds import Ports, Shepherds
 from fgsched.store import Store
 from fgshim import library, spawner
 
@@ -98,55 +96,41 @@ class _Controller:
         inventory: gpus.Inventory,
         sampler: gpus.AnySampler,
     ) -> None:
-        self._places, self._config, self._store = places, config, store
-        self._inventory, self._sampler = inventory, sampler
-        self._listener = listen(places.socket, for_all=places.mode == "system")
-        self._loop = Loop(self._listener, child)
-        site = Site(
-            host=socket.gethostname(),
-            run=str(places.run),
-            hook=str(library()),
-            tmp=f"{config.tmp}/fg-{store.name}-",
-            kill_wait=config.kill_wait,
-            become_user=places.mode == "system",
-        )
+        self._store, self._inventory, self._sampler = store, inventory, sampler
+        self._loop = Loop(listen(places.socket, for_all=places.mode == "system"), child)
+        memory = cgroups.find()
+        site = _site(places, config, store.name)
         ports = Ports(
             material=store.material,
             failed=self._loop.failed,
             watch=self._loop.watch_once,
             gone=lambda job: self._loop.happened(Died(job)),
         )
-        self._memory = cgroups.find()
-        self._shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, self._memory)
-        self._cards = Cards(
-            inventory.gpus,
-            sampled=inventory.source == "nvml",
-            ask=lambda: sampler.ask(gpus.READING),
-            interval=config.interval,
-            clean_timeout=config.clean_timeout,
-        )
-        self._conductor = Conductor(store, self._shepherds, self._cards, limits=config.limits, tier="shim")
-        self._desk = Desk(self._conductor, Rules(config.max_script, config.default_time))
-        self._answers = Answers(self._conductor, self._shepherds.pids)
+        shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, memory)
+        self._cards = _cards(config, inventory, sampler)
+        self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier="shim")
+        self._lookout = Lookout(self._conductor, shepherds, sampler, interval=config.interval)
         self._waiters = Waiters()
-        self._started_at = time.time()
-        self._sampled_at = 0.0
-        self._specials = {"ping": self._ping, "wait": self._wait, "stop": self._stop}
-
-    # -- life -----------------------------------------------------------------------------------
+        self._reception = Reception(
+            Desk(self._conductor, Rules(config.max_script, config.default_time)),
+            Answers(self._conductor, shepherds.pids),
+            self._waiters,
+            self._loop,
+            About(places, config, inventory, memory),
+        )
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Serve until stopped; True if it is to be started anew."""
         self._recover()
-        self._loop.begin(self._conductor, self)
-        self._loop.watch(self._sampler, self._see)
+        self._loop.begin(self._conductor, self._reception)
+        self._loop.watch(self._sampler, self._lookout.see)
         with self._signals():
             ready()
             log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
             while not self._loop.stopping:
                 self._loop.run_once(self._timeout())
                 self._tell_waiters()
-                self._sample()
+                self._lookout.look()
         return self._loop.stopping == "the spawner is gone"
 
     def _recover(self) -> None:
@@ -158,44 +142,16 @@ class _Controller:
 
     def _timeout(self) -> float | None:
         """Seconds until something is due by itself; None: nothing is."""
-        due, told = self._due(), self._waiters.delay
-        return told if due is None else due if told is None else min(due, told)
-
-    def _due(self) -> float | None:
         conductor = self._conductor
-        if conductor.unsaved:
-            return 1.0
-        if conductor.orphans or self._cards.is_cleaning:
-            return _SOON
-        if self._inventory.source == "nvml" and conductor.book.jobs:
-            return max(0.0, self._sampled_at + self._config.interval - time.time())
-        return None
+        unsaved = 1.0 if conductor.unsaved else None
+        orphans = _SOON if conductor.orphans else None
+        dues = (unsaved, orphans, self._lookout.due, self._waiters.delay)
+        return min((due for due in dues if due is not None), default=None)
 
-    def _sample(self) -> None:
-        """Look at the cards when it is time, and sooner while an ended job is not off them."""
-        if self._inventory.source != "nvml" or not self._conductor.book.jobs:
-            return
-        pause = _SOON if self._cards.is_cleaning else self._config.interval
-        if time.time() - self._sampled_at >= pause * 0.99:
-            self._sampled_at = time.time()
-            self._cards.ask()
-
-    def _see(self) -> None:
-        now = time.time()
-        for answer in self._sampler.read():
-            if answer.want != gpus.READING:
-                continue
-            book = self._conductor.book
-            shepherds = {
-                shepherd.pid: job.id
-                for job in book.holding.values()
-                if job.holds and (shepherd := self._shepherds.shepherd(job))
-            }
-            watched = [job for one in self._cards.watched if (job := book.jobs.get(one))]
-            readings, there = understood(
-                answer.readings, shepherds=shepherds, ended=watched, run=str(self._places.run)
-            )
-            self._cards.saw(readings, there=there, now=now)
+    def _tell_waiters(self) -> None:
+        ended, self._conductor.ended = self._conductor.ended, []
+        self._waiters.over(ended)
+        self._waiters.tell(self._conductor.book, time.time())
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -215,68 +171,26 @@ class _Controller:
         yield
         signal.set_wakeup_fd(-1)
 
-    # -- requests -------------------------------------------------------------------------------
 
-    def caller(self, connection: Connection) -> Caller:
-        uid = connection.uid
-        name = user_name(uid)
-        may = operators((), uid, os.geteuid()) or name in self._config.operators
-        return Caller(uid, primary_group(uid, connection.gid), name, may)
+def _site(places: Places, config: Config, name: str) -> Site:
+    return Site(
+        host=socket.gethostname(),
+        run=str(places.run),
+        hook=str(library()),
+        tmp=f"{config.tmp}/fg-{name}-",
+        kill_wait=config.kill_wait,
+        become_user=places.mode == "system",
+    )
 
-    def writing(self, name: str) -> Operation | None:
-        return self._desk.operations.get(name)
 
-    def reading(self, name: str) -> Operation | None:
-        return self._answers.operations.get(name)
-
-    def special(self, name: str) -> Callable[[Connection, Caller, dict[str, Any]], None] | None:
-        return self._specials.get(name)
-
-    def _ping(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
-        """Who is there, and what a client has to know in order to read amounts."""
-        about = {
-            "version": __version__,
-            "protocol": PROTOCOL,
-            "pid": os.getpid(),
-            "mode": self._places.mode,
-            "state": str(self._places.state),
-            "run": str(self._places.run),
-            "source": self._inventory.source,
-            "note": self._inventory.note,
-            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-            "started_at": self._started_at,
-            "host": socket.gethostname(),
-            "gpus": len(self._inventory.gpus),
-            "host_memory_held_by": f"cgroup {self._memory.kind}" if self._memory.kind else "",
-            "host_memory_note": self._memory.note,
-            "operator": caller.is_operator,
-            "site": asdict(self._config.site),
-            "config": {key: value for key, value in asdict(self._config).items()},
-        }
-        self._loop.finish(connection, lambda: connection.succeed(about))
-
-    def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
-        jobs = []
-        for job_id in arguments.get("ids", ()):
-            known = self._conductor.book.jobs.get(job_id) if type(job_id) is int else None
-            past = None if known else self._store.past(job_id) if type(job_id) is int else None
-            if known is None and past is None:
-                error = no_such_job(job_id)
-                self._loop.finish(connection, partial(connection.fail, error))
-                return
-            jobs.append(known or past.job)  # type: ignore[union-attr]
-        self._loop.finish(connection, lambda: self._waiters.add(connection, jobs, arguments))
-
-    def _tell_waiters(self) -> None:
-        ended, self._conductor.ended = self._conductor.ended, []
-        self._waiters.over(ended)
-        self._waiters.tell(self._conductor.book, time.time())
-
-    def _stop(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
-        caller.must_operate("stop the controller")
-        running = len(self._conductor.book.holding)
-        self._loop.finish(connection, lambda: connection.succeed({"pid": os.getpid(), "running": running}))
-        self._loop.stopping = "asked by a command"
+def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) -> Cards:
+    return Cards(
+        inventory.gpus,
+        sampled=inventory.source == "nvml",
+        ask=lambda: sampler.ask(gpus.READING),
+        interval=config.interval,
+        clean_timeout=config.clean_timeout,
+    )
 
 
 def _raise_descriptor_limit() -> None:

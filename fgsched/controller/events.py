@@ -1,0 +1,78 @@
+"""What the conductor is told, what it asks of the world of processes, and what it leaves to be done."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fgsched.errors import StorageError
+from fgsched.lifecycle import Seen, Shepherd
+from fgsched.model import Job
+from fgsched.store import Allocation
+
+Effect = Callable[[], None]
+
+
+class Launcher(Protocol):
+    """What the conductor needs of the world of processes. Every call may be made again after a crash."""
+
+    boot: str
+
+    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Begin an attempt; leaves a trace that `seize` finds. Forked or Failed follows."""
+
+    def follow(self, job: Job, shepherd: Shepherd) -> None:
+        """Watch a shepherd; Died follows, at once if it is gone."""
+
+    def cancel(self, job: Job) -> None:
+        """Have its shepherd end the job."""
+
+    def deliver(self, job: Job, signal: int, target: str) -> None:
+        """Have its shepherd send the job a signal."""
+
+    def seize(self, job: Job) -> Seen:
+        """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
+
+    def hunt(self, job: Job) -> bool:
+        """End what is left of a job whose shepherd is gone; True once nothing is."""
+
+    def forget(self, job: Job) -> None:
+        """Remove the traces of an attempt whose end is committed."""
+
+    def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        """Remove the traces of all attempts but these (job, attempt): their ends are committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The spawner has forked the shepherd of an attempt."""
+
+    job: int
+    attempt: int
+    shepherd: Shepherd
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt could not be begun: nothing ran."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The shepherd of a job has ended."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
+
+    act: Callable[[float], Effect]
+    refuse: Callable[[StorageError], None]
+
+
+Event = Forked | Failed | Died | Asked

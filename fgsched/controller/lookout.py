@@ -1,0 +1,58 @@
+"""Looking at the cards: when it is due, and what a look means for the conductor."""
+
+import time
+
+from fgsched import gpus
+from fgsched.controller.conductor import Conductor
+from fgsched.controller.seeing import understood
+from fgsched.shepherds import Shepherds
+
+_SOON = 0.1  # seconds between two looks while an ended job is not off its cards
+
+
+class Lookout:
+    """Looks at intervals while there are jobs, sooner while a card is not clean, never on an idle host."""
+
+    def __init__(
+        self, conductor: Conductor, shepherds: Shepherds, sampler: gpus.AnySampler, *, interval: float
+    ) -> None:
+        self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
+        self._cards = conductor.cards
+        self._interval = interval
+        self._looked_at = 0.0
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until the next look; None: there is nothing to look for."""
+        if not self._cards.needs_cleaning or not self._conductor.book.jobs:
+            return None
+        pause = _SOON if self._cards.is_cleaning else self._interval
+        return max(0.0, self._looked_at + pause - time.time())
+
+    def look(self) -> None:
+        """Ask for a reading if one is due."""
+        due = self.due
+        if due is not None and due <= 0.001:
+            self._looked_at = time.time()
+            self._cards.ask()
+
+    def see(self) -> None:
+        """Readings have come."""
+        for answer in self._sampler.read():
+            if answer.want == gpus.READING:
+                self._understand(answer)
+
+    def _understand(self, answer: gpus.Answer) -> None:
+        book = self._conductor.book
+        shepherds = {
+            shepherd.pid: job.id
+            for job in book.holding.values()
+            if job.holds and (shepherd := self._shepherds.shepherd(job))
+        }
+        readings, there = understood(
+            answer.readings,
+            shepherds=shepherds,
+            ended=[job for one in self._cards.watched if (job := book.jobs.get(one))],
+            run=str(self._shepherds.run.path),
+        )
+        self._cards.saw(readings, there=there, now=time.time())

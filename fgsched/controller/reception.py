@@ -1,0 +1,94 @@
+"""Who asks, and to whom each request goes: the desk that writes, the answers that look, or here."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from fgsched import PROTOCOL, __version__, gpus
+from fgsched.cgroups import MemoryCgroup
+from fgsched.config import Config
+from fgsched.controller.answers import Answers
+from fgsched.controller.caller import Caller, operators
+from fgsched.controller.desk import Desk
+from fgsched.controller.loop import Loop, Operation
+from fgsched.controller.waiters import Waiters
+from fgsched.places import Places
+from fgsched.server import Connection
+from fgsched.shepherds import primary_group, user_name
+
+Special = Callable[[Connection, Caller, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What this controller is."""
+
+    places: Places
+    config: Config
+    inventory: gpus.Inventory
+    memory: MemoryCgroup
+
+
+class Reception:
+    """Knows every request by its name."""
+
+    def __init__(self, desk: Desk, answers: Answers, waiters: Waiters, loop: Loop, about: About) -> None:
+        self._desk, self._answers, self._waiters, self._loop = desk, answers, waiters, loop
+        self._about = about
+        self._started_at = time.time()
+        self._specials: dict[str, Special] = {"ping": self._ping, "wait": self._wait, "stop": self._stop}
+
+    def caller(self, connection: Connection) -> Caller:
+        """Whoever the kernel says is at the other end."""
+        uid, config = connection.uid, self._about.config
+        name = user_name(uid)
+        may = operators(config.operators, uid, name, own=os.geteuid())
+        return Caller(uid, primary_group(uid, connection.gid), name, may)
+
+    def writing(self, name: str) -> Operation | None:
+        return self._desk.operations.get(name)
+
+    def reading(self, name: str) -> Operation | None:
+        return self._answers.operations.get(name)
+
+    def special(self, name: str) -> Special | None:
+        return self._specials.get(name)
+
+    def _ping(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
+        """Who is there, and what a client has to know in order to read amounts."""
+        places, config, inventory = self._about.places, self._about.config, self._about.inventory
+        memory = self._about.memory
+        about = {
+            "version": __version__,
+            "protocol": PROTOCOL,
+            "pid": os.getpid(),
+            "mode": places.mode,
+            "state": str(places.state),
+            "run": str(places.run),
+            "source": inventory.source,
+            "note": inventory.note,
+            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+            "started_at": self._started_at,
+            "host": socket.gethostname(),
+            "gpus": len(inventory.gpus),
+            "host_memory_held_by": f"cgroup {memory.kind}" if memory.kind else "",
+            "host_memory_note": memory.note,
+            "operator": caller.is_operator,
+            "site": asdict(config.site),
+            "config": asdict(config),
+        }
+        self._loop.finish(connection, lambda: connection.succeed(about))
+
+    def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
+        jobs = self._answers.present(arguments.get("ids"))
+        self._loop.finish(connection, partial(self._waiters.add, connection, jobs, arguments))
+
+    def _stop(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
+        caller.must_operate("stop the controller")
+        running = self._answers.running
+        self._loop.finish(connection, lambda: connection.succeed({"pid": os.getpid(), "running": running}))
+        self._loop.stopping = "asked by a command"
