@@ -20,6 +20,10 @@ _CREDENTIALS = struct.Struct("3i")
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
+class TimedOut(Unreachable):
+    """The answer did not come in the time that the caller had for it."""
+
+
 class Client:
     """One connection; many requests. Use it in a `with`."""
 
