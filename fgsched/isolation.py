@@ -80,7 +80,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     request = job.request
     values = _pattern_values(job, given, site, owner.home)
     its = files(request, values)
-    tmpdir = f"{site.tmp}{job.id}.{job.attempt}"
+    tmpdir = f"{site.tmp}{job.uid}.{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     early = request.early_signal
     return Launch(
@@ -145,6 +145,7 @@ def variables(
         "FG_JOB_NAME": request.name,
         "FG_JOB_PARTITION": request.partition,
         "FG_JOB_USER": job.user,
+        "FG_SLOT": str(job.slot),
         "FG_JOB_DIR": job_dir(site.run, job.id, job.attempt),
         "FG_SUBMIT_DIR": request.submit_dir,
         "FG_SUBMIT_HOST": site.host,

@@ -179,6 +179,7 @@ class Job:
     held: str = ""  # "", "user" or "admin": who holds it back
     attempt: int = 0
     holds: tuple[Hold, ...] = ()
+    slot: int = 0  # its number among the running jobs; another gets it once this one is over
     started_at: float | None = None
     ended_at: float | None = None
     boot: str = ""  # boot id of the host when it was started

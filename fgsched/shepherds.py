@@ -3,7 +3,6 @@
 import logging
 import os
 import pwd
-import shutil
 import signal
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
@@ -109,22 +108,16 @@ class Shepherds:
         point("controller_before_forget")
         self._close(job.id)
         self.run.forget(job.id, job.attempt)
-        point("controller_after_forget")
         if job.supervisor_lost:
-            self._clear(job.id, job.attempt)
-
-    def _clear(self, job: int, attempt: int) -> None:
-        """Remove what a shepherd would have. The users' part of it only when it is ours: root keeps away."""
-        self.run.clear(job, attempt)
-        if not self._site.become_user:
-            shutil.rmtree(f"{self._site.tmp}{job}.{attempt}", ignore_errors=True)
+            self.run.clear(job.id, job.attempt)
+        point("controller_after_forget")
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
         for job, attempt in self.run.leftovers():
             if (job, attempt) not in keep:
                 log.warning("job %d: removing what attempt %d left behind", job, attempt)
                 self.run.forget(job, attempt)
-                self._clear(job, attempt)
+                self.run.clear(job, attempt)
 
     def pids(self, job: Job) -> list[int]:
         """The processes of a running job, its batch shell first."""

@@ -71,6 +71,26 @@ cdef int take_identity(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef int take_tmp(const char *path) noexcept nogil:
+    """Make the private directory, or take one of the user's that an earlier job has left empty.
+
+    Its name is this job's alone while it lives. Keeping it spares the disk two
+    changes of a directory for each job, and the inode that would be used up.
+    """
+    cdef stat_t about
+    if mkdir(path, 0o700) == 0:
+        return 0
+    if errno != EEXIST or lstat(path, &about) < 0:
+        return -1
+    if not fg_is_directory(about.st_mode) or about.st_uid != geteuid():
+        mkdir(path, 0o700)  # sets errno: it is there
+        return -1
+    if about.st_mode & 0o7777 != 0o700 and chmod(path, 0o700) < 0:
+        return -1
+    empty_path(path)
+    return 0
+
+
 cdef int take_place(Slot *slot) noexcept nogil:
     """What is done with the user's rights on the user's paths."""
     cdef const char *tmp = slot.text + slot.tmp
@@ -78,7 +98,7 @@ cdef int take_place(Slot *slot) noexcept nogil:
     if launch.hook[0] and access(launch.hook, R_OK) < 0:
         return refuse(slot, errno, b"read hook ", launch.hook, b"")
     if tmp[0]:
-        if mkdir(tmp, 0o700) < 0:
+        if take_tmp(tmp) < 0:
             return refuse(slot, errno, b"mkdir ", tmp, b"")
         slot.has_tmp = 1
     if chdir(cwd) < 0:

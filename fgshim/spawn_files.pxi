@@ -1,4 +1,4 @@
-# The job's directory and its private TMPDIR: made fresh, handed to the user last, removed whole.
+# The job's directory: made fresh, handed to the user last, removed whole. Its private TMPDIR: left empty.
 
 cdef int job_region  # the region's descriptor, kept: a path in the user's directory proves nothing
 
@@ -104,6 +104,23 @@ cdef int empty_directory(int fd, int depth) noexcept nogil:
         got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
     close(fd)
     return result
+
+
+cdef int is_empty(const char *path) noexcept nogil:
+    """Whether a directory has nothing but itself and its parent in it. One that cannot be read is not."""
+    cdef char entries[512]
+    cdef dirent64 *entry
+    cdef long got, at = 0, names = 0
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+    if fd < 0:
+        return 0
+    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    while at < got:
+        entry = <dirent64 *> (entries + at)
+        at += entry.d_reclen
+        names += 1
+    close(fd)
+    return got > 0 and names <= 2
 
 
 cdef void empty_path(const char *path) noexcept nogil:

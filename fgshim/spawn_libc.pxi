@@ -31,6 +31,7 @@ cdef extern from * nogil:
 
     #define LAST_DESCRIPTOR (~0u)
     static int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
+    static int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
     static int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
     static int fg_command_signal(void) { return SIGRTMIN + 1; }
     static int fg_killed(int status) { return WIFSIGNALED(status); }
@@ -82,6 +83,7 @@ cdef extern from * nogil:
         uint64_t rlim_max
     struct stat_t "stat":
         mode_t st_mode
+        uid_t st_uid
     struct pollfd:
         int fd
         short events
@@ -94,6 +96,7 @@ cdef extern from * nogil:
     const char *fg_region_flaw(const fg_region *region, uint64_t length)
     long syscall(long number, ...)
     int fg_is_regular(mode_t mode)
+    int fg_is_directory(mode_t mode)
     int fg_is_device(mode_t mode)
     int fg_command_signal()
     int fg_killed(int status)
@@ -123,6 +126,8 @@ cdef extern from * nogil:
     ssize_t write(int fd, const void *source, size_t length)
     int ftruncate(int fd, long size)
     int fstat(int fd, stat_t *about)
+    int lstat(const char *path, stat_t *about)
+    int chmod(const char *path, mode_t mode)
     int fcntl(int fd, int command, ...)
     int fchown(int fd, uid_t uid, gid_t gid)
     int lchown(const char *path, uid_t uid, gid_t gid)

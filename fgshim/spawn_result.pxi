@@ -79,8 +79,8 @@ cdef void finish(Slot *slot) noexcept nogil:
     describe(slot, text)
     if slot.n_cgroups:
         remove_cgroups(slot)
-    if slot.has_tmp:
-        remove_directory(slot, slot.text + slot.tmp)
+    if slot.has_tmp and not is_empty_for_user(slot, slot.text + slot.tmp):
+        empty_as_user(slot, slot.text + slot.tmp)
     remove_job_directory(slot)
     crash(b"shepherd_before_result")
     store(slot, text)

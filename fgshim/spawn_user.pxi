@@ -35,15 +35,15 @@ cdef pid_t fork_as_user(const Slot *slot) noexcept nogil:
     return pid
 
 
-cdef int remove_as_user(const Slot *slot, const char *path) noexcept nogil:
-    """Remove an empty directory with the user's rights on files and nothing of root's."""
+cdef int is_empty_for_user(const Slot *slot, const char *path) noexcept nogil:
+    """Look into a directory with the user's rights on files and nothing of root's."""
     if not slot.head.flags & BECOME_USER:
-        return rmdir(path)
+        return is_empty(path)
     setfsgid(slot.head.gid)
     setfsuid(slot.head.uid)
-    cdef int result = -1
+    cdef int result = 0
     if setfsuid(<uid_t> -1) == <int> slot.head.uid:  # asks without changing
-        result = rmdir(path)
+        result = is_empty(path)
     setfsuid(0)
     setfsgid(0)
     return result
@@ -66,12 +66,6 @@ cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
         if sigtimedwait(&child, &info, &minute) < 0 and errno == EAGAIN:
             kill(pid, SIGKILL)
             break
-
-
-cdef void remove_directory(const Slot *slot, const char *path) noexcept nogil:
-    if remove_as_user(slot, path) < 0 and errno == ENOTEMPTY:
-        empty_as_user(slot, path)
-        remove_as_user(slot, path)
 
 
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:

@@ -82,7 +82,7 @@ def test_the_signal_that_ended_it_is_kept(spawner, number):
     assert spawner.launch(f"#!/bin/sh\nkill -{number:d} $$\n").result().exit_code == -number
 
 
-def test_nothing_of_a_job_stays_but_claim_and_result(spawner, tmp_path):
+def test_nothing_of_a_job_stays_but_claim_result_and_an_empty_directory(spawner, tmp_path):
     private = tmp_path / "private"
     job = spawner.launch(
         '#!/bin/sh\nmkdir -p "$TMPDIR/a/b"; : >"$TMPDIR/a/b/c"; ln -s / "$TMPDIR/l"; chmod 0 "$TMPDIR/a/b"\n'
@@ -92,7 +92,8 @@ def test_nothing_of_a_job_stays_but_claim_and_result(spawner, tmp_path):
     assert job.result().exit_code == 0
     assert job.output().startswith("drwx------")
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
-    assert left == {"out", "run", "run/job", "run/claim", "run/claim/1.1", "run/result", "run/result/1.1"}
+    kept = {"out", "private", "run", "run/job", "run/claim", "run/claim/1.1", "run/result", "run/result/1.1"}
+    assert left == kept
 
 
 def test_a_job_has_descriptors_0_1_2_and_no_other(spawner):
@@ -223,9 +224,26 @@ def test_the_reason_is_also_the_last_line_of_the_output(spawner, tmp_path):
     assert (tmp_path / "out").read_text() == line
 
 
-def test_a_job_that_could_not_start_leaves_no_private_directory(spawner, tmp_path):
+def test_a_job_that_could_not_start_leaves_its_private_directory_empty(spawner, tmp_path):
     spawner.launch("#!/bin/bsh\n", tmpdir=str(tmp_path / "private")).over()
-    assert not (tmp_path / "private").exists()
+    assert list((tmp_path / "private").iterdir()) == []
+
+
+def test_a_private_directory_is_empty_for_its_next_job_and_closed_to_others(spawner, tmp_path):
+    private = tmp_path / "private"
+    private.mkdir()
+    private.chmod(0o755)
+    (private / "left").write_text("by a job that was never tidied up after")
+    job = spawner.launch(f"#!/bin/sh\nls -A {private}; ls -ld {private}\n", tmpdir=str(private))
+    assert job.result().exit_code == 0
+    assert job.output().startswith("drwx------")
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/"), lambda path: path.touch()])
+def test_what_is_no_directory_of_the_users_is_no_private_directory(spawner, tmp_path, make):
+    make(tmp_path / "private")
+    result = spawner.launch("#!/bin/sh\n", tmpdir=str(tmp_path / "private")).result()
+    assert (result.cause, result.detail) == ("launch", f"mkdir {tmp_path / 'private'}")
 
 
 def test_the_hook_lies_beside_the_region(spawner, tmp_path):

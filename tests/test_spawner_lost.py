@@ -73,7 +73,7 @@ def test_a_killed_shepherds_job_runs_on_to_its_true_exit_code(spawner, gate, go,
     result = noticed(spawner, job)
     assert (result.cause, result.exit_code, result.lost) == ("exit", 42, 1)
     assert not job.wish.directory.exists()
-    assert not (tmp_path / "private").exists()
+    assert list((tmp_path / "private").iterdir()) == []
 
 
 def test_a_job_that_kills_its_shepherd_gains_nothing(spawner):
@@ -252,7 +252,7 @@ def test_kills_from_outside_at_any_moment_lose_and_falsify_nothing(spawner, tmp_
             assert (result.lost, result.detail) == (1, "its shepherd was killed")
         else:
             assert (result.cause, result.exit_code) == ("exit", number)
-    assert list((tmp_path / "run/job").iterdir()) == list(tmp_path.glob("t*")) == []
+    assert list((tmp_path / "run/job").iterdir()) == list(tmp_path.glob("t*/*")) == []
 
 
 def test_a_result_that_cannot_be_stored_is_kept_until_it_can(spawner, gate, go, tmp_path):

@@ -89,7 +89,7 @@ def test_what_a_job_writes_is_its_users(spawner, place, home):
     out = place / "home/out"
     assert (out.stat().st_uid, out.stat().st_gid) == (65534, 65534)
     assert out.read_text().splitlines() == [f"65534 65534 {mode}" for mode in (500, 700, 600, 700)]
-    assert not Path(tmpdir).exists()
+    assert os.listdir(tmpdir) == []
 
 
 def test_root_writes_through_no_link_of_the_users(spawner, place, home, secret):
@@ -137,7 +137,7 @@ def test_tidying_up_follows_no_planted_link(spawner, place, home, secret, where)
     assert job.result().exit_code == 0
     assert (precious / "file").read_text() == "kept"
     assert secret.exists()
-    assert not Path(tmpdir).exists()
+    assert os.listdir(tmpdir) == []
     assert not job.wish.directory.exists()
 
 
@@ -203,7 +203,7 @@ def test_a_lost_job_of_a_user_is_cleaned_up_as_the_user(spawner, place, home):
     result = Result.read(job.link)
     assert (result.exit_code, result.lost) == (4, 1)
     assert is_gone(pid)
-    assert not Path(tmpdir).exists()
+    assert os.listdir(tmpdir) == []
 
 
 def test_a_run_directory_that_is_mounted_noexec_will_do(place):

@@ -2,11 +2,37 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
 
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
 from fgsched.placement import Host, Room, Short, rooms
 from fgsched.planner import Pending, Plan, Queue, Running, plan
 from fgsched.store import Allocation
+
+
+class Slots:
+    """Numbers for running jobs, the lowest first, each used again once its job is over."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._given: list[int] = []  # a heap of numbers below `_next`, some of them taken meanwhile
+        self._next = 0
+
+    def take(self, number: int) -> None:
+        self._taken.add(number)
+        for skipped in range(self._next, number):
+            heappush(self._given, skipped)
+        self._next = max(self._next, number + 1)
+
+    def give(self, number: int) -> None:
+        if number in self._taken:
+            self._taken.discard(number)
+            heappush(self._given, number)
+
+    def lowest(self) -> int:
+        while self._given and self._given[0] in self._taken:
+            heappop(self._given)
+        return self._given[0] if self._given else self._next
 
 
 class Book:
@@ -19,6 +45,7 @@ class Book:
         self.revision = 0  # another one after every change
         self.waits: dict[tuple[Demand, int], Short] = {}
         self._queue = Queue()
+        self._slots = Slots()
         for job in jobs:
             self.put(job)
 
@@ -31,8 +58,10 @@ class Book:
             self.jobs[job.id] = job
         if job.state.holds:
             self.holding[job.id] = job
-        elif self.holding.pop(job.id, None):
+            self._slots.take(job.slot)
+        elif was := self.holding.pop(job.id, None):
             self.given.pop(job.id, None)
+            self._slots.give(was.slot)
         self._queue.remove(job.id)
         if job.state is JobState.PENDING and not job.held:
             self._queue.add(Pending(job.id, job.request.demand, job.request.time_limit))
@@ -50,6 +79,10 @@ class Book:
         )
         self.waits = decided.waits
         return decided
+
+    def free_slot(self) -> int:
+        """The lowest number that no running job has."""
+        return self._slots.lowest()
 
     def rooms(self, gpus: Iterable[Gpu], readings: Readings) -> list[Room]:
         """What is left of each card."""

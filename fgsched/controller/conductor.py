@@ -220,6 +220,7 @@ class Conductor:
             JobState.STARTING,
             attempt=job.attempt + 1,
             holds=start.holds,
+            slot=self.book.free_slot(),
             reason=Reason.NONE,
             boot=self.launcher.boot,
             started_at=now,

@@ -36,8 +36,8 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job
-UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, boot = :boot, tier = :tier,
-  started_at = :started_at, allocated = :allocated
+UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, slot = :slot, boot = :boot,
+  tier = :tier, started_at = :started_at, allocated = :allocated
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 
 -- name: run_job

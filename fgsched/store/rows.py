@@ -55,6 +55,7 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         held=row["held"],
         attempt=row["attempt"],
         holds=holds,
+        slot=row["slot"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
         boot=row["boot"],

@@ -39,6 +39,7 @@ CREATE TABLE job (
   reason       TEXT NOT NULL DEFAULT 'None',
   held         TEXT NOT NULL DEFAULT '' CHECK (held IN ('', 'user', 'admin')),
   attempt      INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+  slot         INTEGER NOT NULL DEFAULT 0 CHECK (slot >= 0),
   boot         TEXT NOT NULL DEFAULT '',
   tier         TEXT NOT NULL DEFAULT 'none',
   allocated    TEXT NOT NULL DEFAULT '',      -- JSON: [[index, uuid, model, share, bytes, charged share], ...]

@@ -146,6 +146,7 @@ class Store:
         step = {
             "id": after.id,
             "attempt": after.attempt,
+            "slot": after.slot,
             "boot": after.boot,
             "tier": after.tier,
             "started_at": after.started_at,
