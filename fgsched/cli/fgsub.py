@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fgsched.cli.batch import parse_batch, read_lines
-from fgsched.cli.command import Friendly, leave, version_option
+from fgsched.cli.command import Command, leave
 from fgsched.cli.options import OptionsCommand, Setting, given
 from fgsched.cli.submission import Flags, Prepared, prepare
 from fgsched.client import Client, find_places
@@ -18,7 +18,7 @@ from fgsched.records import to_record
 from fgsched.units import Site
 
 
-class Submit(Friendly, OptionsCommand):
+class Submit(Command, OptionsCommand):
     """fgsub's own way of failing: Slurm's words for what the scheduler refuses, and FG_EXIT_ERROR."""
 
     def fail(self, cause: str, remedy: str, code: int) -> None:  # type: ignore[override]
@@ -30,10 +30,9 @@ class Submit(Friendly, OptionsCommand):
 
 @click.command(
     cls=Submit,
-    epilog="Example: fgsub --gpus=0.5 --time=2h train.sh      More: man fgsub",
-    context_settings={"max_content_width": 110},
+    epilog="fgsub --gpus=0.5 --time=2h train.sh",
+    options_metavar="[OPTION]... [SCRIPT | COMMAND] [ARGUMENT]...",
 )
-@version_option
 def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Queue a script for its share of a GPU and print the job's id."""
     with Client(find_places()) as client:

@@ -30,7 +30,10 @@ class Option:
 _NO_VARIABLE = {"batch", "explain-options", "ignore-sbatch", "wrap", "nodes", "ntasks", "ntasks-per-node"}
 _NOT_IN_SCRIPTS = {"batch", "wrap", "explain-options", "ignore-sbatch"}
 _OF_CALL = {"batch", "explain-options", "json", "parsable", "quiet", "wait"}
-_HIDDEN = {"gpus-per-node", "gpus-per-task", "type", "nodes", "ntasks", "ntasks-per-node", "no-slurm-env"}
+_SHOWN = {  # in --help, which is one screen; the manual has all
+    *("gpus", "gpu-mem", "gpu-type", "cpus-per-task", "mem", "time", "job-name", "output", "error"),
+    *("chdir", "export", "signal", "hold", "wrap", "batch", "wait", "parsable"),
+}
 _VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
 
 
@@ -47,7 +50,7 @@ def _option(names: str, metavar: str, parse: Callable[[str], object], help: str,
         help=help,
         variable=_VARIABLES.get(name, variable),
         in_scripts=name not in _NOT_IN_SCRIPTS,
-        hidden=name in _HIDDEN,
+        hidden=name not in _SHOWN,
         of_call=name in _OF_CALL,
     )
 
