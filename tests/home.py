@@ -18,6 +18,7 @@ import pytest
 from fgsched.client import Client
 from fgsched.errors import FgschedError
 from fgsched.places import Places
+from fgsched.process import identify
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 60  # seconds after which a test gives up; nothing is slow on purpose
@@ -69,7 +70,7 @@ class Home:
         """Direct use of the socket; the first use starts the controller."""
         if self._client is None:
             self.run("fgq", "-h")  # it starts the controller, with this home's environment
-            self._client = Client(self.places)
+            self._client = Client(self.places, may_start=False)
         return self._client
 
     def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
@@ -143,12 +144,12 @@ class Home:
         if not self.places.socket.exists() or not lock.exists():
             return 0
         pid = int(lock.read_text())
-        return pid if os.path.exists(f"/proc/{pid}") else 0
+        return pid if identify(pid) else 0
 
     def _stop(self, pid: int) -> None:
         watched = os.pidfd_open(pid)
         try:
-            client = self._client or Client(self.places)
+            client = self._client or Client(self.places, may_start=False)
             self._client = client
             ids = [row[0] for row in client.ask("queue", fields=["id"])["rows"]]
             client.ask("cancel", ids=ids, patience=PATIENCE)

@@ -1,0 +1,222 @@
+"""fgsched: the controller started, stopped, looked after; its settings printed and checked."""
+
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from fgsched.config import KEYS, Config, load
+from fgsched.errors import Exit
+from fgsched.process import identify
+from fgsched.store.engine import may_lose_commits
+from home import PATIENCE
+
+
+def controller_of(home):
+    return home.run("fgsched", "status", "--json").json["pid"]
+
+
+def test_a_controller_is_started_once_and_stopped(home):
+    started = home.run("fgsched", "start")
+    pid = controller_of(home)
+    assert (started.status, started.out) == (0, f"controller started (pid {pid})\n")
+    again = home.run("fgsched", "start")
+    assert (again.status, f"another controller is running (pid {pid})" in again.err) == (
+        Exit.UNREACHABLE,
+        True,
+    )
+    assert home.run("fgsched", "stop").out == f"controller stopped (pid {pid})\n"
+    assert identify(pid) is None
+    assert home.run("fgsched", "stop").status == 0
+
+
+def test_a_second_controller_names_the_first_and_leaves(home):
+    home.run("fgsched", "start")
+    done = home.run("fgsched", "run")
+    assert done.status == Exit.UNREACHABLE
+    assert f"another controller is running (pid {controller_of(home)})" in done.err
+
+
+def test_jobs_go_on_while_no_controller_runs(home):
+    one = home.running()
+    assert "1 running jobs go on" in home.run("fgsched", "stop").out
+    home.run("fgsched", "start")
+    assert home.client.ask("job", id=one)["state"] == "RUNNING"
+
+
+def test_all_jobs_are_ended_first_when_asked(home):
+    running = [home.running(share=10_000), home.running(share=10_000)]
+    waiting = home.submit(share=10_000, count=2)
+    assert home.run("fgsched", "stop", "--kill").status == 0
+    home.run("fgsched", "start")
+    jobs = home.wait(*running, waiting, waiting + 1)
+    assert [job["state"] for job in jobs] == ["CANCELLED"] * 4
+
+
+def test_the_cards_named_at_the_start_prevail_and_last(home):
+    home.run("fgsched", "start", "--gpus", "sim:3x8G")
+    assert home.run("fgsched", "status", "--json").json["gpus"] == 3
+    pid = controller_of(home)
+    spawner = next(child for child in children(pid) if "fgspawn" in child[1])
+    watched = os.pidfd_open(spawner[0])
+    signal.pidfd_send_signal(watched, signal.SIGKILL)  # the controller executes itself anew
+    assert select.select([watched], [], [], PATIENCE)[0]
+    os.close(watched)
+    while not any("fgspawn" in name and child != spawner[0] for child, name in children(pid)):
+        assert os.path.exists(f"/proc/{pid}")
+    while home.run("fgctl", "ping").status:
+        assert os.path.exists(f"/proc/{pid}")
+    assert (
+        home.run("fgsched", "status", "--json").json | {"gpus": 3, "pid": pid}
+        == home.run("fgsched", "status", "--json").json
+    )
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as listed:
+        pids = [int(child) for child in listed.read().split()]
+    return [
+        (child, os.readlink(f"/proc/{child}/exe")) for child in pids if os.path.exists(f"/proc/{child}/exe")
+    ]
+
+
+def test_the_foreground_controller_stops_at_sigterm(home):
+    command = [sys.executable, "-m", "fgsched.cli.fgsched", "run", "--gpus", "sim:1x8G"]
+    with subprocess.Popen(command, env=home.environ, stderr=subprocess.PIPE, text=True) as controller:
+        while "ready: 1 GPU (sim)" not in controller.stderr.readline():
+            assert controller.poll() is None
+        controller.terminate()
+        assert controller.wait(PATIENCE) == 0
+
+
+def test_the_status_names_jobs_source_and_limits(home):
+    home.running()
+    home.submit(hold=True)
+    lines = dict(line.split(None, 1) for line in home.run("fgsched", "status").lines)
+    assert lines["jobs"] == "1 PENDING, 1 RUNNING"
+    assert lines["GPUs"] == "2 from sim"
+    assert lines["socket"] == str(home.places.socket)
+
+
+def test_without_a_controller_the_status_says_so_and_starts_none(home):
+    done = home.run("fgsched", "status")
+    assert (done.status, "is not running" in done.out) == (Exit.UNREACHABLE, True)
+    assert home.run("fgsched", "status", "--json").json["running"] is False
+    assert not home.places.socket.exists()
+
+
+def test_a_silent_controller_is_named(home):
+    home.run("fgsched", "start")
+    pid = controller_of(home)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        done = home.run("fgctl", "ping")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.status == Exit.UNREACHABLE
+    assert f"the controller does not answer (pid {pid})" in done.err
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_the_doctor_finds_a_healthy_host_healthy(home, is_running):
+    if is_running:
+        home.run("fgsched", "start")
+    done = home.run("fgsched", "doctor", "--json")
+    verdicts = {one["check"]: one["verdict"] for one in done.json["checks"]}
+    assert (done.status, done.json["healthy"], set(verdicts.values()) - {"OK", "WARN"}) == (0, True, set())
+    for check in ("python", "hook", "spawner", "settings", "controller", "queue", "GPUs", "claims"):
+        assert verdicts[check] == "OK"
+    assert home.places.socket.exists() is is_running
+
+
+def test_the_doctor_finds_a_damaged_queue(home):
+    home.run("fgsched", "start")
+    home.run("fgsched", "stop")
+    size = home.places.queue.stat().st_size
+    with open(home.places.queue, "r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\xff" * 4096)
+    done = home.run("fgsched", "doctor")
+    assert done.status == Exit.REFUSED
+    assert any(line.startswith("FAIL queue") for line in done.lines)
+
+
+@pytest.mark.parametrize("spoil", ["newer", "empty", "directory", "writable"])
+def test_the_doctor_tells_the_way_out_of_a_queue_that_is_refused(home, spoil):
+    home.run("fgsched", "start")
+    home.run("fgsched", "stop")
+    queue = home.places.queue
+    if spoil == "newer":
+        with sqlite3.connect(queue) as db:
+            db.execute("PRAGMA user_version = 9999")
+        db.close()
+    elif spoil == "writable":
+        queue.chmod(0o666)
+    else:
+        queue.unlink()
+        queue.mkdir() if spoil == "directory" else queue.touch(0o600)
+    found = {one["check"]: one for one in home.run("fgsched", "doctor", "--json").json["checks"]}
+    assert (found["queue"]["verdict"], bool(found["queue"]["remedy"])) == ("FAIL", True)
+
+
+def test_the_doctor_finds_bad_settings(home):
+    (home.path / "fgsched.toml").write_text("[gpus]\nheadrom = 3\n")
+    done = home.run("fgsched", "doctor")
+    assert done.status == Exit.REFUSED
+    assert "fgsched.toml:2: [gpus] has no key headrom." in done.out
+
+
+def test_the_doctor_finds_what_a_job_left_behind(home):
+    home.run("fgsched", "start")
+    (home.places.run / "claim" / "99.1").symlink_to("P:1:1:x")
+    assert "WARN claims      left over: [99]" in home.run("fgsched", "doctor").lines
+
+
+@pytest.mark.parametrize(
+    ("version", "is_bad"),
+    [
+        ((3, 6, 23), False),
+        ((3, 40, 1), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+    ],
+)
+def test_the_sqlites_that_may_lose_commits_are_known(version, is_bad):
+    assert may_lose_commits(version) is is_bad
+
+
+def test_the_settings_printed_are_the_settings_in_force(home, tmp_path):
+    text = '[gpus]\nheadroom = "256M"\nshare_step = 0.05\n[host]\ncpus = 12\n[operators]\nusers = ["ann"]\n'
+    (home.path / "fgsched.toml").write_text(text)
+    printed = home.run("fgsched", "config").out
+    copy = tmp_path / "copy.toml"
+    copy.write_text(printed)
+    read = load(replace(home.places, config_file=copy))
+    assert read == load(home.places) != Config()
+    assert all(f"{key.name} = " in printed and key.says in printed for key in KEYS.values())
+    assert set(tomllib.loads(printed)) == {key.table for key in KEYS.values()}
+
+
+def test_a_file_is_checked_without_being_obeyed(home):
+    (home.path / "good.toml").write_text("[host]\ncpus = 2\n")
+    (home.path / "bad.toml").write_text("[host]\ncpus = 2\ncups = 1\n")
+    assert home.run("fgsched", "config", "--check", "good.toml").status == 0
+    bad = home.run("fgsched", "config", "--check", "bad.toml")
+    assert (bad.status, "bad.toml:3: [host] has no key cups." in bad.err) == (Exit.USAGE, True)
+    assert home.run("fgsched", "config", "--check", "none.toml").status == Exit.USAGE
+
+
+@pytest.mark.parametrize("verb", ["simulate", "init"])
+def test_what_is_not_built_is_refused_by_name(home, verb):
+    done = home.run("fgsched", verb)
+    assert (done.status, done.err) == (Exit.USAGE, f"fgsched: error: {verb} is not supported yet\n")
