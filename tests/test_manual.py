@@ -28,6 +28,11 @@ WORD = re.compile(r'"([^"]*)"|(\S+)')
 every_command = pytest.mark.parametrize("command", COMMANDS)
 
 
+def page_of(command: str) -> str:
+    """Commands of the administrator are in section 8."""
+    return f"{command}.8" if (MAN / f"{command}.8").exists() else f"{command}.1"
+
+
 def source(page: str) -> str:
     """A page without its comments, with plain hyphens and no fonts."""
     text = (MAN / page).read_text().replace("\\-", "-")
@@ -82,31 +87,31 @@ def told(page: str) -> set[str]:
 def test_every_command_of_the_project_is_there(command):
     module, _, function = COMMANDS[command].partition(":")
     assert callable(getattr(importlib.import_module(module), function))
-    assert (MAN / f"{command}.1").exists()
+    assert (MAN / page_of(command)).exists()
 
 
 @every_command
 def test_every_option_is_in_the_manual(command):
-    missing = set(options(command_of(command))) - set(OPTION.findall(source(f"{command}.1")))
-    assert not missing, f"man/{command}.1 does not tell of {sorted(missing)}"
+    missing = set(options(command_of(command))) - set(OPTION.findall(source(page_of(command))))
+    assert not missing, f"man/{page_of(command)} does not tell of {sorted(missing)}"
 
 
 @every_command
 def test_every_option_of_the_manual_exists(command):
-    unknown = told(f"{command}.1") - set(options(command_of(command))) - HELP_OPTIONS
-    assert not unknown, f"man/{command}.1 tells of {sorted(unknown)}"
+    unknown = told(page_of(command)) - set(options(command_of(command))) - HELP_OPTIONS
+    assert not unknown, f"man/{page_of(command)} tells of {sorted(unknown)}"
 
 
 @every_command
 def test_every_subcommand_is_in_the_manual(command):
-    text = source(f"{command}.1")
+    text = source(page_of(command))
     for name in getattr(command_of(command), "commands", {}):
-        assert re.search(rf"\b{name}\b", text), f"man/{command}.1 does not tell of {name}"
+        assert re.search(rf"\b{name}\b", text), f"man/{page_of(command)} does not tell of {name}"
 
 
 @every_command
 def test_a_page_has_the_sections_that_readers_look_for(command):
-    text = source(f"{command}.1")
+    text = source(page_of(command))
     own = "COMMANDS" if hasattr(command_of(command), "commands") else "OPTIONS"
     assert [name for name in [*SECTIONS, own] if not section(text, name).strip()] == []
 
@@ -115,7 +120,7 @@ def test_a_page_has_the_sections_that_readers_look_for(command):
 def test_the_manual_begins_as_the_help_does(command):
     first = (command_of(command).help or "").splitlines()[0]
     assert len(first) <= 72
-    assert plain(section(source(f"{command}.1"), "DESCRIPTION")).startswith(first.rstrip("."))
+    assert plain(section(source(page_of(command)), "DESCRIPTION")).startswith(first.rstrip("."))
 
 
 @every_command
