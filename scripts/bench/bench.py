@@ -29,31 +29,43 @@ class Home:
     """A controller of its own on simulated cards."""
 
     path: Path
-    environ: dict[str, str] = field(default_factory=dict)
 
     def command(self, name: str, *words: str) -> list[str]:
         return [sys.executable, "-I", "-m", f"fgsched.cli.{name}", *words]
 
-    def client(self):
-        from fgsched.client import Client
+    @property
+    def places(self):
         from fgsched.places import Places
 
-        return Client(Places.find(self.environ, os.geteuid()))
+        return Places.find(os.environ, os.geteuid())
+
+    def client(self):
+        from fgsched.client import Client
+
+        return Client(self.places)
 
     @property
     def pid(self) -> int:
-        return int((self.path / "lock").read_text())
+        return int(self.places.lock.read_text())
 
 
 @contextmanager
 def home(*, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n") -> Iterator[Home]:
-    """A home on a disk (not in memory: commits are to cost what they cost), gone afterwards."""
+    """A home as a login has it, gone afterwards: state on a disk, where commits cost what they cost, and the
+    run directory in memory, where the host has such a place."""
     path = Path(tempfile.mkdtemp(prefix="fgbench-", dir=os.environ.get("FG_BENCH_DIR")))
+    memory = Path("/dev/shm")
+    run = Path(tempfile.mkdtemp(prefix="fgbench-", dir=memory if os.access(memory, os.W_OK) else path))
     (path / "fgsched.toml").write_text(config)
     (path / "out").mkdir()
-    os.environ.update(FG_HOME=str(path), FG_DEVICES=devices)
-    os.environ.pop("FGSCHED_CONFIG", None)
-    it = Home(path, dict(os.environ))
+    os.environ.pop("FG_HOME", None)
+    os.environ |= {
+        "FG_DEVICES": devices,
+        "FGSCHED_CONFIG": str(path / "fgsched.toml"),
+        "XDG_STATE_HOME": str(path),
+        "XDG_RUNTIME_DIR": str(run),
+    }
+    it = Home(path)
     try:
         with it.client() as client:
             client.ask("ping")
@@ -61,6 +73,7 @@ def home(*, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n") -> 
     finally:
         stop(it)
         shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(run, ignore_errors=True)
 
 
 def stop(it: Home) -> None:
