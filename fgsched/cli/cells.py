@@ -48,9 +48,8 @@ def columns(text: str) -> int:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> str:
     """Columns as wide as their widest cell, to the left."""
+    from tabulate import tabulate  # a listing with fixed columns does without
+
     cells = [list(headings)] * header + [[clean(cell) for cell in row] for row in rows]
-    widths = [max(columns(cell) for cell in column) for column in zip(*cells, strict=True)]
-    lines = (
-        " ".join(fit(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
-    return "".join(f"{line}\n" for line in lines)
+    text = tabulate(cells, tablefmt="plain", disable_numparse=True)
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
