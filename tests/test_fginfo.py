@@ -89,7 +89,17 @@ def test_a_host_without_gpus_is_shown_as_such(tmp_path):
     with living(tmp_path / "home", devices="none") as home:
         assert home.run("fginfo", "-h").out.split() == ["main*", "up", "infinite", "0/0/0/0", "0/0", "idle"]
         (heading,) = home.run("fginfo", "-g").lines
-        assert heading.split() == "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL".split()
+        assert heading.split() == [
+            "GPU",
+            "TYPE",
+            "STATE",
+            "FRAC(A/T)",
+            "MEM(A/U/T)",
+            "UTIL",
+            "TEMP",
+            "JOBS",
+            "EXTERNAL",
+        ]
 
 
 @pytest.mark.parametrize(
