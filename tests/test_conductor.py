@@ -9,6 +9,7 @@ from fgsched.controller.events import Asked
 from fgsched.errors import StorageError
 from fgsched.lifecycle import Shepherd
 from fgsched.model import WHOLE, JobState, Reason
+from fgsched.store import StorageBroken
 from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result
 
 
@@ -152,6 +153,22 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     world.settle()
     assert world.job(1).state is JobState.COMPLETED
     assert world.job(2).state is JobState.RUNNING
+
+
+def test_a_failing_disk_refuses_what_was_asked_and_ends_the_controller():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    refused = []
+
+    def broken(now):
+        raise StorageBroken("the queue cannot be written: disk I/O error")
+
+    world.turn(Asked(broken, lambda error: refused.append(error.cause)))
+    assert refused == ["the queue cannot be written: disk I/O error"]
+    assert world.conductor.is_broken
+    world.start()
+    world.settle()
+    assert world.job(1).state is JobState.RUNNING
 
 
 def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():

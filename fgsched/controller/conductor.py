@@ -18,7 +18,7 @@ from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shephe
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
 from fgsched.planner import Start
-from fgsched.store import Allocation, Store
+from fgsched.store import Allocation, StorageBroken, Store
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
@@ -36,6 +36,7 @@ class Conductor:
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
+        self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self._after: list[Effect] = []
 
     # -- the turn -------------------------------------------------------------------------------
@@ -73,9 +74,11 @@ class Conductor:
 
     def _undo(self, events: Iterable[Event], error: StorageError) -> None:
         """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
+        self.is_broken = isinstance(error, StorageBroken)
         self._after.clear()
         self.ended.clear()
-        self._read_book()
+        if not self.is_broken:
+            self._read_book()
         for event in events:
             if isinstance(event, Asked):
                 event.refuse(error)

@@ -23,7 +23,7 @@ from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.reception import About, Reception
 from fgsched.controller.waiters import Waiters
-from fgsched.errors import Unreachable
+from fgsched.errors import StorageError, Unreachable
 from fgsched.isolation import Site
 from fgsched.launch import RunDir, Spawner
 from fgsched.places import Places
@@ -127,10 +127,12 @@ class _Controller:
         with self._signals():
             ready()
             log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
-            while not self._loop.stopping:
+            while not self._loop.stopping and not self._conductor.is_broken:
                 self._loop.run_once(self._timeout())
                 self._tell_waiters()
                 self._lookout.look()
+        if self._conductor.is_broken:
+            raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
         return self._loop.stopping == "the spawner is gone"
 
     def _recover(self) -> None:

@@ -19,6 +19,16 @@ from fgsched.store.rows import Allocation, Past, allocated_text, allocations, co
 SQL = named(source("queries.sql"))
 
 
+class StorageBroken(StorageError):
+    """The disk failed in a way that leaves open what of it is written: only opening the file again tells."""
+
+
+def _unwritten(error: sqlite3.OperationalError) -> StorageError:
+    kind = StorageError if "full" in str(error) else StorageBroken
+    remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
+    return kind(f"the queue cannot be written: {error}", remedy)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """One submission, as it is written down."""
@@ -61,8 +71,7 @@ class Store:
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._undo()
-            remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
-            raise StorageError(f"the queue cannot be written: {error}", remedy) from error
+            raise _unwritten(error) from error
         except BaseException:
             self._undo()
             raise
