@@ -1,0 +1,259 @@
+"""Acceptance cases A8 and A13, and strangers and faults: controller, pynvml and hook over the fake driver."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import fgshim
+from fakecuda import Card, FakeDriver
+from fakecuda.job import Live, answers
+from home import PATIENCE, Home
+
+pytestmark = pytest.mark.compiler
+GIB = 1 << 30
+CONTEXT = 256 << 20
+CONFIG = "[host]\ncpus = 64\n[sampling]\ninterval = 1\nclean_timeout = {timeout}\n"
+
+
+@dataclass
+class Host(Home):
+    """A home whose cards are those of the fake driver."""
+
+    driver: FakeDriver | None = None
+    open: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def environ(self):
+        return super().environ | self.driver.env
+
+    def live(self, *options):
+        """A fakejob as a job of its own: (its id, what tells it what to do)."""
+        into, out = (self.path / f"{name}{len(os.listdir(self.path))}" for name in ("in", "out"))
+        for pipe in (into, out):
+            os.mkfifo(pipe)
+        line = f"echo ready >{out}; exec {self.driver.program} - <{into} >{out}"
+        done = self.run("fgsub", "--parsable", "--output=/dev/null", *options, "--wrap", line)
+        assert (done.status, done.err) == (0, "")
+        return int(done.out), Pipes(self, into, out)
+
+    def stranger(self, *commands, **extra):
+        """A fakejob outside any job, once it has done this."""
+        env = {**os.environ, **self.driver.env, **extra}
+        words, pipe = [self.driver.program, "-"], subprocess.PIPE
+        live = Live(subprocess.Popen(words, env=env, stdin=pipe, stdout=pipe, text=True))
+        self.open.callback(live.process.wait)
+        self.open.callback(live.process.kill)
+        for command in commands:
+            assert live.say(command)[0] == 0
+        return live
+
+    def job(self, job):
+        return self.client.ask("job", id=job)
+
+    def card(self, index=0):
+        return self.run("fginfo", "--json").json["gpus"][index]
+
+
+class Pipes:
+    """A job's fakejob behind two FIFOs."""
+
+    def __init__(self, host, into, out):
+        self._into, self._out = os.open(into, os.O_RDWR), os.open(out, os.O_RDWR)
+        host.open.callback(os.close, self._into)
+        host.open.callback(os.close, self._out)
+
+    def is_there(self, patience=0):
+        return bool(select.select([self._out], [], [], patience)[0])
+
+    def until_ready(self):
+        assert self._line() == "ready\n"
+        return self
+
+    def _line(self):
+        said = b""
+        while not said.endswith(b"\n"):
+            assert self.is_there(PATIENCE), f"nothing after {said!r}"
+            said += os.read(self._out, 1)
+        return said.decode()
+
+    def say(self, command):
+        os.write(self._into, f"{command}\n".encode())
+        return answers(self._line())[0]
+
+
+@contextmanager
+def hosting(path, driver, *cards, timeout=60):
+    driver.cards(*cards)
+    host = Host(path, devices="auto", config=CONFIG.format(timeout=timeout), driver=driver)
+    try:
+        yield host
+    finally:
+        host.open.close()
+        host.leave()
+
+
+@pytest.fixture
+def host(driver, tmp_path):
+    """One card of 40 GiB; a process's context takes 256 MiB of it."""
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    with hosting(tmp_path / "home", driver, Card("A100", 40 * GIB, context=CONTEXT)) as one:
+        yield one
+
+
+def controllers_child(host, module):
+    """The pid of the helper process that runs a module."""
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if module.encode() in words and f"FG_HOME={host.path}".encode() in environment:
+            return int(entry.name)
+    raise AssertionError(f"no process runs {module}")
+
+
+def show_only(driver, count):
+    """The driver knows no more than so many of its cards: its calls about the others fail."""
+    with open(driver.state, "r+b") as state:
+        state.seek(48)  # after the magic and the lock
+        state.write(count.to_bytes(4, "little"))
+
+
+def until(host, *, card, state):
+    """Look until a card is in a state: the controller looks at the cards once a second."""
+    deadline = time.monotonic() + PATIENCE
+    while (seen := host.card(card)["state"]) != state:
+        assert time.monotonic() < deadline, seen
+
+
+def test_the_cards_are_those_that_the_driver_names(host):
+    card = host.card()
+    assert (card["model"], card["total"]) == ("A100", 40 * GIB)
+
+
+def test_a13_a_job_of_8_gib_sees_a_card_of_8_gib_and_is_refused_more(host):
+    _, neighbour = host.live("--gpu-mem=8G")
+    assert neighbour.until_ready().say("alloc 4G")[0] == 0
+    before = neighbour.say("info")
+    job, fakejob = host.live("--gpu-mem=8G")
+    status, free, total = fakejob.until_ready().say("info")
+    assert (status, total) == (0, 8 * GIB)
+    assert 8 * GIB - 2 * CONTEXT <= free <= 8 * GIB
+    assert fakejob.say("alloc 9G")[0] == 2
+    assert fakejob.say("alloc 6G")[0] == 0
+    assert fakejob.say("alloc 2G")[0] == 0
+    assert fakejob.say("alloc 2M")[0] == 2
+    assert neighbour.say("info") == before
+    assert host.job(job)["tier"] == "shim"
+
+
+def test_a13_a_job_sees_none_but_its_own_processes(host):
+    _, neighbour = host.live("--gpu-mem=8G")
+    assert neighbour.until_ready().say("alloc 4G")[0] == 0
+    look = host.path / "look.py"
+    look.write_text(
+        "import pynvml as n\nn.nvmlInit()\nh = n.nvmlDeviceGetHandleByIndex(0)\n"
+        "print(n.nvmlDeviceGetCount(), n.nvmlDeviceGetMemoryInfo(h).total,"
+        " [p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(h)])\n"
+    )
+    words = ("--gpu-mem=8G", "--output=seen", "--wait", "--wrap", f"{sys.executable} {look}")
+    assert host.run("fgsub", *words).status == 0
+    assert (host.path / "seen").read_text() == f"1 {8 * GIB} []\n"
+
+
+def test_a_refused_allocation_is_written_down_with_the_job(host):
+    line = f"{host.driver.program} 'alloc 2G'; exit 1"
+    done = host.run("fgsub", "--parsable", "--gpu-mem=1G", "--output=seen", "--wrap", line)
+    host.wait(int(done.out))
+    found = host.job(int(done.out))
+    assert answers((host.path / "seen").read_text())[0][0] == 2
+    assert (found["state"], found["reason"]) == ("OUT_OF_MEMORY", "GpuOutOfMemory")
+    assert found["refusals"] == 1
+
+
+def test_a8_a_large_job_starts_only_when_the_card_no_longer_lists_the_last_one(host):
+    """What a job left behind outside its process tree is known by its environment."""
+    first, fakejob = host.live("--gpu-mem=30G")
+    assert fakejob.until_ready().say("alloc 1G")[0] == 0
+    leaked = host.stranger("alloc 8G", FG_JOB_DIR=f"{host.path}/run/job/{first}.1")
+    host.client.ask("cancel", ids=[first])
+    second, large = host.live("--gpus=1")
+    while (shown := host.job(first))["state"] != "COMPLETING":
+        assert shown["state"] == "RUNNING"
+    assert shown["reason"] == "GpuCleaning"
+    assert host.job(second)["state"] == "PENDING"
+    assert host.job(second)["reason"] == "GpuCleaning"
+    assert not large.is_there()
+    leaked.kill()
+    large.until_ready()
+    assert host.job(first)["state"] == "CANCELLED"
+
+
+def test_a8_a_card_that_is_not_left_in_time_gets_no_job_until_it_is(driver, tmp_path):
+    cards = [Card("A100", 40 * GIB), Card("A100", 40 * GIB)]
+    with hosting(tmp_path / "home", driver, *cards, timeout=1) as host:
+        first, fakejob = host.live("--gpu-mem=30G")
+        fakejob.until_ready()
+        leaked = host.stranger("alloc 8G", FG_JOB_DIR=f"{host.path}/run/job/{first}.1")
+        host.client.ask("cancel", ids=[first])
+        assert host.wait(first)[0]["state"] == "CANCELLED"
+        assert host.card()["state"] == "suspect"
+        assert f"job {first}" in host.card()["note"]
+        other, elsewhere = host.live("--gpu-mem=30G")
+        elsewhere.until_ready()
+        assert [one["gpu"] for one in host.job(other)["allocated"]] == [1]
+        leaked.kill()
+        third, back = host.live("--gpu-mem=30G")
+        back.until_ready()
+        assert [one["gpu"] for one in host.job(third)["allocated"]] == [0]
+
+
+def test_what_strangers_hold_is_not_given_out_and_is_named(host):
+    stranger = host.stranger("alloc 30G")
+    job, fakejob = host.live("--gpu-mem=16G")
+    host.client.ask("cancel", ids=[host.ended("exit 0", share=100)])  # a look at the card lies in between
+    shown = host.job(job)
+    assert (shown["state"], shown["reason"]) == ("PENDING", "GpuExternalUse")
+    assert "where processes of no job hold" in shown["why"]
+    assert host.card()["external"] == 30 * GIB + CONTEXT
+    stranger.kill()
+    fakejob.until_ready()
+
+
+def test_a_probe_that_hangs_holds_up_new_jobs_only_until_another_one_answers(host):
+    running, fakejob = host.live("--gpu-mem=4G")
+    fakejob.until_ready()
+    os.kill(controllers_child(host, "fgsched.gpus.probe"), signal.SIGSTOP)
+    _, another = host.live("--gpu-mem=4G")
+    assert host.run("fgctl", "ping").status == 0
+    assert fakejob.say("alloc 1G")[0] == 0
+    another.until_ready()
+    assert host.job(running)["state"] == "RUNNING"
+    assert host.card()["state"] == "mix"
+
+
+def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, tmp_path):
+    with hosting(tmp_path / "home", driver, Card("A100"), Card("A100")) as host:
+        first, fakejob = host.live("--gpus=1")
+        fakejob.until_ready()
+        show_only(driver, 1)
+        until(host, card=1, state="suspect")
+        assert "Invalid Argument" in host.card(1)["note"]
+        second, waiting = host.live("--gpus=1")
+        assert fakejob.say("alloc 1G")[0] == 0
+        assert host.job(second)["state"] == "PENDING"
+        host.client.ask("cancel", ids=[first])
+        waiting.until_ready()
+        assert [one["gpu"] for one in host.job(second)["allocated"]] == [0]
+        show_only(driver, 2)
+        until(host, card=1, state="idle")
