@@ -261,7 +261,10 @@ def _start(places: Places, options: tuple[str, ...]) -> None:
         raise Unreachable(
             f"the controller did not start (exit {child.wait()})", f"Its log tells why: {places.log}"
         )
-    child.returncode = 0  # it outlives us
     message = json.loads(said)
-    if "ready" not in message and not message.get("already"):
+    if "ready" in message:
+        child.returncode = 0  # it outlives us
+        return
+    child.wait()
+    if not message.get("already"):
         raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])

@@ -129,8 +129,10 @@ def listen(path: Path, *, for_all: bool) -> socket.socket:
     """The listening socket at `path`, replacing a dead one. The caller holds the controller's lock.
 
     It is bound under another name in the same directory and renamed, so nobody
-    meets it before its mode is right.
+    meets it before its mode is right. What is no socket is somebody's, and left alone.
     """
+    if path.exists() and not path.is_socket():
+        raise Refused(f"{path} is not a socket.", "Move it away; the controller's socket has to be there.")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
