@@ -1,0 +1,255 @@
+"""fgsub from end to end: what it prints, how it exits, and what the job then does."""
+
+import re
+import shutil
+
+import pytest
+
+from fgsched.model import JobState
+
+LAUNCH_FAILURE = ("FAILED", "JobLaunchFailure")
+
+
+@pytest.fixture
+def sub(home):
+    """sub(…): fgsub with these words, its jobs' output out of the way."""
+    return lambda *words, **more: home.run("fgsub", *words, **more)
+
+
+def script(home, text, name="job.sh"):
+    path = home.path / name
+    path.write_text(text)
+    return name
+
+
+def standing(home, job):
+    found = home.client.ask("job", id=job)
+    return found["state"], found["reason"]
+
+
+def queued(home):
+    """Every job that there ever was."""
+    return home.client.ask("history")["jobs"]
+
+
+# -- what it says -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "out"),
+    [((), "Submitted batch job 1\n"), (("--parsable",), "1\n"), (("--quiet",), ""), (("-Q",), "")],
+)
+def test_an_accepted_job_is_answered_in_the_form_asked_for(sub, options, out):
+    done = sub(*options, "--wrap", "true")
+    assert (done.status, done.out, done.err) == (0, out, "")
+
+
+def test_json_tells_what_was_queued(sub):
+    done = sub("--json", "--gpus=0.25", "--hold", "--wrap", "true")
+    assert (done.status, done.err) == (0, "")
+    assert done.json == {
+        "job_id": 1,
+        "array": None,
+        "state": "PENDING",
+        "reason": "JobHeldUser",
+        "gpus": 0.25,
+        "gpumem": None,
+    }
+
+
+def test_what_the_scheduler_refuses_has_slurms_words_and_status_1(home, sub):
+    done = sub("--gpus=9", "--wrap", "true")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith("fgsub: error: Batch job submission failed: ")
+    assert "2" in done.err  # as many as the host has
+    assert queued(home) == []
+
+
+def test_what_is_not_well_formed_has_its_place_and_status_2(home, sub):
+    path = script(home, "#!/bin/sh\n#FG --gpus=half\ntrue\n")
+    done = sub(path)
+    assert (done.status, done.out) == (2, "")
+    assert "job.sh:2: --gpus=half is not a number" in done.err
+    assert queued(home) == []
+
+
+def test_an_unknown_option_is_met_with_the_one_that_was_meant(sub):
+    done = sub("--gpu=1", "--wrap", "true")
+    assert (done.status, done.out) == (2, "")
+    assert "did you mean --gpus?" in done.err
+
+
+@pytest.mark.parametrize("words", [("--gpus=9", "--wrap", "true"), ("--no-such",), ("missing.sh",)])
+def test_fg_exit_error_replaces_the_status_of_every_error(sub, words):
+    assert sub(*words, env={"FG_EXIT_ERROR": "77"}).status == 77
+    assert sub("--wrap", "true", env={"FG_EXIT_ERROR": "77"}).status == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "compatible", "status"),
+    [("true", "", 0), ("exit 3", "", 3), ("kill -9 $$", "", 137), ("kill -9 $$", "1", 1), ("exit 3", "1", 3)],
+)
+def test_wait_exits_as_the_job_did(sub, command, compatible, status):
+    done = sub("--wait", "--wrap", command, env={"FG_WAIT_COMPAT": compatible})
+    assert (done.status, done.out) == (status, "Submitted batch job 1\n")
+
+
+def test_explained_options_name_their_origin_and_queue_nothing(home, sub):
+    path = script(home, "#!/bin/sh\n#FG --gpus=0.5 --mem=1G\n")
+    done = sub("--explain-options", "--time=5", path, env={"FGSUB_MEM": "2G"})
+    rows = {line.split()[0]: line.split(None, 1)[1] for line in done.lines}
+    assert rows["--gpus"] == "0.5  (job.sh:2)"
+    assert rows["--mem"] == "2G  (FGSUB_MEM)"
+    assert rows["--time"] == "5  (command line)"
+    assert queued(home) == []
+
+
+# -- what it takes ------------------------------------------------------------------------------
+
+
+def test_a_list_is_queued_in_one_request(home, sub):
+    script(home, "#!/bin/sh\n#FG --output=/dev/null\nexit $1\n")
+    done = sub("--parsable", "--batch=-", input="job.sh 3\n\n# a comment\n--job-name='a b' job.sh 4\n")
+    assert (done.status, done.out) == (0, "1\n2\n")
+    home.wait(1, 2)
+    first, second = queued(home)
+    assert (first["exit_code"], second["exit_code"]) == (3, 4)
+    assert second["request"]["name"] == "a b"
+    assert first["submitted_at"] == second["submitted_at"]
+
+
+def test_a_list_with_one_wrong_line_is_not_queued_at_all(home, sub):
+    script(home, "#!/bin/sh\n")
+    done = sub("--batch=-", input="job.sh\n--gpus=many job.sh\n")
+    assert (done.status, done.out) == (2, "")
+    assert "standard input:2: " in done.err
+    assert queued(home) == []
+
+
+def test_a_script_may_come_on_standard_input(home, sub):
+    done = sub("--wait", "--output=said", input="#!/bin/sh\necho $FG_JOB_NAME\n")
+    assert done.status == 0
+    assert (home.path / "said").read_text() == "fgsub\n"
+
+
+def test_a_command_and_its_arguments_are_wrapped(home, sub):
+    assert sub("--wait", "--output=said", "printf", "%s|", "a b", "$HOME", "--gpus=9").status == 0
+    assert (home.path / "said").read_text() == "a b|$HOME|--gpus=9|"
+
+
+def test_a_script_gets_its_arguments_and_is_read_only_once(home, sub):
+    path = script(home, '#!/bin/sh\n#FG --output=said --hold\necho "$1/$2"\n')
+    assert sub(path, "a b", "c").status == 0
+    script(home, "#!/bin/sh\necho changed\n")
+    home.client.ask("release", ids=[1])
+    home.wait(1)
+    assert (home.path / "said").read_text() == "a b/c\n"
+
+
+def test_a_script_for_slurm_has_slurms_variables_and_one_warning(home, sub):
+    text = (
+        "#!/bin/sh\n#SBATCH --gres=gpu:1 --mail-type=END\n#SBATCH -o said\necho $SLURM_JOB_ID $SLURM_JOBID\n"
+    )
+    done = sub("--wait", script(home, text))
+    assert (done.status, done.err) == (
+        0,
+        "fgsub: warning: job.sh: ignored, without effect here: --mail-type\n",
+    )
+    assert (home.path / "said").read_text() == "1 1\n"
+    assert home.client.ask("job", id=1)["request"]["demand"]["gpus"] == 1
+
+
+def test_what_is_not_built_is_refused_in_a_script_for_slurm_too(home, sub):
+    done = sub(script(home, "#!/bin/sh\n#SBATCH --array=1-3\n"))
+    assert (done.status, done.out) == (2, "")
+    assert "--array is not supported yet" in done.err
+
+
+def test_a_variable_that_means_nothing_is_warned_of(sub):
+    done = sub("--wrap", "true", env={"FGSUB_GPUZ": "1"})
+    assert (done.status, done.err) == (0, "fgsub: warning: FGSUB_GPUZ is not an option of fgsub\n")
+
+
+# -- what the job then does ---------------------------------------------------------------------
+
+
+def test_the_files_of_a_job_are_those_that_it_names(home, sub):
+    (home.path / "in").write_text("from the input\n")
+    words = ("--input=in", "--output=%x-%j.out", "--error=%4j.err", "--job-name=a/b")
+    assert sub("--wait", *words, "--wrap", "cat; echo wrong >&2").status == 0
+    assert (home.path / "a_b-1.out").read_text() == "from the input\n"
+    assert (home.path / "0001.err").read_text() == "wrong\n"
+
+
+@pytest.mark.parametrize(("mode", "text"), [("append", "old\nnew\n"), ("truncate", "new\n")])
+def test_the_open_mode_says_what_becomes_of_the_old_output(home, sub, mode, text):
+    (home.path / "said").write_text("old\n")
+    assert sub("--wait", "--output=said", f"--open-mode={mode}", "--wrap", "echo new").status == 0
+    assert (home.path / "said").read_text() == text
+
+
+def test_directory_and_umask_are_those_of_the_submission(home, sub):
+    (home.path / "there").mkdir()
+    done = sub("--wait", "--chdir=there", "--output=said", "--wrap", "pwd; umask", umask=0o027)
+    assert done.status == 0
+    said = home.path / "there" / "said"
+    assert said.read_text() == f"{said.parent}\n0027\n"
+    assert said.stat().st_mode & 0o777 == 0o640
+
+
+def test_mkdir_makes_the_directory_of_the_output(home, sub):
+    refused = sub("--output=new/deep/said", "--wrap", "true")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--mkdir" in refused.err
+    assert sub("--wait", "--mkdir", "--output=new/deep/said", "--wrap", "echo done").status == 0
+    assert (home.path / "new/deep/said").read_text() == "done\n"
+
+
+@pytest.mark.parametrize(
+    ("export", "said"), [("ALL", "1 2 \n"), ("ALL,B=x", "1 x \n"), ("A,C=y", "1  y\n"), ("NONE", "  \n")]
+)
+def test_the_job_has_the_variables_that_were_exported(home, sub, export, said):
+    words = (f"--export={export}", "--output=said", "--wrap", 'echo "$A $B $C"')
+    assert sub("--wait", *words, env={"A": "1", "B": "2"}).status == 0
+    assert (home.path / "said").read_text() == said
+
+
+def test_the_warning_comes_before_the_limit(home, sub):
+    text = "trap 'echo warned; exit 7' USR1; while :; do sleep 0.02; done"
+    words = ("--time=60s", "--signal=B:USR1@59", "--output=said")
+    assert sub("--wait", *words, "--wrap", text).status == 7
+    assert (home.path / "said").read_text() == "warned\n"
+
+
+def test_a_job_ends_at_its_limit_and_its_output_says_so(home, sub):
+    assert sub("--wait", "--time=1s", "--output=said", "--wrap", "exec sleep 1000").status != 0
+    assert standing(home, 1) == (JobState.TIMEOUT.value, "TimeLimit")
+    text = r"\*\*\* JOB 1 ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT \*\*\*"
+    assert re.search(text, (home.path / "said").read_text())
+
+
+def test_a_missing_interpreter_is_told_with_its_name(home, sub):
+    done = sub("--wait", script(home, "#!/no/such/shell\n"))
+    assert done.status != 0
+    assert standing(home, 1) == LAUNCH_FAILURE
+    shown = home.run("fgctl", "show", "job", "1").out
+    assert "/no/such/shell" in shown
+
+
+def test_an_output_that_cannot_be_opened_is_told_with_its_path(home, sub):
+    assert sub("--hold", "--mkdir", "--output=gone/said", "--wrap", "true").status == 0
+    shutil.rmtree(home.path / "gone")
+    home.client.ask("release", ids=[1])
+    home.wait(1)
+    assert standing(home, 1) == LAUNCH_FAILURE
+    assert f"{home.path}/gone/said" in home.client.ask("job", id=1)["detail"]
+
+
+def test_a_directory_that_is_gone_when_the_job_starts_is_told_with_its_path(home, sub):
+    (home.path / "there").mkdir()
+    assert sub("--hold", "--chdir=there", "--wrap", "true").status == 0
+    (home.path / "there").rmdir()
+    home.client.ask("release", ids=[1])
+    home.wait(1)
+    assert standing(home, 1) == LAUNCH_FAILURE
+    assert f"{home.path}/there" in home.client.ask("job", id=1)["detail"]

@@ -1,0 +1,253 @@
+"""fgsub when things go wrong around it: a controller that dies or is silent, a full disk, a damaged queue."""
+
+import os
+import resource
+import secrets
+import select
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fgsched.client import Client, TimedOut
+from fgsched.errors import Exit, Unreachable
+from home import PATIENCE, living
+
+WITNESS = ("--output=/dev/null", "--wrap", "echo $FG_JOB_ID >>witness")
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")
+
+
+def witnesses(home):
+    return (home.path / "witness").read_text().split()
+
+
+def history(home):
+    return [job["id"] for job in home.client.ask("history")["jobs"]]
+
+
+def controller(home):
+    return int(home.places.lock.read_text())
+
+
+def controllers(home):
+    """The pids of all controllers of this home."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"fgsched.controller" in words and f"FG_HOME={home.path}".encode() in environment:
+            found.append(int(entry.name))
+    return found
+
+
+def kill(pid):
+    """Kill a process of ours that is not our child, and wait until it is gone."""
+    watched = os.pidfd_open(pid)
+    signal.pidfd_send_signal(watched, signal.SIGKILL)
+    assert select.select([watched], [], [], PATIENCE)[0]
+    os.close(watched)
+
+
+# -- the controller dies ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "point", ["controller_after_commit:2", "controller_before_answer", "controller_before_commit:2"]
+)
+def test_a_controller_that_dies_in_the_middle_costs_no_job_and_starts_none_twice(tmp_path, point):
+    with living(tmp_path / "home") as home:
+        home.run("fgq", "-h", env={"FG_CRASH_AT": point})
+        before = controller(home)
+        done = home.run("fgsub", "--parsable", *WITNESS)
+        assert (done.status, done.out) == (0, "1\n")
+        assert controller(home) != before
+        home.wait(1)
+        assert history(home) == [1]
+        assert witnesses(home) == ["1"]
+
+
+def test_the_same_request_again_has_the_same_ids(home):
+    request = {
+        "key": secrets.token_hex(16),
+        "scripts": ["#!/bin/sh\n"],
+        "environments": [{}],
+        "requests": [{"name": "job", "chdir": str(home.path)}],
+        "jobs": [[0, 0, 0, True]] * 3,
+    }
+    first = home.client.ask("submit", **request)
+    assert (first["first"], first["count"]) == (1, 3)
+    assert home.client.ask("submit", **request) == first
+    assert history(home) == [1, 2, 3]
+
+
+def test_the_socket_of_a_controller_that_was_killed_is_no_obstacle(home):
+    assert home.run("fgsub", "--hold", *WITNESS).status == 0
+    kill(controller(home))
+    assert home.places.socket.exists()
+    assert home.run("fgsub", "--parsable", "--hold", *WITNESS).out == "2\n"
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_first_commands_at_once_start_one_controller(home, count):
+    words = [sys.executable, "-m", "fgsched.cli.fgsub", "--parsable", *WITNESS]
+    pipe = subprocess.PIPE
+    running = [
+        subprocess.Popen(words, env=home.environ, cwd=home.path, stdout=pipe, stderr=pipe, text=True)
+        for _ in range(count)
+    ]
+    said = [one.communicate(timeout=PATIENCE) for one in running]
+    assert sorted(int(out) for out, _ in said) == list(range(1, count + 1)), said
+    assert controllers(home) == [controller(home)]
+    home.wait(*range(1, count + 1))
+    assert sorted(witnesses(home)) == [str(one) for one in range(1, count + 1)]
+
+
+# -- the controller cannot be reached -----------------------------------------------------------
+
+
+def test_a_controller_that_is_silent_is_named_by_its_pid(home):
+    assert home.client.ask("ping")
+    pid = controller(home)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with Client(home.places) as client, pytest.raises(TimedOut) as caught:
+            client.ask("ping", patience=0.2)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert caught.value.cause == f"the controller does not answer (pid {pid})"
+    assert caught.value.exit_code == Exit.UNREACHABLE
+
+
+def test_nobody_but_the_administrator_starts_the_controller_of_a_host(home):
+    of_the_host = replace(home.places, mode="system")
+    with pytest.raises(Unreachable) as caught:
+        Client(of_the_host).ask("ping")
+    assert caught.value.cause == "the controller is not running"
+    assert caught.value.remedy == "Start it: systemctl start fgsched"
+
+
+@pytest.mark.root
+@AS_ROOT
+def test_a_socket_of_somebody_else_is_said_to_be_that(home):
+    assert home.client.ask("ping")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(Unreachable) as caught:
+            Client(home.places).ask("ping")
+    finally:
+        os.seteuid(0)
+    assert caught.value.cause == f"no permission on the controller's socket {home.places.socket}"
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_refused(home):
+    done = home.run("fgsub", *WITNESS, env={"FG_HOME": f"/tmp/{'a' * 120}"})
+    assert (done.status, done.out) == (2, "")
+    assert "the kernel takes 107" in done.err
+
+
+def test_a_file_in_the_place_of_the_socket_is_named(home):
+    home.places.run.mkdir(mode=0o700)
+    home.places.socket.write_text("precious")
+    done = home.run("fgsub", *WITNESS)
+    assert (done.status, done.out) == (1, "")
+    assert f"{home.places.socket} is not a socket" in done.err
+    assert home.places.socket.read_text() == "precious"
+    home.places.socket.unlink()
+
+
+def test_a_socket_where_nobody_listens_is_no_obstacle(home):
+    home.places.run.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(home.places.socket))
+    assert home.run("fgsub", "--parsable", *WITNESS).out == "1\n"
+
+
+# -- the disk and the queue ---------------------------------------------------------------------
+
+
+def test_a_disk_that_takes_no_more_is_told_and_nothing_is_queued(home):
+    home.run("fgq")
+    pid = controller(home)
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    largest = max(path.stat().st_size for path in home.path.glob("queue.db*"))
+    script = "#!/bin/sh\n" + "# a long script\n" * 100_000 + "true\n"
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (largest, before[1]))
+    done = home.run("fgsub", input=script)
+    with suppress(ProcessLookupError):  # a controller whose disk fails in a commit ends
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    assert (done.status, done.out) == (6, "")
+    assert done.err.startswith("fgsub: error: the queue cannot be written: ")
+    assert home.run("fgsub", "--parsable", "--wait", input=script).out == "1\n"
+    assert history(home) == [1]
+
+
+@pytest.mark.parametrize("fault", ["newer", "damaged", "missing"])
+def test_a_queue_that_cannot_be_used_is_named_with_the_way_out(tmp_path, fault):
+    with living(tmp_path / "home") as home:
+        assert home.run("fgsub", "--hold", *WITNESS).status == 0
+        home.client.ask("cancel", ids=[1])
+        home.leave()
+        home._client = None
+        queue = home.places.queue
+        kept = queue.read_bytes()
+        match fault:
+            case "newer":
+                with sqlite3.connect(queue) as db:
+                    db.execute("PRAGMA user_version = 999")
+                db.close()
+                way_out = "Upgrade fgsched"
+            case "damaged":
+                queue.write_bytes(kept[:100] + secrets.token_bytes(len(kept) - 100))
+                way_out = "Bring a backup back"
+            case "missing":
+                queue.unlink()
+                way_out = "Bring it back"
+        done = home.run("fgsub", *WITNESS)
+        assert (done.status, done.out) == (6, "")
+        assert str(queue) in done.err
+        assert way_out in done.err
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 4 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs", path]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this host does not let us mount a file system")
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.root
+@AS_ROOT
+def test_a_full_disk_is_told_and_survived(small_disk):
+    with living(small_disk / "home") as home:
+        assert home.run("fgsub", "--hold", *WITNESS).status == 0
+        before = controller(home)
+        filler = small_disk / "filler"
+        fill(filler)
+        long = "#!/bin/sh\n" + "# a long script\n" * 20_000 + "true\n"
+        done = home.run("fgsub", input=long)
+        assert (done.status, done.out) == (6, "")
+        assert "Free some space" in done.err
+        assert history(home) == [1]
+        filler.unlink()
+        assert home.run("fgsub", "--parsable", "--wait", input=long).out == "2\n"
+        assert controller(home) == before
