@@ -19,8 +19,8 @@ _SENTENCES: dict[Reason, str] = {
 }
 _RESOURCES = {
     "share": "needs {need_share} of one GPU, {left_share} left on GPU {gpu}",
-    "cards": "needs {need} whole GPUs, {left} of {total} are free",
-    "cpus": "needs {need} CPUs, {left} of {total} are free",
+    "cards": "needs {need} whole GPUs, {left} of {total} free",
+    "cpus": "needs {need} CPU, {left} of {total} free",
     "host memory": "needs {need_bytes} of host memory, {left_bytes} of {total_bytes} is free",
 }
 

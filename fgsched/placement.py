@@ -167,7 +167,7 @@ def shortage(demand: Demand, free: Sequence[Room], limits: Limits) -> Short:
             )
     if demand.gpus > 1:
         free_now = sum(1 for room in up if fits(demand, room, limits))
-        return Short(Reason.RESOURCES, need=demand.gpus * WHOLE, left=free_now * WHOLE, total=len(up) * WHOLE)
+        return Short(Reason.RESOURCES, "cards", need=demand.gpus, left=free_now, total=len(up))
     return _single(demand, up, limits)
 
 

@@ -36,6 +36,12 @@ def test_a_whole_job_never_shares_a_card():
     assert found == Short(Reason.RESOURCES, "share", gpu=0, need=WHOLE, left=WHOLE - 1, total=WHOLE - 1)
 
 
+def test_a_job_of_several_whole_cards_is_told_how_many_are_free():
+    held = [Hold(gpu=0, share=1, memory=1)]
+    found = place(a_demand(WHOLE, gpus=2), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
+    assert sentence(found) == "needs 2 whole GPUs, 1 of 2 free"
+
+
 def test_a_fraction_never_spans_two_cards():
     held = [Hold(gpu=index, share=5000, memory=GIB) for index in (0, 1)]
     found = place(a_demand(7500), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
