@@ -68,6 +68,7 @@ SHARE = {
     # below the installation's prefix: files of the source
     "share/man/man1": "man/*.1",
     "share/man/man5": "man/*.5",
+    "share/man/man8": "man/*.8",
     "share/bash-completion/completions": "completions/bash/*",
     "share/zsh/site-functions": "completions/zsh/*",
     "share/fish/vendor_completions.d": "completions/fish/*",

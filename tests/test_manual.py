@@ -19,6 +19,7 @@ from fgsched.model import JobState, Reason
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"
+PAGES = sorted(path.name for path in MAN.glob("*.[1-9]"))
 COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 SECTIONS = ["NAME", "SYNOPSIS", "DESCRIPTION", "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
 HELP_OPTIONS = {"--help"}  # click's own
@@ -157,9 +158,15 @@ def test_every_setting_is_in_the_manual():
         assert f"[{key.table}]" in text
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_refers_only_to_pages_that_there_are(page):
+    named = {f"{name}.{part}" for name, part in re.findall(r"\b(fg[\w.]+) ?\((\d)\)", source(page))}
+    assert named <= set(PAGES)
+
+
 @pytest.mark.groff
 @pytest.mark.skipif(shutil.which("groff") is None, reason="there is no groff")
-@pytest.mark.parametrize("page", sorted(path.name for path in MAN.glob("*.[1-9]")))
+@pytest.mark.parametrize("page", PAGES)
 def test_groff_has_nothing_to_say_of_a_page(page):
     done = subprocess.run(["groff", "-man", "-ww", "-z", MAN / page], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -62,7 +62,7 @@ def test_no_source_of_the_native_parts_and_nothing_of_the_tests_is_in_the_wheel(
 
 def test_every_page_and_completion_is_where_man_and_the_shells_look(names):
     data = {name.partition("/data/share/")[2] for name in names if ".data/data/share/" in name}
-    pages = {f"man/man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").glob("*.[15]")}
+    pages = {f"man/man{path.suffix[1:]}/{path.name}" for path in (ROOT / "man").glob("*.[1-9]")}
     bash = {f"bash-completion/completions/{command}" for command in PROJECT["scripts"]}
     zsh = {f"zsh/site-functions/_{command}" for command in PROJECT["scripts"]}
     fish = {f"fish/vendor_completions.d/{command}.fish" for command in PROJECT["scripts"]}
