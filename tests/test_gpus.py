@@ -322,7 +322,9 @@ def probes(sampler):
 class TestDriver:
     def test_the_cards_of_the_driver_are_found_and_read(self, attached, driver):
         inventory, sampler = attached(headroom=50)
-        assert inventory == Inventory(gpus=(fake(0, headroom=50), fake(1, headroom=50)), source="nvml")
+        assert inventory == Inventory(
+            gpus=(fake(0, headroom=50), fake(1, headroom=50)), source="nvml", is_sampled=True
+        )
         first = look(sampler).readings
         assert first[0] == SEEN
         assert first[1].used == 200

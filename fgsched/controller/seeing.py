@@ -7,6 +7,8 @@ from fgsched.gpus import external
 from fgsched.model import Job, Reading
 from fgsched.process import marked, parents
 
+_PIDS = 1 << 22  # no process of this host has a higher number; a simulated stranger has
+
 
 def understood(
     readings: Mapping[int, Reading], *, shepherds: Mapping[int, int], ended: Iterable[Job], run: str
@@ -20,7 +22,7 @@ def understood(
     listed = {process.pid for reading in readings.values() for process in reading.processes}
     above = parents() if listed else {}
     ours = {pid for pid in listed if _is_below(pid, shepherds, above)}
-    left = {pid for pid in listed if pid not in above}
+    left = {pid for pid in listed if pid not in above and pid < _PIDS}
     there: set[int] = set()
     for job in ended:
         own = {one.pid for one in marked(f"{run}/job/{job.id}.{job.attempt}")} if listed else set()

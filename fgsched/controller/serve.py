@@ -188,7 +188,7 @@ def _site(places: Places, config: Config, name: str) -> Site:
 def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) -> Cards:
     return Cards(
         inventory.gpus,
-        sampled=inventory.source == "nvml",
+        sampled=inventory.is_sampled,
         ask=lambda: sampler.ask(gpus.READING),
         interval=config.interval,
         clean_timeout=config.clean_timeout,

@@ -45,6 +45,7 @@ class Inventory:
     gpus: tuple[Gpu, ...]
     source: Literal["nvml", "sim", "none"]
     note: str = ""  # why there are none, or fewer than were named
+    is_sampled: bool = False  # there is something to see on them: real ones, or simulated ones with a script
 
 
 def discover(config: Config, environ: Mapping[str, str], *, option: str = "") -> Inventory:
@@ -70,7 +71,7 @@ def attach(config: Config, environ: Mapping[str, str], *, option: str = "") -> t
     chosen = selection.of(gpus)
     simulated.watch(chosen)
     if gpus:
-        return Inventory(gpus=chosen, source="sim"), simulated
+        return Inventory(gpus=chosen, source="sim", is_sampled=script is not None), simulated
     return Inventory(gpus=chosen, source="none", note="GPUs are switched off by the settings"), simulated
 
 
@@ -86,4 +87,5 @@ def _settled(sampler: Sampler, deadline: float) -> Inventory:
     sampler.watch(answer.gpus)
     if answer.error:
         return Inventory(gpus=answer.gpus, source="none", note=answer.error)
-    return Inventory(gpus=answer.gpus, source="nvml", note="" if answer.gpus else "the driver shows no GPU")
+    note = "" if answer.gpus else "the driver shows no GPU"
+    return Inventory(gpus=answer.gpus, source="nvml", note=note, is_sampled=True)

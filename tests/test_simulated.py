@@ -1,0 +1,47 @@
+"""Simulated cards that are scripted: strangers, and a driver in trouble, seen through the real controller."""
+
+import json
+
+import pytest
+
+from home import Home
+
+
+@pytest.fixture
+def scripted(tmp_path):
+    """A home whose cards show what a script says, looked at every second."""
+    home = Home(tmp_path / "home", devices="sim:2x16G", config="[host]\ncpus = 8\n[sampling]\ninterval = 1\n")
+    script = home.path / "cards.json"
+    script.write_text("{}")
+
+    def show(**cards):
+        script.with_suffix(".new").write_text(json.dumps(cards))
+        script.with_suffix(".new").rename(script)
+
+    home.run("fgq", "-h", env={"FG_SIM_SCRIPT": str(script)})
+    yield home, show
+    home.leave()
+
+
+def test_strangers_memory_is_in_the_way_until_it_is_gone(scripted):
+    home, show = scripted
+    show(**{"0": {"used": "12G"}, "1": {"used": "12G"}})
+    job = home.submit(share=5000)
+    waiting = home.client.ask("job", id=job)
+    while waiting["reason"] != "GpuExternalUse":
+        waiting = home.client.ask("job", id=job)
+    assert waiting["why"] == "needs 8192M, 4096M left on GPU 0, where processes of no job hold 12288M"
+    show()
+    home.wait(job)
+    assert home.client.ask("job", id=job)["state"] == "COMPLETED"
+
+
+def test_a_card_that_does_not_answer_is_suspect_and_the_other_goes_on(scripted):
+    home, show = scripted
+    show(**{"0": {"error": "GPU is lost"}})
+    job = home.submit(share=5000)
+    home.wait(job)
+    record = home.client.ask("job", id=job)
+    assert [card["gpu"] for card in record["allocated"]] == [1]
+    states = {card["index"]: (card["state"], card["note"]) for card in home.client.ask("gpus")["gpus"]}
+    assert states == {0: ("suspect", "GPU is lost"), 1: ("ok", "")}
