@@ -1,5 +1,7 @@
 """Host memory: counted for every job, and held by a cgroup where the host lets us make one."""
 
+from pathlib import Path
+
 import pytest
 
 from fgsched.cgroups import MemoryCgroup, find
@@ -41,5 +43,6 @@ def test_memory_that_is_taken_is_not_given_out_again(tmp_path):
 
 
 def test_without_a_cgroup_nothing_is_promised():
-    assert MemoryCgroup("", HERE.root).of_job("x", 1) is None
-    assert MemoryCgroup("v2", HERE.root).of_job("x", 5) == (f"{HERE.root}/x", ("memory.max=5",))
+    root = Path("/sys/fs/cgroup/here")
+    assert MemoryCgroup("", root).of_job("x", 1) is None
+    assert MemoryCgroup("v2", root).of_job("x", 5) == ("/sys/fs/cgroup/here/x", ("memory.max=5",))
