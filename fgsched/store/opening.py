@@ -10,7 +10,7 @@ from pathlib import Path
 from fgsched.errors import StorageError
 
 VERSION = 1  # of the schema; migrations/N.sql leads from N - 1 to N
-_CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB; the doctor checks any
+_CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
 _MARKER = "queue.initialised"  # says that there was a queue here once
 
 
