@@ -68,18 +68,32 @@ class Places:
     def prepare(self, uid: int) -> None:
         """Make the directories that are missing, and make sure of the others. For the controller."""
         for directory in (self.state, self.run):
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                directory.mkdir(0o700)
-                if self._is_for_all(directory):
-                    directory.chmod(0o711)
+            try:
+                self._make(directory)
+            except OSError as error:
+                raise self._unusable(directory, error) from None
             self._check(directory, uid)
+
+    def _make(self, directory: Path) -> None:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            directory.mkdir(0o700)
+            if self._is_for_all(directory):
+                directory.chmod(0o711)
 
     def check(self, uid: int) -> None:
         """Refuse a run directory that somebody else laid out. For clients, before they trust its socket."""
         owner = 0 if self.mode == "system" else uid
-        if os.path.lexists(self.run):
+        try:
             self._check(self.run, owner)
+        except (FileNotFoundError, PermissionError):
+            return  # whoever dials the socket is told
+        except OSError as error:
+            raise self._unusable(self.run, error) from None
+
+    def _unusable(self, directory: Path, error: OSError) -> Refused:
+        remedy = "" if self.mode == "system" else "Set FG_HOME to a directory of yours."
+        return Refused(f"{directory} cannot be used: {error.strerror}.", remedy)
 
     def _is_for_all(self, directory: Path) -> bool:
         """Whether the jobs of every user have to reach their own directories below it."""

@@ -313,5 +313,15 @@ def test_a_run_directory_of_another_user_is_refused(tmp_path):
         places.check(UID + 1)
 
 
+@pytest.mark.parametrize("below", ["", "a/b"])
+def test_a_place_below_a_file_is_told_with_its_path(tmp_path, below):
+    (tmp_path / "file").touch()
+    places = find({"FG_HOME": str(tmp_path / "file" / below)})
+    for use in (places.prepare, places.check):
+        with pytest.raises(Refused, match=f"{tmp_path}/file.*[nN]ot a directory") as told:
+            use(UID)
+        assert "FG_HOME" in told.value.remedy
+
+
 def test_a_client_does_not_mind_that_nothing_is_there_yet(tmp_path):
     find({"FG_HOME": str(tmp_path)}).check(UID)
