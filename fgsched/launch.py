@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import fgshim.region as region
@@ -77,6 +77,13 @@ def _cgroup(directory: str, settings: tuple[str, ...]) -> bytes:
     return "".join(f"{text}\0" for text in (directory, str(len(settings)), *settings)).encode()
 
 
+def _in_words(result: Result) -> Result:
+    """With the system's word for why a step of the launch failed."""
+    if not result.errno or "not a regular file" in result.detail:
+        return result
+    return replace(result, detail=f"{result.detail}: {os.strerror(result.errno)}")
+
+
 class RunDir:
     """Claims and results, as files that outlive every process."""
 
@@ -90,7 +97,7 @@ class RunDir:
     def result(self, job: int, attempt: int) -> Result | None:
         """The result of an attempt, once there is one."""
         try:
-            return parse_result(os.readlink(f"{self._results}{job}.{attempt}"))
+            return _in_words(parse_result(os.readlink(f"{self._results}{job}.{attempt}")))
         except (OSError, ValueError):
             return None
 
@@ -108,7 +115,7 @@ class RunDir:
         if result is not None:
             return result
         try:
-            shepherd = parse_claim(os.readlink(f"{self._claims}{job}.{attempt}"))
+            shepherd = parse_claim(os.readlink(f"{self._claims}{job}.{attempt}")))
         except (OSError, ValueError):
             return Gone()
         if shepherd is None:

@@ -242,7 +242,8 @@ def test_an_output_that_cannot_be_opened_is_told_with_its_path(home, sub):
     home.client.ask("release", ids=[1])
     home.wait(1)
     assert standing(home, 1) == LAUNCH_FAILURE
-    assert f"{home.path}/gone/said" in home.client.ask("job", id=1)["detail"]
+    said = f"open {home.path}/gone/said: No such file or directory"
+    assert home.client.ask("job", id=1)["detail"] == said
 
 
 def test_a_directory_that_is_gone_when_the_job_starts_is_told_with_its_path(home, sub):
