@@ -115,7 +115,7 @@ class RunDir:
         if result is not None:
             return result
         try:
-            shepherd = parse_claim(os.readlink(f"{self._claims}{job}.{attempt}")))
+            shepherd = parse_claim(os.readlink(f"{self._claims}{job}.{attempt}"))
         except (OSError, ValueError):
             return Gone()
         if shepherd is None:
