@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fgsched import PROTOCOL
-from fgsched.errors import BY_EXIT_CODE, OurFault, Unreachable
+from fgsched.errors import BY_EXIT_CODE, OurFault, Refused, Unreachable
 from fgsched.places import Places
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
@@ -221,10 +221,23 @@ def _dial(places: Places) -> socket.socket:
     sock.settimeout(_PATIENCE)
     try:
         sock.connect(str(places.socket))
+        _trust(sock, places)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _trust(sock: socket.socket, places: Places) -> None:
+    """Refuse a controller of somebody else's: it would be told scripts and environments."""
+    owner = 0 if places.mode == "system" else os.geteuid()
+    _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid != owner:
+        whose = "yours" if owner else "root's"
+        raise Refused(
+            f"the controller at {places.socket} is not {whose}: it belongs to uid {uid}",
+            "Nothing was sent to it. Tell the administrator, or set FG_HOME to a directory of yours.",
+        )
 
 
 def start(places: Places, *options: str) -> bool:

@@ -108,6 +108,9 @@ class Config:
         "jobs", kinds.DURATION, 0, says="Time limit of jobs that name none; in the form of --time."
     )
     max_script: int = _key("jobs", kinds.SIZE, 4 * MIB, low=MIB, high=4 * MIB, says="Longest script taken.")
+    allow_root_jobs: bool = _key(
+        "jobs", kinds.SWITCH, False, says="Whether root and uids below 1000 may own jobs on the host."
+    )
     tmp: str = _key("jobs", kinds.PATH, "/tmp", says="Where each job's own TMPDIR is made.")
     interval: float = _key(
         "sampling", kinds.SECONDS, 5, low=1, high=3600, says="Between two looks at the cards."
@@ -177,8 +180,11 @@ def load(places: Places) -> Config:
     return _parse(path, data)
 
 
-def refuse_unless_safe(path: Path, *, owner: int) -> None:
-    """Refuse a file that, itself or by a directory above it, somebody else could change."""
+def refuse_unless_safe(path: Path, *, owner: int, writers: int = 0o022) -> None:
+    """Refuse a file that, itself or by a directory above it, somebody else could change.
+
+    `writers` are the bits of those who must not; programs may lie where a group of administrators installs.
+    """
     path = path.resolve()
     for place in (path, *path.parents):
         found = place.stat()
@@ -188,7 +194,7 @@ def refuse_unless_safe(path: Path, *, owner: int) -> None:
             raise Refused(
                 f"{place} belongs to uid {found.st_uid}, and root obeys {path}.", f"chown root {place}"
             )
-        if found.st_mode & 0o022 and not sticky:
+        if found.st_mode & writers and not sticky:
             raise Refused(
                 f"{path} is writable by others ({place} has mode {found.st_mode & 0o7777:04o}).",
                 f"chmod go-w {place}",

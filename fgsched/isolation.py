@@ -72,6 +72,7 @@ class Person:
     """What the host's accounts say of a job's owner."""
 
     home: str
+    gid: int
     groups: tuple[int, ...]
 
 
@@ -89,7 +90,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         append=request.append,
         become_user=site.become_user,
         uid=job.uid,
-        gid=job.gid,
+        gid=owner.gid,
         groups=owner.groups,
         umask=request.umask,
         rlimits=request.rlimits,

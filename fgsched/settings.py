@@ -78,6 +78,12 @@ def _seconds(value: object) -> float:
     return value
 
 
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Unfit
+    return value
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise Unfit
@@ -124,6 +130,7 @@ DEVICES = Kind(
 )
 PATH = Kind(takes="an absolute path", read=_path, show=lambda path: f'"{path}"')
 SECONDS = Kind(takes="seconds", unit="s", read=_seconds, show=lambda number: f"{number:g}")
+SWITCH = Kind(takes="true or false", read=_switch, show=lambda on: str(on).lower())
 USERS = Kind(takes="a list of user names", read=_users, show=lambda names: f"[{', '.join(names)}]")
 WHOLE = Kind(takes="a whole number", read=_integer)
 SIZE = Kind(

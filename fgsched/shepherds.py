@@ -2,13 +2,13 @@
 
 import logging
 import os
-import pwd
 import signal
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 import fgshim.region as region
 
+from fgsched.accounts import Account, Accounts
 from fgsched.cgroups import MemoryCgroup
 from fgsched.crash import point
 from fgsched.errors import FgschedError, Refused
@@ -31,6 +31,7 @@ class Ports:
     failed: Callable[[Job, str], None]  # an attempt could not be begun
     watch: Callable[[int, int], None]  # (pidfd, job): tell when it becomes readable
     gone: Callable[[int], None]  # a job whose shepherd is gone already
+    accounts: Accounts  # as whom jobs are started
 
 
 class Shepherds:
@@ -44,7 +45,7 @@ class Shepherds:
         self._ports = ports
         self._memory = memory
         self._pidfds: dict[int, int] = {}
-        self._people: dict[int, Person] = {}
+        self._accounts = ports.accounts
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         point("controller_before_launch")
@@ -57,18 +58,13 @@ class Shepherds:
     def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
         script, environment = self._ports.material(job.id)
         cards = [Given(hold=one.hold, uuid=one.uuid) for one in given]
-        spec = launch(job, cards, environment, site=self._site, owner=self._person(job))
+        owner = _person(job, self._accounts.of(job.uid), become=self._site.become_user)
+        spec = launch(job, cards, environment, site=self._site, owner=owner)
         if limit := job.request.demand.host_memory:
             place = self._memory.of_job(f"fgsched-{job.id}.{job.attempt}", limit)
             spec = replace(spec, cgroups=(place,) if place else ())
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         return pack(spec, script, region.pack(job.id, job.attempt, limits) if limits else b"")
-
-    def _person(self, job: Job) -> Person:
-        """Home and groups of a job's owner, as the host's accounts have them now."""
-        if job.uid not in self._people:
-            self._people[job.uid] = _account(job.uid, job.gid, job.user, become=self._site.become_user)
-        return self._people[job.uid]
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         pidfd = watch(shepherd)
@@ -146,30 +142,12 @@ def _has_spawner(pid: int, above: dict[int, int]) -> bool:
     return False
 
 
-def _account(uid: int, gid: int, user: str, *, become: bool) -> Person:
-    try:
-        entry = pwd.getpwuid(uid)
-    except KeyError:
-        if become:
-            raise Refused(f"user {user} (uid {uid}) no longer exists") from None
-        return Person(home="/", groups=())
+def _person(job: Job, account: Account | None, *, become: bool) -> Person:
+    """Whom a job is started as; refuses if its owner is not the one who submitted it any more."""
     if not become:
-        return Person(home=entry.pw_dir, groups=())
-    if entry.pw_name != user:
-        raise Refused(f"uid {uid} belongs to {entry.pw_name} now, and the job to {user}")
-    return Person(home=entry.pw_dir, groups=tuple(os.getgrouplist(entry.pw_name, gid)))
-
-
-def user_name(uid: int) -> str:
-    """The account's name, or the number where there is none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def primary_group(uid: int, fallback: int) -> int:
-    try:
-        return pwd.getpwuid(uid).pw_gid
-    except KeyError:
-        return fallback
+        return Person(home=account.home if account else "/", gid=job.gid, groups=())
+    if account is None:
+        raise Refused(f"user {job.user} (uid {job.uid}) no longer exists")
+    if account.name != job.user:
+        raise Refused(f"uid {job.uid} belongs to {account.name} now, and the job to {job.user}")
+    return Person(home=account.home, gid=account.gid, groups=account.groups)

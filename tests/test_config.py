@@ -54,6 +54,7 @@ def test_every_key_is_read(configured):
         kill_wait = 10
         default_time = "1:00:00"
         max_script = "1M"
+        allow_root_jobs = true
         tmp = "/scratch"
         [sampling]
         interval = 2.5
@@ -76,6 +77,7 @@ def test_every_key_is_read(configured):
         kill_wait=10,
         default_time=3600,
         max_script=MIB,
+        allow_root_jobs=True,
         tmp="/scratch",
         interval=2.5,
         deadline=1,

@@ -21,7 +21,7 @@ LAYERS = {
     },
     "edges": {
         *("config", "settings", "places", "store", "gpus", "process", "launch", "shepherds"),
-        *("server", "client", "cgroups", "crash"),
+        *("server", "client", "cgroups", "crash", "accounts"),
     },
     "conductor": {"controller"},
     "cli": {"cli"},

@@ -12,7 +12,7 @@ import click
 
 from fgsched.cli.command import Group, warn, write
 from fgsched.client import Client, find_places, start
-from fgsched.errors import BadUsage, Exit, Unreachable
+from fgsched.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.moments import format_runtime
 from fgsched.places import Places
 
@@ -34,7 +34,7 @@ def _places(system: bool) -> Places:
     if not system:
         return find_places()
     if os.geteuid() != 0:
-        raise BadUsage("--system is for root", "Without it you get a controller of your own.")
+        raise NotPermitted("--system is for root", "Without it you get a controller of your own.")
     return Places.find(os.environ, 0, system=True)
 
 
@@ -71,12 +71,15 @@ def _stop(kill: bool) -> int:
     """Stop the controller; the jobs go on."""
     with Client(find_places(), may_start=False) as client:
         try:
-            pid = client.ask("ping")["pid"]
+            about = client.ask("ping")
         except Unreachable as error:
             if client.was_there:
                 raise
             warn("fgsched", error.cause)
             return Exit.DONE
+        if not about["operator"]:  # before any job is ended
+            raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
+        pid = about["pid"]
         if kill:
             _end_all(client)
         gone = os.pidfd_open(pid)

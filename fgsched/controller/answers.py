@@ -114,6 +114,7 @@ class Answers:
         record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
         record["is_private"] = not caller.may_see_secrets(past.job)
         if record["is_private"]:
+            record["detail"] = ""  # it names paths
             record["request"] = {key: record["request"][key] for key in _PUBLIC if key in record["request"]}
         return record
 

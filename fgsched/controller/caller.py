@@ -1,9 +1,10 @@
 """Who asks, and what they may do to which job."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from fgsched.errors import NoSuchJob, NotPermitted
+from fgsched.errors import BadUsage, NoSuchJob, NotPermitted
 from fgsched.model import Job
 
 
@@ -25,6 +26,14 @@ class Caller:
         if not self.is_operator and self.uid != job.uid:
             raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner or an operator may.")
 
+    def may_own_jobs(self, least_uid: int) -> None:
+        """NotPermitted for root and system users of a host that keeps them from having jobs."""
+        if self.uid < least_uid:
+            raise NotPermitted(
+                f"{self.name} (uid {self.uid}) may not own jobs",
+                "Submit as yourself. With [jobs] allow_root_jobs = true, root and system users may.",
+            )
+
     def must_operate(self, what: str) -> None:
         if not self.is_operator:
             raise NotPermitted(f"only an operator may {what}", "Operators are root and [operators] users.")
@@ -33,6 +42,12 @@ class Caller:
 def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
     """Whether a user operates the controller of user `own`; `names` are those of the configuration."""
     return uid in {0, own} or name in names
+
+
+def refuse_claims(arguments: Mapping[str, Any]) -> None:
+    """Who asks is what the kernel says; a message that says it is wrong or a forgery."""
+    if claimed := arguments.keys() & {"uid", "gid", "user"}:
+        raise BadUsage(f"a request does not name its {min(claimed)}: the kernel tells who asks")
 
 
 def no_such_job(job_id: int) -> NoSuchJob:

@@ -13,7 +13,7 @@ from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher
 from fgsched.crash import point
-from fgsched.errors import StorageError
+from fgsched.errors import FgschedError, OurFault, StorageError
 from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, recover
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
@@ -53,7 +53,7 @@ class Conductor:
                 self._clean(now)
                 self._start_what_fits(now)
                 point("controller_before_commit")
-        except StorageError as error:
+        except (StorageError, OurFault) as error:
             self._undo(events, error)
             return
         point("controller_after_commit")
@@ -72,7 +72,7 @@ class Conductor:
         """Do this once the turn is committed."""
         self._after.append(effect)
 
-    def _undo(self, events: Iterable[Event], error: StorageError) -> None:
+    def _undo(self, events: Iterable[Event], error: FgschedError) -> None:
         """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
         self.is_broken = isinstance(error, StorageBroken)
         self._after.clear()

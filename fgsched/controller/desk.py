@@ -11,7 +11,7 @@ from fgsched.controller.updating import updated
 from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
 
-_ENDING = {9, 15}  # signals that mean: end it
+FIRST_USER = 1000  # uids below it are root's and of services
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Rules:
 
     max_script: int
     default_time: int  # seconds; 0: none
+    least_uid: int = 0  # of those who may own jobs
 
 
 class Desk:
@@ -43,6 +44,7 @@ class Desk:
     def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The ids of the new jobs; a key that was seen before gets the ids it got then."""
         conductor = self._conductor
+        caller.may_own_jobs(self._rules.least_uid)
         key, jobs = read_submission(
             arguments,
             gpus=conductor.cards.gpus,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fgsched.errors import StorageError
+from fgsched.errors import FgschedError
 from fgsched.lifecycle import Seen, Shepherd
 from fgsched.model import Job
 from fgsched.store import Allocation
@@ -72,7 +72,7 @@ class Asked:
     """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
 
     act: Callable[[float], Effect]
-    refuse: Callable[[StorageError], None]
+    refuse: Callable[[FgschedError], None]
 
 
 Event = Forked | Failed | Died | Asked

@@ -4,14 +4,19 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from fgsched.config import load
+from fgsched.config import load, refuse_unless_safe
 from fgsched.controller.serve import serve
 from fgsched.places import Places
+from fgshim import library, spawner
 
 
 def attend(*, gpus: str = "", system: bool = False, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until told to stop. `gpus` prevails over what environment and configuration say."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     places = Places.find(os.environ, os.geteuid(), system=system)
+    if system:
+        for program in (sys.executable, __file__, library(), spawner()):
+            refuse_unless_safe(Path(program), owner=0, writers=0o002)
     serve(places, load(places), os.environ, option=gpus, ready=ready)

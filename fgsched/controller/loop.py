@@ -10,7 +10,7 @@ from errno import EEXIST, ESRCH
 from functools import partial
 from typing import Any, Protocol
 
-from fgsched.controller.caller import Caller
+from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked
 from fgsched.crash import point
@@ -139,6 +139,7 @@ class Loop:
     def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> None:
         caller = self._operations.caller(connection)
         if writing := self._operations.writing(name):
+            refuse_claims(arguments)
             self._events.append(self._asked(connection, partial(writing, caller, arguments)))
         elif reading := self._operations.reading(name):
             self._lookups.append(partial(self._answer, connection, partial(reading, caller, arguments)))
@@ -155,6 +156,9 @@ class Loop:
                 result = act(now)
             except FgschedError as error:
                 return partial(self.finish, connection, partial(connection.fail, error))
+            except Exception as error:  # half done, maybe: the turn is undone
+                log.exception("a request could not be carried out")
+                raise OurFault(f"{type(error).__name__}: {error}") from error
             return lambda: self._acknowledge(connection, result)
 
         return Asked(inside, lambda error: self.finish(connection, lambda: connection.fail(error)))

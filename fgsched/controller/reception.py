@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from fgsched import PROTOCOL, __version__, gpus
+from fgsched.accounts import Accounts
 from fgsched.cgroups import MemoryCgroup
 from fgsched.config import Config
 from fgsched.controller.answers import Answers
@@ -18,7 +19,6 @@ from fgsched.controller.loop import Loop, Operation
 from fgsched.controller.waiters import Waiters
 from fgsched.places import Places
 from fgsched.server import Connection
-from fgsched.shepherds import primary_group, user_name
 
 Special = Callable[[Connection, Caller, dict[str, Any]], None]
 
@@ -31,6 +31,7 @@ class About:
     config: Config
     inventory: gpus.Inventory
     memory: MemoryCgroup
+    accounts: Accounts
 
 
 class Reception:
@@ -44,10 +45,10 @@ class Reception:
 
     def caller(self, connection: Connection) -> Caller:
         """Whoever the kernel says is at the other end."""
-        uid, config = connection.uid, self._about.config
-        name = user_name(uid)
-        may = operators(config.operators, uid, name, own=os.geteuid())
-        return Caller(uid, primary_group(uid, connection.gid), name, may)
+        uid, account = connection.uid, self._about.accounts.of(connection.uid)
+        name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
+        may = operators(self._about.config.operators, uid, name, own=os.geteuid())
+        return Caller(uid, gid, name, may)
 
     def writing(self, name: str) -> Operation | None:
         return self._desk.operations.get(name)

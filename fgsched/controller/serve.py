@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from filelock import FileLock, Timeout
 
 from fgsched import cgroups, gpus
+from fgsched.accounts import Accounts
 from fgsched.config import Config
 from fgsched.controller.answers import Answers
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.desk import FIRST_USER, Desk, Rules
 from fgsched.controller.events import Died
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
@@ -98,13 +99,14 @@ class _Controller:
     ) -> None:
         self._store, self._inventory, self._sampler = store, inventory, sampler
         self._loop = Loop(listen(places.socket, for_all=places.mode == "system"), child)
-        memory = cgroups.find()
+        memory, accounts = cgroups.find(), Accounts()
         site = _site(places, config, store.name)
         ports = Ports(
             material=store.material,
             failed=self._loop.failed,
             watch=self._loop.watch_once,
             gone=lambda job: self._loop.happened(Died(job)),
+            accounts=accounts,
         )
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, memory)
         self._cards = _cards(config, inventory, sampler)
@@ -112,11 +114,11 @@ class _Controller:
         self._lookout = Lookout(self._conductor, shepherds, sampler, interval=config.interval)
         self._waiters = Waiters()
         self._reception = Reception(
-            Desk(self._conductor, Rules(config.max_script, config.default_time)),
+            Desk(self._conductor, _rules(places, config)),
             Answers(self._conductor, shepherds.pids),
             self._waiters,
             self._loop,
-            About(places, config, inventory, memory),
+            About(places, config, inventory, memory, accounts),
         )
 
     def run(self, ready: Callable[[], None]) -> bool:
@@ -172,6 +174,11 @@ class _Controller:
         self._loop.watch(ours, heard)
         yield
         signal.set_wakeup_fd(-1)
+
+
+def _rules(places: Places, config: Config) -> Rules:
+    anybody = places.mode == "user" or config.allow_root_jobs
+    return Rules(config.max_script, config.default_time, least_uid=0 if anybody else FIRST_USER)
 
 
 def _site(places: Places, config: Config, name: str) -> Site:

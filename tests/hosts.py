@@ -1,0 +1,233 @@
+"""A throw-away host: a mount namespace with accounts, /run, /var/lib and /etc of its own, and a controller.
+
+Commands run in it as root or as one of its users. Its files lie where they lie outside, below `host.path`;
+what is mounted is seen at `host.root`. Nothing of it is left afterwards.
+"""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from home import PATIENCE, ROOT, Done
+
+UIDS = {"root": 0, "daemon": 1, "alice": 4001, "bob": 4002, "carol": 4003, "dave": 4004}
+LAB = 4100  # a group of alice's and dave's
+CONFIG = '[gpus]\ndevices = "sim:2x16G"\n[host]\ncpus = 64\n[operators]\nusers = ["carol"]\n'
+_RAW = """
+import json, os, socket, sys
+def dial():
+    line = socket.socket(socket.AF_UNIX)
+    line.connect("/run/fgsched/socket")
+    return line
+def say(line, message):
+    line.sendall(json.dumps({"v": 1, **message}).encode() + b"\\n")
+    print(line.makefile().readline(), end="")
+"""
+
+
+@dataclass
+class Host:
+    """`host.run("alice", "fgq")`; `host.raw("bob", program)`; `host.path`, `host.home("alice")`."""
+
+    path: Path
+    keeper: subprocess.Popen[str]
+
+    @property
+    def root(self) -> Path:
+        """Its file system, as it sees it."""
+        return Path(f"/proc/{self.keeper.pid}/root")
+
+    def home(self, user: str) -> Path:
+        return self.path / "home" / user
+
+    def enter(self, user: str, *words: str | Path, **more: Any) -> subprocess.Popen[str]:
+        """A program in the host, as one of its users, in their home; `env` is added to a bare environment."""
+        uid = UIDS[user]
+        home = self.home(user)
+        bare = {"PATH": os.environ["PATH"], "HOME": str(home), "USER": user, "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+        return subprocess.Popen(
+            [
+                *("nsenter", f"--mount=/proc/{self.keeper.pid}/ns/mnt", "--"),
+                *(("setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups") if uid else ()),
+                *("env", "-C", home, *words),
+            ],
+            env=bare | {"PYTHONPATH": str(ROOT), "FG_DEBUG": "1"} | more.pop("env", {}),
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | more,
+        )
+
+    def do(self, user: str, *words: str | Path, **more: Any) -> Done:
+        """Run a program to its end."""
+        with self.enter(user, *words, stdin=subprocess.DEVNULL, **more) as program:
+            out, err = program.communicate(timeout=PATIENCE)
+        return Done(program.returncode, out or "", err or "")
+
+    def run(self, user: str, command: str, *words: str | Path, **more: Any) -> Done:
+        """Run one of our commands to its end."""
+        return self.do(user, sys.executable, "-m", f"fgsched.cli.{command}", *words, **more)
+
+    def raw(self, user: str, program: str, *, before: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """The answers that a program of the user's gets with `say(dial(), message)`."""
+        done = self.do(user, *before, sys.executable, "-c", _RAW + program)
+        assert done.status == 0, done.err
+        return [json.loads(line) for line in done.lines]
+
+    def ask(self, user: str, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        """The answer to one message, as it came."""
+        return self.raw(user, f"say(dial(), { ({'op': operation} | arguments)!r})")[0]
+
+    def submit(self, user: str, script: str, *options: str | Path, **more: Any) -> int:
+        """The id of a job whose script is in the user's home."""
+        file = self.home(user) / "job.sh"
+        file.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+        done = self.run(user, "fgsub", "--parsable", "-o", "out", *options, file, **more)
+        assert done.status == 0, done.err
+        return int(done.out)
+
+    def ended(self, user: str, script: str, *options: str | Path, **more: Any) -> dict[str, Any]:
+        """How a job of the user's ended."""
+        return self.over(self.submit(user, script, *options, **more))
+
+    def over(self, job_id: int) -> dict[str, Any]:
+        self.run("root", "fgwait", str(job_id))
+        return self.job(job_id)
+
+    def job(self, job_id: int, user: str = "root") -> dict[str, Any]:
+        return dict(self.ask(user, "job", id=job_id)["ok"])
+
+    def running(self, user: str, *options: str | Path, **more: Any) -> int:
+        """A job whose script runs, until it is cancelled."""
+        gate = Path(tempfile.mktemp(dir=self.home(user)))
+        os.mkfifo(gate)
+        os.chown(gate, UIDS[user], UIDS[user])
+        said = os.open(gate, os.O_RDWR)
+        job_id = self.submit(user, f"echo >{gate}; exec sleep 1000000", *options, **more)
+        assert select.select([said], [], [], PATIENCE)[0], self.job(job_id)
+        os.close(said)
+        return job_id
+
+    def output(self, user: str, name: str = "out") -> list[str]:
+        return (self.home(user) / name).read_text().splitlines()
+
+    def start(self) -> None:
+        done = self.run("root", "fgsched", "start", "--system")
+        assert done.status == 0, done.err + self.log
+
+    def stop(self) -> None:
+        done = self.run("root", "fgsched", "stop", "--kill")
+        assert done.status == 0, done.err
+
+    def stop_and_start(self) -> None:
+        assert self.run("root", "fgsched", "stop").status == 0
+        self.start()
+
+    @property
+    def log(self) -> str:
+        file = self.root / "var/lib/fgsched/fgsched.log"
+        return file.read_text() if file.exists() else ""
+
+    def rename(self, old: str, new: str) -> None:
+        """Another name for an account, in place; an empty one removes it."""
+
+        def renamed(line: str) -> str:
+            name, _, rest = line.partition(":")
+            return line if name != old else f"{new}:{rest}" if new else ""
+
+        self._edit("passwd", renamed)
+
+    def dismiss(self, user: str) -> None:
+        """Take a user out of the laboratory's group."""
+        self._edit("group", lambda line: line.replace(f",{user}", "") if line.startswith("lab:") else line)
+
+    def _edit(self, name: str, change: Callable[[str], str]) -> None:
+        file = self.path / "etc" / name
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(change(line) for line in lines))
+
+
+def closed(paths: Sequence[Path]) -> dict[Path, Path]:
+    """path -> the topmost directory above it that only its owner may enter."""
+    tops = {}
+    for path in paths:
+        for above in reversed(path.parents):
+            if not above.stat().st_mode & 0o001:
+                tops[path] = above
+                break
+    return tops
+
+
+def mounts(path: Path) -> str:
+    """The shell script that makes a namespace the host; what users could not reach is mounted in the open."""
+    kept = closed(
+        [Path(place).resolve() for place in dict.fromkeys((sys.base_prefix, sys.prefix, str(ROOT)))]
+    )
+    lines = ["set -e"]
+    for number, place in enumerate(kept):
+        (path / f"kept{number}").mkdir()
+        lines.append(f"mount --bind '{place}' '{path}/kept{number}'")
+    lines += [f"mount -t tmpfs -o mode=755 none '{top}'" for top in sorted(set(kept.values()))]
+    for number, place in enumerate(kept):
+        lines.append(f"mkdir -p '{place}'; mount --move '{path}/kept{number}' '{place}'")
+    lines += ["mount -t tmpfs -o mode=755 none /run", "mount -t tmpfs -o mode=755 none /var/lib"]
+    lines += [f"mount --bind '{path}/etc' /etc", "echo ready", "exec cat"]
+    return "\n".join(lines)
+
+
+def furnish(path: Path, config: str) -> None:
+    """Accounts, homes, a directory for everybody, and the configuration."""
+    shutil.copytree("/etc", path / "etc", symlinks=True, ignore_dangling_symlinks=True)
+    users = {name: uid for name, uid in UIDS.items() if uid >= 1000}
+    with open(path / "etc/passwd", "a") as passwd, open(path / "etc/group", "a") as group:
+        for name, uid in users.items():
+            passwd.write(f"{name}:x:{uid}:{uid}::{path}/home/{name}:/bin/sh\n")
+            group.write(f"{name}:x:{uid}:\n")
+        group.write(f"lab:x:{LAB}:alice,dave\n")
+    for name, uid in UIDS.items():
+        (path / "home" / name).mkdir(parents=True)
+        os.chown(path / "home" / name, uid, uid)
+    (path / "tmp").mkdir()
+    (path / "tmp").chmod(0o1777)
+    (path / "etc/fgsched").mkdir(exist_ok=True)
+    (path / "etc/fgsched/fgsched.toml").write_text(f'{config}[jobs]\ntmp = "{path}/tmp"\n')
+
+
+def why_not() -> str:
+    """Why this process can make no such host; empty if it can."""
+    if os.geteuid() != 0:
+        return "needs uid 0"
+    if not (shutil.which("nsenter") and shutil.which("setpriv")):
+        return "needs nsenter and setpriv"
+    done = subprocess.run(
+        ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True
+    )
+    return f"no mount namespace: {done.stderr.strip()}" if done.returncode else ""
+
+
+@contextmanager
+def hosting(*, config: str = CONFIG, started: bool = True) -> Iterator[Host]:
+    """A host for as long as the block lasts."""
+    path = Path(tempfile.mkdtemp(prefix="fghost-"))
+    path.chmod(0o755)
+    try:
+        furnish(path, config)
+        command = ["unshare", "-m", "--propagation", "private", "sh", "-c", mounts(path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+            assert keeper.stdout.readline() == "ready\n"
+            host = Host(path, keeper)
+            if started:
+                host.start()
+            try:
+                yield host
+            finally:
+                if (host.root / "run/fgsched/socket").exists() and started:
+                    host.stop()
+    finally:
+        shutil.rmtree(path)

@@ -1,0 +1,399 @@
+"""The host's controller: root serves all users, jobs are their submitters', each gets what is theirs."""
+
+import os
+import secrets
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from fgsched.errors import Exit
+from home import ROOT
+from hosts import LAB, UIDS, hosting, why_not
+
+_WHY_NOT = why_not()
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]
+OTHERS = "belongs to another user"
+VERBS = {
+    "cancel": ("fgcancel", "{}"),
+    "signal": ("fgcancel", "--signal=USR1", "{}"),
+    "hold": ("fgctl", "hold", "{}"),
+    "uhold": ("fgctl", "uhold", "{}"),
+    "release": ("fgctl", "release", "{}"),
+    "update": ("fgctl", "update", "job={}", "name=mine"),
+    "listpids": ("fgctl", "listpids", "{}"),
+    "script": ("fgctl", "write", "batch_script", "{}", "-"),
+}
+
+
+@pytest.fixture(scope="module")
+def host():
+    with hosting() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def hers(host):
+    """A job of alice's that waits, with a secret in all that is hers alone."""
+    where = host.home("alice") / "SECRET-directory"
+    where.mkdir()
+    os.chown(where, UIDS["alice"], UIDS["alice"])
+    options = ["--hold", "-J", "seen", "--comment=SECRET", "-D", where, "-o", "SECRET-out"]
+    file = host.home("alice") / "SECRET.sh"
+    file.write_text("#!/bin/sh\necho SECRET\n")
+    words = ["fgsub", "--parsable", *options, file, "SECRET-argument"]
+    done = host.run("alice", *words, env={"TOKEN": "SECRET"})
+    assert done.status == 0, done.err
+    return int(done.out)
+
+
+def verb(host, user, name, job_id):
+    command, *words = VERBS[name]
+    return host.run(user, command, *(word.format(job_id) for word in words))
+
+
+def facts(path):
+    found = path.lstat()
+    return found.st_uid, stat.S_IMODE(found.st_mode)
+
+
+# -- who a job is -------------------------------------------------------------------------------
+
+
+def test_a_job_is_its_submitter_with_exactly_their_groups(host):
+    script = "#!/bin/sh\nexec grep -E '^(Uid|Gid|Groups|CapEff|CapPrm)' /proc/self/status\n"
+    assert host.ended("alice", script)["state"] == "COMPLETED"
+    words = {line.split()[0]: line.split()[1:] for line in host.output("alice")}
+    uid = str(UIDS["alice"])
+    assert (words["Uid:"], words["Gid:"], set(words["Groups:"])) == ([uid] * 4, [uid] * 4, {uid, str(LAB)})
+    assert words["CapEff:"] == words["CapPrm:"] == ["0" * 16]
+
+
+def test_a_job_cannot_go_back(host):
+    script = (
+        f"#!{sys.executable}\nimport os\n"
+        "for back in (os.setuid, os.seteuid, os.setgid, os.setegid, lambda gid: os.setgroups([gid])):\n"
+        "    try: back(0); print('back')\n"
+        "    except PermissionError: print('no')\n"
+    )
+    host.ended("alice", script)
+    assert host.output("alice") == ["no"] * 5
+
+
+def test_output_is_the_submitters_with_their_umask(host):
+    host.ended("alice", "exit 0", "-o", "masked", umask=0o027)
+    assert facts(host.home("alice") / "masked") == (UIDS["alice"], 0o640)
+
+
+def test_a_job_has_three_descriptors_and_no_socket_among_them(host):
+    script = (
+        f"#!{sys.executable}\nimport os\n"
+        "for number in range(4096):\n"
+        "    try: os.fstat(number); print(number, os.readlink(f'/proc/self/fd/{number}'))\n"
+        "    except OSError: pass\n"
+    )
+    host.ended("alice", script, "-e", "err")
+    home = host.home("alice")
+    assert host.output("alice") == ["0 /dev/null", f"1 {home}/out", f"2 {home}/err"]
+
+
+def test_each_job_has_a_private_directory_of_its_users(host):
+    running = {user: host.running(user) for user in ("alice", "bob")}
+    places = {}
+    for user in running:
+        host.ended(user, 'stat -c "%n %u %a" "$TMPDIR"', "-o", "tmp")
+        name, uid, mode = host.output(user, "tmp")[0].split()
+        assert (int(uid), mode) == (UIDS[user], "700")
+        places[user] = name
+    assert places["alice"] != places["bob"]
+    assert host.do("bob", "ls", places["alice"]).status != 0
+    for user, job_id in running.items():
+        assert host.run(user, "fgcancel", str(job_id)).status == 0
+
+
+def test_groups_are_those_of_the_start_and_not_of_the_submission(host):
+    job_id = host.submit("dave", "id -G", "--hold")
+    host.dismiss("dave")
+    host.stop_and_start()  # what it found out of dave is believed for some seconds
+    host.run("dave", "fgctl", "release", str(job_id))
+    assert host.over(job_id)["state"] == "COMPLETED"
+    assert host.output("dave") == [str(UIDS["dave"])]
+
+
+@pytest.mark.parametrize(("new", "why"), [("", "no longer exists"), ("eve", "belongs to eve now")])
+def test_a_job_whose_user_is_gone_fails_and_is_nobody_elses(new, why):
+    with hosting() as host:
+        job_id = host.submit("dave", "echo ran", "--hold")
+        host.rename("dave", new)
+        host.stop_and_start()
+        assert host.run("root", "fgctl", "release", str(job_id)).status == 0
+        job = host.over(job_id)
+        assert (job["state"], job["reason"], why in job["detail"]) == ("FAILED", "JobLaunchFailure", True)
+        assert not (host.home("dave") / "out").exists()
+
+
+# -- who may own jobs, and run the controller -----------------------------------------------------
+
+
+@pytest.mark.parametrize("user", ["root", "daemon"])
+def test_root_and_system_users_own_no_jobs(host, user):
+    done = host.run(user, "fgsub", "--wrap", "true")
+    assert (done.status, done.out) == (Exit.NOT_PERMITTED, "")
+    assert f"{user} (uid {UIDS[user]}) may not own jobs" in done.err
+    assert "allow_root_jobs" in done.err
+
+
+def test_root_owns_jobs_where_the_settings_allow_it():
+    with hosting() as host:
+        (host.path / "etc/fgsched/fgsched.toml").write_text("[jobs]\nallow_root_jobs = true\n")
+        host.stop_and_start()
+        assert host.ended("root", "id -u")["state"] == "COMPLETED"
+        assert host.output("root") == ["0"]
+
+
+@pytest.mark.parametrize("how", ["start", "run"])
+def test_only_root_runs_the_hosts_controller(host, how):
+    done = host.run("alice", "fgsched", how, "--system")
+    assert (done.status, "--system is for root" in done.err) == (Exit.NOT_PERMITTED, True)
+
+
+@pytest.mark.parametrize("options", [(), ("--kill",)])
+def test_a_user_cannot_stop_the_hosts_controller(host, hers, options):
+    own = host.submit("bob", "exit 0", "--hold")
+    pid = host.ask("root", "ping")["ok"]["pid"]
+    done = host.run("bob", "fgsched", "stop", *options)
+    assert (done.status, "only an operator may stop the controller" in done.err) == (Exit.NOT_PERMITTED, True)
+    assert host.ask("root", "ping")["ok"]["pid"] == pid
+    assert host.job(own)["state"] == host.job(hers)["state"] == "PENDING"
+
+
+def test_what_the_controller_keeps_is_roots(host):
+    state, run = host.root / "var/lib/fgsched", host.root / "run/fgsched"
+    assert facts(state) == (0, 0o700)
+    assert facts(state / "queue.db") == (0, 0o600)
+    assert facts(run) == (0, 0o711)
+    assert facts(run / "socket") == (0, 0o666)
+    assert {facts(run / name) for name in ("claim", "result", "job")} == {(0, 0o711)}
+
+
+# -- what others see and do -------------------------------------------------------------------------
+
+READING = [
+    ("fgq",),
+    ("fgq", "--json"),
+    ("fgq", "-l"),
+    ("fgq", "-o", "%all"),
+    ("fgctl", "show", "job", "{}"),
+    ("fgctl", "show", "job", "{}", "--json"),
+    ("fgctl", "write", "batch_script", "{}", "-"),
+    ("fgacct", "-a"),
+    ("fgacct", "-a", "--json"),
+    ("fgacct", "-a", "-o", "ALL"),
+    ("fgtail", "{}"),
+]
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_secret_of_a_job_is_told_to_nobody_else(host, hers, words):
+    command, *rest = (word.format(hers) for word in words)
+    done = host.run("bob", command, *rest)
+    assert "SECRET" not in done.out + done.err
+    assert "Traceback" not in done.err
+
+
+def test_others_see_that_a_job_is_there(host, hers):
+    done = host.run("bob", "fgq", "-a", "-h")
+    assert [line.split()[0] for line in done.lines if "seen" in line] == [str(hers)]
+
+
+def test_the_path_on_which_a_job_failed_is_its_owners(host):
+    (host.home("alice") / "closed").mkdir(mode=0o700)
+    job_id = host.submit("alice", "exit 0", "-o", host.home("alice") / "closed/SECRET")
+    assert "SECRET" in host.over(job_id)["detail"]
+    for reading in (("fgctl", "show", "job", str(job_id), "--json"), ("fgacct", "-a", "--json")):
+        assert "SECRET" in host.run("alice", *reading).out
+        assert "SECRET" not in host.run("bob", *reading).out
+
+
+def test_the_queue_cannot_be_asked_whether_a_secret_is_guessed_right(host, hers):
+    where = {"comment": ["SECRET"]}
+    assert host.ask("bob", "queue", fields=["id"], where=where)["ok"]["rows"] == []
+    assert host.ask("alice", "queue", fields=["id"], where=where)["ok"]["rows"] == [[hers]]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_nobody_else_does_anything_to_a_job(host, hers, name):
+    before = host.job(hers)
+    done = verb(host, "bob", name, hers)
+    assert (done.status, OTHERS in done.err) == (Exit.NOT_PERMITTED, True)
+    assert host.job(hers) == before
+
+
+def test_an_operator_does(host):
+    job_id = host.running("alice")
+    for name in ("update", "listpids", "script", "signal"):
+        done = verb(host, "carol", name, job_id)
+        assert (done.status, done.err) == (0, ""), name
+    assert host.over(job_id)["reason"] == "RaisedSignal"
+    job_id = host.running("alice")
+    assert verb(host, "carol", "cancel", job_id).status == 0
+    assert host.over(job_id)["state"] == "CANCELLED"
+
+
+def test_what_an_operator_holds_its_owner_cannot_release(host):
+    job_id = host.submit("alice", "exit 0", "--hold")
+    assert verb(host, "carol", "hold", job_id).status == 0
+    assert verb(host, "alice", "release", job_id).status == Exit.NOT_PERMITTED
+    assert verb(host, "carol", "release", job_id).status == 0
+
+
+def test_an_operator_named_in_the_settings_is_no_owner_of_root(host):
+    """The operators' list gives rights over jobs, not over the host: carol's own jobs are carol's."""
+    host.ended("carol", "id -u")
+    assert host.output("carol") == [str(UIDS["carol"])]
+
+
+# -- who somebody is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", [{"uid": 0}, {"gid": 0}, {"user": "alice"}])
+def test_a_message_that_names_somebody_is_refused(host, hers, claim):
+    said = host.ask("bob", "cancel", ids=[hers], **claim)["error"]
+    assert (said["exit"], next(iter(claim)) in said["cause"]) == (Exit.USAGE, True)
+    assert host.ask("bob", "submit", **submission() | claim)["error"]["exit"] == Exit.USAGE
+    assert host.ask("bob", "submit", **submission(**claim))["error"]["exit"] == Exit.USAGE
+
+
+def submission(**request):
+    """A message of one held job."""
+    lists = {"scripts": ["#!/bin/sh\n"], "environments": [{}], "jobs": [[0, 0, 0, True]]}
+    return lists | {"key": secrets.token_hex(16), "requests": [{"name": "x", "chdir": "/"} | request]}
+
+
+def test_identity_is_that_of_the_moment_of_connecting(host, hers):
+    said = host.raw(
+        "root",
+        f"os.seteuid({UIDS['bob']}); line = dial(); os.seteuid(0)\n"
+        f"say(line, {{'op': 'cancel', 'ids': [{hers}]}})\n"
+        f"line = dial(); os.setuid({UIDS['bob']})\n"
+        f"say(line, {{'op': 'update', 'id': {hers}, 'changes': {{'name': 'seen'}}}})\n",
+    )
+    assert OTHERS in said[0]["ok"]["jobs"][0]["error"]["cause"]
+    assert said[1]["ok"] == {"id": hers}
+
+
+def test_root_of_a_user_namespace_is_the_user(host, hers):
+    program = f"import os, subprocess, sys\nline = dial()\nsay(line, {{'op': 'cancel', 'ids': [{hers}]}})\n"
+    if host.do("bob", "unshare", "-Ur", "true").status:
+        pytest.skip("this host allows no user namespace")
+    said = host.raw("bob", program, before=("unshare", "-Ur"))
+    assert OTHERS in said[0]["ok"]["jobs"][0]["error"]["cause"]
+
+
+@pytest.mark.parametrize("text", ["\\ud800", "\\udfff\\ud800", "\\udc80"])
+@pytest.mark.parametrize("field", ["name", "comment", "chdir", "output", "submit_line"])
+def test_no_text_that_cannot_be_written_ends_the_controller(host, text, field):
+    text = "/" + text.encode().decode("unicode_escape")
+    pid = host.ask("root", "ping")["ok"]["pid"]
+    host.ask("bob", "submit", **submission(**{field: text}))
+    assert host.ask("root", "ping")["ok"]["pid"] == pid
+
+
+# -- root is led nowhere ---------------------------------------------------------------------------
+
+
+def test_output_through_a_link_to_a_file_of_roots_is_not_written(host):
+    secret = host.path / "etc/fgsched/secret"
+    secret.write_text("root's own\n")
+    secret.chmod(0o600)
+    (host.home("alice") / "link").symlink_to("/etc/fgsched/secret")
+    job = host.ended("alice", "echo pwned", "-o", "link")
+    assert (job["state"], job["reason"]) == ("FAILED", "JobLaunchFailure")
+    assert secret.read_text() == "root's own\n"
+
+
+def test_output_to_a_fifo_holds_nobody_up(host):
+    os.mkfifo(host.home("alice") / "fifo", 0o666)
+    job = host.ended("alice", "echo never", "-o", "fifo")
+    assert (job["state"], job["reason"]) == ("FAILED", "JobLaunchFailure")
+    assert host.ended("bob", "exit 0")["state"] == "COMPLETED"
+
+
+def test_the_environment_of_a_job_reaches_no_process_of_roots(host):
+    """What is planted leaves the uid of whoever obeys it: the job does, root never."""
+    plant = host.home("alice") / "plant"
+    plant.mkdir()
+    marks = host.path / "tmp/marks"
+    marks.touch()
+    marks.chmod(0o666)
+    (plant / "rc").write_text(f"id -u >>{marks}\n")
+    spoil = f"import os\nprint(os.getuid(), file=open({str(marks)!r}, 'a'))\n"
+    (plant / "sitecustomize.py").write_text(spoil)
+    functions = {"BASH_FUNC_true%%": f"() {{ id -u >>{marks}; }}"}
+    hostile = {
+        **{"BASH_ENV": str(plant / "rc"), "ENV": str(plant / "rc"), "PYTHONPATH": str(plant)},
+        **{"LD_PRELOAD": str(plant / "none.so"), "LD_LIBRARY_PATH": str(plant), "PYTHONHOME": "/nowhere"},
+    }
+    script = f"#!/bin/bash\nunset PYTHONHOME; true\n{sys.executable} -c pass\n"
+    names = ",".join(f"{name}={value}" for name, value in hostile.items())
+    assert host.ended("alice", script, f"--export=ALL,{names}", env=functions)["state"] == "COMPLETED"
+    assert set(marks.read_text().split()) == {str(UIDS["alice"])}
+    assert "none.so" not in host.log
+
+
+def test_no_process_of_roots_carries_what_a_user_exported(host):
+    host.running("alice", "--export=ALL,TOKEN=SECRET-value")
+    carriers = [entry.stat().st_uid for entry in Path("/proc").iterdir() if b"SECRET-value" in told(entry)]
+    assert set(carriers) == {UIDS["alice"]}
+
+
+def told(process):
+    """What the kernel tells of a process: its environment and its words."""
+    try:
+        return (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+# -- whom a client trusts ------------------------------------------------------------------------------
+
+_LISTEN = (
+    "import os, socket, sys\n"
+    "line = socket.socket(socket.AF_UNIX)\n"
+    "line.bind('/run/fgsched/socket'); os.chmod('/run/fgsched/socket', 0o666)\n"
+    f"os.setuid({UIDS['bob']}); line.listen()\n"
+    "print('ready', flush=True); sys.stdin.read()\n"
+)
+
+
+@pytest.mark.parametrize(("owner", "said"), [("bob", "belongs to uid 4002"), ("root", "is not root's")])
+def test_a_client_tells_nothing_to_a_controller_that_is_not_roots(owner, said):
+    with hosting(started=False) as host:
+        run = host.root / "run/fgsched"
+        run.mkdir()
+        os.chown(run, UIDS[owner], 0)
+        with host.enter("root", sys.executable, "-c", _LISTEN, stdin=-1) as impostor:
+            assert impostor.stdout.readline() == "ready\n"
+            done = host.run("alice", "fgq")
+            impostor.stdin.close()
+        assert (done.status, said in done.err) == (Exit.REFUSED, True)
+
+
+def test_root_runs_no_program_that_others_can_change():
+    with hosting(started=False) as host:
+        copy = host.path / "copy"
+        shutil.copytree(ROOT / "fgsched", copy / "fgsched")
+        shutil.copytree(ROOT / "fgshim", copy / "fgshim")
+        os.chown(copy / "fgshim/libfgshim.so", UIDS["bob"], 0)
+        program = "import sys; from fgsched.controller.foreground import attend; attend(system=True)"
+        done = host.do("root", sys.executable, "-c", program, env={"PYTHONPATH": str(copy)})
+        assert f"libfgshim.so belongs to uid {UIDS['bob']}, and root obeys" in done.err
+
+
+def test_the_controller_obeys_no_settings_that_others_can_change():
+    with hosting(started=False) as host:
+        (host.path / "etc/fgsched/fgsched.toml").chmod(0o666)
+        done = host.run("root", "fgsched", "start", "--system")
+        assert (done.status, "writable by others" in done.err) == (Exit.REFUSED, True)
