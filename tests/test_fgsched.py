@@ -135,6 +135,13 @@ def test_the_doctor_finds_a_healthy_host_healthy(home, is_running):
     assert home.places.socket.exists() is is_running
 
 
+def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_some(home):
+    assert "OK   claims      none is left over" in home.run("fgsched", "doctor").lines
+    home.running()
+    home.run("fgsched", "stop")
+    assert "OK   claims      1 jobs run, or ended, without a controller" in home.run("fgsched", "doctor").lines
+
+
 def test_the_doctor_finds_a_damaged_queue(home):
     home.run("fgsched", "start")
     home.run("fgsched", "stop")

@@ -235,7 +235,7 @@ def _leftovers(places: Places, seen: _Seen) -> Finding:
         for entry in folder.iterdir()
         if entry.name.partition(".")[0].isdigit() and entry.is_symlink() and os.readlink(entry) != "T"
     }
-    if not seen.about:
+    if found and not seen.about:
         return Finding("claims", OK, f"{len(found)} jobs run, or ended, without a controller")
     left = sorted(found - seen.open_jobs)
     if left:
