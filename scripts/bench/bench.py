@@ -49,10 +49,19 @@ class Home:
         return int(self.places.lock.read_text())
 
 
+def refuse_on_a_host_with_a_controller() -> None:
+    """Where there is one, every command would go to it: its queue would be filled, and it would be killed."""
+    from fgsched.places import SYSTEM_RUN
+
+    if (SYSTEM_RUN / "socket").exists():
+        sys.exit(f"{SYSTEM_RUN}/socket: this host has a controller; measure where there is none")
+
+
 @contextmanager
 def home(*, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n") -> Iterator[Home]:
     """A home as a login has it, gone afterwards: state on a disk, where commits cost what they cost, and the
     run directory in memory, where the host has such a place."""
+    refuse_on_a_host_with_a_controller()
     path = Path(tempfile.mkdtemp(prefix="fgbench-", dir=os.environ.get("FG_BENCH_DIR")))
     memory = Path("/dev/shm")
     run = Path(tempfile.mkdtemp(prefix="fgbench-", dir=memory if os.access(memory, os.W_OK) else path))
