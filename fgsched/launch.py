@@ -91,7 +91,8 @@ class RunDir:
         self.path = path
         self.boot = boot
         for name in ("claim", "result", "job"):
-            (path / name).mkdir(mode=0o711, parents=True, exist_ok=True)
+            (path / name).mkdir(parents=True, exist_ok=True)
+            (path / name).chmod(0o711)  # whatever the mask: jobs of every user reach what is theirs below it
         self._claims, self._results = f"{path}/claim/", f"{path}/result/"
 
     def result(self, job: int, attempt: int) -> Result | None:
