@@ -8,11 +8,13 @@ import struct
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 import fgshim.region as region
 
 from fgsched.crash import point
+from fgsched.errors import Refused, StorageError
 from fgsched.isolation import Launch
 from fgsched.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed, parse_claim, parse_result
 from fgsched.process import Identity, is_alive, open_pidfd
@@ -23,6 +25,7 @@ _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIiQ")
 _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
 _APPEND, _BECOME_USER = 1, 2
+_LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
 CANCEL, DELIVER = 1, 2  # verbs of a command
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
 
@@ -55,6 +58,8 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
             region_head,
         )
     )
+    if _HEADER.size + len(tail) > _LONGEST:
+        raise Refused("script, arguments and environment together are larger than 8 MiB")
     flags = _APPEND * launch.append | _BECOME_USER * launch.become_user
     head = _HEADER.pack(
         *(_MAGIC, _HEADER.size + len(tail), launch.job, launch.attempt, flags, launch.uid, launch.gid),
@@ -108,6 +113,11 @@ class RunDir:
             os.symlink("T", f"{self._claims}{job}.{attempt}")
         except FileExistsError:
             return self.look(job, attempt)
+        except OSError as error:
+            if error.errno not in {ENOSPC, EDQUOT}:
+                raise
+            cause = f"no claim can be made in {self.path}: {error.strerror}"
+            raise StorageError(cause, "Free some space there.") from error
         return Unclaimed()
 
     def look(self, job: int, attempt: int) -> Seen:
@@ -233,10 +243,10 @@ def command_value(verb: int, *, number: int = 0, target: int = 0) -> int:
 
 
 def command(pidfd: int, value: int) -> bool:
-    """Tell a shepherd; False when it is gone."""
+    """Tell a shepherd; False when it is gone, or its user has as many signals waiting as he may."""
     try:
         region.queue_signal(pidfd, COMMAND_SIGNAL, value)
-    except ProcessLookupError:
+    except (ProcessLookupError, BlockingIOError):
         return False
     return True
 

@@ -123,7 +123,7 @@ def fits(demand: Demand, room: Room, limits: Limits) -> Hold | None:
     if demand.share > room.share or gpu.state is not GpuState.OK or not is_of_type(gpu, demand.gpu_type):
         return None
     hold = cost(demand, gpu, limits.share_step)
-    if hold.share > room.share or hold.memory > room.memory:
+    if not 0 < hold.share <= room.share or hold.memory > room.memory:
         return None
     if limits.max_jobs_per_gpu and room.jobs >= limits.max_jobs_per_gpu:
         return None

@@ -57,9 +57,9 @@ class Queue:
     """The pending jobs that may start, grouped by kind (demand and time limit), in order within each."""
 
     def __init__(self, jobs: Iterable[Pending] = ()) -> None:
-        self._kinds: dict[tuple[Demand, int], list[int]] = {}
-        self._gone: set[int] = set()
-        self._kind_of: dict[int, tuple[Demand, int]] = {}
+        self._kinds: dict[tuple[Demand, int], list[int]] = {}  # heaps; some of their ids are not waiting
+        self._inside: dict[tuple[Demand, int], set[int]] = {}  # the same ids: none is in a heap twice
+        self._kind_of: dict[int, tuple[Demand, int]] = {}  # of those that are waiting
         for job in jobs:
             self.add(job)
 
@@ -70,35 +70,31 @@ class Queue:
         return job_id in self._kind_of
 
     def add(self, job: Pending) -> None:
-        if job.id in self._kind_of:
-            return
+        """Take a job in, or what it asks for now if that has changed."""
         kind = (job.demand, job.time_limit)
-        if job.id in self._gone:  # its old entry is still in a heap: the heap is made anew
-            self._gone.discard(job.id)
-            for ids in self._kinds.values():
-                if job.id in ids:
-                    ids.remove(job.id)
-                    heapify(ids)
-        heappush(self._kinds.setdefault(kind, []), job.id)
         self._kind_of[job.id] = kind
+        inside = self._inside.setdefault(kind, set())
+        if job.id not in inside:
+            inside.add(job.id)
+            heappush(self._kinds.setdefault(kind, []), job.id)
 
     def remove(self, job_id: int) -> None:
         """Take a job out; its place in the heap is cleared when it comes up."""
-        if self._kind_of.pop(job_id, None) is not None:
-            self._gone.add(job_id)
+        self._kind_of.pop(job_id, None)
 
     def kinds(self) -> Iterator[tuple[tuple[Demand, int], list[int]]]:
-        """Each kind with its waiting ids: a heap whose first entry is the first in order."""
+        """Each kind with its ids: a heap whose first entry is the first in order that waits."""
         for kind, ids in list(self._kinds.items()):
-            while ids and ids[0] in self._gone:
-                self._gone.discard(heappop(ids))
+            while ids and not self.is_waiting(ids[0], kind):
+                self._inside[kind].discard(heappop(ids))
             if ids:
                 yield kind, ids
             else:
-                del self._kinds[kind]
+                del self._kinds[kind], self._inside[kind]
 
-    def is_waiting(self, job_id: int) -> bool:
-        return job_id in self._kind_of
+    def is_waiting(self, job_id: int, kind: tuple[Demand, int]) -> bool:
+        found = self._kind_of.get(job_id)
+        return found is kind or found == kind
 
 
 @dataclass(slots=True)
@@ -137,7 +133,7 @@ def plan(
     """Decide for every job of `queue`, given what runs and what is free (`host`: CPUs and memory left)."""
     free = list(free)
     at = {room.gpu.index: position for position, room in enumerate(free)}
-    heads = [(ids[0], kind, _in_order(ids, queue)) for kind, ids in queue.kinds()]
+    heads = [(ids[0], kind, _in_order(ids, kind, queue)) for kind, ids in queue.kinds()]
     heapify(heads)
     starts: list[Start] = []
     waits: dict[tuple[Demand, int], Short] = {}
@@ -166,13 +162,13 @@ def plan(
     return Plan(tuple(starts), waits)
 
 
-def _in_order(ids: list[int], queue: Queue) -> Iterator[int]:
+def _in_order(ids: list[int], kind: tuple[Demand, int], queue: Queue) -> Iterator[int]:
     """The ids after the first, in order. Works on a copy: the queue is the controller's."""
     heap = ids.copy()
     heappop(heap)
     while heap:
         job_id = heappop(heap)
-        if queue.is_waiting(job_id):
+        if queue.is_waiting(job_id, kind):
             yield job_id
 
 

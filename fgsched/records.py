@@ -20,6 +20,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "umask": (0, 0o777),
 }
 _PATH = 4095
+_KINDS = 16  # of resource limits that the kernel has
+_WORDS = 2 * 2**20  # characters of all arguments together: what the kernel takes, with the environment
 _LENGTHS = {"name": 255, "partition": 64, "gpu_type": 64, "comment": 4096, "submit_line": 65536}
 _TARGETS = {"all", "shell", "children"}
 
@@ -46,9 +48,8 @@ def _differing(value: Any) -> dict[str, Any]:
 def from_record(record: Any) -> Request:
     """The request that `record` tells of; BadUsage names the first field that is not right."""
     values = _checked(record, Request, "request")
-    demand = values.get("demand")
-    if demand is not None:
-        values["demand"] = Demand(**_checked(demand, Demand, "demand"))
+    if "demand" in values:
+        values["demand"] = Demand(**_checked(values["demand"], Demand, "demand"))
     early = values.get("early_signal")
     if early is not None:
         values["early_signal"] = EarlySignal(**_checked(early, EarlySignal, "early_signal"))
@@ -66,8 +67,8 @@ def from_record(record: Any) -> Request:
 
 def _check_paths(request: Request) -> None:
     for path in (request.chdir, request.output, request.error, request.input):
-        if len(path.encode(errors="surrogateescape")) > _PATH or "\0" in path:
-            raise BadUsage(f"request: a path is longer than {_PATH} bytes or holds a NUL")
+        if len(path.encode(errors="surrogateescape")) > _PATH:
+            raise BadUsage(f"request: a path is longer than {_PATH} bytes")
     if not request.chdir.startswith("/"):
         raise BadUsage(f"request: chdir={request.chdir!r} is not absolute")
 
@@ -87,6 +88,8 @@ def _checked(record: Any, kind: type, what: str) -> dict[str, Any]:
             raise BadUsage(f"{what}: {key}={value} is not between {low} and {high}")
         if type(value) is str and len(value) > _LENGTHS.get(key, _PATH):
             raise BadUsage(f"{what}: {key} is longer than {_LENGTHS.get(key, _PATH)} characters")
+        if type(value) is str and "\0" in value:
+            raise BadUsage(f"{what}: {key} holds a NUL")
     return dict(record)
 
 
@@ -103,14 +106,16 @@ def _triples(value: Any) -> tuple[tuple[int, int, int], ...]:
         triples = tuple((resource, soft, hard) for resource, soft, hard in value)
     except (TypeError, ValueError):
         raise BadUsage("request: rlimits is not a list of (resource, soft, hard)") from None
-    if any(type(number) is not int or abs(number) > _BIG for triple in triples for number in triple):
+    if any(type(number) is not int or not -1 <= number <= _BIG for triple in triples for number in triple):
         raise BadUsage("request: rlimits holds something that is not a number")
-    if len(triples) > 32:
-        raise BadUsage("request: rlimits has more than 32 entries")
+    if len(triples) > _KINDS or any(not 0 <= resource < _KINDS for resource, _, _ in triples):
+        raise BadUsage(f"request: rlimits are at most {_KINDS}, of resources 0 to {_KINDS - 1}")
     return triples
 
 
 def _words(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or any(type(word) is not str or "\0" in word for word in value):
         raise BadUsage("request: args is not a list of words")
+    if len(value) > 32_768 or sum(map(len, value)) > _WORDS:
+        raise BadUsage("request: args are too many or too long")
     return tuple(value)

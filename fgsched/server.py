@@ -97,6 +97,8 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     """(operation, arguments) of a request; BadUsage for anything else."""
     try:
         request = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+        if b"\\ud" in line.lower():  # half a character, unless it stands for a byte of a name
+            json.dumps(request, ensure_ascii=False).encode(errors="surrogateescape")
     except (ValueError, RecursionError) as error:
         raise BadUsage(f"not a request: {error}") from None
     if not isinstance(request, dict):

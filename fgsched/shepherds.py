@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import struct
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,7 +52,7 @@ class Shepherds:
         point("controller_before_launch")
         try:
             self.spawner.send(self._message(job, given))
-        except (FgschedError, ValueError) as error:
+        except (FgschedError, ValueError, struct.error) as error:
             self._ports.failed(job, str(error))
         point("controller_after_launch")
 

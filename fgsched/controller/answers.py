@@ -14,7 +14,9 @@ from fgsched.records import to_record
 from fgsched.store import Past
 
 PAGE = 500  # jobs of history at a time
+_WAITED = 100_000  # jobs that are waited for at once
 _PUBLIC = ("name", "partition", "demand", "time_limit")  # of a request; the rest is its owner's
+_MOST = 10**15  # in a number that is asked with: floats and SQLite hold it exactly
 _RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
 
 
@@ -75,10 +77,10 @@ class Answers:
 
     def present(self, ids: Any) -> list[Job]:
         """Jobs as they stand now, open or over; refuses the first id that there is no job for."""
-        if not isinstance(ids, list):
-            raise BadUsage("ids is not a list")
+        if not isinstance(ids, list) or len(ids) > _WAITED or any(type(one) is not int for one in ids):
+            raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
         book = self._conductor.book.jobs
-        return [(type(one) is int and book.get(one)) or self._past({"id": one}).job for one in ids]
+        return [book.get(one) or self._past({"id": one}).job for one in dict.fromkeys(ids)]
 
     @property
     def running(self) -> int:
@@ -213,8 +215,8 @@ def describe(past: Past, now: float) -> dict[str, Any]:
 
 def _number(arguments: dict[str, Any], name: str, default: float) -> float:
     value = arguments.get(name, default)
-    if type(value) not in {int, float}:
-        raise BadUsage(f"{name} is not a number")
+    if type(value) not in {int, float} or not -_MOST <= value <= _MOST:
+        raise BadUsage(f"{name} is not a number of up to 15 digits")
     return float(value)
 
 

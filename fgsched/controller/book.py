@@ -9,6 +9,8 @@ from fgsched.placement import Host, Room, Short, rooms
 from fgsched.planner import Pending, Plan, Queue, Running, plan
 from fgsched.store import Allocation
 
+_NOTHING = Demand(cpus=0)
+
 
 class Slots:
     """Numbers for running jobs, the lowest first, each used again once its job is over."""
@@ -33,6 +35,15 @@ class Slots:
         while self._given and self._given[0] in self._taken:
             heappop(self._given)
         return self._given[0] if self._given else self._next
+
+
+def _running(job: Job, now: float) -> Running:
+    """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
+    if job.state is JobState.COMPLETING:
+        return Running(_NOTHING, job.holds, now)
+    return Running(
+        job.request.demand, job.holds, math.inf if job.deadline is None else max(now, job.deadline)
+    )
 
 
 class Book:
@@ -68,12 +79,7 @@ class Book:
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Plan:
         """What starts now, and what everything else waits for."""
-        running = [
-            Running(
-                job.request.demand, job.holds, math.inf if job.deadline is None else max(now, job.deadline)
-            )
-            for job in self.holding.values()
-        ]
+        running = [_running(job, now) for job in self.holding.values()]
         decided = plan(
             self._queue, running, self.rooms(gpus, readings), self.host(limits), limits=limits, now=now
         )

@@ -48,7 +48,7 @@ class Cards:
 
     def is_fresh(self, now: float) -> bool:
         """Whether strangers' memory is known well enough to place jobs by it."""
-        return not self.needs_cleaning or now - self._seen_at <= self._interval
+        return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
     def ask(self) -> None:
         """Ask the sampler for a reading; the answer comes as `saw`."""
@@ -98,16 +98,22 @@ class Cards:
 
     def cleaned(self, now: float) -> dict[int, bool]:
         """The jobs that need not wait any longer: True, the cards are clean of it; False, its time is up."""
-        done = {job: True for job in self._cleaning if job in self._looked_for and job not in self._there}
+        self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
+        done = {job: True for job in self._cleaning if self._is_off(job)}
         late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}
         for job in (done := late | done):
             del self._cleaning[job]
         return done
 
+    def _is_off(self, job: int) -> bool:
+        """Whether a reading showed no card with the job; where there are no readings, there is no doubt."""
+        return not self.needs_cleaning or (job in self._looked_for and job not in self._there)
+
     def left_dirty(self, job_id: int, indices: Iterable[int], now: float) -> None:
         """A job's processes did not leave these cards in time: no new jobs there until they do."""
-        self._stayed[job_id] = frozenset(indices)
-        for index in self._stayed[job_id]:
+        here = frozenset(index for index in indices if index in self._gpus)  # a card may be gone since
+        self._stayed[job_id] = here
+        for index in here:
             if self._gpus[index].state is GpuState.OK:
                 note = f"processes of job {job_id} have not left it"
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
@@ -122,10 +128,10 @@ class Cards:
 
     def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:
         """What operators said in an earlier life, by UUID."""
-        for index, gpu in self._gpus.items():
+        for gpu in self.gpus:
             if gpu.uuid in marks and marks[gpu.uuid][0] is GpuState.DRAINED:
                 state, note, at = marks[gpu.uuid]
-                self._gpus[index] = replace(gpu, state=state, note=note, noted_at=at)
+                self._mark(replace(gpu, state=state, note=note, noted_at=at))
 
     def _mark(self, gpu: Gpu) -> None:
         self._gpus[gpu.index] = gpu

@@ -13,7 +13,7 @@ from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher
 from fgsched.crash import point
-from fgsched.errors import FgschedError, OurFault, StorageError
+from fgsched.errors import OurFault, StorageError
 from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, recover
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
@@ -38,13 +38,14 @@ class Conductor:
         self.ended: list[Job] = []  # since the caller last looked
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self._after: list[Effect] = []
+        self._asked: Asked | None = None  # the request that was taken in last
 
     # -- the turn -------------------------------------------------------------------------------
 
     def turn(self, events: Iterable[Event], now: float) -> None:
         """Take in, decide, commit, carry out."""
         events = [*self.unsaved, *events]
-        self.unsaved = []
+        self.unsaved, orphans = [], dict(self.orphans)
         try:
             with self.store.write():
                 for event in events:
@@ -53,8 +54,13 @@ class Conductor:
                 self._clean(now)
                 self._start_what_fits(now)
                 point("controller_before_commit")
-        except (StorageError, OurFault) as error:
-            self._undo(events, error)
+        except StorageError as error:
+            self.orphans = orphans
+            self._undo(events, error, now)
+            return
+        except OurFault as fault:
+            self.orphans = orphans
+            self._do_without(events, fault, now)
             return
         point("controller_after_commit")
         self.carry_out(self._drain())
@@ -72,18 +78,30 @@ class Conductor:
         """Do this once the turn is committed."""
         self._after.append(effect)
 
-    def _undo(self, events: Iterable[Event], error: FgschedError) -> None:
+    def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
         """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
         self.is_broken = isinstance(error, StorageBroken)
-        self._after.clear()
-        self.ended.clear()
-        if not self.is_broken:
-            self._read_book()
+        self._forget_turn(now)
         for event in events:
             if isinstance(event, Asked):
                 event.refuse(error)
             else:
                 self.unsaved.append(event)
+
+    def _do_without(self, events: Iterable[Event], fault: OurFault, now: float) -> None:
+        """A request that we have a bug for is refused; whatever else has happened is taken in again."""
+        guilty = self._asked
+        assert guilty is not None
+        self._forget_turn(now)
+        guilty.refuse(fault)
+        self.turn([event for event in events if event is not guilty], now)
+
+    def _forget_turn(self, now: float) -> None:
+        self._after.clear()
+        self.ended.clear()
+        if not self.is_broken:
+            self._read_book()
+            self._resume_cleaning(now)
 
     def _read_book(self) -> None:
         jobs = self.store.open_jobs()
@@ -92,10 +110,16 @@ class Conductor:
             if job.state.holds and (past := self.store.past(job.id)):
                 self.book.given[job.id] = past.allocated
 
+    def _resume_cleaning(self, now: float) -> None:
+        for job in self.book.holding.values():
+            if job.state is JobState.COMPLETING and job.id not in self.cards.watched:
+                self.cards.begin_cleaning(job.id, now)
+
     # -- what has happened ----------------------------------------------------------------------
 
     def _take_in(self, event: Event, now: float) -> None:
         if isinstance(event, Asked):
+            self._asked = event
             self.then(event.act(now))
             return
         job = self.book.jobs.get(event.job)
@@ -246,10 +270,9 @@ class Conductor:
         self._read_book()
         with self.store.write():
             for job in list(self.book.holding.values()):
-                if job.state is JobState.COMPLETING:
-                    self.cards.begin_cleaning(job.id, now)
-                else:
+                if job.state is not JobState.COMPLETING:
                     self._take_up(job, self.launcher.seize(job), now)
+            self._resume_cleaning(now)
             point("controller_in_recovery")
         self.launcher.sweep({(job.id, job.attempt) for job in self.book.holding.values()})
         self.carry_out(self._drain())

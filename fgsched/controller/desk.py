@@ -12,6 +12,7 @@ from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
 
 FIRST_USER = 1000  # uids below it are root's and of services
+MAX_IDS = 100_000  # in one request: all others wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Desk:
     def signal(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Send running jobs a signal; the batch shell, its children, or all processes."""
         number, target = arguments.get("signal"), arguments.get("target", "all")
-        if type(number) is not int or not 1 <= number <= 64 or target not in {"all", "shell", "children"}:
+        if type(number) is not int or not 1 <= number <= 64 or target not in ("all", "shell", "children"):
             raise BadUsage("signal: not a signal from 1 to 64 for all, shell or children")
 
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
@@ -200,8 +201,8 @@ def _must_wait(job: Job) -> None:
 
 def _ids(arguments: dict[str, Any]) -> list[Any]:
     ids = arguments.get("ids")
-    if not isinstance(ids, list):
-        raise BadUsage("ids is not a list")
+    if not isinstance(ids, list) or len(ids) > MAX_IDS:
+        raise BadUsage(f"ids is not a list of at most {MAX_IDS}")
     return ids
 
 

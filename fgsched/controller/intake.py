@@ -26,8 +26,8 @@ def read_submission(
     if unknown := set(arguments) - _FIELDS:
         raise BadUsage(f"submit: unknown field {min(unknown)[:80]!r}")
     key = arguments.get("key")
-    if not isinstance(key, str) or not 16 <= len(key) <= 128:
-        raise BadUsage("submit: the key is not a text of 16 to 128 characters")
+    if not isinstance(key, str) or not 16 <= len(key) <= 128 or not key.isascii():
+        raise BadUsage("submit: the key is not a text of 16 to 128 ASCII characters")
     jobs = _list(arguments, "jobs")
     if not 0 < len(jobs) <= MAX_JOBS:
         raise Refused(f"{len(jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")

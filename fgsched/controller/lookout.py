@@ -19,7 +19,7 @@ class Lookout:
         self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
         self._cards = conductor.cards
         self._interval = interval
-        self._looked_at = 0.0
+        self._looked_at = -interval  # by a clock that nobody sets
 
     @property
     def due(self) -> float | None:
@@ -27,13 +27,13 @@ class Lookout:
         if not self._cards.needs_cleaning or not self._conductor.book.jobs:
             return None
         pause = _SOON if self._cards.is_cleaning else self._interval
-        return max(0.0, self._looked_at + pause - time.time())
+        return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
         """Ask for a reading if one is due."""
         due = self.due
         if due is not None and due <= 0.001:
-            self._looked_at = time.time()
+            self._looked_at = time.monotonic()
             self._cards.ask()
 
     def see(self) -> None:

@@ -19,6 +19,7 @@ from fgsched.launch import Answer, Spawner
 from fgsched.lifecycle import Shepherd
 from fgsched.model import Job
 from fgsched.server import Connection, parse
+from fgsched.store import DiskError
 
 log = logging.getLogger("fgsched.controller")
 _CONNECTIONS_EACH = 256  # of one user
@@ -62,6 +63,12 @@ class Loop:
         self._events.append(event)
 
     def watch(self, fileobj: Any, ready: Effect) -> None:
+        self._register(fileobj, ready)
+
+    def _register(self, fileobj: Any, ready: Effect) -> None:
+        """Whoever had this descriptor number before has closed it: the number would not be free otherwise."""
+        if fileobj in self.selector.get_map():
+            self.selector.unregister(fileobj)
         self.selector.register(fileobj, selectors.EVENT_READ, ready)
 
     def watch_once(self, pidfd: int, job: int) -> None:
@@ -71,7 +78,7 @@ class Loop:
             self.selector.unregister(pidfd)
             self._events.append(Died(job))
 
-        self.selector.register(pidfd, selectors.EVENT_READ, ended)
+        self._register(pidfd, ended)
 
     def run_once(self, timeout: float | None) -> None:
         """Wait for something, take in all that is there, act."""
@@ -103,11 +110,11 @@ class Loop:
                 connection.close()
                 continue
             self._connections[connection.uid] = count + 1
-            self.selector.register(
-                connection, selectors.EVENT_READ, lambda client=connection: self._hear(client)
-            )
+            self._register(connection, partial(self._hear, connection))
 
     def _hear(self, connection: Connection) -> None:
+        if connection.is_closed:
+            return  # while we wrote to it, a moment ago
         descriptor = connection.fileno()
         for line in connection.receive():
             try:
@@ -156,7 +163,9 @@ class Loop:
                 result = act(now)
             except FgschedError as error:
                 return partial(self.finish, connection, partial(connection.fail, error))
-            except Exception as error:  # half done, maybe: the turn is undone
+            except DiskError:
+                raise
+            except Exception as error:  # half done, maybe: the turn is undone, and done again without it
                 log.exception("a request could not be carried out")
                 raise OurFault(f"{type(error).__name__}: {error}") from error
             return lambda: self._acknowledge(connection, result)
@@ -170,6 +179,8 @@ class Loop:
 
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
         def act() -> None:
+            if connection.is_closed:
+                return  # it asks and does not read: nobody would hear the answer
             result = find(time.time())
             self.finish(connection, lambda: connection.succeed(result))
 

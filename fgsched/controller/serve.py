@@ -112,7 +112,7 @@ class _Controller:
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier="shim")
         self._lookout = Lookout(self._conductor, shepherds, sampler, interval=config.interval)
-        self._waiters = Waiters()
+        self._waiters = Waiters(self._loop.finish)
         self._reception = Reception(
             Desk(self._conductor, _rules(places, config)),
             Answers(self._conductor, shepherds.pids),
@@ -139,8 +139,11 @@ class _Controller:
 
     def _recover(self) -> None:
         with self._store.write():
+            marks = self._store.card_marks()  # before the cards that are here now take the indices
             self._store.put_cards(self._inventory.gpus)
-        self._cards.restore(self._store.card_marks())
+            self._cards.restore(marks)
+            for gpu in self._cards.changed():
+                self._store.mark_card(gpu)
         self._conductor.recover(time.time())
         self._conductor.turn([], time.time())
 

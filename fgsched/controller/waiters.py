@@ -1,11 +1,14 @@
 """Clients that wait for jobs to end."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fgsched.controller.answers import standing
 from fgsched.controller.book import Book
+from fgsched.controller.events import Effect
+from fgsched.errors import Refused
 from fgsched.model import Job, JobState
 from fgsched.server import Connection
 
@@ -25,7 +28,9 @@ class _Waiter:
 class Waiters:
     """Each is answered once, when the last of its jobs is over; or, if it asked so, the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, send: Callable[[Connection, Effect], None]) -> None:
+        """`send(connection, effect)`: does it, and minds what that did to the connection."""
+        self._send = send
         self._waiters: list[_Waiter] = []
         self._looked_at: tuple[int, int] = (0, 0)  # the book, and its revision, that was told of last
         self._next = 0.0  # when it may be told again
@@ -33,6 +38,9 @@ class Waiters:
 
     def add(self, connection: Connection, jobs: Iterable[Job], arguments: dict[str, Any]) -> None:
         """`jobs`: as they stand now."""
+        self._waiters = [one for one in self._waiters if not one.connection.is_closed]
+        if any(one.connection is connection for one in self._waiters):
+            raise Refused("this connection waits already", "Wait for other jobs on another one.")
         known = list(jobs)
         waiter = _Waiter(
             connection,
@@ -57,7 +65,8 @@ class Waiters:
         if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
             self.delay = None
             return
-        self.delay = max(0.0, self._next - now)
+        left = self._next - now
+        self.delay = left if 0 < left <= _BETWEEN else 0.0  # more than that: the clock was set back
         if self.delay:
             return
         self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
@@ -65,7 +74,7 @@ class Waiters:
             news = _progress(waiter, book.jobs)
             if news != waiter.told:
                 waiter.told = news
-                waiter.connection.tell(news)
+                self._send(waiter.connection, partial(waiter.connection.tell, news))
 
     def _advance(self, waiter: _Waiter, ended: dict[int, Job]) -> bool:
         """True once the waiter needs nothing more."""
@@ -79,7 +88,8 @@ class Waiters:
     def _answered(self, waiter: _Waiter) -> bool:
         if waiter.open and not (waiter.any_will_do and waiter.over):
             return False
-        waiter.connection.succeed({"jobs": list(waiter.over.values())})
+        answer = {"jobs": list(waiter.over.values())}
+        self._send(waiter.connection, partial(waiter.connection.succeed, answer))
         return True
 
 

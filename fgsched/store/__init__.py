@@ -1,6 +1,8 @@
 """The queue and the accounts in one SQLite file, opened by one process through one connection."""
 
+from sqlite3 import OperationalError as DiskError
+
 from fgsched.store.rows import Allocation, Past
 from fgsched.store.store import NewJob, StorageBroken, Store
 
-__all__ = ["Allocation", "NewJob", "Past", "StorageBroken", "Store"]
+__all__ = ["Allocation", "DiskError", "NewJob", "Past", "StorageBroken", "Store"]

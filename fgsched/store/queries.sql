@@ -80,6 +80,10 @@ ORDER BY id LIMIT :page;
 -- name: ended_since
 SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 
+-- name: move_card
+-- A card has one place: where it was before, nothing is said of it any more.
+UPDATE card SET uuid = '', state = 'ok', note = '' WHERE uuid = :uuid AND gpu <> :gpu;
+
 -- name: put_card
 INSERT INTO card (gpu, uuid, usable) VALUES (:gpu, :uuid, :usable)
 ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable,

@@ -29,6 +29,11 @@ def _unwritten(error: sqlite3.OperationalError) -> StorageError:
     return kind(f"the queue cannot be written: {error}", remedy)
 
 
+def _text(text: str) -> str:
+    """What a column can hold of it: bytes of a name that are no UTF-8 become question marks."""
+    return text.encode(errors="replace").decode()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """One submission, as it is written down."""
@@ -114,7 +119,7 @@ class Store:
             "uid": job.uid,
             "gid": job.gid,
             "user": job.user,
-            "name": new.request.name,
+            "name": _text(new.request.name),
             "partition": new.request.partition,
             "request": text,
             "gpus": new.request.demand.gpus,
@@ -204,7 +209,7 @@ class Store:
         record = {
             "id": job_id,
             "request": json.dumps(to_record(request)),
-            "name": request.name,
+            "name": _text(request.name),
             "partition": request.partition,
             "gpus": request.demand.gpus,
         }
@@ -246,10 +251,11 @@ class Store:
 
     def put_cards(self, gpus: Sequence[Gpu]) -> None:
         for gpu in gpus:
+            self._db.execute(SQL["move_card"], {"gpu": gpu.index, "uuid": gpu.uuid})
             self._db.execute(SQL["put_card"], {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable})
 
     def mark_card(self, gpu: Gpu) -> None:
-        mark = {"gpu": gpu.index, "state": gpu.state.value, "note": gpu.note, "at": gpu.noted_at}
+        mark = {"gpu": gpu.index, "state": gpu.state.value, "note": _text(gpu.note), "at": gpu.noted_at}
         self._db.execute(SQL["mark_card"], mark)
 
     def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:

@@ -1,0 +1,321 @@
+"""The requests that change something: in each state of a job, by each kind of person, right or wrong."""
+
+import pytest
+
+from fgsched.controller.caller import Caller
+from fgsched.controller.desk import MAX_IDS, Desk, Rules
+from fgsched.controller.events import Asked
+from fgsched.errors import FgschedError
+from fgsched.model import WHOLE, GpuState, JobState, Reason
+from worlds import World, a_demand, a_gpu, a_result
+
+ANN = Caller(1, 1, "ann", is_operator=False)
+BOB = Caller(2, 2, "bob", is_operator=False)
+ROOT = Caller(0, 0, "root", is_operator=True)
+
+
+class Office(World):
+    """A world with a desk: `office.ask(ANN, "cancel", ids=[1])`."""
+
+    def __init__(self, *gpus, default_time=0):
+        super().__init__(gpus or [a_gpu(0)])
+        self.rules = Rules(max_script=1000, default_time=default_time)
+
+    def ask(self, caller, name, **arguments):
+        """What the client is told: the answer, or the refusal, raised; both only after the commit."""
+        said = []
+
+        def act(now):
+            try:
+                answer = Desk(self.conductor, self.rules).operations[name](caller, arguments, now)
+            except FgschedError as error:
+                refusal = error
+                return lambda: said.append(refusal)
+            return lambda: said.append(answer)
+
+        self.turn(Asked(act, said.append))
+        if isinstance(said[0], Exception):
+            raise said[0]
+        return said[0]
+
+    def one(self, caller, name, job_id=1, **more):
+        (outcome,) = self.ask(caller, name, ids=[job_id], **more)["jobs"]
+        return outcome["error"]["cause"] if "error" in outcome else outcome["outcome"]
+
+    def update(self, caller=ANN, job_id=1, **changes):
+        return self.ask(caller, "update", id=job_id, changes=changes)
+
+
+@pytest.fixture
+def office():
+    """One job that has the card, one that waits for it."""
+    office = Office()
+    office.submit([a_demand(WHOLE), a_demand(WHOLE)])
+    office.settle()
+    return office
+
+
+def a_submission(**more):
+    base = {"key": "k" * 16, "scripts": ["#!/bin/sh\n"], "environments": [{}], "requests": [{"name": "x"}]}
+    return base | {"jobs": [[0, 0, 0, False]]} | more
+
+
+# -- submit -------------------------------------------------------------------------------------
+
+
+def test_a_submission_gets_consecutive_ids_and_its_key_gets_the_same_again(office):
+    sent = a_submission(jobs=[[0, 0, 0, False], [0, 0, 0, True]])
+    assert office.ask(ANN, "submit", **sent) == {"first": 3, "count": 2}
+    assert office.ask(ANN, "submit", **sent) == {"first": 3, "count": 2}
+    assert office.ask(BOB, "submit", **sent) == {"first": 5, "count": 2}, "keys are each user's own"
+    assert [office.job(number).held for number in (3, 4)] == ["", "user"]
+    assert office.job(5).uid == 2
+
+
+WRONG = [
+    {"key": "short"},
+    {"key": "k" * 129},
+    {"key": "\udcff" * 16},
+    {"key": 7},
+    {"more": 1},
+    {"jobs": []},
+    {"jobs": {}},
+    {"jobs": [[0, 0, 0]]},
+    {"jobs": [[0, 0, 1, False]]},
+    {"jobs": [[-1, 0, 0, False]]},
+    {"jobs": [[True, 0, 0, False]]},
+    {"jobs": [7]},
+    {"jobs": [[0, 0, 0, False]] * 20_001},
+    {"requests": [{"name": "x", "demand": None}]},
+    {"requests": [{"name": "x", "demand": {"gpus": 2, "share": WHOLE}}]},
+    {"scripts": [7]},
+    {"scripts": ["no script"]},
+    {"scripts": ["#!/bin/sh\n\0"]},
+    {"scripts": ["#!" + "x" * 999]},
+    {"environments": [[]]},
+    {"environments": [{"A=B": "1"}]},
+    {"environments": [{"": "1"}]},
+    {"environments": [{"A": 1}]},
+    {"environments": [{"A": "\0"}]},
+    {"environments": [{"A": "x" * 2**20}]},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
+def test_a_wrong_submission_is_refused_whole(office, wrong):
+    with pytest.raises(FgschedError):
+        office.ask(ANN, "submit", **a_submission(**wrong))
+    assert office.store.last_id() == 2
+
+
+def test_a_script_of_just_the_longest_length_is_taken(office):
+    assert office.ask(ANN, "submit", **a_submission(scripts=["#!" + "x" * 998]))["first"] == 3
+
+
+def test_a_name_that_is_no_utf_8_is_kept_byte_for_byte(office):
+    office.ask(ANN, "submit", **a_submission(requests=[{"name": "caf\udce9"}]))
+    office.update(name="th\udce9")
+    assert office.job(3).request.name == "caf\udce9"
+    assert office.job(1).request.name == "th\udce9"
+
+
+def test_a_job_without_a_time_limit_gets_the_sites():
+    office = Office(default_time=60)
+    both = a_submission(
+        requests=[{"name": "x"}, {"name": "y", "time_limit": 5}], jobs=[[0, 0, 0, 0], [1, 0, 0, 0]]
+    )
+    office.ask(ANN, "submit", **both)
+    assert [office.job(number).request.time_limit for number in (1, 2)] == [60, 5]
+
+
+def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
+    monkeypatch.setattr("fgsched.controller.desk.MAX_PENDING", 3)
+    office.ask(ANN, "submit", **a_submission())
+    with pytest.raises(FgschedError, match="ann has 3 jobs already"):
+        office.ask(ANN, "submit", **a_submission(key="l" * 16))
+    office.ask(BOB, "submit", **a_submission())
+
+
+# -- cancel and signal --------------------------------------------------------------------------
+
+
+def test_a_cancel_is_outlived_by_nobody(office):
+    assert office.one(ANN, "cancel", 2) == "cancelled"
+    assert office.one(ANN, "cancel", 1) == "cancelled"
+    assert office.job(1).cancelled_by == 1, "the wish is stored before the first signal"
+    office.settle()
+    assert [office.job(number).state for number in (1, 2)] == [JobState.CANCELLED] * 2
+    assert office.ask(ANN, "cancel", ids=[1])["jobs"] == [{"id": 1, "outcome": "over", "state": "CANCELLED"}]
+
+
+def test_who_cancelled_first_is_remembered_and_the_signal_is_sent_again(office):
+    office.host.cancel = lambda job: office.host.signals.append(job.id)
+    office.one(ROOT, "cancel")
+    office.one(ANN, "cancel")
+    assert office.job(1).cancelled_by == 0
+    assert office.host.signals == [1, 1]
+
+
+def test_a_job_that_is_cancelled_before_its_shepherd_is_known_is_cancelled_when_it_is():
+    office = Office()
+    started = []
+    office.host.start = lambda job, given: started.append((job, given))
+    office.submit([a_demand(WHOLE)])
+    assert office.one(ANN, "cancel") == "cancelled"
+    del office.host.start
+    office.host.start(*started[0])
+    office.settle()
+    assert office.job(1).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("operation", ["cancel", "hold", "uhold", "release"])
+def test_what_is_somebody_elses_is_left_alone(office, operation):
+    assert office.one(BOB, operation, 2) == "job 2 belongs to another user"
+    assert office.job(2).state is JobState.PENDING
+
+
+@pytest.mark.parametrize("job_id", [0, -1, 3, 2**63, 2**64, "1", True, None, [], 1.0])
+def test_an_id_that_is_none_is_that_ids_error_only(office, job_id):
+    first, second = office.ask(ANN, "cancel", ids=[job_id, 2])["jobs"]
+    assert first["error"]["exit"] in {2, 3}
+    assert second["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("ids", [None, 7, {}, "12", [1] * (MAX_IDS + 1)])
+def test_what_is_no_list_of_ids_is_refused(office, ids):
+    with pytest.raises(FgschedError, match="ids is not a list"):
+        office.ask(ANN, "cancel", ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("number", "target"), [(0, "all"), (65, "all"), (True, "all"), (9, "some"), (9, []), (9, None)]
+)
+def test_what_is_no_signal_is_refused(office, number, target):
+    with pytest.raises(FgschedError, match="not a signal"):
+        office.ask(ANN, "signal", ids=[1], signal=number, target=target)
+    assert office.host.signals == []
+
+
+def test_only_running_jobs_are_sent_signals(office):
+    assert office.one(ANN, "signal", 1, signal=64) == "signalled"
+    assert office.one(ANN, "signal", 2, signal=1, target="shell") == "job 2 is not running"
+    assert office.one(BOB, "signal", 1, signal=1) == "job 1 belongs to another user"
+    assert office.host.signals == [1]
+    office.host.finish(1, 1, a_result())
+    office.settle()
+    assert office.one(ANN, "signal", 1, signal=1) == "over"
+
+
+# -- hold and release ---------------------------------------------------------------------------
+
+
+def test_a_held_job_does_not_start_until_it_is_released(office):
+    assert office.one(ANN, "hold", 2) == "held"
+    office.host.finish(1, 1, a_result())
+    office.settle()
+    assert office.job(2).state is JobState.PENDING
+    assert office.conductor.book.reason(office.conductor.book.jobs[2]) is Reason.HELD_USER
+    assert office.one(ANN, "release", 2) == "released"
+    assert office.job(2).state is not JobState.PENDING
+
+
+def test_what_an_operator_holds_its_owner_does_not_release(office):
+    office.one(ROOT, "hold", 2)
+    assert office.job(2).held == "admin"
+    assert office.one(ANN, "release", 2) == "job 2 is held by an operator"
+    assert office.one(ANN, "uhold", 2) == "job 2 is held by an operator"
+    assert office.one(ANN, "hold", 2) == "held"
+    assert office.job(2).held == "admin"
+    assert office.one(ROOT, "uhold", 2) == "held"
+    assert office.one(ANN, "release", 2) == "released"
+
+
+@pytest.mark.parametrize("operation", ["hold", "uhold", "release"])
+def test_a_running_job_is_neither_held_nor_released(office, operation):
+    assert office.one(ANN, operation) == "job 1 is no longer pending"
+
+
+# -- update -------------------------------------------------------------------------------------
+
+
+def test_a_smaller_demand_is_planned_at_once():
+    office = Office()
+    office.submit([a_demand(5000), a_demand(WHOLE)])
+    office.settle()
+    office.update(job_id=2, demand={"share": 5000})
+    assert office.job(2).request.demand == a_demand(5000)
+    assert office.job(2).state is JobState.STARTING
+
+
+def test_a_changed_job_is_planned_by_what_it_asks_for_now():
+    office = Office()
+    office.submit([a_demand(5000), a_demand(WHOLE)])
+    office.update(job_id=2, demand={"share": 7500})
+    office.update(job_id=2, demand={"share": WHOLE})
+    office.host.finish(1, 1, a_result())
+    office.settle()
+    assert [hold.share for hold in office.holds()] == [WHOLE]
+
+
+def test_an_impossible_change_changes_nothing(office):
+    with pytest.raises(FgschedError, match="this host has 1 GPU"):
+        office.update(job_id=2, demand={"gpus": 2})
+    assert office.job(2).request.demand == a_demand(WHOLE)
+
+
+@pytest.mark.parametrize("changes", [{}, [], None, {"uid": 0}, {"demand": None}, {"demand": []}, {"name": 1}])
+def test_a_change_that_is_none_is_refused(office, changes):
+    with pytest.raises(FgschedError):
+        office.ask(ANN, "update", id=2, changes=changes)
+
+
+def test_a_running_job_changes_its_name_and_nothing_else(office):
+    office.update(name="new", comment="why")
+    assert (office.job(1).request.name, office.job(1).state) == ("new", JobState.RUNNING)
+    with pytest.raises(FgschedError, match="time_limit stays"):
+        office.update(time_limit=5)
+    with pytest.raises(FgschedError, match="belongs to another user"):
+        office.update(BOB, name="mine")
+    office.host.finish(1, 1, a_result())
+    office.settle()
+    with pytest.raises(FgschedError, match="already completing or completed"):
+        office.update(name="late")
+
+
+def test_a_held_job_that_is_changed_stays_held(office):
+    office.one(ANN, "cancel", 1)
+    office.one(ANN, "hold", 2)
+    office.update(job_id=2, demand={"share": 2500})
+    office.settle()
+    assert office.job(2).state is JobState.PENDING
+
+
+# -- cards --------------------------------------------------------------------------------------
+
+
+def test_a_drained_card_keeps_its_jobs_and_takes_no_others(office):
+    assert office.ask(ROOT, "drain", gpu=0, reason="loud\udcff") == {"gpu": 0}
+    office.host.finish(1, 1, a_result())
+    office.settle()
+    assert office.job(2).state is JobState.PENDING
+    assert next(iter(office.store.card_marks().values()))[:2] == (GpuState.DRAINED, "loud? [root]")
+    office.ask(ROOT, "resume", gpu=0)
+    office.settle()
+    assert office.job(2).state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("operation", ["drain", "resume"])
+def test_only_operators_say_what_a_card_does(office, operation):
+    with pytest.raises(FgschedError, match="only an operator may"):
+        office.ask(ANN, operation, gpu=0, reason="x")
+
+
+@pytest.mark.parametrize("gpu", [1, -1, "0", None, True, []])
+def test_a_card_that_is_not_there_is_not_drained(office, gpu):
+    with pytest.raises(FgschedError, match="this host has no GPU"):
+        office.ask(ROOT, "drain", gpu=gpu, reason="x")
+
+
+def test_a_card_is_not_drained_without_a_reason(office):
+    with pytest.raises(FgschedError, match="a reason is needed"):
+        office.ask(ROOT, "drain", gpu=0)

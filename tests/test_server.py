@@ -1,0 +1,341 @@
+"""The socket under clients that are slow, greedy, hasty or wrong: the others notice nothing."""
+
+import json
+import os
+import socket
+import subprocess
+
+import pytest
+
+from fgsched import PROTOCOL
+from fgsched.controller.loop import Loop
+from fgsched.controller.waiters import Waiters
+from fgsched.errors import Refused
+from fgsched.model import JobState
+from fgsched.server import MAX_FRAME, Connection, listen, parse
+from fgsched.store import DiskError
+from worlds import World, a_demand, a_gpu, a_job, new_jobs
+
+BIG = "x" * 2_000_000  # more than a socket takes at once
+
+
+class NoSpawner:
+    """A socket of which nothing comes."""
+
+    wants_to_write = False
+
+    def __init__(self):
+        self._ours, self._theirs = socket.socketpair()
+
+    def fileno(self):
+        return self._ours.fileno()
+
+    def close(self):
+        self._ours.close()
+        self._theirs.close()
+
+
+class Counter:
+    """The requests of these tests, and how often each was looked up."""
+
+    def __init__(self, conductor, loop):
+        self.looked = 0
+        self.jobs = []
+        self.waiters = Waiters(loop.finish)
+        self.conductor, self._loop = conductor, loop
+
+    def caller(self, connection):
+        return connection.uid
+
+    def writing(self, name):
+        return {"write": lambda caller, arguments, now: arguments, "stumble": self._stumble}.get(name)
+
+    def _stumble(self, caller, arguments, now):
+        self.conductor.store.submit(new_jobs([a_demand(1)]), key="k" * 16, who=(1, 1, "ann"), now=now)
+        raise ZeroDivisionError
+
+    def reading(self, name):
+        return {"big": self._big, "echo": lambda caller, arguments, now: arguments}.get(name)
+
+    def special(self, name):
+        return {"wait": self._wait}.get(name)
+
+    def _big(self, caller, arguments, now):
+        self.looked += 1
+        return BIG
+
+    def _wait(self, connection, caller, arguments):
+        self._loop.finish(connection, lambda: self.waiters.add(connection, self.jobs, arguments))
+
+
+class Place:
+    """A loop that serves, and `place.client()` to meet it."""
+
+    def __init__(self, path):
+        self._path = path
+        self._listener, self._spawner = listen(path, for_all=False), NoSpawner()
+        self.loop = Loop(self._listener, self._spawner)
+        conductor = World([a_gpu(0)]).conductor
+        self.operations = Counter(conductor, self.loop)
+        self.waiters = self.operations.waiters
+        self.loop.begin(conductor, self.operations)
+        self._clients = []
+
+    def client(self):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(30)
+        sock.connect(str(self._path))
+        self._clients.append(sock)
+        return sock
+
+    def serve(self, times=3):
+        for _ in range(times):
+            self.loop.run_once(0)
+
+    def ask(self, client, op, **arguments):
+        client.sendall(line(op, **arguments))
+        self.serve()
+        return self.answer(client)
+
+    def answer(self, client):
+        """All that is answered until a line ends, read a piece at a time while the loop goes on."""
+        data = b""
+        client.settimeout(0)
+        for _ in range(100_000):
+            try:
+                piece = client.recv(1 << 16)
+            except BlockingIOError:
+                self.serve(1)
+                continue
+            data += piece
+            if not piece or data.endswith(b"\n"):
+                break
+        client.settimeout(30)
+        return [json.loads(one) for one in data.splitlines()]
+
+    @property
+    def registered(self):
+        return len(self.loop.selector.get_map())
+
+    def close(self):
+        for sock in self._clients:
+            sock.close()
+        for key in list(self.loop.selector.get_map().values()):
+            if isinstance(key.fileobj, Connection):
+                key.fileobj.close()
+        self.loop.selector.close()
+        self._listener.close()
+        self._spawner.close()
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path / "s")
+    yield place
+    place.close()
+
+
+def line(op, **arguments):
+    return json.dumps({"v": PROTOCOL, "op": op, **arguments}).encode() + b"\n"
+
+
+def works(place):
+    client = place.client()
+    assert place.ask(client, "echo", a=1) == [{"v": PROTOCOL, "ok": {"a": 1}}]
+    client.close()
+    place.serve()
+
+
+def test_a_client_that_goes_before_it_has_read_its_answer_harms_nobody(place):
+    client = place.client()
+    client.sendall(line("big"))
+    place.serve()
+    client.close()
+    place.serve()
+    assert place.registered == 2, "listener and spawner"
+    works(place)
+
+
+def test_an_answer_larger_than_the_socket_comes_whole_to_a_slow_reader(place):
+    client = place.client()
+    assert place.ask(client, "big") == [{"v": PROTOCOL, "ok": BIG}]
+
+
+def test_a_large_answer_to_a_wait_comes_whole(place):
+    place.operations.jobs = [a_job(number) for number in range(1, 8001)]
+    client = place.client()
+    client.sendall(line("wait"))
+    place.serve()
+    place.waiters.over([a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)])
+    (answer,) = place.answer(client)
+    assert len(answer["ok"]["jobs"]) == 8000
+
+
+def test_a_client_that_went_while_it_waited_is_forgotten_when_it_is_told(place):
+    place.operations.jobs = [a_job(1)]
+    client = place.client()
+    client.sendall(line("wait"))
+    place.serve()
+    client.close()
+    place.waiters.over([a_job(1, state=JobState.COMPLETED)])
+    place.serve()
+    assert place.registered == 2
+    works(place)
+
+
+def test_those_who_waited_and_went_are_not_kept(place):
+    place.operations.jobs = [a_job(1)]
+    for _ in range(5):
+        client = place.client()
+        client.sendall(line("wait"))
+        place.serve()
+        client.close()
+        place.serve()
+    assert len(place.waiters._waiters) <= 1
+
+
+def test_a_connection_waits_for_one_thing_at_a_time(place):
+    place.operations.jobs = [a_job(1)]
+    client = place.client()
+    client.sendall(line("wait") * 2)
+    place.serve()
+    (answer,) = place.answer(client)
+    assert answer["error"]["cause"] == "this connection waits already"
+
+
+def test_a_client_that_asks_and_never_reads_is_sent_off(place):
+    client = place.client()
+    with_patience = 200
+    client.sendall(line("big") * with_patience)
+    place.serve(5)
+    assert place.operations.looked < 50, "what nobody will read is not looked up"
+    assert place.registered == 2
+
+
+GARBAGE = [
+    b"",
+    b"\0\xff\xfe",
+    b"[" * 100_000,
+    b"1" * 5000,
+    b"null",
+    b'"text"',
+    b"{}",
+    b'{"v":1e999,"op":"echo"}',
+    b'{"v":NaN}',
+    b'{"v":1,"v":1,"op":"echo"}',
+    b'{"v":%d}' % PROTOCOL,
+    b'{"v":%d,"op":[]}' % PROTOCOL,
+    b'{"v":%d,"op":"\\ud800"}' % PROTOCOL,
+    b'{"v":%d,"op":"echo","text":"\\ud800"}' % PROTOCOL,
+]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_answered_with_an_error_and_the_next_request_is_heard(place, garbage):
+    client = place.client()
+    client.sendall(garbage + b"\n" + line("echo", a=2))
+    place.serve()
+    wrong, right = place.answer(client)
+    assert wrong["error"]["exit"] in {2, 5}
+    assert right["ok"] == {"a": 2}
+
+
+def test_a_request_that_we_stumble_over_is_undone_and_the_others_are_done(place):
+    first, wrong, last = clients = [place.client() for _ in range(3)]
+    for client, name in zip(clients, ("write", "stumble", "write"), strict=True):
+        client.sendall(line(name, a=1))
+    place.serve(3)
+    assert [place.answer(client)[0].get("ok") for client in (first, last)] == [{"a": 1}] * 2
+    assert place.answer(wrong)[0]["error"] == {"exit": 7, "cause": "ZeroDivisionError: ", "remedy": ""}
+    assert place.operations.conductor.store.open_jobs() == []
+
+
+def test_a_disk_that_fails_in_the_middle_of_a_request_is_no_bug_of_ours(place):
+    def fail(caller, arguments, now):
+        raise DiskError("disk I/O error")
+
+    place.operations.writing = {"write": fail}.get
+    client = place.client()
+    assert place.ask(client, "write")[0]["error"]["exit"] == 6
+    assert place.operations.conductor.is_broken
+
+
+def test_a_request_may_come_byte_by_byte(place):
+    client = place.client()
+    for byte in line("echo", a=3):
+        client.sendall(bytes([byte]))
+        place.serve(1)
+    assert place.answer(client)[0]["ok"] == {"a": 3}
+
+
+def test_a_line_without_end_is_refused_and_its_sender_sent_off(place):
+    client = place.client()
+    client.settimeout(0)
+    sent = 0
+    while not sent or place.registered != 2:
+        try:
+            sent += client.send(b"a" * 2**20)
+        except BlockingIOError:
+            pass
+        except OSError:
+            break
+        place.serve(1)
+    assert MAX_FRAME < sent < MAX_FRAME + 3 * 2**20
+    assert b"longer than 8 MiB" in client.recv(4096)
+    assert place.registered == 2
+
+
+def test_a_user_has_at_most_256_connections(place):
+    clients = [place.client() for _ in range(256)]
+    place.serve()
+    late = place.client()
+    place.serve()
+    assert place.answer(late)[0]["error"]["cause"] == f"uid {os.getuid()} has 256 connections"
+    clients[0].close()
+    place.serve()
+    works(place)
+
+
+def test_half_a_request_and_then_nothing_is_no_request(place):
+    client = place.client()
+    client.sendall(b'{"v":1,"op":"wri')
+    place.serve()
+    client.close()
+    place.serve()
+    assert place.registered == 2
+
+
+def test_a_descriptor_number_that_is_used_again_is_watched_anew(place):
+    """A pidfd that was closed while it was watched must not keep its number from the next."""
+    loop = place.loop
+    child = subprocess.Popen(["sleep", "1000"])
+    first = os.pidfd_open(child.pid)
+    loop.watch_once(first, 1)
+    os.close(first)
+    second = os.pidfd_open(child.pid)
+    assert first == second
+    loop.watch_once(second, 2)
+    child.kill()
+    child.wait()
+    heard = []
+    loop._conductor.turn = lambda events, now: heard.extend(events)
+    place.serve()
+    assert [event.job for event in heard] == [2]
+    os.close(second)
+
+
+def test_the_socket_is_its_owners_or_everybodys(tmp_path):
+    for for_all, mode in ((False, 0o600), (True, 0o666)):
+        listen(tmp_path / "s", for_all=for_all).close()
+        assert (tmp_path / "s").stat().st_mode & 0o777 == mode
+
+
+def test_what_is_no_socket_is_left_alone(tmp_path):
+    (tmp_path / "s").write_text("mine")
+    with pytest.raises(Refused, match="is not a socket"):
+        listen(tmp_path / "s", for_all=False)
+    assert (tmp_path / "s").read_text() == "mine"
+
+
+def test_a_request_is_its_operation_and_the_rest():
+    assert parse(line("echo", a=1).strip()) == ("echo", {"a": 1})
