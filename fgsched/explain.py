@@ -1,6 +1,6 @@
 """Why a job waits, in words with figures."""
 
-from fgsched.model import Reason
+from fgsched.model import WHOLE, Reason
 from fgsched.placement import Short
 from fgsched.units import format_mebibytes, format_share
 
@@ -19,6 +19,7 @@ _SENTENCES: dict[Reason, str] = {
 }
 _RESOURCES = {
     "share": "needs {need_share} of one GPU, {left_share} left on GPU {gpu}",
+    "card": "needs one whole GPU, {left_share} left on GPU {gpu}",
     "cards": "needs {need} whole GPUs, {left} of {total} free",
     "cpus": "needs {need} CPU, {left} of {total} free",
     "host memory": "needs {need_bytes} of host memory, {left_bytes} of {total_bytes} is free",
@@ -27,7 +28,8 @@ _RESOURCES = {
 
 def sentence(short: Short) -> str:
     """One sentence that tells the binding blocker of a waiting job."""
-    text = _RESOURCES[short.what] if short.reason is Reason.RESOURCES else _SENTENCES[short.reason]
+    what = "card" if short.what == "share" and short.need == WHOLE else short.what
+    text = _RESOURCES[what] if short.reason is Reason.RESOURCES else _SENTENCES[short.reason]
     amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
     return text.format(
         gpu=short.gpu,

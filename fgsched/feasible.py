@@ -53,7 +53,7 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
     if not gpus:
         raise Refused(
             "no GPU in this host can ever satisfy this: it has none",
-            "fginfo tells what was looked for; without --gpus and --gpu-mem the job can run.",
+            "fgsched status tells what was looked for; without --gpus and --gpu-mem the job can run.",
         )
     able = [gpu for gpu in gpus if is_of_type(gpu, demand.gpu_type)]
     if not able:

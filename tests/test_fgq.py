@@ -42,6 +42,15 @@ def test_an_empty_queue_is_a_header_and_no_error(home: Home):
     assert (done.status, done.out, done.err) == (0, f"{HEADER}\n", "")
 
 
+def test_only_a_job_that_waits_is_told_why(home):
+    home.running(share=10_000)
+    home.running(share=10_000)
+    home.submit(share=10_000, hold=True)
+    home.submit(share=10_000)
+    why = {line[:2].strip(): line[2:].strip() for line in home.run("fgq", "-h", "-O", "JobID:2,Why:60").lines}
+    assert why == {"1": "", "2": "", "3": "", "4": "needs one whole GPU, 0 left on GPU 0"}
+
+
 def test_the_usual_columns_are_fixed_cut_hard_and_free_at_the_end(queue):
     lines = queue.run("fgq").lines
     assert lines[0] == HEADER

@@ -9,7 +9,7 @@ from fgsched.controller.conductor import Conductor
 from fgsched.controller.fields import Look, chosen, elapsed, getters
 from fgsched.errors import BadUsage, NotPermitted
 from fgsched.explain import sentence
-from fgsched.model import Ended, Job, JobState
+from fgsched.model import Ended, Job
 from fgsched.records import to_record
 from fgsched.store import Past
 
@@ -55,7 +55,7 @@ class Answers:
         past = self._past(arguments)
         book = self._conductor.book
         record = self._record(past, caller, now)
-        short = book.short(past.job) if past.job.state is JobState.PENDING and not past.job.held else None
+        short = book.short(past.job)
         record["why"] = sentence(short) if short else ""
         record["events"] = self._conductor.store.events(past.job.id)
         return record

@@ -109,6 +109,8 @@ class Book:
 
     def short(self, job: Job) -> Short | None:
         """What a waiting job is short of, as far as the last plan looked."""
+        if job.state is not JobState.PENDING or job.held:
+            return None
         return self.waits.get((job.request.demand, job.request.time_limit))
 
     def reason(self, job: Job) -> Reason:
