@@ -103,8 +103,6 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
         raise BadUsage(f"not a request: {error}") from None
     if not isinstance(request, dict):
         raise BadUsage("not a request: not an object")
-    if b"\\u" in line:
-        _must_be_writable(request)
     version = request.pop("v", None)
     if version != PROTOCOL:
         older = "the command" if isinstance(version, int) and version < PROTOCOL else "the controller"
@@ -116,14 +114,6 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     if not isinstance(operation, str):
         raise BadUsage("not a request: it has no operation")
     return operation, request
-
-
-def _must_be_writable(request: dict[str, Any]) -> None:
-    """Half of a surrogate pair is legal in JSON, and can be encoded nowhere."""
-    try:
-        json.dumps(request, ensure_ascii=False).encode(errors="surrogateescape")
-    except UnicodeEncodeError:
-        raise BadUsage("not a request: a text holds half a character") from None
 
 
 def _no_constant(text: str) -> None:
