@@ -1,5 +1,7 @@
 """Turns, crashes at every effect, and any order of events: what must hold after each."""
 
+from contextlib import contextmanager, suppress
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fgsched.controller.events import Asked
 from fgsched.errors import StorageError
 from fgsched.lifecycle import Shepherd
-from fgsched.model import WHOLE, JobState, Reason
+from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
 from fgsched.store import StorageBroken
 from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result
 
@@ -359,3 +361,138 @@ TestQueue = Queue.TestCase
 TestQueue.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+# -- a disk that is full for one turn -----------------------------------------------------------
+
+
+@contextmanager
+def full_disk(world):
+    """Nothing can be committed meanwhile."""
+    real = world.store.write
+
+    @contextmanager
+    def write():
+        with suppress(ZeroDivisionError), real():
+            yield
+            raise ZeroDivisionError
+        raise StorageError("the queue cannot be written: database or disk is full")
+
+    world.conductor.store.write = write
+    yield
+    world.conductor.store.write = real
+
+
+def test_a_lost_job_whose_end_could_not_be_stored_still_ends():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.lose_shepherd(1, 1)
+    world.turn()
+    with full_disk(world):
+        for _ in range(5):
+            world.turn()
+    world.settle()
+    assert world.job(1).state is JobState.FAILED
+
+
+def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
+    world = World([a_gpu(0)])
+    world.conductor.cards.needs_cleaning = True
+    world.conductor.cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=1001)
+    world.submit([a_demand(5000)])
+    world.settle()
+    end(world, 1)
+    assert world.conductor.book.jobs[1].state is JobState.COMPLETING
+    world.conductor.cards.needs_cleaning = False
+    with full_disk(world):
+        world.turn()
+    assert world.conductor.book.jobs[1].state is JobState.COMPLETING
+    world.turn()
+    assert world.job(1).state is JobState.COMPLETED
+
+
+def test_nothing_is_launched_or_answered_when_the_commit_fails():
+    world = World([a_gpu(0)])
+    said = []
+    with full_disk(world):
+        world.submit([a_demand(5000)])
+        world.turn(Asked(lambda now: lambda: said.append("done"), lambda error: said.append(error.exit_code)))
+    world.settle()
+    assert (world.host.runs, world.acknowledged, said) == ([], [], [6])
+    world.submit([a_demand(5000)])
+    assert world.host.runs == [1]
+
+
+def test_a_job_is_never_launched_before_its_hold_is_stored():
+    world = World([a_gpu(0)])
+    seen = []
+    real = world.host.start
+    world.host.start = lambda job, given: (seen.append(world.store._db.in_transaction), real(job, given))
+    world.submit([a_demand(5000)])
+    assert seen == [False]
+
+
+def test_traces_are_removed_only_after_the_end_is_stored():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    seen = []
+    real = world.host.forget
+    world.host.forget = lambda job: (seen.append(world.store._db.in_transaction), real(job))
+    end(world, 1)
+    assert seen == [False]
+
+
+def test_a_job_that_never_gets_to_run_is_given_up_after_twenty_attempts():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    for _ in range(30):
+        world.start()
+        world.turn()
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.FAILED, 20)
+    assert world.holds() == []
+
+
+def test_a_job_that_did_not_run_and_was_cancelled_meanwhile_does_not_come_back():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    cancel(world, 1)
+    world.start()
+    world.settle()
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.CANCELLED, 1)
+
+
+def test_running_jobs_have_numbers_of_their_own_and_the_lowest_is_used_again():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 4)
+    world.settle()
+    assert sorted(job.slot for job in world.store.open_jobs()) == [0, 1, 2, 3]
+    end(world, 2)
+    world.start()
+    world.submit([a_demand(2500)])
+    assert world.job(5).slot == 1
+
+
+def test_jobs_that_no_card_is_left_for_wait_and_are_told_so():
+    world = World([a_gpu(0), a_gpu(1)])
+    world.submit([a_demand(WHOLE, gpus=2), a_demand(WHOLE, gpus=2), a_demand(2500, gpu_type="sim")])
+    world.settle()
+    world.gpus = world.gpus[:1]
+    world.start()
+    end(world, 1)
+    assert world.job(2).state is JobState.PENDING
+    assert world.conductor.book.reason(world.conductor.book.jobs[2]) is Reason.GPU_DRAINED
+    assert world.job(3).state is JobState.RUNNING, "one that can never run keeps nothing for itself"
+    assert [hold.gpu for hold in world.holds()] == [0]
+
+
+def test_the_cpus_of_a_job_are_counted_until_it_ends():
+    world = World([a_gpu(0)], limits=Limits(cpus=3, host_memory=GIB))
+    world.submit([Demand(cpus=2), Demand(cpus=2, host_memory=GIB), Demand(cpus=1)])
+    world.settle()
+    assert [job.state.code for job in world.store.open_jobs()] == ["R", "PD", "R"], "beside the second"
+    end(world, 1)
+    assert [job.state.code for job in world.store.open_jobs()] == ["R", "R"]

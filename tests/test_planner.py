@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
 from fgsched.placement import Host, rooms
-from fgsched.planner import Pending, Queue, Running, Start, plan
+from fgsched.planner import Pending, Queue, Running, Start, _reserve, plan
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
@@ -117,3 +117,133 @@ def test_the_first_job_that_fits_an_empty_host_always_starts(demands, gpus):
     decided = decide(queue, gpus=gpus)
     possible = demands[0].gpus <= gpus
     assert any(isinstance(start, Start) and start.job_id == 1 for start in decided.starts) is possible
+
+
+# -- the reservation ----------------------------------------------------------------------------
+
+
+def test_what_is_let_past_is_taken_off_what_is_spare_only_once():
+    queue = [Pending(1, a_demand(7500)), *(Pending(number, a_demand(1000)) for number in (2, 3, 4))]
+    decided = decide(queue, running=[running(5000)])
+    assert started(decided) == {2: [0], 3: [0]}
+
+
+def test_a_job_that_ends_with_the_reservation_may_use_it_and_one_that_ends_later_may_not():
+    for limit, goes in ((100, True), (101, False)):
+        queue = [Pending(1, a_demand(WHOLE)), Pending(2, a_demand(5000), limit)]
+        decided = decide(queue, running=[running(5000, until=100.0)])
+        assert (2 in started(decided)) is goes
+
+
+def test_the_cpus_of_the_reserved_job_are_kept_too():
+    queue = [Pending(1, Demand(cpus=3)), Pending(2, Demand(cpus=1)), Pending(3, Demand(cpus=1))]
+    busy = [Running(Demand(cpus=3), (), 100.0)]
+    decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0))
+    assert started(decided) == {2: []}, "one of four is spare beside three"
+    decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0), limits=LIMITS)
+    assert decided.waits[Demand(cpus=1), 0].what == "cpus"
+
+
+def test_the_reservation_is_made_where_the_job_fits_soonest():
+    busy = [running(WHOLE, gpu=0, until=200.0), running(WHOLE, gpu=1, until=100.0)]
+    queue = [Pending(1, a_demand(WHOLE)), Pending(2, a_demand(5000), 150)]
+    decided = decide(queue, gpus=3, running=[*busy, running(5000, gpu=2, until=300.0)])
+    assert started(decided) == {2: [2]}, "card 1 is the reserved one"
+
+
+def test_a_reservation_waits_for_all_that_end_at_one_time():
+    busy = [running(5000, until=100.0), running(5000, until=100.0)]
+    decided = decide([Pending(1, a_demand(WHOLE)), Pending(2, Demand(cpus=1))], running=busy)
+    assert started(decided) == {2: []}
+
+
+def test_only_the_first_job_that_cannot_start_reserves():
+    queue = [Pending(1, a_demand(WHOLE, gpus=2)), Pending(2, a_demand(WHOLE)), Pending(3, a_demand(5000), 10)]
+    decided = decide(
+        queue, gpus=2, running=[running(5000, gpu=0, until=20.0), running(2500, gpu=1, until=5.0)]
+    )
+    assert started(decided) == {3: [0]}
+
+
+def test_jobs_are_let_past_in_the_order_of_the_queue_whatever_their_kind():
+    queue = [Pending(number, a_demand(2500), number % 3) for number in range(1, 10)]
+    decided = decide(queue)
+    assert [start.job_id for start in decided.starts] == [1, 2, 3, 4]
+
+
+jobs = st.lists(
+    st.tuples(
+        st.one_of(
+            st.builds(a_demand, st.sampled_from([1000, 2500, 5000, 7500, WHOLE])),
+            st.builds(lambda n: a_demand(WHOLE, gpus=n), st.integers(1, 2)),
+            st.builds(lambda cpus: Demand(cpus=cpus), st.integers(1, 4)),
+        ),
+        st.integers(1, 50),
+    ),
+    min_size=2,
+    max_size=14,
+)
+
+
+@given(jobs=jobs, gpus=st.integers(2, 3))
+def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs, gpus):
+    """A whole queue is run to its end; every job takes exactly its time limit."""
+    cards, cpus = [a_gpu(index) for index in range(gpus)], 6
+    limits = Limits(cpus=cpus, host_memory=2**50)
+    waiting = {number: Pending(number, demand, limit) for number, (demand, limit) in enumerate(jobs, 1)}
+    promised, busy, now = {}, {}, 0.0
+    while waiting:
+        free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
+        host = Host(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
+        for start in plan(
+            Queue(waiting.values()), list(busy.values()), free, host, limits=limits, now=now
+        ).starts:
+            job = waiting.pop(start.job_id)
+            assert now <= promised.get(job.id, math.inf)
+            busy[job.id] = Running(job.demand, start.holds, now + job.time_limit)
+        if waiting:
+            first = min(waiting)
+            free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
+            host = Host(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
+            shadow = _reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
+            promised.setdefault(first, shadow.at)
+            now = min(job.until for job in busy.values())
+            busy = {number: job for number, job in busy.items() if job.until > now}
+
+
+# -- the queue ----------------------------------------------------------------------------------
+
+
+def test_a_job_that_comes_back_with_another_demand_is_planned_by_that():
+    queue = Queue(pending(5000, 5000))
+    queue.remove(1)
+    queue.add(Pending(1, a_demand(2500)))
+    queue.remove(1)
+    queue.add(Pending(1, a_demand(5000)))
+    queue.add(Pending(1, a_demand(5000)))
+    assert [(kind[0].share, sorted(ids)) for kind, ids in queue.kinds()] == [(5000, [1, 2])]
+    decided = plan(queue, [], rooms([a_gpu(0)], [], {}), PLENTY, limits=LIMITS, now=0)
+    assert [start.job_id for start in decided.starts] == [1, 2]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5), st.sampled_from([1000, 2000])), max_size=40))
+def test_the_queue_holds_what_was_last_said_of_each_job(steps):
+    queue, expected = Queue(), {}
+    for is_added, job_id, share in steps:
+        queue.remove(job_id)
+        expected.pop(job_id, None)
+        if is_added:
+            queue.add(Pending(job_id, a_demand(share)))
+            expected[job_id] = share
+    decided = plan(queue, [], rooms([a_gpu(0)], [], {}), PLENTY, limits=LIMITS, now=0)
+    assert [start.job_id for start in decided.starts] == sorted(expected)
+    assert {start.job_id: start.holds[0].share for start in decided.starts} == expected
+    assert len(queue) == len(expected)
+
+
+def test_holding_and_releasing_a_job_again_and_again_leaves_one_place_in_the_queue():
+    queue = Queue(pending(*[5000] * 10))
+    for _ in range(100):
+        queue.remove(9)
+        queue.add(Pending(9, a_demand(5000)))
+    assert [len(ids) for _, ids in queue.kinds()] == [10]

@@ -1,0 +1,267 @@
+"""What is known of the cards: what a reading says, which ended jobs are off them, what operators said."""
+
+from dataclasses import replace
+
+import pytest
+
+from fgsched.controller.cards import Cards
+from fgsched.controller.events import Failed
+from fgsched.model import GpuState, JobState, Reading, Reason
+from fgsched.store import Store
+from worlds import World, a_demand, a_gpu, a_result
+
+
+class Looked(Cards):
+    """Cards with a driver that a test plays."""
+
+    def __init__(self, gpus, **more):
+        self.asked = 0
+        super().__init__(gpus, sampled=True, ask=self._count, **more)
+
+    def _count(self):
+        self.asked += 1
+
+    def look(self, now, *there, **errors):
+        """A reading that was asked for now and comes at once."""
+        self.ask()
+        readings = {
+            gpu.index: Reading(gpu=gpu.index, used=0, error=errors.get(f"gpu{gpu.index}", ""))
+            for gpu in self.gpus
+        }
+        self.saw(readings, there=there, now=now)
+
+
+@pytest.fixture
+def cards():
+    return Looked([a_gpu(0), a_gpu(1)], interval=5.0, clean_timeout=30.0)
+
+
+def test_no_card_takes_jobs_before_it_was_looked_at(cards):
+    assert {gpu.state for gpu in cards.gpus_for_planning(0)} == {GpuState.SUSPECT}
+    cards.look(10)
+    assert {gpu.state for gpu in cards.gpus_for_planning(15)} == {GpuState.OK}
+    assert {gpu.state for gpu in cards.gpus_for_planning(15.1)} == {GpuState.SUSPECT}
+
+
+def test_a_clock_that_is_set_back_makes_no_reading_fresh(cards):
+    cards.look(1000)
+    assert cards.is_fresh(1000)
+    assert not cards.is_fresh(400)
+
+
+def test_an_ended_job_is_clean_once_a_later_reading_does_not_show_it(cards):
+    cards.look(1)
+    cards.begin_cleaning(7, 2)
+    assert cards.cleaned(2) == {}, "that reading was older than the end"
+    cards.look(3, 7)
+    assert cards.cleaned(3) == {}
+    cards.look(4)
+    assert cards.cleaned(4) == {7: True}
+    assert cards.cleaned(5) == {}
+    assert not cards.is_cleaning
+
+
+def test_a_reading_that_was_asked_for_before_a_job_ended_says_nothing_of_it(cards):
+    cards.ask()
+    cards.begin_cleaning(7, 2)
+    cards.saw({}, there=(), now=3)
+    assert cards.cleaned(3) == {}
+
+
+def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does(cards):
+    cards.begin_cleaning(7, 0)
+    cards.look(30, 7)
+    assert cards.cleaned(30) == {}
+    assert cards.cleaned(30.1) == {7: False}
+    cards.left_dirty(7, [1], 31)
+    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
+    assert cards.gpu(1).note == "processes of job 7 have not left it"
+    cards.look(32, 7)
+    assert cards.gpu(1).state is GpuState.SUSPECT
+    cards.look(33)
+    assert cards.gpu(1).state is GpuState.OK
+
+
+def test_the_time_to_leave_a_card_ends_also_when_the_clock_is_set_back(cards):
+    cards.begin_cleaning(7, 1000)
+    assert cards.cleaned(100) == {}
+    assert cards.cleaned(131) == {7: False}
+
+
+def test_a_card_that_does_not_answer_is_suspect_until_it_does(cards):
+    cards.look(1, gpu0="fell off the bus")
+    assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.SUSPECT, "fell off the bus")
+    cards.look(2)
+    assert cards.gpu(0).state is GpuState.OK
+    assert [gpu.index for gpu in cards.changed()] == [0]
+    assert cards.changed() == []
+
+
+def test_a_card_that_the_driver_does_not_list_is_suspect(cards):
+    cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=1)
+    assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
+
+
+def test_what_an_operator_says_stays(cards):
+    cards.drain(0, "fan", 1)
+    cards.look(2, gpu0="dead")
+    assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.DRAINED, "fan")
+    cards.look(3)
+    assert cards.gpu(0).state is GpuState.DRAINED
+    cards.left_dirty(7, [0], 4)
+    assert cards.gpu(0).state is GpuState.DRAINED
+    cards.resume(0, 5)
+    assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.OK, "")
+
+
+def test_a_card_that_is_gone_since_a_job_held_it_is_passed_over(cards):
+    cards.left_dirty(7, [1, 5], 1)
+    assert cards.gpu(1).state is GpuState.SUSPECT
+
+
+def test_a_drained_card_is_drained_wherever_it_is_put_next():
+    store = Store(":memory:")
+    first, second = a_gpu(0), a_gpu(1)
+    with store.write():
+        store.put_cards([first, second])
+        cards = Cards([first, second])
+        cards.drain(0, "fan", 1)
+        store.mark_card(cards.gpu(0))
+    for swapped in ([replace(second, index=0), replace(first, index=1)], [first, second]):
+        with store.write():
+            marks = store.card_marks()
+            store.put_cards(swapped)
+            cards = Cards(swapped)
+            cards.restore(marks)
+            for gpu in cards.changed():
+                store.mark_card(gpu)
+        assert {gpu.uuid for gpu in cards.gpus if gpu.state is GpuState.DRAINED} == {first.uuid}
+        assert store.card_marks()[first.uuid][0] is GpuState.DRAINED
+        assert store.card_marks()[second.uuid][0] is GpuState.OK
+    store.close()
+
+
+def test_only_what_operators_said_outlives_the_controller(cards):
+    marks = {a_gpu(0).uuid: (GpuState.SUSPECT, "x", 1.0), a_gpu(1).uuid: (GpuState.DRAINED, "y", 2.0)}
+    cards.restore(marks)
+    assert [(gpu.state, gpu.note, gpu.noted_at) for gpu in cards.gpus] == [
+        (GpuState.OK, "", 0.0),
+        (GpuState.DRAINED, "y", 2.0),
+    ]
+
+
+# -- with the conductor -------------------------------------------------------------------------
+
+
+class Watched(World):
+    """A world whose cards are looked at."""
+
+    def start(self):
+        self.cards = Looked(self.gpus, clean_timeout=30.0)
+        super().start()
+        self.conductor.cards = self.cards
+        self.conductor.recover(self.now)
+        self.see()
+
+    def see(self, *there):
+        self.cards.look(self.now, *there)
+        self.turn()
+
+
+@pytest.fixture
+def world():
+    world = Watched([a_gpu(0)])
+    world.submit([a_demand(5000), a_demand(10_000)])
+    world.settle()
+    world.host.finish(1, 1, a_result(3 << 8))
+    world.turn()
+    return world
+
+
+def test_an_ended_job_holds_its_share_until_the_card_is_clean(world):
+    ended = world.conductor.book.jobs[1]
+    assert (ended.state, ended.reason) == (JobState.COMPLETING, Reason.GPU_CLEANING)
+    assert len(world.holds()) == 1
+    world.see(1)
+    assert world.job(2).state is JobState.PENDING
+    assert world.conductor.book.reason(world.conductor.book.jobs[2]) is Reason.GPU_CLEANING
+    world.see()
+    assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    assert world.job(2).state is JobState.STARTING
+    assert world.job(1).ended_at == 2.0, "the time at which it ended, not that at which it was clean"
+
+
+def test_a_job_whose_processes_stay_is_over_in_time_and_its_card_is_suspect(world):
+    world.now += 31
+    world.see(1)
+    assert world.job(1).state is JobState.FAILED
+    assert world.holds() == []
+    assert next(iter(world.store.card_marks().values()))[0] is GpuState.SUSPECT
+    assert world.job(2).state is JobState.PENDING
+
+
+def test_a_controller_that_starts_goes_on_cleaning(world):
+    world.start()
+    world.see()
+    assert world.job(1).state is JobState.FAILED
+
+
+def test_a_controller_that_cannot_look_any_more_calls_ended_jobs_clean(world):
+    World.start(world)
+    world.settle()
+    assert (world.job(1).state, world.holds()[0].share) == (JobState.FAILED, 10_000)
+
+
+def test_an_ended_job_whose_card_is_gone_is_over_in_time(world):
+    world.gpus = []
+    world.start()
+    world.now += 31
+    world.turn()
+    assert world.job(1).state is JobState.FAILED
+    assert world.job(2).state is JobState.PENDING
+    assert world.conductor.book.reason(world.conductor.book.jobs[2]) is not Reason.NONE
+
+
+def test_a_job_that_failed_to_launch_leaves_nothing_to_clean(world):
+    world.see()
+    world.turn(Failed(2, 1, "no such interpreter"))
+    assert (world.job(2).state, world.job(2).reason) == (JobState.FAILED, Reason.LAUNCH_FAILURE)
+    assert world.job(2).ended.detail == "no such interpreter"
+
+
+ENDS = [
+    (a_result(0), JobState.COMPLETED, Reason.NONE),
+    (a_result(9), JobState.FAILED, Reason.SIGNALED),
+    (a_result(15, "timeout"), JobState.TIMEOUT, Reason.TIME_LIMIT),
+    (a_result(9, oom_kills=1), JobState.OUT_OF_MEMORY, Reason.OUT_OF_MEMORY),
+    (a_result(256, refusals=1), JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY),
+]
+
+
+@pytest.mark.parametrize(("result", "state", "reason"), ENDS)
+def test_the_reason_of_an_end_outlives_the_cleaning(result, state, reason):
+    world = Watched([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.finish(1, 1, result)
+    world.turn()
+    world.see()
+    assert (world.job(1).state, world.job(1).reason) == (state, reason)
+
+
+def test_a_lost_jobs_reason_outlives_the_cleaning():
+    world = Watched([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.lose_shepherd(1, 1)
+    world.settle()
+    world.see()
+    assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.SYSTEM_FAILURE)
+    assert world.cards.asked > 0
+
+
+def test_a_stale_look_is_asked_for_when_a_job_waits(world):
+    world.now += 60
+    before = world.cards.asked
+    world.turn()
+    assert world.cards.asked == before + 1
