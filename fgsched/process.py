@@ -119,9 +119,15 @@ def _environment(pid: int) -> list[bytes]:
 
 def _stat(pid: int) -> _Stat | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError):
         return None
+    try:
+        text = os.read(descriptor, 4096)  # a thousand are looked at when a controller starts: no file object
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(descriptor)
     # The name is in brackets and may itself hold brackets, blanks and line ends.
     words = text[text.rindex(b")") + 2 :].split()
     return _Stat(state=words[0].decode(), parent=int(words[1]), start=int(words[19]))

@@ -104,11 +104,9 @@ class Conductor:
             self._resume_cleaning(now)
 
     def _read_book(self) -> None:
-        jobs = self.store.open_jobs()
-        self.book = Book(jobs)
-        for job in jobs:
-            if job.state.holds and (past := self.store.past(job.id)):
-                self.book.given[job.id] = past.allocated
+        found = self.store.open_past()
+        self.book = Book(past.job for past in found)
+        self.book.given = {past.job.id: past.allocated for past in found if past.job.state.holds}
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.book.holding.values():

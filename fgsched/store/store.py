@@ -219,11 +219,18 @@ class Store:
 
     def open_jobs(self) -> list[Job]:
         """Every job that is not over, in order, with its holds."""
+        return [past.job for past in self.open_past()]
+
+    def open_past(self) -> list[Past]:
+        """The same, with what each was given."""
         holds: dict[int, list[Hold]] = {}
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        return [job_of(row, tuple(holds.get(row["id"], ()))) for row in self._db.execute(SQL["open_jobs"])]
+        return [
+            Past(job_of(row, tuple(holds.get(row["id"], ()))), allocations(row))
+            for row in self._db.execute(SQL["open_jobs"])
+        ]
 
     def past(self, job_id: int) -> Past | None:
         """One job, over or not."""
