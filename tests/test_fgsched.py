@@ -140,6 +140,7 @@ def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_s
     home.running()
     home.run("fgsched", "stop")
     assert "OK   claims      1 jobs run, or ended, without a controller" in home.run("fgsched", "doctor").lines
+    home.run("fgsched", "start")  # it ends the job with the home
 
 
 def test_the_doctor_finds_a_damaged_queue(home):
