@@ -137,17 +137,20 @@ def plan(
     heapify(heads)
     starts: list[Start] = []
     waits: dict[tuple[Demand, int], Short] = {}
+    short_of: dict[Demand, Short] = {}  # room only shrinks: what does not fit once does not fit later
     shadow: _Shadow | None = None
     while heads:
         job_id, kind, rest = heappop(heads)
         demand, until = kind[0], now + kind[1] if kind[1] else math.inf
-        found = _try(demand, free, host, limits)
-        if not isinstance(found, Short) and shadow and not shadow.allows(demand, found, until):
+        found = short_of.get(demand) or _try(demand, free, host, limits)
+        if isinstance(found, Short):
+            if shadow is None and demand not in short_of:
+                shadow = _reserve(demand, running, free, host, limits=limits)
+            short_of[demand] = found
+        elif shadow and not shadow.allows(demand, found, until):
             found = _beside(demand, free, shadow, until=until, limits=limits)
         if isinstance(found, Short):
             waits[kind] = found
-            if shadow is None:
-                shadow = _reserve(demand, running, free, host, limits=limits)
             continue
         if shadow:
             shadow.take(demand, found, until)
@@ -156,8 +159,7 @@ def plan(
         for hold in found:
             free[at[hold.gpu]] = free[at[hold.gpu]].less(hold)
         running = [*running, Running(demand, found, until)] if shadow is None else running
-        following = next(rest, None)
-        if following is not None:
+        if (following := next(rest, None)) is not None:
             heappush(heads, (following, kind, rest))
     return Plan(tuple(starts), waits)
 
@@ -203,11 +205,10 @@ def _reserve(
     """Where and when `demand` fits soonest if running jobs end at their limits; None if it never does."""
     later = {room.gpu.index: room for room in free}
     ends = sorted(running, key=lambda job: job.until)
+    if isinstance(_try(demand, *_once_over(ends, dict(later), host), limits), Short):
+        return None  # not even on an empty host: a card is drained, or fewer than when it was submitted
     for position, job in enumerate(ends):
-        host = Host(host.cpus + job.demand.cpus, host.memory + job.demand.host_memory)
-        for hold in job.holds:
-            if hold.gpu in later:
-                later[hold.gpu] = later[hold.gpu].plus(hold)
+        _, host = _once_over([job], later, host)
         if position + 1 < len(ends) and ends[position + 1].until == job.until < math.inf:
             continue
         found = _try(demand, list(later.values()), host, limits)
@@ -215,3 +216,13 @@ def _reserve(
             spare = {hold.gpu: later[hold.gpu].less(hold) for hold in found}
             return _Shadow(job.until, spare, host.less(demand))
     return None
+
+
+def _once_over(jobs: Iterable[Running], later: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
+    """What is free once `jobs` are over; `later` is brought up to that."""
+    for job in jobs:
+        host = Host(host.cpus + job.demand.cpus, host.memory + job.demand.host_memory)
+        for hold in job.holds:
+            if hold.gpu in later:
+                later[hold.gpu] = later[hold.gpu].plus(hold)
+    return list(later.values()), host

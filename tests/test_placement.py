@@ -125,3 +125,23 @@ def test_what_is_refused_really_does_not_fit(share, taken):
 @pytest.mark.parametrize("state", [GpuState.SUSPECT, GpuState.DOWN])
 def test_cards_in_doubt_take_nobody(state):
     assert isinstance(place(a_demand(1), free(a_gpu(0, state=state)), LIMITS), Short)
+
+
+def test_a_stranger_is_blamed_only_where_the_bytes_would_fit_without_him():
+    seen = {0: Reading(gpu=0, used=GIB, external=GIB)}
+    cards = free(a_gpu(0), holds=[Hold(gpu=0, share=100, memory=10 * GIB)], readings=seen)
+    assert place(a_demand(100, 6 * GIB), cards, LIMITS).reason is Reason.GPU_EXTERNAL_USE
+    assert place(a_demand(100, 7 * GIB), cards, LIMITS).reason is Reason.GPU_MEMORY
+
+
+def test_cleaning_is_blamed_only_where_it_would_help():
+    held = [(Hold(gpu=0, share=5000, memory=GIB), True), (Hold(gpu=1, share=5000, memory=GIB), False)]
+    cards = rooms([a_gpu(0), a_gpu(1)], held, {})
+    assert place(a_demand(WHOLE), cards, LIMITS).reason is Reason.GPU_CLEANING
+    assert place(a_demand(WHOLE, gpus=2), cards, LIMITS).reason is Reason.RESOURCES
+
+
+def test_a_whole_card_is_never_called_scattered():
+    held = [Hold(gpu=0, share=5000, memory=GIB), Hold(gpu=1, share=2500, memory=GIB)]
+    found = place(a_demand(WHOLE), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
+    assert (found.reason, found.gpu, found.left, found.total) == (Reason.RESOURCES, 1, 7500, 12_500)

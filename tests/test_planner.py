@@ -247,3 +247,89 @@ def test_holding_and_releasing_a_job_again_and_again_leaves_one_place_in_the_que
         queue.remove(9)
         queue.add(Pending(9, a_demand(5000)))
     assert [len(ids) for _, ids in queue.kinds()] == [10]
+
+
+def test_a_job_that_was_passed_over_once_may_still_come_back():
+    queue = Queue(pending(5000, 5000))
+    queue.remove(1)
+    assert [ids for _, ids in queue.kinds()] == [[2]]
+    queue.add(Pending(1, a_demand(5000)))
+    assert [sorted(ids) for _, ids in queue.kinds()] == [[1, 2]]
+
+
+# -- limits and figures -------------------------------------------------------------------------
+
+FEW = Limits(cpus=4, host_memory=GIB, max_jobs_per_gpu=2)
+
+
+def test_no_plan_puts_more_jobs_on_a_card_than_the_site_allows():
+    decided = decide(pending(1000, 1000, 1000), limits=FEW)
+    assert started(decided) == {1: [0], 2: [0]}
+    assert decided.waits[a_demand(1000), 0].reason is Reason.GPU_MAX_JOBS
+
+
+def test_a_job_that_waits_for_another_to_leave_the_card_is_reserved_its_place():
+    busy = [running(1000, until=50.0), running(1000, until=100.0)]
+    queue = [Pending(1, a_demand(1000)), Pending(2, a_demand(500), 10)]
+    decided = decide(queue, running=busy, limits=FEW)
+    assert started(decided) == {}
+    assert _reserve(a_demand(1000), busy, rooms([a_gpu(0)], held(busy), {}), PLENTY, limits=FEW).at == 50.0
+
+
+def held(busy):
+    return [(hold, False) for job in busy for hold in job.holds]
+
+
+def test_host_memory_is_handed_out_once_and_told_in_figures():
+    queue = [Pending(1, Demand(host_memory=GIB)), Pending(2, Demand(host_memory=1))]
+    decided = decide(queue, host=Host(4, GIB), limits=FEW)
+    assert started(decided) == {1: []}
+    short = decided.waits[Demand(host_memory=1), 0]
+    assert (short.what, short.need, short.left, short.total) == ("host memory", 1, 0, GIB)
+
+
+def test_the_cpus_that_just_suffice_are_not_what_is_short():
+    decided = decide([Pending(1, Demand(cpus=4, host_memory=2))], host=Host(4, 1), limits=FEW)
+    assert decided.waits[Demand(cpus=4, host_memory=2), 0].what == "host memory"
+
+
+def test_neither_share_nor_bytes_of_what_is_spare_are_given_twice():
+    queue = [
+        Pending(1, a_demand(7500, 8 * GIB)),
+        Pending(2, a_demand(3000, 1)),
+        Pending(3, a_demand(1000, 9 * GIB)),
+    ]
+    busy = [Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=GIB),), 100.0)]
+    assert started(decide(queue, running=busy)) == {}
+
+
+def test_cpus_that_were_let_past_are_no_longer_spare():
+    queue = [Pending(1, Demand(cpus=3)), *(Pending(number, Demand(cpus=1)) for number in (2, 3))]
+    busy = [Running(Demand(cpus=2), (), 100.0)]
+    decided = decide(queue, gpus=0, running=busy, host=Host(cpus=2, memory=0))
+    assert started(decided) == {2: []}
+
+
+def test_what_starts_now_counts_for_the_reservation():
+    queue = [Pending(1, a_demand(WHOLE), 100), Pending(2, a_demand(WHOLE)), Pending(3, Demand(cpus=1), 50)]
+    decided = decide(queue, host=Host(cpus=3, memory=0))
+    assert started(decided) == {1: [0], 3: []}
+    queue = [Pending(1, a_demand(5000), 100), Pending(2, a_demand(WHOLE)), Pending(3, a_demand(2500), 150)]
+    assert started(decide(queue)) == {1: [0]}, "it would be in the way at 100"
+
+
+def test_what_ends_at_the_same_time_is_spare_together():
+    busy = [running(3000, until=100.0) for _ in range(3)]
+    decided = decide([Pending(1, a_demand(4000)), Pending(2, a_demand(1000))], running=busy)
+    assert started(decided) == {2: [0]}
+
+
+def test_one_that_never_fits_reserves_nothing():
+    queue = [Pending(1, a_demand(WHOLE, gpus=9)), Pending(2, a_demand(5000))]
+    assert started(decide(queue, running=[running(2500)])) == {2: [0]}
+
+
+def test_equal_demands_with_different_limits_wait_for_the_same():
+    queue = [Pending(number, a_demand(WHOLE), number) for number in range(1, 5)]
+    decided = decide(queue, running=[running(5000)])
+    assert [decided.waits[a_demand(WHOLE), number].reason for number in range(1, 5)] == [Reason.RESOURCES] * 4
