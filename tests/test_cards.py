@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fgsched.controller.cards import Cards
-from fgsched.controller.events import Failed
+from fgsched.controller.events import Died, Failed
 from fgsched.model import GpuState, JobState, Reading, Reason
 from fgsched.store import Store
 from worlds import World, a_demand, a_gpu, a_result
@@ -265,3 +265,17 @@ def test_a_stale_look_is_asked_for_when_a_job_waits(world):
     before = world.cards.asked
     world.turn()
     assert world.cards.asked == before + 1
+
+
+def test_an_echo_of_a_job_that_is_being_cleaned_up_changes_nothing(world):
+    world.turn(Died(1), Failed(1, 1, "echo"))
+    assert world.conductor.orphans == {}
+    assert world.conductor.book.jobs[1].outcome is JobState.FAILED
+    world.see()
+    assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
+
+
+def test_nobody_is_let_past_onto_a_card_that_is_only_being_cleaned(world):
+    world.submit([a_demand(2500)], time_limit=1000)
+    world.see(1)
+    assert world.job(3).state is JobState.PENDING

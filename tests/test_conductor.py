@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fgsched.controller.events import Asked
+from fgsched.controller.book import Slots
+from fgsched.controller.events import Asked, Died, Failed, Forked
 from fgsched.errors import StorageError
 from fgsched.lifecycle import Shepherd
 from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
@@ -174,8 +175,6 @@ def test_a_failing_disk_refuses_what_was_asked_and_ends_the_controller():
 
 
 def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():
-    from fgsched.controller.events import Died, Forked
-
     world = World([a_gpu(0)])
     world.submit([a_demand(5000)])
     world.settle()
@@ -496,3 +495,176 @@ def test_the_cpus_of_a_job_are_counted_until_it_ends():
     assert [job.state.code for job in world.store.open_jobs()] == ["R", "PD", "R"], "beside the second"
     end(world, 1)
     assert [job.state.code for job in world.store.open_jobs()] == ["R", "R"]
+
+
+# -- one event of an attempt --------------------------------------------------------------------
+
+
+def a_world_that_tries_again():
+    """Its first attempt was given up; the second has been sent off."""
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    world.start()
+    world.turn()
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
+    return world
+
+
+def test_what_is_said_of_an_earlier_attempt_is_not_taken_for_the_present_one():
+    world = a_world_that_tries_again()
+    world.turn(Forked(1, 1, Shepherd(9, 9, "boot-1")), Failed(1, 1, "too late"))
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
+
+
+def test_a_job_ends_with_the_times_of_its_result():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.finish(1, 1, a_result(started_at=5.0, ended_at=6.0))
+    world.turn()
+    assert (world.job(1).started_at, world.job(1).ended_at) == (5.0, 6.0)
+    (ended,) = world.conductor.ended
+    assert (ended.id, ended.state, ended.holds) == (1, JobState.COMPLETED, ())
+
+
+def test_a_job_that_never_ran_keeps_the_time_at_which_it_was_tried():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    world.turn(Failed(1, 1, "no such interpreter"))
+    assert world.job(1).started_at == 1001.0
+    assert world.job(1).ended_at == 1002.0
+    assert world.job(1).reason is Reason.LAUNCH_FAILURE
+
+
+def test_a_running_job_is_followed_by_each_controller():
+    world = World([a_gpu(0)])
+    followed = []
+    world.host.follow = lambda job, shepherd: followed.append((job.id, shepherd.pid))
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.start()
+    assert followed == [(1, 1), (1, 1)]
+
+
+def test_a_shepherd_that_ended_before_it_was_followed_is_not_waited_for():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.host.finish(1, 1, a_result())
+    world.host.inbox.pop()
+    world.settle()
+    assert world.job(1).state is JobState.COMPLETED
+
+
+def test_a_lost_jobs_true_end_is_taken_when_the_spawner_brings_it():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.hunt = lambda job: True
+    world.host.lose_shepherd(1, 1)
+    world.turn()
+    assert 1 in world.conductor.orphans
+    world.host.attempts[1, 1].result = a_result(3 << 8, lost=True)
+    world.host.attempts[1, 1].alive = False
+    world.turn()
+    assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
+    assert world.conductor.orphans == {}
+
+
+def test_a_spawner_has_a_second_to_bring_a_lost_jobs_end():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.lose_shepherd(1, 1)
+    world.host.hunt = lambda job: True
+    world.conductor.turn([Died(1)], 2000.0)
+    world.conductor.turn([], 2000.9)
+    assert world.job(1).state is JobState.RUNNING
+    world.conductor.turn([], 2001.0)
+    assert world.job(1).state is JobState.FAILED
+
+
+def test_a_lost_job_that_is_still_there_is_hunted_until_it_is_not():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    world.host.lose_shepherd(1, 1)
+    world.host.hunt = lambda job: False
+    for _ in range(5):
+        world.turn()
+    assert world.job(1).state is JobState.RUNNING
+    del world.host.hunt
+    world.settle()
+    assert world.job(1).state is JobState.FAILED
+
+
+def test_traces_of_ended_attempts_are_swept_by_the_next_controller():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000), a_demand(5000)])
+    world.settle()
+    world.host.forget = lambda job: None
+    end(world, 1)
+    assert (1, 1) in world.host.attempts
+    del world.host.forget
+    world.start()
+    assert set(world.host.attempts) == {(2, 1)}
+
+
+def test_what_a_job_was_given_is_known_to_each_controller():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000), Demand()])
+    world.settle()
+    before = dict(world.conductor.book.given)
+    assert [(one.gpu, one.share, one.charged) for one in before[1]] == [(0, 5000, 5000)]
+    world.start()
+    assert world.conductor.book.given == before
+    assert (world.job(1).tier, world.job(2).tier) == ("shim", "none")
+    end(world, 1)
+    assert 1 not in world.conductor.book.given
+
+
+def test_a_job_that_is_tried_again_gives_back_what_it_was_given():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    world.conductor.cards.drain(0, "fan", 1)
+    world.host.seize(world.job(1))
+    world.turn(Died(1))
+    assert (world.job(1).state, world.job(1).holds) == (JobState.PENDING, ())
+    assert world.conductor.book.given == {}
+    assert world.conductor.book.free_slot() == 0
+
+
+def test_every_change_of_the_book_is_another_revision():
+    world = World([a_gpu(0)])
+    seen = [world.conductor.book.revision]
+    world.submit([a_demand(5000)])
+    seen.append(world.conductor.book.revision)
+    world.settle()
+    seen.append(world.conductor.book.revision)
+    end(world, 1)
+    seen.append(world.conductor.book.revision)
+    assert seen == sorted(set(seen))
+
+
+def test_the_numbers_of_running_jobs_survive_the_controller_with_their_gaps():
+    slots = Slots()
+    slots.take(2)
+    assert slots.lowest() == 0
+    slots.take(0)
+    assert slots.lowest() == 1
+    slots.give(2)
+    slots.give(2)
+    slots.take(1)
+    assert slots.lowest() == 2
+
+
+def test_a_job_past_its_limit_is_expected_to_end_now():
+    book = World([a_gpu(0)])
+    book.submit([a_demand(5000)], time_limit=10)
+    book.settle()
+    book.now += 100
+    book.submit([a_demand(WHOLE)])
+    book.submit([a_demand(2500)], time_limit=50)
+    assert book.job(3).state is JobState.PENDING, "it would end after the first, which is overdue"

@@ -116,3 +116,27 @@ def test_anything_else_is_no_result_and_no_claim(text):
 def test_a_claim_names_its_shepherd_and_a_tombstone_nobody():
     assert parse_claim("P:7:70:boot-1") == SHEPHERD
     assert parse_claim("T") is None
+
+
+def test_a_job_that_ended_well_while_nobody_watched_was_not_cancelled():
+    job = a_job(state=JobState.RUNNING, cancelled_by=1)
+    assert finish(job, a_result(0, lost=True)).state is JobState.COMPLETED
+
+
+def test_a_lost_job_that_somebody_cancelled_is_cancelled():
+    assert lost(a_job(state=JobState.RUNNING, cancelled_by=1)).state is JobState.CANCELLED
+
+
+def test_a_job_that_could_not_be_launched_is_not_started_again():
+    assert due(a_job(state=JobState.STARTING), a_result(127 << 8, "launch")).state is JobState.FAILED
+
+
+def test_what_a_result_tells_is_kept():
+    found = finish(a_job(state=JobState.RUNNING), a_result(0, lost=True, max_rss=7, gpu_peak=8, detail="x"))
+    assert (found.started_at, found.ended_at, found.lost) == (1.0, 2.0, True)
+    assert (found.ended.cpu_seconds, found.ended.max_rss, found.ended.gpu_peak) == (0.5, 7, 8)
+    assert (found.ended.refusals, found.ended.detail) == (0, "x")
+
+
+def test_a_job_that_failed_by_itself_before_the_cancel_reached_it_has_failed():
+    assert finish(a_job(state=JobState.RUNNING, cancelled_by=1), a_result(256)).state is JobState.FAILED
