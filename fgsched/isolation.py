@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 
 from fgsched.model import Hold, Job, Request
 from fgsched.patterns import Values, expand
@@ -26,6 +27,7 @@ class Site:
     tmp: str  # what private temporary directories begin with; another controller's begin otherwise
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
+    tmp_key: bytes = b""  # secret of a host's controller: others must not know a name before it is taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     request = job.request
     values = _pattern_values(job, given, site, owner.home)
     its = files(request, values)
-    tmpdir = f"{site.tmp}{job.uid}.{job.slot}"
+    tmpdir = _tmpdir(site, job)
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     early = request.early_signal
     return Launch(
@@ -110,6 +112,14 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         args=request.args,
         environment=_merged(base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so"),
     )
+
+
+def _tmpdir(site: Site, job: Job) -> str:
+    """The private directory of a user's job in this slot; the same each time, so that it is found again."""
+    place = f"{job.uid}.{job.slot}"
+    if site.tmp_key:
+        place += "." + blake2b(place.encode(), key=site.tmp_key, digest_size=8).hexdigest()
+    return site.tmp + place
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,17 @@ class RunDir:
         return sorted(found)
 
 
+def secret(run: Path) -> bytes:
+    """What nobody but the controllers of this boot know; made by the first of them."""
+    file = run / "secret"
+    if not file.exists():
+        fresh = run / "secret.new"
+        fresh.touch(0o600)
+        fresh.write_bytes(os.urandom(32))
+        fresh.rename(file)
+    return file.read_bytes()
+
+
 class Spawner:
     """The native process that forks shepherds, and the socket to it."""
 

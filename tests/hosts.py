@@ -67,7 +67,11 @@ class Host:
     def do(self, user: str, *words: str | Path, **more: Any) -> Done:
         """Run a program to its end."""
         with self.enter(user, *words, stdin=subprocess.DEVNULL, **more) as program:
-            out, err = program.communicate(timeout=PATIENCE)
+            try:
+                out, err = program.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                raise
         return Done(program.returncode, out or "", err or "")
 
     def run(self, user: str, command: str, *words: str | Path, **more: Any) -> Done:

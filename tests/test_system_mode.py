@@ -130,6 +130,16 @@ def test_each_job_has_a_private_directory_of_its_users(host):
         assert host.run(user, "fgcancel", str(job_id)).status == 0
 
 
+def test_nobody_can_take_the_private_directory_of_a_job_to_come(host):
+    """Its name is told by no other name, and by nothing that a user can read."""
+    host.ended("bob", 'echo "$TMPDIR"', "-o", "tmp")
+    his = Path(host.output("bob", "tmp")[0])
+    guessed = his.with_name(his.name.replace(str(UIDS["bob"]), str(UIDS["alice"])))
+    assert host.do("bob", "mkdir", guessed).status == 0
+    assert host.ended("alice", "exit 0")["state"] == "COMPLETED"
+    assert facts(host.root / "run/fgsched/secret") == (0, 0o600)
+
+
 def test_groups_are_those_of_the_start_and_not_of_the_submission(host):
     job_id = host.submit("dave", "id -G", "--hold")
     host.dismiss("dave")

@@ -26,7 +26,7 @@ from fgsched.controller.reception import About, Reception
 from fgsched.controller.waiters import Waiters
 from fgsched.errors import StorageError, Unreachable
 from fgsched.isolation import Site
-from fgsched.launch import RunDir, Spawner
+from fgsched.launch import RunDir, Spawner, secret
 from fgsched.places import Places
 from fgsched.process import boot_id
 from fgsched.server import listen
@@ -192,6 +192,7 @@ def _site(places: Places, config: Config, name: str) -> Site:
         tmp=f"{config.tmp}/fg-{name}-",
         kill_wait=config.kill_wait,
         become_user=places.mode == "system",
+        tmp_key=secret(places.run) if places.mode == "system" else b"",
     )
 
 
