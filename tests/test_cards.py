@@ -6,7 +6,7 @@ import pytest
 
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Died, Failed
-from fgsched.model import GpuState, JobState, Reading, Reason
+from fgsched.model import Demand, GpuState, JobState, Limits, Reading, Reason
 from fgsched.store import Store
 from worlds import World, a_demand, a_gpu, a_result
 
@@ -279,3 +279,18 @@ def test_nobody_is_let_past_onto_a_card_that_is_only_being_cleaned(world):
     world.submit([a_demand(2500)], time_limit=1000)
     world.see(1)
     assert world.job(3).state is JobState.PENDING
+
+
+def test_a_job_that_is_clean_at_last_is_clean_however_long_it_took(cards):
+    cards.begin_cleaning(7, 0)
+    cards.look(40)
+    assert cards.cleaned(40) == {7: True}
+
+
+def test_a_job_that_is_only_being_cleaned_up_needs_no_cpus():
+    world = Watched([a_gpu(0)], limits=Limits(cpus=1, host_memory=0))
+    world.submit([a_demand(5000), Demand()])
+    world.settle()
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    assert [job.state.code for job in world.store.open_jobs()] == ["CG", "R"]

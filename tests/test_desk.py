@@ -222,6 +222,7 @@ def test_a_held_job_does_not_start_until_it_is_released(office):
 def test_what_an_operator_holds_its_owner_does_not_release(office):
     office.one(ROOT, "hold", 2)
     assert office.job(2).held == "admin"
+    assert office.conductor.book.reason(office.conductor.book.jobs[2]) is Reason.HELD_ADMIN
     assert office.one(ANN, "release", 2) == "job 2 is held by an operator"
     assert office.one(ANN, "uhold", 2) == "job 2 is held by an operator"
     assert office.one(ANN, "hold", 2) == "held"

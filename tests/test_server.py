@@ -4,17 +4,21 @@ import json
 import os
 import socket
 import subprocess
+from errno import EEXIST, EINVAL, ESRCH
 
 import pytest
 
 from fgsched import PROTOCOL
+from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
 from fgsched.controller.waiters import Waiters
 from fgsched.errors import Refused
+from fgsched.launch import Answer
+from fgsched.lifecycle import Shepherd
 from fgsched.model import JobState
 from fgsched.server import MAX_FRAME, Connection, listen, parse
 from fgsched.store import DiskError
-from worlds import World, a_demand, a_gpu, a_job, new_jobs
+from worlds import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 
 BIG = "x" * 2_000_000  # more than a socket takes at once
 
@@ -339,3 +343,51 @@ def test_what_is_no_socket_is_left_alone(tmp_path):
 
 def test_a_request_is_its_operation_and_the_rest():
     assert parse(line("echo", a=1).strip()) == ("echo", {"a": 1})
+
+
+ANSWERS = [
+    (Answer(7, 2, 99, 0, 1234), Forked(7, 2, Shepherd(99, 1234, BOOT))),
+    (Answer(7, 2, 99, 0, 0), Died(7)),  # killed before it could say
+    (Answer(7, 2, 99, EEXIST, 1234), Died(7)),  # somebody else has the claim
+    (Answer(7, 2, 0, ESRCH, 0), Died(7)),
+    (Answer(7, 2, 0, 0, 0, is_over=True), Died(7)),
+    (Answer(7, 2, 0, EINVAL, 0), Failed(7, 2, "could not be launched: Invalid argument")),
+]
+
+
+@pytest.mark.parametrize(("answer", "event"), ANSWERS, ids=range(len(ANSWERS)))
+def test_each_answer_of_the_spawner_is_one_event(place, answer, event):
+    place.loop._spawner.read = lambda: [answer]
+    place.loop._hear_spawner()
+    assert place.loop._events == [event]
+    place.loop._events.clear()
+
+
+def test_a_spawner_that_is_gone_ends_the_loop(place):
+    place.loop._spawner.read = lambda: None
+    place.loop._hear_spawner()
+    assert place.loop.stopping == "the spawner is gone"
+
+
+def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place):
+    place.operations.jobs = [a_job(1), a_job(2)]
+    client, other = place.client(), place.client()
+    client.sendall(line("wait", any=True))
+    other.sendall(line("wait", progress=True))
+    place.serve()
+    book = World([a_gpu(0)]).conductor.book
+    for now in (1.0, 1.1, 2.0, 3.0):
+        place.waiters.tell(book, now)
+    book.put(a_job(1))
+    place.waiters.tell(book, 4.0)
+    place.waiters.tell(book, -1000.0)
+    place.waiters.over([a_job(1, state=JobState.COMPLETED)])
+    assert [job["id"] for job in place.answer(client)[0]["ok"]["jobs"]] == [1]
+    news = [one["progress"] for one in place.answer(other)]
+    assert news == [
+        {"done": 0, "running": 2, "pending": 0},
+        {"done": 0, "running": 1, "pending": 1},
+    ]
+    assert place.waiters.delay is None
+    place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)])
+    assert [job["state"] for job in place.answer(other)[0]["ok"]["jobs"]] == ["COMPLETED", "FAILED"]
