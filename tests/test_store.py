@@ -5,13 +5,15 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fgsched.errors import StorageError
-from fgsched.model import Hold, JobState
-from fgsched.store import Allocation, Store
+from fgsched.model import Ended, GpuState, Hold, JobState, Request
+from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.store import SQL
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
 
@@ -266,3 +268,119 @@ def test_what_a_full_disk_refuses_was_not_acknowledged_and_the_rest_is_there(tmp
     store = Store(tmp_path / "queue.db")
     assert len(store.open_jobs()) == int(count)
     store.close()
+
+
+# -- compare and set ----------------------------------------------------------------------------
+
+
+def test_a_step_of_an_earlier_attempt_moves_nothing(store):
+    (job,) = submit(store, 5000)
+    _, first = start(store, job)
+    again = first.advance(JobState.PENDING, holds=(), started_at=None)
+    with store.write():
+        assert store.save(first, again, now=7.0)
+        assert not store.start(job, job.advance(JobState.STARTING, attempt=1, boot=BOOT, started_at=8.0), ())
+    hold = Hold(gpu=0, share=1, memory=1)
+    second = again.advance(JobState.STARTING, attempt=2, holds=(hold,), boot=BOOT, started_at=8.0)
+    with store.write():
+        assert store.start(again, second, (Allocation(0, "GPU-0", "Simulated", 1, 1, 1),))
+        assert not store.run(first, first.advance(JobState.RUNNING), now=9.0)
+        assert not store.save(first, first.advance(JobState.FAILED, ended_at=9.0, holds=()), now=9.0)
+        assert store.run(second, second.advance(JobState.RUNNING), now=9.0)
+        assert not store.run(second, second.advance(JobState.RUNNING), now=9.0), "it runs already"
+    (present,) = store.open_jobs()
+    assert (present.state, present.attempt, present.holds) == (JobState.RUNNING, 2, (hold,))
+
+
+def test_the_holds_of_one_job_go_and_those_of_the_others_stay(store):
+    first, second = submit(store, 4000, 4000)
+    _, one = start(store, first, share=4000)
+    _, two = start(store, second, share=4000)
+    with store.write():
+        store.save(one, one.advance(JobState.FAILED, ended_at=8.0, holds=()), now=8.0)
+    assert store.open_jobs() == [two]
+
+
+def test_a_job_that_is_back_in_the_queue_holds_nothing(store):
+    (job,) = submit(store, 5000)
+    _, after = start(store, job)
+    with store.write():
+        store.save(after, after.advance(JobState.PENDING, holds=(), started_at=None), now=7.0)
+    assert [(job.state, job.holds) for job in store.open_jobs()] == [(JobState.PENDING, ())]
+
+
+def over(store, job, at, **more):
+    with store.write():
+        assert store.save(job, job.advance(JobState.CANCELLED, ended_at=at, **more), now=at)
+
+
+def test_a_window_of_history_has_both_its_edges(store):
+    first, _ = submit(store, 1, 2)
+    over(store, first, 8.0)
+
+    def ids(since, until, uid=None):
+        return [past.job.id for past in store.history(since=since, until=until, uid=uid, after=0, page=9)]
+
+    assert ids(8.0, 9.0) == [1, 2]
+    assert ids(8.1, 9.0) == [2]
+    assert ids(0.0, 5.0) == [1, 2]
+    assert ids(0.0, 4.9) == []
+    assert ids(0.0, 9.0, uid=2) == []
+    assert ids(0.0, 9.0, uid=1) == [1, 2]
+
+
+def test_those_who_ended_lately_are_found_by_their_end(store):
+    first, second, _ = submit(store, 1, 2, 3)
+    over(store, first, 8.0)
+    over(store, second, 9.0)
+    assert [past.job.id for past in store.ended_since(9.0)] == [2]
+
+
+def test_all_that_is_known_of_an_end_comes_back(store):
+    (job,) = submit(store, 5000)
+    _, after = start(store, job)
+    ended = Ended(status=9, cpu_seconds=1.5, max_rss=2, gpu_peak=3, refusals=4, detail="x")
+    last = after.advance(
+        JobState.FAILED, ended=ended, ended_at=8.0, supervisor_lost=True, cancelled_by=0, holds=()
+    )
+    with store.write():
+        store.save(after, last, now=8.0)
+    assert store.past(1).job == last
+
+
+def test_a_changed_request_is_what_is_read_from_then_on(store):
+    submit(store, 1)
+    request = Request(name="new", demand=a_demand(7), time_limit=9)
+    with store.write():
+        store.change_request(1, request)
+    assert store.open_jobs()[0].request == request
+
+
+def test_what_was_undone_leaves_neither_events_nor_scripts_that_are_only_remembered(store):
+    (job,) = submit(store, 5000)
+    other = NewJob(request=Request(name="x"), script=b"#!other", environment=b"")
+    with suppress(ZeroDivisionError), store.write():
+        store.submit([other], key="key-of-other-letters", who=ANN, now=5.0)
+        store.save(job, job.advance(JobState.CANCELLED, ended_at=1.0), now=1.0)
+        raise ZeroDivisionError
+    with store.write():
+        store.submit([other], key="key-of-other-letters", who=ANN, now=5.0)
+    assert store.material(2) == (b"#!other", b"")
+    assert store.events(1) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "is_broken"), [("database or disk is full", False), ("disk I/O error", True)]
+)
+def test_only_a_full_disk_leaves_the_queue_usable(store, says, is_broken):
+    with pytest.raises(StorageError, match=says) as error, store.write():
+        raise DiskError(says)
+    assert isinstance(error.value, StorageBroken) is is_broken
+    submit(store, 1)
+
+
+def test_a_card_that_moved_leaves_nothing_said_of_it_behind(store):
+    with store.write():
+        store.mark_card(replace(a_gpu(0), state=GpuState.DRAINED, note="fan"))
+        store.put_cards([replace(a_gpu(0), index=3)])
+    assert store.card_marks()[a_gpu(0).uuid][0] is GpuState.OK

@@ -1,0 +1,64 @@
+"""What is sent to the spawner, and claims that cannot be made."""
+
+import os
+from dataclasses import replace
+from errno import ENOENT, ENOSPC
+
+import pytest
+
+from fgsched.errors import Refused, StorageError
+from fgsched.isolation import Person, Site, launch
+from fgsched.launch import RunDir, pack
+from fgsched.lifecycle import Gone, Unclaimed
+from fgsched.model import JobState
+from worlds import BOOT, a_job
+
+SITE = Site(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
+
+
+def a_launch(**more):
+    job = a_job(state=JobState.RUNNING)
+    job = replace(job, request=replace(job.request, **more))
+    return launch(job, (), b"A=1\0", site=SITE, owner=Person(home="/", gid=1, groups=()))
+
+
+def test_what_is_longer_than_the_spawner_takes_is_refused_before_it_hangs_up():
+    spec = a_launch()
+    room = 8 * 2**20 - len(pack(spec, b"", b""))
+    assert len(pack(spec, b"x" * room, b"")) == 8 * 2**20
+    with pytest.raises(Refused, match="larger than 8 MiB"):
+        pack(spec, b"x" * (room + 1), b"")
+
+
+def test_a_claim_that_finds_no_space_decides_nothing(tmp_path, monkeypatch):
+    run = RunDir(tmp_path, BOOT)
+
+    def full(*_):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "symlink", full)
+        with pytest.raises(StorageError, match="No space left on device"):
+            run.seize(1, 1)
+    assert run.seize(1, 1) == Unclaimed()
+    assert run.seize(1, 1) == Unclaimed(), "the tombstone is there already"
+
+
+def test_a_run_directory_that_is_gone_is_no_full_disk(tmp_path):
+    run = RunDir(tmp_path / "run", BOOT)
+    for path in (tmp_path / "run").iterdir():
+        path.rmdir()
+    with pytest.raises(OSError, match=os.strerror(ENOENT)):
+        run.seize(1, 1)
+    assert run.look(1, 1) == Gone()
+
+
+def test_what_is_forgotten_is_gone_and_a_tombstone_stays(tmp_path):
+    run = RunDir(tmp_path, BOOT)
+    for name in ("claim", "result"):
+        os.symlink(f"P:1:1:{BOOT}", tmp_path / name / "1.1")
+    run.seize(2, 1)
+    assert run.leftovers() == [(1, 1)]
+    for job in (1, 2, 3):
+        run.forget(job, 1)
+    assert [path.name for path in sorted(tmp_path.rglob("*.1"))] == ["2.1"]
