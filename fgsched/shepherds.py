@@ -1,10 +1,12 @@
 """The world of processes as the conductor asks for it: attempts begun, watched, signalled, forgotten."""
 
+import glob
 import logging
 import os
 import signal
 import struct
 from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import fgshim.region as region
@@ -115,6 +117,14 @@ class Shepherds:
                 log.warning("job %d: removing what attempt %d left behind", job, attempt)
                 self.run.forget(job, attempt)
                 self.run.clear(job, attempt)
+
+    def tidy(self, slots: Container[int]) -> None:
+        """Remove the empty private directories of numbers that no running job has."""
+        for path in glob.glob(f"{glob.escape(self._site.tmp)}*"):
+            slot = path.removeprefix(self._site.tmp).split(".")[1:2]
+            if slot and slot[0].isdigit() and int(slot[0]) not in slots:
+                with suppress(OSError):
+                    os.rmdir(path)
 
     def pids(self, job: Job) -> list[int]:
         """The processes of a running job, its batch shell first."""

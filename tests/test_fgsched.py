@@ -139,7 +139,9 @@ def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_s
     assert "OK   claims      none is left over" in home.run("fgsched", "doctor").lines
     home.running()
     home.run("fgsched", "stop")
-    assert "OK   claims      1 jobs run, or ended, without a controller" in home.run("fgsched", "doctor").lines
+    assert (
+        "OK   claims      1 jobs run, or ended, without a controller" in home.run("fgsched", "doctor").lines
+    )
     home.run("fgsched", "start")  # it ends the job with the home
 
 
@@ -228,3 +230,14 @@ def test_a_file_is_checked_without_being_obeyed(home):
 def test_what_is_not_built_is_refused_by_name(home, verb):
     done = home.run("fgsched", verb)
     assert (done.status, done.err) == (Exit.USAGE, f"fgsched: error: {verb} is not supported yet\n")
+
+
+def test_a_controller_that_stops_leaves_no_private_directory_but_those_in_use(home):
+    home.ended('echo "$TMPDIR" >one')
+    running = home.running()
+    home.submit('echo "$TMPDIR" >two')
+    home.wait(running + 1)
+    one, two = ((home.path / name).read_text().strip() for name in ("one", "two"))
+    assert one != two, "the second ran beside another job, under another number"
+    assert home.run("fgsched", "stop").status == 0
+    assert (os.path.isdir(one), os.path.isdir(two)) == (True, False), "the running job has the first number"

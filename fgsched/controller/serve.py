@@ -111,6 +111,7 @@ class _Controller:
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, memory)
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier="shim")
+        self._shepherds = shepherds
         self._lookout = Lookout(self._conductor, shepherds, sampler, interval=config.interval)
         self._waiters = Waiters(self._loop.finish)
         self._reception = Reception(
@@ -135,6 +136,7 @@ class _Controller:
                 self._lookout.look()
         if self._conductor.is_broken:
             raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
+        self._shepherds.tidy({job.slot for job in self._conductor.book.holding.values()})
         return self._loop.stopping == "the spawner is gone"
 
     def _recover(self) -> None:
