@@ -320,3 +320,11 @@ def test_a_card_that_is_not_there_is_not_drained(office, gpu):
 def test_a_card_is_not_drained_without_a_reason(office):
     with pytest.raises(FgschedError, match="a reason is needed"):
         office.ask(ROOT, "drain", gpu=0)
+
+
+def test_a_signal_is_sent_only_after_the_wish_is_stored(office):
+    seen = []
+    office.host.cancel = office.host.deliver = lambda *_: seen.append(office.store._db.in_transaction)
+    office.one(ANN, "cancel")
+    office.one(ANN, "signal", signal=1)
+    assert seen == [False, False]
