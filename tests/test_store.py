@@ -288,6 +288,8 @@ def test_a_step_of_an_earlier_attempt_moves_nothing(store):
         assert not store.save(first, first.advance(JobState.FAILED, ended_at=9.0, holds=()), now=9.0)
         assert store.run(second, second.advance(JobState.RUNNING), now=9.0)
         assert not store.run(second, second.advance(JobState.RUNNING), now=9.0), "it runs already"
+        late = second.advance(JobState.FAILED, ended_at=9.0, holds=())
+        assert not store.save(second, late, now=9.0), "what is stored is RUNNING, not CONFIGURING"
     (present,) = store.open_jobs()
     assert (present.state, present.attempt, present.holds) == (JobState.RUNNING, 2, (hold,))
 
