@@ -104,7 +104,8 @@ def test_a3_two_halves_run_on_one_card_and_never_more_than_the_whole_of_it(tmp_p
 
 def test_a4_a_controller_that_sees_two_of_four_cards_gives_out_those(tmp_path):
     with Host(tmp_path, "sim:4x16G") as q:
-        q.home.run("fgq", "-h", env={"CUDA_VISIBLE_DEVICES": "1,3"})
+        begun = q.home.run("fgq", "-h", env={"CUDA_VISIBLE_DEVICES": "1,3"})
+        assert begun.status == 0, begun.err
         shown = q.home.run("fginfo", "-g", "-h").lines
         assert [line.split()[0] for line in shown] == ["1", "3"]
         q.submit("--gpus=1")

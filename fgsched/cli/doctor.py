@@ -214,7 +214,8 @@ def _driver(places: Places, seen: _Seen) -> Finding:
         count, source, note = len(found.gpus), found.source, found.note
     visible = seen.about.get("visible") if seen.about else os.environ.get("CUDA_VISIBLE_DEVICES")
     limited = f"; limited by CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
-    text = f"{count} GPUs from {source}" + (f": {note}" if note else "") + limited
+    plural = "" if count == 1 else "s"
+    text = f"{count} GPU{plural} from {source}" + (f": {note}" if note else "") + limited
     return Finding("GPUs", OK if count and source != "none" else WARN, text)
 
 
