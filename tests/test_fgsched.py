@@ -241,3 +241,4 @@ def test_a_controller_that_stops_leaves_no_private_directory_but_those_in_use(ho
     assert one != two, "the second ran beside another job, under another number"
     assert home.run("fgsched", "stop").status == 0
     assert (os.path.isdir(one), os.path.isdir(two)) == (True, False), "the running job has the first number"
+    home.run("fgsched", "start")  # it ends the job with the home
