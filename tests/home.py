@@ -166,16 +166,16 @@ class Home:
 
 def processes_of(home: Path) -> Sequence[int]:
     """Processes that name this home in their environment, and are none of pytest's own."""
-    wanted = f"FG_HOME={home}".encode()
+    wanted, job = f"FG_HOME={home}".encode(), f"FG_JOB_DIR={home}/".encode()
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
             try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
+                environment = (process / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if wanted in environment:
-                found.append(int(entry.name))
+            if wanted in environment or any(entry.startswith(job) for entry in environment):
+                found.append(int(process.name))
     return found
 
 
