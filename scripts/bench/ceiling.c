@@ -1,4 +1,4 @@
-/* What this host can do at all: ceiling SCRIPT COUNT FLIGHT
+/* What this host can do at all: ceiling SCRIPT COUNT FLIGHT [VARIABLE=VALUE ...]
  * executes SCRIPT COUNT times, FLIGHT at once, with nothing but fork, exec and wait, and prints jobs a second. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,12 +7,14 @@
 #include <time.h>
 #include <unistd.h>
 
+static char **variables;
+
 static void start(char *script)
 {
-    char *const arguments[] = {script, NULL}, *const none[] = {NULL};
+    char *const arguments[] = {script, NULL};
     pid_t pid = fork();
     if (pid == 0) {
-        execve(script, arguments, none);
+        execve(script, arguments, variables);
         _exit(127);
     }
     if (pid < 0) {
@@ -40,10 +42,11 @@ static double since(const struct timespec *then)
 int main(int argc, char **argv)
 {
     struct timespec begin;
-    if (argc != 4) {
-        fprintf(stderr, "usage: ceiling SCRIPT COUNT FLIGHT\n");
+    if (argc < 4) {
+        fprintf(stderr, "usage: ceiling SCRIPT COUNT FLIGHT [VARIABLE=VALUE ...]\n");
         return 2;
     }
+    variables = argv + 4;
     int count = atoi(argv[2]), flight = atoi(argv[3]), running = 0;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     for (int i = 0; i < count; i++, running++) {
