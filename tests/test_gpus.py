@@ -317,6 +317,13 @@ def probes(sampler):
     return process.descendants(sampler._keeper.pid)
 
 
+def await_end(identity):
+    pidfd = process.open_pidfd(identity)
+    if pidfd is not None:
+        assert select.select([pidfd], [], [], 60)[0], "it does not end"
+        os.close(pidfd)
+
+
 @compiler
 @pytest.mark.compiler
 class TestDriver:
@@ -384,10 +391,12 @@ class TestDriver:
 
     def test_a_driver_that_hangs_is_trouble_with_every_card_and_then_over(self, attached, driver):
         _, sampler = attached(deadline=1)
+        (probe,) = probes(sampler)
         driver("hang")
         assert {one.error for one in look(sampler).readings.values()} == {
             "the driver did not answer within 1 s"
         }
+        await_end(probe)  # the keeper kills it and does not wait for it
         assert probes(sampler) == []
         driver("fine")
         while look(sampler, INVENTORY).error:
