@@ -273,6 +273,7 @@ def test_a_result_for_which_there_is_no_place_any_more_is_let_go(spawner, gate, 
     os.write(go.fd, b"13\n")
     job.over()
     (tmp_path / "gone").rename(tmp_path / "run")
+    assert list((tmp_path / "run/result").iterdir()) == []
 
 
 def test_signals_reach_a_lost_job(spawner, gate):
