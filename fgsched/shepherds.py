@@ -98,8 +98,10 @@ class Shepherds:
         left = marked(job_dir(str(self.run.path), job.id, job.attempt))
         above = parents()
         for one in left:
-            # A spawner that inherited the job brings its true end; only a cancelled job is not waited for.
-            if job.cancelled_by is not None or not _has_spawner(one.pid, above):
+            # A spawner that inherited the job brings its true end. Ours ends a cancelled one, with notice;
+            # that of an earlier controller hears nobody.
+            heir = _spawner_above(one.pid, above)
+            if not heir or (job.cancelled_by is not None and heir != self.spawner.pid):
                 kill(one, signal.SIGKILL)
         return not left
 
@@ -141,16 +143,16 @@ class Shepherds:
             os.close(pidfd)
 
 
-def _has_spawner(pid: int, above: dict[int, int]) -> bool:
-    """Whether a living spawner is above this process."""
+def _spawner_above(pid: int, above: dict[int, int]) -> int:
+    """The living spawner that is above this process; 0 if there is none."""
     while pid > 1:
         pid = above.get(pid, 0)
         try:
             if pid and os.readlink(f"/proc/{pid}/exe").endswith("/fgspawn"):
-                return True
+                return pid
         except OSError:
-            return False
-    return False
+            return 0
+    return 0
 
 
 def _person(job: Job, account: Account | None, *, become: bool) -> Person:

@@ -1,6 +1,7 @@
 """A real controller and spawner, and a kill -9 at each named point: nothing lost, twice or left."""
 
 import os
+import signal
 from collections import Counter
 from contextlib import contextmanager
 
@@ -94,3 +95,24 @@ def leftovers(home):
         for entry in os.listdir(home.places.run / name)
         if name == "job" or os.readlink(home.places.run / name / entry) != "T"
     ]
+
+
+@pytest.mark.parametrize("cancelled_first", [False, True])
+def test_a_cancelled_job_whose_shepherd_was_killed_is_asked_before_it_is_ended(tmp_path, cancelled_first):
+    with living(tmp_path / "home") as home:
+        ready, told = home.path / "ready", home.path / "told"
+        os.mkfifo(ready)
+        job = home.submit(
+            f"trap 'echo asked >{told}; exit 0' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"
+        )
+        ready.read_text()
+        shepherd = int(os.readlink(home.places.run / f"claim/{job}.1").split(":")[1])
+        if cancelled_first:
+            os.kill(shepherd, signal.SIGSTOP)  # it will never hear of it
+            home.client.ask("cancel", ids=[job])
+        os.kill(shepherd, signal.SIGKILL)
+        if not cancelled_first:
+            home.client.ask("cancel", ids=[job])
+        home.wait(job)
+        assert told.read_text() == "asked\n"
+        assert standing(home, job)[0] == "CANCELLED"

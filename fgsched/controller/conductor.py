@@ -2,7 +2,7 @@
 
 Everything that has happened since the last turn is taken in together and
 committed once. Effects come after the commit; each can be repeated or undone
-by a controller that starts after a crash at any point (recovery.py).
+by a controller that starts after a crash at any point (`recover`).
 """
 
 import math
@@ -285,6 +285,8 @@ class Conductor:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
+                if job.cancelled_by is not None:  # whoever was told of it may be the one that is gone
+                    self.then(lambda: self.launcher.cancel(job))
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
