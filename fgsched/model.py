@@ -7,78 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from fgsched.states import JobState as JobState
+from fgsched.states import Reason as Reason
+from fgsched.states import may_become
+
 WHOLE = 10_000  # ten-thousandths in one GPU
-
-
-class JobState(Enum):
-    """Where a job stands. The value is what the database stores and fgq prints; never rename one."""
-
-    PENDING = "PENDING"  # queued, holds nothing
-    STARTING = "CONFIGURING"  # hold reserved in the store, process not yet known
-    RUNNING = "RUNNING"  # its shepherd is known by pid and start time
-    COMPLETING = "COMPLETING"  # over, but a card still lists processes of it, so it holds its share
-    COMPLETED = "COMPLETED"  # exited with status 0
-    FAILED = "FAILED"  # exited otherwise, or could not be started
-    CANCELLED = "CANCELLED"  # ended because somebody asked
-    TIMEOUT = "TIMEOUT"  # ended because its time was up
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
-    NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran
-
-    code: str  # Slurm's short form: PD, R, CG …
-    holds: bool  # whether a job in this state holds its share of the cards
-    is_final: bool
-
-
-_ENDS = {
-    JobState.COMPLETED: "CD",
-    JobState.FAILED: "F",
-    JobState.CANCELLED: "CA",
-    JobState.TIMEOUT: "TO",
-    JobState.OUT_OF_MEMORY: "OOM",
-    JobState.NODE_FAIL: "NF",
-}
-_CODES = {
-    JobState.PENDING: "PD",
-    JobState.STARTING: "CF",
-    JobState.RUNNING: "R",
-    JobState.COMPLETING: "CG",
-    **_ENDS,
-}
-_NEXT: dict[JobState, set[JobState]] = {
-    JobState.PENDING: {JobState.STARTING, JobState.CANCELLED},
-    JobState.STARTING: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
-    JobState.RUNNING: {JobState.PENDING, JobState.COMPLETING, *_ENDS},  # PENDING: nothing of it ran after all
-    JobState.COMPLETING: set(_ENDS),
-    **{end: set() for end in _ENDS},
-}
-for _state in JobState:  # plain attributes: they are asked for several times a job and turn
-    _state.code = _CODES[_state]
-    _state.is_final = not _NEXT[_state]
-    _state.holds = _state in {JobState.STARTING, JobState.RUNNING, JobState.COMPLETING}
-
-
-class Reason(Enum):
-    """Why a job waits, or how it ended. The value is what fgq prints; Slurm's word where it has one."""
-
-    NONE = "None"
-    PRIORITY = "Priority"  # jobs before it come first
-    RESOURCES = "Resources"
-    GPU_MEMORY = "GpuMemory"  # the fraction fits, the bytes do not
-    GPU_FRAGMENTED = "GpuFragmented"  # enough in sum, on no single card
-    GPU_EXTERNAL_USE = "GpuExternalUse"  # strangers' memory is in the way
-    GPU_DRAINED = "GpuDrained"
-    GPU_MAX_JOBS = "GpuMaxJobs"
-    RESERVED_FOR_TOP = "ReservedForTop"  # it would fit, and would delay the first that does not
-    GPU_CLEANING = "GpuCleaning"  # an ended job's processes still hold memory
-    HELD_USER = "JobHeldUser"
-    HELD_ADMIN = "JobHeldAdmin"
-    LAUNCH_FAILURE = "JobLaunchFailure"
-    EXIT_CODE = "NonZeroExitCode"
-    SIGNALED = "RaisedSignal"
-    OUT_OF_MEMORY = "OutOfMemory"
-    GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
-    TIME_LIMIT = "TimeLimit"
-    SYSTEM_FAILURE = "SystemFailure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +124,7 @@ class Job:
 
     def advance(self, to: JobState, **changes: object) -> "Job":
         """The same job in state `to`, or IllegalStep."""
-        if to not in _NEXT[self.state]:
+        if not may_become(self.state, to):
             raise IllegalStep(f"job {self.id}: {self.state.name} cannot become {to.name}")
         return replace(self, state=to, **changes)  # type: ignore[arg-type]
 

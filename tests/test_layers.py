@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 
 LAYERS = {
-    "words": {"", "model", "units", "moments", "errors", "values"},
+    "words": {"", "model", "states", "units", "moments", "errors", "values"},
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
         *("records", "isolation", "explain"),
