@@ -1,7 +1,7 @@
 # The little of the CUDA driver's interface that the hook speaks, by value.
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, uint64_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 cdef extern from *:
     """
@@ -58,3 +58,10 @@ ctypedef int (*pool_attribute_t)(void *, int, void *) noexcept nogil
 ctypedef int (*pool_trim_t)(void *, size_t) noexcept nogil
 ctypedef int (*stream_ctx_t)(void *, void **) noexcept nogil
 ctypedef int (*stream_capturing_t)(void *, int *) noexcept nogil
+
+# The ABI of 2007.
+ctypedef int (*old_alloc_t)(uint32_t *, uint32_t) noexcept nogil
+ctypedef int (*old_alloc_pitch_t)(uint32_t *, uint32_t *, uint32_t, uint32_t, uint32_t) noexcept nogil
+ctypedef int (*old_free_t)(uint32_t) noexcept nogil
+ctypedef int (*old_mem_info_t)(uint32_t *, uint32_t *) noexcept nogil
+ctypedef int (*old_total_t)(uint32_t *, int) noexcept nogil

@@ -100,34 +100,55 @@ cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
     return UINT64_MAX if pitch and height > UINT64_MAX // pitch else pitch * height
 
 
+cdef int fg_take_pitched(uint64_t width, uint64_t height, fg_charge *charge) noexcept nogil:
+    """How long a row becomes is the driver's choice: reserve for the widest."""
+    return fg_take(fg_area(width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511, height), charge)
+
+
+cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
+    """Charge what it has become, and not what was reserved for it; False: that is beyond the limit."""
+    cdef fg_charge more
+    if bytes <= charge.bytes:
+        fg_give_back(charge.gpu, charge.bytes - bytes)
+        charge.total -= charge.bytes - bytes
+    else:
+        more.gpu = charge.gpu
+        more.bytes = bytes - charge.bytes
+        if not fg_reserve(&more):
+            return False
+        charge.total = more.total
+    charge.bytes = bytes
+    return True
+
+
+cdef int fg_finish_pitched(int status, const uint64_t *address, uint64_t bytes, fg_charge *charge) noexcept nogil:
+    if status == CUDA_SUCCESS and not fg_fit(bytes, charge):
+        (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
+        fg_refused(charge.gpu)
+        status = CUDA_ERROR_OUT_OF_MEMORY
+    return fg_finish(status, address, charge)
+
+
 cdef public int cuMemAllocPitch_v2(
     uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned int element
 ) noexcept nogil:
-    """How long a row becomes is the driver's choice: reserve for the widest, keep what it is."""
-    cdef fg_charge charge, more
+    cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAllocPitch_v2)
-    cdef uint64_t widest = width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511
-    cdef int status = fg_take(fg_area(widest, height), &charge)
+    cdef int status = fg_take_pitched(width, height, &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<alloc_pitch_t> real)(address, pitch, width, height, element)
-    if status == CUDA_SUCCESS:
-        more.gpu = charge.gpu
-        more.bytes = fg_area(pitch[0], height)
-        if more.bytes > charge.bytes:
-            more.bytes -= charge.bytes
-            if not fg_reserve(&more):
-                (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
-                fg_refused(charge.gpu)
-                status = CUDA_ERROR_OUT_OF_MEMORY
-            else:
-                charge.bytes += more.bytes
-                charge.total = more.total
-        else:
-            fg_give_back(charge.gpu, charge.bytes - more.bytes)
-            charge.total -= charge.bytes - more.bytes
-            charge.bytes = more.bytes
-    return fg_finish(status, address, &charge)
+    return fg_finish_pitched(status, address, fg_area(pitch[0], height) if status == CUDA_SUCCESS else 0, &charge)
+
+
+cdef void fg_freed(int status, bint ours, uint64_t address, const fg_charge *charge) noexcept nogil:
+    """After the driver's free: what was charged is given back, or noted again where the driver refused."""
+    if ours and status == CUDA_SUCCESS:
+        fg_give_back(charge.gpu, charge.bytes)
+    elif ours:
+        fg_note(FG_MEMORY, address, charge)
+    elif status == CUDA_SUCCESS and fg_pools:
+        fg_read_pools()
 
 
 cdef public int cuMemFree_v2(uint64_t address) noexcept nogil:
@@ -138,10 +159,5 @@ cdef public int cuMemFree_v2(uint64_t address) noexcept nogil:
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<free_t> real)(address)
-    if ours and status == CUDA_SUCCESS:
-        fg_give_back(charge.gpu, charge.bytes)
-    elif ours:
-        fg_note(FG_MEMORY, address, &charge)
-    elif status == CUDA_SUCCESS and fg_pools:
-        fg_read_pools()
+    fg_freed(status, ours, address, &charge)
     return status

@@ -170,12 +170,7 @@ cdef int fg_free_async(uint64_t address, void *stream, fg_stream_calls calls) no
         return (<free_async_t> real)(address, stream)
     cdef bint ours = fg_forget(FG_MEMORY, address, &charge)
     cdef int status = (<free_async_t> real)(address, stream)
-    if ours and status == CUDA_SUCCESS:
-        fg_give_back(charge.gpu, charge.bytes)
-    elif ours:
-        fg_note(FG_MEMORY, address, &charge)
-    elif status == CUDA_SUCCESS and fg_pools:
-        fg_read_pools()
+    fg_freed(status, ours, address, &charge)
     return status
 
 

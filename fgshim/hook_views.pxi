@@ -36,16 +36,20 @@ cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
     return status
 
 
+cdef uint64_t fg_total_seen(int device, uint64_t total) noexcept nogil:
+    """The job's limit on a card of so many bytes; 0 where the card is not the job's."""
+    cdef fg_region *region = fg_attach()
+    cdef int gpu = fg_gpu_of(device)
+    return min(region.gpu[gpu].limit, total) if region and gpu >= 0 else 0
+
+
 cdef public int cuDeviceTotalMem_v2(size_t *total, int device) noexcept nogil:
     cdef void *real = fg_function(FG_cuDeviceTotalMem_v2)
-    cdef fg_region *region = fg_attach()
-    cdef int gpu
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<total_t> real)(total, device)
     if status == CUDA_SUCCESS and total:
-        gpu = fg_gpu_of(device)
-        total[0] = min(region.gpu[gpu].limit, <uint64_t> total[0]) if region and gpu >= 0 else 0
+        total[0] = fg_total_seen(device, total[0])
     return status
 
 

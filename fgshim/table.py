@@ -3,10 +3,12 @@
 `setup.py` writes `_table.h`, `_rows.pxi` and `exports.map` from it; nothing else lists the hooked names.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 LINKER, CUDA, NVML = "linker", "cuda", "nvml"
+PTSZ, PTDS = "_ptsz", "_ptds"  # of a twin: what its export ends in
 
 
 class Call(NamedTuple):
@@ -17,52 +19,64 @@ class Call(NamedTuple):
     library: str = CUDA
     name: str = ""  # what cuGetProcAddress calls it; "": it is not found that way
     version: int = 0  # the CUDA version whose ABI this is, as cuGetProcAddress counts
-    ptsz: bool = False  # the twin whose stream 0 is the thread's own
+    twin: str = ""  # PTSZ or PTDS: its stream 0 is the thread's own
 
 
-def _memory(export: str, version: int, group: str = "memory") -> Call:
-    return Call(export, group, name=export.removesuffix("_v2"), version=version)
+def cuda(
+    group: str, name: str, *versions: int, ptsz: Sequence[int] = (), ptds: Sequence[int] = ()
+) -> list[Call]:
+    """All ABIs of one name, oldest first: the second of them is exported as name_v2, and so on.
+
+    A twin belongs to the ABI of its own version, or to the newest where it came later than that.
+    """
+    exports = {v: name if at == 0 else f"{name}_v{at + 1}" for at, v in enumerate(versions)}
+    rows = [Call(export, group, name=name, version=v) for v, export in exports.items()]
+    for twin, numbers in ((PTSZ, ptsz), (PTDS, ptds)):
+        for v in numbers:
+            export = exports.get(v, exports[versions[-1]]) + twin
+            rows.append(Call(export, group, name=name, version=v, twin=twin))
+    return rows
 
 
-def _with_twin(name: str, version: int, group: str) -> list[Call]:
-    return [
-        Call(name, group, name=name, version=version),
-        Call(f"{name}_ptsz", group, name=name, version=version, ptsz=True),
-    ]
+def linker(*exports: str) -> list[Call]:
+    return [Call(export, "lookup", library=LINKER) for export in exports]
 
 
-def _nvml(*exports: str, group: str) -> list[Call]:
+def nvml(group: str, *exports: str) -> list[Call]:
     return [Call(export, group, library=NVML) for export in exports]
 
 
 def _process_lists() -> list[Call]:
     kinds = ("Compute", "Graphics", "MPSCompute")
     names = [f"nvmlDeviceGet{kind}RunningProcesses{v}" for kind in kinds for v in ("", "_v2", "_v3")]
-    return _nvml(*names, group="processes")
+    return nvml("processes", *names)
 
 
-CALLS = sorted(
-    [
-        Call("dlsym", "lookup", library=LINKER),
-        Call("cuGetProcAddress", "lookup", name="cuGetProcAddress", version=11030),
-        Call("cuGetProcAddress_v2", "lookup", name="cuGetProcAddress", version=12000),
-        _memory("cuMemAlloc_v2", 3020),
-        _memory("cuMemAllocPitch_v2", 3020),
-        _memory("cuMemAllocManaged", 6000),
-        _memory("cuMemFree_v2", 3020),
-        *_with_twin("cuMemAllocAsync", 11020, "pools"),
-        *_with_twin("cuMemFreeAsync", 11020, "pools"),
-        _memory("cuMemCreate", 10020, "blocks"),
-        _memory("cuMemRelease", 10020, "blocks"),
-        _memory("cuMemMap", 10020, "blocks"),
-        _memory("cuMemUnmap", 10020, "blocks"),
-        _memory("cuMemRetainAllocationHandle", 11000, "blocks"),
-        _memory("cuMemGetInfo_v2", 3020, "views"),
-        _memory("cuDeviceTotalMem_v2", 3020, "views"),
-        *_nvml("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2", group="views"),
-        *_process_lists(),
-    ]
-)
+LOOKUP = [*linker("dlsym"), *cuda("lookup", "cuGetProcAddress", 11030, 12000)]
+MEMORY = [
+    *cuda("memory", "cuMemAlloc", 2000, 3020),
+    *cuda("memory", "cuMemAllocPitch", 2000, 3020),
+    *cuda("memory", "cuMemAllocManaged", 6000),
+    *cuda("memory", "cuMemFree", 2000, 3020),
+]
+POOLS = [
+    *cuda("pools", "cuMemAllocAsync", 11020, ptsz=[11020]),
+    *cuda("pools", "cuMemFreeAsync", 11020, ptsz=[11020]),
+]
+BLOCKS = [
+    *cuda("blocks", "cuMemCreate", 10020),
+    *cuda("blocks", "cuMemRelease", 10020),
+    *cuda("blocks", "cuMemMap", 10020),
+    *cuda("blocks", "cuMemUnmap", 10020),
+    *cuda("blocks", "cuMemRetainAllocationHandle", 11000),
+]
+VIEWS = [
+    *cuda("views", "cuMemGetInfo", 2000, 3020),
+    *cuda("views", "cuDeviceTotalMem", 2000, 3020),
+    *nvml("views", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"),
+    *_process_lists(),
+]
+CALLS = sorted([*LOOKUP, *MEMORY, *POOLS, *BLOCKS, *VIEWS])
 
 # What the hook itself asks the driver, unhooked.
 ASKED = {
@@ -92,7 +106,7 @@ def exports_map() -> str:
 def header() -> str:
     """The table as C macros: FG_CALLS in the order of the names, FG_ASKED behind it."""
     rows = [
-        f'    X({call.export}, {call.library}, "{call.name}", {call.version}, {int(call.ptsz)})'
+        f'    X({call.export}, {call.library}, "{call.name}", {call.version}, {int(bool(call.twin))})'
         for call in CALLS
     ]
     asked = [f"    X({name}, {library})" for library, names in ASKED.items() for name in names]

@@ -1,5 +1,8 @@
 """The hook on linear memory: what is charged, refused and given back."""
 
+import subprocess
+import sys
+
 import pytest
 
 pytestmark = pytest.mark.compiler
@@ -110,3 +113,31 @@ def test_two_jobs_do_not_know_of_each_other(new_job):
     assert first.say("alloc 1G") == (OK,)
     assert two.run("info", "alloc 2G") == [(OK, 2 * GIB, 2 * GIB), (OK,)]
     first.end()
+
+
+OLD = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+here, size, other = ctypes.c_uint32(), ctypes.c_uint32(), ctypes.c_uint32()
+context, by = ctypes.c_void_p(), ctypes.byref
+def say(status, *figures):
+    print(status, *(figure.value >> 20 for figure in figures))
+    return here.value
+cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(by(context), 0), cuda.cuCtxSetCurrent(context)
+say(cuda.cuDeviceTotalMem(by(size), 0), size)
+first = say(cuda.cuMemAlloc(by(here), 600 << 20))
+say(cuda.cuMemAlloc(by(here), 600 << 20))
+say(cuda.cuMemGetInfo(by(size), by(other)), size, other)
+second = say(cuda.cuMemAllocPitch(by(here), by(size), 300 << 10, 1024, 4))
+say(cuda.cuMemAllocPitch(by(here), by(size), 300 << 10, 1024, 4))
+say(cuda.cuMemFree(second)), say(cuda.cuMemFree(second))
+say(cuda.cuMemFree_v2(ctypes.c_uint64(first)))
+say(cuda.cuMemGetInfo(by(size), by(other)), size, other)
+"""
+
+
+def test_the_calls_with_addresses_of_32_bits_count_like_the_others(job):
+    words = [sys.executable, "-c", OLD]
+    done = subprocess.run(words, env=job.environment(), check=True, capture_output=True, text=True)
+    said = ["0 1024", "0", "2", "0 424 1024", "0", "2", "0", "1", "0", "0 1024 1024"]
+    assert done.stdout.splitlines() == said

@@ -72,6 +72,7 @@ int fake_ready(void);                                     /* OK, or why no call 
 int fake_card(int device);                                /* CUDA's ordinal -> card, or -1 */
 piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged);
 piece *fake_take(uint64_t address);                       /* out of the list; the caller frees it */
+void fake_give(piece *taken);                             /* back into it */
 uint64_t fake_address(uint64_t bytes);                    /* fresh addresses */
 void fake_sync_pools(int card);
 int fake_free_async(piece *freed);

@@ -46,10 +46,48 @@ DRIVER(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) {
     return OK;
 }
 
-/* The calls of 2007, whose addresses have 32 bits: here only so that there is another ABI of the same name. */
-DRIVER(cuMemAlloc, (uint32_t *address, uint32_t size), (address, size)) { (void)address; (void)size; return OUT_OF_MEMORY; }
-DRIVER(cuMemFree, (uint32_t address), (address)) { (void)address; return INVALID_VALUE; }
-DRIVER(cuMemGetInfo, (uint32_t *free, uint32_t *total), (free, total)) { *free = *total = 1; return OK; }
+/* The calls of 2007, whose addresses and sizes have 32 bits. */
+static int low(int status, uint64_t where, uint32_t *address) {
+    static uint32_t next = 0x10000;
+    if (status) return status;
+    pthread_mutex_lock(&fake_big);
+    piece *p = fake_take(where);
+    p->address = *address = next += 0x10000;
+    fake_give(p);
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+DRIVER(cuMemAlloc, (uint32_t *address, uint32_t size), (address, size)) {
+    uint64_t where = 0;
+    int status = address ? take(LINEAR, &where, size) : INVALID_VALUE;
+    return low(status, where, address);
+}
+DRIVER(cuMemAllocPitch, (uint32_t *address, uint32_t *pitch, uint32_t width, uint32_t height, uint32_t element),
+       (address, pitch, width, height, element)) {
+    uint64_t where = 0;
+    size_t row = 0;
+    if (!address || !pitch) return INVALID_VALUE;
+    int status = in_cuMemAllocPitch_v2(&where, &row, width, height, element);
+    *pitch = (uint32_t)row;
+    return low(status, where, address);
+}
+DRIVER(cuMemFree, (uint32_t address), (address)) { return in_cuMemFree_v2(address); }
+static uint32_t narrow(uint64_t bytes) { return bytes > UINT32_MAX ? UINT32_MAX : (uint32_t)bytes; }
+DRIVER(cuMemGetInfo, (uint32_t *free, uint32_t *total), (free, total)) {
+    size_t left, all;
+    int status = in_cuMemGetInfo_v2(&left, &all);
+    if (status || !free || !total) return status ? status : INVALID_VALUE;
+    *free = narrow(left);
+    *total = narrow(all);
+    return OK;
+}
+int in_cuDeviceTotalMem_v2(size_t *, int);
+DRIVER(cuDeviceTotalMem, (uint32_t *bytes, int device), (bytes, device)) {
+    size_t all;
+    int status = in_cuDeviceTotalMem_v2(&all, device);
+    if (status || !bytes) return status ? status : INVALID_VALUE;
+    return *bytes = narrow(all), OK;
+}
 
 /* Physical blocks: they live until the last handle and the last mapping are gone. Handles are used again at once. */
 typedef struct { uint64_t bytes; int card, handles, maps, used; } block;

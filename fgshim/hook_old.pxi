@@ -1,0 +1,73 @@
+# The calls of 2007, whose addresses and sizes have 32 bits. Whoever asks for version 2000 of a name gets these.
+#
+# Their types differ from those of today, the memory does not: what one takes the other may free.
+
+cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
+    cdef fg_charge charge
+    cdef uint64_t at
+    cdef void *real = fg_function(FG_cuMemAlloc)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_take(size, &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    status = (<old_alloc_t> real)(address, size)
+    at = address[0] if status == CUDA_SUCCESS else 0
+    return fg_finish(status, &at, &charge)
+
+
+cdef public int cuMemAllocPitch(
+    uint32_t *address, uint32_t *pitch, uint32_t width, uint32_t height, uint32_t element
+) noexcept nogil:
+    cdef fg_charge charge
+    cdef uint64_t at, bytes
+    cdef void *real = fg_function(FG_cuMemAllocPitch)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_take_pitched(width, height, &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    status = (<old_alloc_pitch_t> real)(address, pitch, width, height, element)
+    at = address[0] if status == CUDA_SUCCESS else 0
+    bytes = fg_area(pitch[0], height) if status == CUDA_SUCCESS else 0
+    return fg_finish_pitched(status, &at, bytes, &charge)
+
+
+cdef public int cuMemFree(uint32_t address) noexcept nogil:
+    cdef fg_charge charge
+    cdef bint ours = fg_forget(FG_MEMORY, address, &charge)
+    cdef void *real = fg_function(FG_cuMemFree)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<old_free_t> real)(address)
+    fg_freed(status, ours, address, &charge)
+    return status
+
+
+cdef public int cuMemGetInfo(uint32_t *free, uint32_t *total) noexcept nogil:
+    """Never more than the driver says, for what 32 bits cannot tell is its affair."""
+    cdef fg_view view
+    cdef int device = 0
+    cdef void *real = fg_function(FG_cuMemGetInfo)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<old_mem_info_t> real)(free, total)
+    if status == CUDA_SUCCESS:
+        status = (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device)
+    if status == CUDA_SUCCESS:
+        view = fg_see(fg_gpu_of(device), UINT64_MAX)
+        if total:
+            total[0] = <uint32_t> min(view.total, <uint64_t> total[0])
+        if free:
+            free[0] = <uint32_t> min(view.total - view.used, <uint64_t> free[0])
+    return status
+
+
+cdef public int cuDeviceTotalMem(uint32_t *total, int device) noexcept nogil:
+    cdef void *real = fg_function(FG_cuDeviceTotalMem)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<old_total_t> real)(total, device)
+    if status == CUDA_SUCCESS and total:
+        total[0] = <uint32_t> fg_total_seen(device, total[0])
+    return status
