@@ -34,7 +34,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CARD = ("card.c",)
 LIBRARIES = {
-    "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "lookup.c"),
+    "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "launch.c", "lookup.c"),
     "libnvidia-ml.so.1": (*CARD, "nvml.c"),
 }
 FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")

@@ -2,7 +2,7 @@
 #include "fake.h"
 
 pthread_mutex_t fake_big = PTHREAD_MUTEX_INITIALIZER;
-static pid_t started;   /* a fork's child cannot use the driver */
+static uint32_t started;   /* a fork's child cannot use the driver */
 static int visible[MAX_CARDS], devices;
 static context primary[MAX_CARDS], *contexts;
 static int with_context[MAX_CARDS];
@@ -33,13 +33,13 @@ DRIVER(cuInit, (unsigned flags), (flags)) {
         for (; list && *list; list += strcspn(list, ",") + (list[strcspn(list, ",")] == ','))
             see(list, strcspn(list, ","));
         devices &= 0xfff;
-        started = getpid();
+        started = fake_pid();
     }
     pthread_mutex_unlock(&fake_big);
-    return started != getpid() ? NOT_INITIALIZED : devices ? OK : NO_DEVICE;
+    return started != fake_pid() ? NOT_INITIALIZED : devices ? OK : NO_DEVICE;
 }
 
-int fake_ready(void) { return started && started == getpid() ? OK : NOT_INITIALIZED; }
+int fake_ready(void) { return started && started == fake_pid() ? OK : NOT_INITIALIZED; }
 int fake_card(int device) { return device >= 0 && device < devices ? visible[device] : -1; }
 
 DRIVER(cuDriverGetVersion, (int *version), (version)) { return version ? (*version = 13000, OK) : INVALID_VALUE; }

@@ -42,6 +42,7 @@ typedef struct {
 } state;
 
 /* card.c */
+uint32_t fake_pid(void);                                  /* of this process, without a system call */
 state *fake_state(void);                                  /* NULL: no card state, so no driver */
 int fake_charge(int card, uint64_t bytes);                /* OK or OUT_OF_MEMORY; for this process */
 void fake_release(int card, uint64_t bytes);
@@ -57,7 +58,7 @@ void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-… */
 
 /* cuda.c */
 typedef struct context { int card, refs; struct context *next; } context;
-typedef struct stream { context *at; int capturing; } stream;
+typedef struct stream { context *at; int capturing; uint64_t busy; /* until when, ns of CLOCK_MONOTONIC */ } stream;
 enum { LINEAR, GRAPH, ASYNC, MANAGED };
 typedef struct piece {   /* one allocation, found by its address */
     uint64_t address, bytes, charged;
@@ -76,4 +77,6 @@ void fake_give(piece *taken);                             /* back into it */
 uint64_t fake_address(uint64_t bytes);                    /* fresh addresses */
 void fake_sync_pools(int card);
 int fake_free_async(piece *freed);
+int fake_is_capturing(stream *s, int own);                /* own: stream 0 is the thread's */
+void fake_wait(stream *s);
 #endif

@@ -23,10 +23,17 @@
     X(cuMemPoolCreate, cuMemPoolCreate, 11020) X(cuMemPoolDestroy, cuMemPoolDestroy, 11020)                          \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020) X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020) X(cuGraphDestroy, cuGraphDestroy, 10000)                  \
-    X(cuGetErrorString, cuGetErrorString, 6000) X(cuGetErrorName, cuGetErrorName, 6000) X(cuGetExportTable, cuGetExportTable, 3000)
+    X(cuGetErrorString, cuGetErrorString, 6000) X(cuGetErrorName, cuGetErrorName, 6000) X(cuGetExportTable, cuGetExportTable, 3000) \
+    X(cuLaunch, cuLaunch, 2000) X(cuLaunchGrid, cuLaunchGrid, 2000) X(cuLaunchGridAsync, cuLaunchGridAsync, 2000)    \
+    X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, 9000)                              \
+    X(cuEventCreate, cuEventCreate, 2000) X(cuEventDestroy, cuEventDestroy_v2, 4000) X(cuEventQuery, cuEventQuery, 2000) \
+    X(cuEventElapsedTime, cuEventElapsedTime, 2000)                                                                  \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)
 #define TWINS(X)                                                                                                  \
     X(cuStreamIsCapturing, 10000) X(cuStreamGetCtx, 9020) X(cuStreamEndCapture, 10000) X(cuStreamSynchronize, 2000) \
-    X(cuMemAllocAsync, 11020) X(cuMemFreeAsync, 11020) X(cuMemAllocFromPoolAsync, 11020)
+    X(cuMemAllocAsync, 11020) X(cuMemFreeAsync, 11020) X(cuMemAllocFromPoolAsync, 11020) \
+    X(cuLaunchKernel, 4000) X(cuLaunchKernelEx, 11060) X(cuLaunchCooperativeKernel, 9000) X(cuGraphLaunch, 10000)     \
+    X(cuEventRecord, 2000)
 
 #define DECLARE(name, symbol, version) extern int in_##symbol();
 #define DECLARE_TWINS(name, version) extern int in_##name(), in_##name##_ptsz();

@@ -11,6 +11,10 @@ static stream *stream_of(stream *s, stream *zero, int own) {
     zero->capturing = (own || s == (stream *)2) && own_capturing;
     return zero;
 }
+int fake_is_capturing(stream *s, int own) {
+    stream zero = {0};
+    return stream_of(s, &zero, own)->capturing;
+}
 DRIVER(cuStreamCreate, (stream **out, unsigned flags), (out, flags)) {
     (void)flags;
     if (!fake_current()) return INVALID_CONTEXT;
@@ -40,8 +44,9 @@ DRIVER(cuStreamDestroy_v2, (stream *s), (s)) { return s ? (free(s), OK) : INVALI
     DRIVER(cuStreamSynchronize##SUFFIX, (stream *s), (s)) {                                               \
         stream zero;                                                                                      \
         if (!stream_of(s, &zero, OWN)->at) return INVALID_CONTEXT;                                        \
-        return stream_of(s, &zero, OWN)->capturing ? CAPTURE_UNSUPPORTED                                  \
-                                                  : (fake_sync_pools(stream_of(s, &zero, OWN)->at->card), OK); \
+        if (stream_of(s, &zero, OWN)->capturing) return CAPTURE_UNSUPPORTED;                              \
+        fake_wait(s);                                                                                     \
+        return fake_sync_pools(stream_of(s, &zero, OWN)->at->card), OK;                                   \
     }
 STREAMS(, 0)
 STREAMS(_ptsz, 1)

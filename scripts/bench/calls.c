@@ -1,0 +1,90 @@
+/* What one call of the driver costs: calls KIND COUNT [strict]
+ * KIND: memory (an allocation and its end), launch (a kernel that takes no time).
+ * Prints nanoseconds a call: of the clock, of the processor, and the median of single ones.
+ * strict: after a first round the kernel kills the process at its first system call; "ok" tells that there was none. */
+#include <dlfcn.h>
+#include <linux/seccomp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static int (*allocate)(uint64_t *, size_t), (*end)(uint64_t);
+static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static unsigned singles[1 << 14];
+
+static uint64_t at(clockid_t which)
+{
+    struct timespec t;
+    clock_gettime(which, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "calls: %s failed\n", what);
+    exit(1);
+}
+
+static void *find(void *driver, const char *name)
+{
+    void *found = dlsym(driver, name);
+    if (!found) fail(name);
+    return found;
+}
+
+static void once(int memory)
+{
+    uint64_t address;
+    if (memory) {
+        if (allocate(&address, 4096) || end(address)) fail("an allocation");
+    } else if (launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)) {
+        fail("a launch");
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    return *(const unsigned *)a > *(const unsigned *)b ? 1 : -1;
+}
+
+static void start(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    if (!driver) fail("dlopen");
+    allocate = find(driver, "cuMemAlloc_v2");
+    end = find(driver, "cuMemFree_v2");
+    launch = find(driver, "cuLaunchKernel");
+    if (((int (*)(unsigned))find(driver, "cuInit"))(0)) fail("cuInit");
+    if (((int (*)(void **, int))find(driver, "cuDevicePrimaryCtxRetain"))(&context, 0)) fail("a context");
+    if (((int (*)(void *))find(driver, "cuCtxSetCurrent"))(context)) fail("a context");
+}
+
+int main(int argc, char **argv)
+{
+    int memory = argc > 1 && !strcmp(argv[1], "memory");
+    long count = argc > 2 ? atol(argv[2]) : 0, n = 0;
+    start();
+    for (long i = 0; i < 1000; i++) once(memory);
+    if (argc > 3) {
+        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) fail("seccomp");
+        for (long i = 0; i < count; i++) once(memory);
+        if (write(1, "ok\n", 3) != 3) syscall(SYS_exit, 1);
+        syscall(SYS_exit, 0);
+    }
+    uint64_t began = at(CLOCK_MONOTONIC), worked = at(CLOCK_PROCESS_CPUTIME_ID);
+    for (long i = 0; i < count; i++) once(memory);
+    uint64_t took = at(CLOCK_MONOTONIC) - began, work = at(CLOCK_PROCESS_CPUTIME_ID) - worked;
+    for (; n < (long)(sizeof singles / sizeof *singles) && n < count; n++) {
+        uint64_t from = at(CLOCK_MONOTONIC);
+        once(memory);
+        singles[n] = (unsigned)(at(CLOCK_MONOTONIC) - from);
+    }
+    qsort(singles, (size_t)n, sizeof *singles, by_size);
+    printf("%.1f %.1f %u\n", (double)took / (double)count, (double)work / (double)count, n ? singles[n / 2] : 0);
+    return 0;
+}

@@ -1,0 +1,94 @@
+/* libcuda.so.1: kernels, graphs and events on streams that have a clock.
+
+   The handle of a function or of an instantiated graph is the time it takes, in nanoseconds. Nothing is
+   computed: a stream only knows until when it is busy, by CLOCK_MONOTONIC, and an event when it will have been
+   reached. Streams of one process run side by side; sharing a card is the affair of the simulated card. */
+#include <time.h>
+#include "fake.h"
+
+enum { NOT_READY = 600 };
+typedef struct { uint64_t at; int recorded; } event;
+typedef struct { unsigned grid[3], block[3], shared; stream *on; void *attributes; unsigned count; } config;
+typedef struct { uint64_t f; unsigned grid[3], block[3], shared; stream *on; void **parameters; } one_of_many;
+
+static uint64_t zero_busy[MAX_CARDS];   /* stream 0 of each card */
+static uint64_t launches;
+
+static uint64_t clock_now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+}
+static uint64_t *busy_of(stream *s) {
+    if (s && s != (stream *)1 && s != (stream *)2) return &s->busy;
+    return fake_current() ? &zero_busy[fake_current()->card] : NULL;
+}
+static int run(stream *s, uint64_t takes, int own) {
+    uint64_t *busy = busy_of(s), seen, now;
+    if (!busy) return INVALID_CONTEXT;
+    __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+    if (!takes || fake_is_capturing(s, own)) return OK;
+    now = clock_now();
+    seen = __atomic_load_n(busy, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(busy, &seen, (seen > now ? seen : now) + takes, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) ;
+    return OK;
+}
+/* How many launches the driver has seen, for tests and benchmarks. */
+__attribute__((visibility("default"))) uint64_t fake_launches(void) { return launches; }
+
+#define SHAPE unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared
+#define SHAPED gx, gy, gz, bx, by, bz, shared
+#define LAUNCHES(SUFFIX, OWN)                                                                                     \
+    DRIVER(cuLaunchKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters, void **extra),               \
+           (f, SHAPED, s, parameters, extra)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; (void)extra; return run(s, f, OWN); } \
+    DRIVER(cuLaunchKernelEx##SUFFIX, (const config *how, uint64_t f, void **parameters, void **extra),             \
+           (how, f, parameters, extra)) { (void)parameters; (void)extra; return run(how->on, f, OWN); }            \
+    DRIVER(cuLaunchCooperativeKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters),                   \
+           (f, SHAPED, s, parameters)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; return run(s, f, OWN); } \
+    DRIVER(cuGraphLaunch##SUFFIX, (uint64_t graph, stream *s), (graph, s)) { return run(s, graph, OWN); }          \
+    DRIVER(cuEventRecord##SUFFIX, (event *e, stream *s), (e, s)) {                                                 \
+        uint64_t *busy = busy_of(s), now = clock_now();                                                            \
+        if (!busy) return INVALID_CONTEXT;                                                                         \
+        if (fake_is_capturing(s, OWN)) return CAPTURE_UNSUPPORTED;                                                 \
+        e->at = *busy > now ? *busy : now;                                                                         \
+        e->recorded = 1;                                                                                           \
+        return OK;                                                                                                 \
+    }
+LAUNCHES(, 0)
+LAUNCHES(_ptsz, 1)
+DRIVER(cuLaunchCooperativeKernelMultiDevice, (one_of_many *list, unsigned count, unsigned flags), (list, count, flags)) {
+    int status = OK;
+    (void)flags;
+    for (unsigned i = 0; i < count && !status; i++) status = run(list[i].on, list[i].f, 0);
+    return status;
+}
+DRIVER(cuLaunch, (uint64_t f), (f)) { return run(NULL, f, 0); }
+DRIVER(cuLaunchGrid, (uint64_t f, int width, int height), (f, width, height)) { (void)(width + height); return run(NULL, f, 0); }
+DRIVER(cuLaunchGridAsync, (uint64_t f, int width, int height, stream *s), (f, width, height, s)) { (void)(width + height); return run(s, f, 0); }
+
+DRIVER(cuEventCreate, (event **out, unsigned flags), (out, flags)) {
+    (void)flags;
+    if (!fake_current()) return INVALID_CONTEXT;
+    return (*out = calloc(1, sizeof **out)) ? OK : OUT_OF_MEMORY;
+}
+DRIVER(cuEventDestroy_v2, (event *e), (e)) { return e ? (free(e), OK) : INVALID_HANDLE; }
+DRIVER(cuEventQuery, (event *e), (e)) { return !e->recorded || clock_now() >= e->at ? OK : NOT_READY; }
+DRIVER(cuEventElapsedTime, (float *ms, event *from, event *to), (ms, from, to)) {
+    if (!from->recorded || !to->recorded) return INVALID_HANDLE;
+    if (clock_now() < from->at || clock_now() < to->at) return NOT_READY;
+    return *ms = (float)((double)((int64_t)(to->at - from->at)) * 1e-6), OK;
+}
+DRIVER(cuThreadExchangeStreamCaptureMode, (int *mode), (mode)) {
+    static __thread int now_in;
+    int was = now_in;
+    now_in = *mode;
+    return *mode = was, OK;
+}
+/* Until a stream has nothing more to do. */
+void fake_wait(stream *s) {
+    uint64_t *busy = busy_of(s), now;
+    while (busy && *busy > (now = clock_now())) {
+        struct timespec rest = {(time_t)((*busy - now) / 1000000000u), (long)((*busy - now) % 1000000000u)};
+        nanosleep(&rest, NULL);
+    }
+}
