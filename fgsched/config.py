@@ -126,6 +126,20 @@ class Config:
         high=3600,
         says="Time an ended job's processes have to leave a card before it is suspect.",
     )
+    watchdog: str = _key(
+        "fence",
+        kinds.one_of("kill", "warn"),
+        "kill",
+        says="What becomes of a job that holds device memory beyond its limit or past the hook.",
+    )
+    tolerance: int = _key(
+        "fence",
+        kinds.SIZE,
+        512 * MIB,
+        low=0,
+        high=64 * GIB,
+        says="Bytes beyond its limit that each process of a job may hold.",
+    )
     operators: tuple[str, ...] = _key(
         "operators", kinds.USERS, (), name="users", says="Users who may see, hold and end every job."
     )

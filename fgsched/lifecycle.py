@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fgsched.model import Ended, Job, JobState, Reason
+from fgsched.shortage import Refusal
 
 MAX_ATTEMPTS = (
     20  # at a job that never gets to run, because shepherd or controller are killed again and again
@@ -25,6 +26,7 @@ class Result:
     lost: bool  # the shepherd was killed; the spawner saw the job to its end
     errno: int
     detail: str
+    refusal: Refusal | None = None  # the last one, on the card that refused most
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Finish:
     started_at: float | None = None
     ended_at: float | None = None
     lost: bool = False
+    refusal: Refusal | None = None  # the device memory that it did not get last
 
 
 def recover(job: Job, seen: Seen, *, boot: str) -> Requeue | Adopt | Hunt | Finish:
@@ -128,13 +131,16 @@ def finish(job: Job, result: Result) -> Finish:
         refusals=result.refusals,
         detail=result.detail,
     )
-    return Finish(state, reason, ended, result.started_at, result.ended_at, result.lost)
+    refused = result.refusal if reason is Reason.GPU_OUT_OF_MEMORY else None
+    return Finish(state, reason, ended, result.started_at, result.ended_at, result.lost, refused)
 
 
 def lost(job: Job) -> Finish:
     """The end of a job of which nothing is left, not even its status. Never COMPLETED by guess."""
-    state = JobState.FAILED if job.cancelled_by is None else JobState.CANCELLED
     ended = Ended(status=0, detail="status unknown: the job's supervisor was killed")
+    if job.cancelled_by is None and job.condemned in _CONDEMNED:
+        return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
+    state = JobState.FAILED if job.cancelled_by is None else JobState.CANCELLED
     return Finish(state, Reason.SYSTEM_FAILURE, ended, lost=True)
 
 
@@ -143,8 +149,8 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
         return JobState.FAILED, Reason.LAUNCH_FAILURE
     if result.cause == "timeout":
         return JobState.TIMEOUT, Reason.TIME_LIMIT
-    if result.cause == "cancel" or (result.lost and result.status and job.cancelled_by is not None):
-        return JobState.CANCELLED, Reason.NONE
+    if result.cause == "cancel" or (result.lost and result.status and job.is_to_end):
+        return _asked_for(job)
     if result.status == 0:
         return JobState.COMPLETED, Reason.NONE
     if result.oom_kills:
@@ -154,14 +160,45 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
     return JobState.FAILED, Reason.SIGNALED if result.status & 0x7F else Reason.EXIT_CODE
 
 
+_CONDEMNED = {
+    Reason.GPU_OVER_LIMIT: (JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY),
+    Reason.GPU_NOT_GIVEN: (JobState.FAILED, Reason.GPU_NOT_GIVEN),
+    Reason.GPU_UNHOOKED: (JobState.FAILED, Reason.GPU_UNHOOKED),
+    Reason.GPU_LOST: (JobState.NODE_FAIL, Reason.GPU_LOST),
+}
+
+
+def _asked_for(job: Job) -> tuple[JobState, Reason]:
+    """The end of a job that was made to end: what somebody wanted goes before what the watchdog did."""
+    if job.cancelled_by is not None or job.condemned not in _CONDEMNED:
+        return JobState.CANCELLED, Reason.NONE
+    return _CONDEMNED[job.condemned]
+
+
+def reason_of(job: Job) -> Reason:
+    """The reason of an end that had to wait for the cards: `outcome` has come, `reason` said GpuCleaning."""
+    if job.outcome is None:
+        return Reason.NONE
+    if job.condemned in _CONDEMNED and _CONDEMNED[job.condemned][0] is job.outcome:
+        return _CONDEMNED[job.condemned][1]
+    if job.outcome is JobState.FAILED and job.ended is not None:
+        if job.supervisor_lost and not job.ended.status:
+            return Reason.SYSTEM_FAILURE
+        return Reason.SIGNALED if job.ended.signal else Reason.EXIT_CODE
+    if job.outcome is JobState.OUT_OF_MEMORY:
+        return Reason.GPU_OUT_OF_MEMORY if job.ended and job.ended.refusals else Reason.OUT_OF_MEMORY
+    reasons = {JobState.TIMEOUT: Reason.TIME_LIMIT, JobState.NODE_FAIL: Reason.SYSTEM_FAILURE}
+    return reasons.get(job.outcome, Reason.NONE)
+
+
 def parse_result(text: str) -> Result:
     """The text of a result (docs/native.md); ValueError if it is none."""
-    fields = text.split(" ", 13)
-    if len(fields) < 13 or fields[0] != "R1" or fields[2] not in {"exit", "cancel", "timeout", "launch"}:
+    fields = text.split(" ", 16)
+    if len(fields) < 16 or fields[0] != "R2" or fields[2] not in {"exit", "cancel", "timeout", "launch"}:
         raise ValueError(f"not a result: {text[:80]!r}")
-    status, start, end, user, system, rss, peak, refusals, oom_kills, was_lost, errno = (
-        int(field) for field in (fields[1], *fields[3:13])
-    )
+    numbers = [int(field) for field in (fields[1], *fields[3:16])]
+    status, start, end, user, system, rss, peak, refusals, gpu, asked, held = numbers[:11]
+    oom_kills, was_lost, errno = numbers[11:]
     return Result(
         status=status,
         cause=fields[2],
@@ -174,7 +211,8 @@ def parse_result(text: str) -> Result:
         oom_kills=oom_kills,
         lost=bool(was_lost),
         errno=errno,
-        detail=fields[13] if len(fields) > 13 else "",
+        detail=fields[16] if len(fields) > 16 else "",
+        refusal=Refusal(gpu=gpu, asked=asked, held=held) if gpu >= 0 else None,
     )
 
 

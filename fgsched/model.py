@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from fgsched.shortage import PostMortem
 from fgsched.states import JobState as JobState
 from fgsched.states import Reason as Reason
 from fgsched.states import may_become
@@ -121,6 +122,14 @@ class Job:
     outcome: JobState | None = None  # the end it comes to once the cards are clean
     tier: str = "none"  # how it is held to its share of device memory
     supervisor_lost: bool = False  # its shepherd was killed
+    warning: str = ""  # what the watchdog saw of it last, for a person
+    post_mortem: PostMortem | None = None  # it ran out of device memory
+    condemned: Reason = Reason.NONE  # why the watchdog ends it; set before the first signal is sent
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether somebody or the watchdog wants it to end."""
+        return self.cancelled_by is not None or self.condemned is not Reason.NONE
 
     def advance(self, to: JobState, **changes: object) -> "Job":
         """The same job in state `to`, or IllegalStep."""
@@ -185,6 +194,7 @@ class Reading:
     temperature: int | None = None  # degrees Celsius
     external: int = 0  # bytes held by processes that belong to no job
     error: str = ""  # why the card did not answer
+    is_lost: bool = False  # it fell off the bus: only a restart brings it back
 
 
 Readings = Mapping[int, Reading]  # by the card's index

@@ -105,6 +105,22 @@ def marked(job_dir: str | os.PathLike[str]) -> list[Identity]:
     return [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
 
 
+def started_with(pid: int, name: str) -> str:
+    """The value that a variable had when the process was started; "" where we may not look."""
+    mark = os.fsencode(name) + b"="
+    values = (entry[len(mark) :] for entry in _environment(pid) if entry.startswith(mark))
+    return os.fsdecode(next(values, b""))
+
+
+def maps(pid: int, name: str) -> bool:
+    """Whether a file of this name is mapped into the process; also False where we may not look."""
+    try:
+        text = Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+    return f"/{name}\n".encode() in text
+
+
 def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir(_PROC) if name.isdigit())
 

@@ -101,7 +101,7 @@ class Shepherds:
             # A spawner that inherited the job brings its true end. Ours ends a cancelled one, with notice;
             # that of an earlier controller hears nobody.
             heir = _spawner_above(one.pid, above)
-            if not heir or (job.cancelled_by is not None and heir != self.spawner.pid):
+            if not heir or (job.is_to_end and heir != self.spawner.pid):
                 kill(one, signal.SIGKILL)
         return not left
 

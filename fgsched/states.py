@@ -72,6 +72,10 @@ class Reason(Enum):
     GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
     TIME_LIMIT = "TimeLimit"
     SYSTEM_FAILURE = "SystemFailure"
+    GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance
+    GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a card that is not its own
+    GPU_UNHOOKED = "GpuUnhooked"  # the watchdog: it holds device memory past the hook
+    GPU_LOST = "GpuLost"  # its card fell off the bus
 
 
 def may_become(old: JobState, new: JobState) -> bool:

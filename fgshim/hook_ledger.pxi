@@ -194,6 +194,9 @@ cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
         if fits:
             fg_hold(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)
             charge.total = total
+        else:  # for the post-mortem, should it come to a refusal
+            region.gpu[charge.gpu].last_asked = charge.bytes
+            region.gpu[charge.gpu].last_held = total - charge.bytes
     pthread_mutex_unlock(&region.lock)
     return fits
 

@@ -28,6 +28,8 @@ cdef extern from *:
         uint64_t refusals;      /* allocations refused */
         int32_t  index;         /* as NVML counts */
         uint32_t reserved;
+        uint64_t last_asked;    /* bytes that were refused last, and */
+        uint64_t last_held;     /* what was held then */
     } fg_region_gpu;
 
     typedef struct {
@@ -89,6 +91,13 @@ cdef extern from *:
         for (uint32_t i = 0; i < fg_region_gpus(r); i++) sum += r->gpu[i].refusals;
         return sum;
     }
+    /* The card on which the job was refused most often. */
+    static inline const fg_region_gpu *fg_region_refusing(const fg_region *r) {
+        const fg_region_gpu *most = &r->gpu[0];
+        for (uint32_t i = 1; i < fg_region_gpus(r); i++)
+            if (r->gpu[i].refusals > most->refusals) most = &r->gpu[i];
+        return most;
+    }
     #endif
     """
     const uint64_t FG_REGION_MAGIC
@@ -104,6 +113,8 @@ cdef extern from *:
         uint64_t peak
         uint64_t refusals
         int32_t index
+        uint64_t last_asked
+        uint64_t last_held
     ctypedef struct fg_region_slot:
         uint32_t pid
         uint32_t generation
@@ -126,5 +137,6 @@ cdef extern from *:
     uint32_t fg_region_slots(const fg_region *r) noexcept nogil
     uint64_t fg_region_most(const fg_region *r) noexcept nogil
     uint64_t fg_region_refused(const fg_region *r) noexcept nogil
+    const fg_region_gpu *fg_region_refusing(const fg_region *r) noexcept nogil
     const char *fg_region_flaw(const fg_region *r, uint64_t length) noexcept nogil
     int fg_region_lock_init(fg_region *r) noexcept nogil

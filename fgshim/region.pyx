@@ -1,6 +1,7 @@
 """The region of a job, for the controller and the tests: made, read, written to; and signals with a value."""
 
 import os
+import stat
 from collections import namedtuple
 from uuid import UUID
 
@@ -45,7 +46,8 @@ cdef extern from *:
 SIZE = sizeof(fg_region)
 
 # held: bytes of living processes and what is untracked; peak: the most of that at once.
-Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked")
+# last_asked, last_held: what was refused last, and what was held then.
+Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
 # bytes: per GPU, in the order of Region.gpus.
 Process = namedtuple("Process", "pid start image bytes")
 Region = namedtuple("Region", "job attempt gpus processes")
@@ -76,12 +78,15 @@ def pack(job: int, attempt: int, gpus) -> bytes:
     return (<const char *> &region)[:FG_HEADER]
 
 
-def read(path) -> Region:
-    """What the region at `path` says now; ValueError where it is none, or not whole."""
+def read(path, owner=None) -> Region:
+    """What the region at `path` says now; ValueError where it is none, not whole, or not `owner`'s (a uid)."""
     cdef fg_region region
     cdef const char *flaw
-    with open(path, "rb") as file:
-        data = file.read(SIZE + 1)
+    fd = _opened(path, os.O_RDONLY, owner)
+    try:
+        data = os.read(fd, SIZE + 1)
+    finally:
+        os.close(fd)
     memcpy(&region, <const char *> data, min(len(data), SIZE))
     flaw = fg_region_flaw(&region, len(data))
     if flaw:
@@ -90,11 +95,11 @@ def read(path) -> Region:
     return Region(region.job, region.attempt, _gpus(&region, processes), processes)
 
 
-def set_untracked(path, int gpu_position, bytes) -> None:
+def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
     """Let `bytes` that the hook cannot see count as held on the job's GPU number `gpu_position`."""
-    if not 0 <= gpu_position < len(read(path).gpus):
+    if not 0 <= gpu_position < len(read(path, owner).gpus):
         raise ValueError(f"{path} has no GPU number {gpu_position}")
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    fd = _opened(path, os.O_WRONLY, owner)
     try:
         os.pwrite(fd, int(bytes).to_bytes(8, "little"), FG_UNTRACKED_AT(gpu_position))
     finally:
@@ -105,6 +110,16 @@ def queue_signal(int pidfd, int signal, int value) -> None:
     """Queue `signal` with an integer for the process of `pidfd`; OSError where it cannot be sent."""
     if fg_queue_signal(pidfd, signal, value):
         raise OSError(errno, os.strerror(errno))
+
+
+def _opened(path, flags, owner):
+    """The job's user may have put anything in its place: no link is followed, no pipe waited for."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    about = os.fstat(fd)
+    if stat.S_ISREG(about.st_mode) and (owner is None or about.st_uid == owner):
+        return fd
+    os.close(fd)
+    raise ValueError(f"{path} is not a file of its job's user")
 
 
 cdef _uuid_bytes(uuid):
@@ -131,5 +146,6 @@ cdef _gpus(const fg_region *region, processes):
         gpu = region.gpu[at]
         uuid = f"GPU-{UUID(bytes=(<const char *> gpu.uuid)[:16])}"
         held = gpu.untracked + sum(process.bytes[at] for process in processes)
-        found.append(Gpu(gpu.index, uuid, gpu.limit, held, gpu.peak, gpu.refusals, gpu.untracked))
+        counts = (gpu.peak, gpu.refusals, gpu.untracked, gpu.last_asked, gpu.last_held)
+        found.append(Gpu(gpu.index, uuid, gpu.limit, held, *counts))
     return found

@@ -3,11 +3,22 @@
 cdef char region_copy[65536]
 
 
-cdef void read_region(const Slot *slot, uint64_t *peak, uint64_t *refusals) noexcept nogil:
+cdef struct Memory:
+    int64_t peak, refusals, gpu, asked, held
+
+
+cdef int64_t readable(uint64_t number) noexcept nogil:
+    """A number that a reader can hold, whatever was written there."""
+    return <int64_t> (number << 2 >> 2)
+
+
+cdef void read_region(const Slot *slot, Memory *memory) noexcept nogil:
     """The user could write it: it is copied first, and nothing in it is trusted."""
+    cdef const fg_region_gpu *last
     cdef const fg_region *region = <const fg_region *> region_copy
     cdef int fd = job_region
-    peak[0] = refusals[0] = 0
+    memset(memory, 0, sizeof(memory[0]))
+    memory.gpu = -1
     if slot.head.region_size == 0:
         return
     if fd <= 0:  # another process made it
@@ -15,8 +26,13 @@ cdef void read_region(const Slot *slot, uint64_t *peak, uint64_t *refusals) noex
     if fd < 0 or pread(fd, region_copy, sizeof(region_copy), 0) < <ssize_t> sizeof(fg_region):
         return
     if fg_region_flaw(region, sizeof(fg_region)) == NULL:
-        peak[0] = fg_region_most(region) << 2 >> 2  # a number that a reader can hold, whatever was written there
-        refusals[0] = fg_region_refused(region) << 2 >> 2
+        memory.peak = readable(fg_region_most(region))
+        memory.refusals = readable(fg_region_refused(region))
+        last = fg_region_refusing(region)
+        if last.refusals:
+            memory.gpu = last.index
+            memory.asked = readable(last.last_asked)
+            memory.held = readable(last.last_held)
 
 
 cdef int64_t microseconds(const timeval *span) noexcept nogil:
@@ -33,17 +49,18 @@ cdef const char *word_of(int cause) noexcept nogil:
 
 cdef void describe(Slot *slot, char *text) noexcept nogil:
     """The result's text, docs/native.md."""
-    cdef uint64_t peak, refusals
+    cdef Memory memory
     cdef char *at = slot.detail
-    read_region(slot, &peak, &refusals)
+    read_region(slot, &memory)
     while at[0]:
         if <unsigned char> at[0] < 32 or at[0] == 127:
             at[0] = c'?'
         at += 1
-    at = put(put(put_field(put(text, b"R1"), slot.status), b" "), word_of(slot.cause))
+    at = put(put(put_field(put(text, b"R2"), slot.status), b" "), word_of(slot.cause))
     at = put_field(put_field(at, slot.started_at), slot.ended_at)
     at = put_field(put_field(at, microseconds(&slot.used.ru_utime)), microseconds(&slot.used.ru_stime))
-    at = put_field(put_field(put_field(at, slot.used.ru_maxrss), <int64_t> peak), <int64_t> refusals)
+    at = put_field(put_field(put_field(at, slot.used.ru_maxrss), memory.peak), memory.refusals)
+    at = put_field(put_field(put_field(at, memory.gpu), memory.asked), memory.held)
     at = put_field(at, <int64_t> oom_kills(slot) if slot.n_cgroups else 0)
     at = put_field(put_field(at, slot.lost), slot.error)
     put(put(at, b" "), slot.detail)

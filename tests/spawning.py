@@ -112,6 +112,9 @@ class Result:
     max_rss: int
     peak: int
     refusals: int
+    refusing: int
+    asked: int
+    held: int
     oom_kills: int
     lost: int
     errno: int
@@ -119,9 +122,9 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        version, status, cause, *rest = os.readlink(path).split(" ", 13)
-        assert version == "R1"
-        return cls(int(status), cause, *map(int, rest[:10]), rest[10])
+        version, status, cause, *rest = os.readlink(path).split(" ", 16)
+        assert version == "R2"
+        return cls(int(status), cause, *map(int, rest[:13]), rest[13])
 
     @property
     def exit_code(self) -> int:

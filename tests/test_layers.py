@@ -14,14 +14,14 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 
 LAYERS = {
-    "words": {"", "model", "states", "units", "moments", "errors", "values"},
+    "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage"},
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
-        *("records", "isolation", "explain"),
+        *("records", "isolation", "explain", "watchdog", "postmortem"),
     },
     "edges": {
         *("config", "settings", "places", "store", "gpus", "process", "launch", "shepherds"),
-        *("server", "client", "cgroups", "crash", "accounts"),
+        *("server", "client", "cgroups", "crash", "accounts", "regions"),
     },
     "conductor": {"controller"},
     "cli": {"cli"},

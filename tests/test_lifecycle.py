@@ -19,9 +19,11 @@ from fgsched.lifecycle import (
     lost,
     parse_claim,
     parse_result,
+    reason_of,
     recover,
 )
 from fgsched.model import IllegalStep, JobState, Reason
+from fgsched.shortage import Refusal
 from worlds import BOOT, a_job, a_result
 
 SHEPHERD = Shepherd(7, 70, BOOT)
@@ -98,10 +100,44 @@ def test_a_final_state_has_no_step_out_of_it():
 
 
 def test_a_result_is_read_field_by_field():
-    found = parse_result("R1 256 exit 1000000000 2500000000 1000000 500000 10 77 3 0 1 2 exec /bin/b sh")
+    found = parse_result(
+        "R2 256 exit 1000000000 2500000000 1000000 500000 10 77 3 1 8 9 0 1 2 exec /bin/b sh"
+    )
     assert (found.status, found.cause, found.started_at, found.ended_at) == (256, "exit", 1.0, 2.5)
     assert (found.cpu_seconds, found.max_rss, found.gpu_peak, found.refusals) == (1.5, 10240, 77, 3)
     assert (found.oom_kills, found.lost, found.errno, found.detail) == (0, True, 2, "exec /bin/b sh")
+    assert found.refusal == Refusal(gpu=1, asked=8, held=9)
+
+
+CONDEMNED = [
+    (Reason.GPU_OVER_LIMIT, JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY),
+    (Reason.GPU_NOT_GIVEN, JobState.FAILED, Reason.GPU_NOT_GIVEN),
+    (Reason.GPU_UNHOOKED, JobState.FAILED, Reason.GPU_UNHOOKED),
+    (Reason.GPU_LOST, JobState.NODE_FAIL, Reason.GPU_LOST),
+]
+
+
+@pytest.mark.parametrize(("why", "state", "reason"), CONDEMNED)
+def test_the_end_of_a_job_that_the_watchdog_ended_says_why(why, state, reason):
+    job = a_job(state=JobState.RUNNING, condemned=why)
+    found = finish(job, a_result(15, "cancel"))
+    assert (found.state, found.reason) == (state, reason)
+    assert lost(job).reason is reason
+    over = job.advance(JobState.COMPLETING, outcome=state, ended=found.ended)
+    assert reason_of(over) is reason
+
+
+def test_what_somebody_wanted_goes_before_what_the_watchdog_wanted():
+    job = a_job(state=JobState.RUNNING, condemned=Reason.GPU_UNHOOKED, cancelled_by=1)
+    assert finish(job, a_result(15, "cancel")).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize(("result", "state", "reason"), ENDS)
+def test_the_reason_of_an_end_that_waits_for_the_cards_is_the_same(result, state, reason):
+    job = a_job(state=JobState.RUNNING)
+    found = finish(job, result)
+    over = job.advance(JobState.COMPLETING, reason=Reason.GPU_CLEANING, outcome=state, ended=found.ended)
+    assert reason_of(over) is reason or reason is Reason.LAUNCH_FAILURE
 
 
 @given(st.text(max_size=60))

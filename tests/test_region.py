@@ -30,7 +30,24 @@ def written(path, head):
 def test_what_was_packed_is_read_again(path):
     said = region.read(path)
     assert (said.job, said.attempt, said.processes) == (7, 2, [])
-    assert said.gpus == [(3, UUID, 1 << 30, 0, 0, 0, 0), (0, OTHER, 1 << 20, 0, 0, 0, 0)]
+    assert said.gpus == [(3, UUID, 1 << 30, *[0] * 6), (0, OTHER, 1 << 20, *[0] * 6)]
+
+
+def test_a_link_or_a_pipe_in_the_regions_place_is_not_opened(path, tmp_path):
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(path)
+    os.mkfifo(pipe)
+    for place in (link, pipe):
+        for touch in (region.read, lambda place: region.set_untracked(place, 0, 1)):
+            with pytest.raises((OSError, ValueError)):
+                touch(place)
+    assert region.read(path).gpus[0].untracked == 0
+
+
+def test_a_region_that_is_not_the_jobs_users_is_not_touched(path):
+    assert region.read(path, owner=os.geteuid()).job == 7
+    with pytest.raises(ValueError, match="is not a file of its job's user"):
+        region.set_untracked(path, 0, 1, owner=os.geteuid() + 1)
 
 
 def test_untracked_memory_is_held(path):

@@ -93,6 +93,19 @@ def oom_kind(record: Record) -> str:
     return _KIND.get(record["reason"], "") if record["state"] == JobState.OUT_OF_MEMORY.value else ""
 
 
+def post_mortem(record: Record, key: str) -> int | None:
+    """A figure of how it ran out of device memory."""
+    found = record.get("post_mortem")
+    return int(found[key]) if found else None
+
+
+def others(found: Record) -> str:
+    """Who else was on the card: 'job 7:4096M,strangers:512M', or nobody."""
+    named = [f"job {job}:{amount(size, 'M')}" for job, size in found["jobs"]]
+    strangers = [f"strangers:{amount(found['strangers'], 'M')}"] if found["strangers"] else []
+    return ",".join([*named, *strangers]) or "nobody"
+
+
 def reason(record: Record) -> str:
     return Reason.NONE.value if record["reason"] in _NOT_LAST else str(record["reason"])
 
@@ -193,7 +206,11 @@ _TABLE = (
     Field("JobName", 10, lambda r, u: r["request"]["name"]),
     Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
     Field("MaxRSS", 10, lambda r, u: amount(r["max_rss"], u)),
+    Field("OOMAsked", 10, lambda r, u: _size(post_mortem(r, "asked"), u)),
+    Field("OOMHeld", 10, lambda r, u: _size(post_mortem(r, "held"), u)),
     Field("OOMKind", 7, lambda r, u: oom_kind(r)),
+    Field("OOMLimit", 10, lambda r, u: _size(post_mortem(r, "limit"), u)),
+    Field("OOMOthers", 20, lambda r, u: others(r["post_mortem"]) if r["post_mortem"] else ""),
     Field("Partition", 10, lambda r, u: r["request"].get("partition", "main")),
     Field("Reason", 22, lambda r, u: reason(r)),
     Field("ReqCPUS", 8, lambda r, u: str(cpus(r))),
@@ -211,6 +228,7 @@ _TABLE = (
     Field("TotalCPU", 10, lambda r, u: _cpu_time(r["cpu_seconds"])),
     Field("UID", 6, lambda r, u: str(r["uid"])),
     Field("User", 9, lambda r, u: r["user"]),
+    Field("Warning", 30, lambda r, u: r["warning"]),
     Field("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
     Field("WorkDir", 20, lambda r, u: owned(r, "chdir", "/")),
 )

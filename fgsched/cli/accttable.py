@@ -114,8 +114,7 @@ def _json(record: Record) -> dict[str, Any]:
         "gpu_hours": fields.gpu_hours(record),
         "max_gpu_mem": fields.peak(record),
         "wasted_gpu_mem_hours": fields.wasted_hours(record),
-        "oom_kind": fields.oom_kind(record) or None,
-        "enforce": record["tier"],
+        **_fence(record),
         "req_cpus": fields.cpus(record),
         "req_mem": fields.demand(record).get("host_memory") or None,
         "max_rss": record["max_rss"],
@@ -126,4 +125,14 @@ def _json(record: Record) -> dict[str, Any]:
         "submit_line": None if hidden else fields.owned(record, "submit_line"),
         "std_out": field("StdOut").show(record, "") or None,
         "std_err": field("StdErr").show(record, "") or None,
+    }
+
+
+def _fence(record: Record) -> dict[str, Any]:
+    """How it was held to its share, and what came of that."""
+    return {
+        "oom_kind": fields.oom_kind(record) or None,
+        "post_mortem": record["post_mortem"],
+        "warning": record["warning"] or None,
+        "enforce": record["tier"],
     }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fgsched.cli import choices, machine
+from fgsched.cli.acctfields import others
 from fgsched.cli.cells import clean
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
@@ -91,6 +92,8 @@ def _job(job: Record) -> Group:
         [("EndTime", _time(job["ended_at"] or until))],
         [("Partition", request.get("partition", _PARTITION)), *_host_needs(request.get("demand", {}))],
         *_gpu_lines(job),
+        *_post_mortem(job["post_mortem"]),
+        [("Warning", job["warning"])] if job["warning"] else [],
         *([] if job["is_private"] else _secrets(job)),
         [("Comment", request.get("comment", ""))] if request.get("comment") else [],
         [("Detail", job["detail"])] if job["detail"] else [],
@@ -135,6 +138,18 @@ def _gpu_lines(job: Record) -> Group:
             [("GpuUuid", ",".join(card["uuid"] for card in cards))],
         ]
     return [*lines, [("Enforce", job["tier"]), ("MaxRSS", format_mebibytes(job["max_rss"]))]]
+
+
+def _post_mortem(found: Record | None) -> Group:
+    """Why it ran out of device memory."""
+    if not found:
+        return []
+    sizes = [("OomAsked", "asked"), ("OomHeld", "held"), ("OomLimit", "limit")]
+    return [
+        [("OomKind", "gpu"), ("OomGpu", found["gpu"])]
+        + [(name, format_mebibytes(found[key])) for name, key in sizes],
+        [("OomOthers", others(found))],
+    ]
 
 
 def _asked(demand: Record) -> str:

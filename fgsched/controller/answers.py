@@ -210,6 +210,8 @@ def describe(past: Past, now: float) -> dict[str, Any]:
         "refusals": ended.refusals,
         "detail": ended.detail,
         "lost": job.supervisor_lost,
+        "warning": job.warning,
+        "post_mortem": asdict(job.post_mortem) if job.post_mortem else None,
     }
 
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher, Noticed
+from fgsched.controller.noticing import post_mortem, take_notice
 from fgsched.crash import point
 from fgsched.errors import OurFault, StorageError
-from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, recover
+from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, reason_of, recover
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
 from fgsched.planner import Start
@@ -131,6 +132,8 @@ class Conductor:
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
             case Died():
                 self._collect(job, now)
+            case Noticed(attempt=job.attempt):
+                take_notice(self, job, event, now)
 
     def _run(self, job: Job, shepherd: Shepherd, now: float) -> None:
         if job.state is JobState.STARTING:
@@ -139,7 +142,7 @@ class Conductor:
                 self.book.put(running)
                 job = running
         self.then(lambda: self.launcher.follow(job, shepherd))
-        if job.cancelled_by is not None:
+        if job.is_to_end:
             self.then(lambda: self.launcher.cancel(job))
 
     def _collect(self, job: Job, now: float) -> None:
@@ -157,6 +160,8 @@ class Conductor:
             "supervisor_lost": how.lost,
             "outcome": how.state,
         }
+        if how.refusal:
+            changes["post_mortem"] = post_mortem(self, job, how.refusal)
         if not dirty:
             changes["holds"] = ()
         after = job.advance(JobState.COMPLETING if dirty else how.state, **changes)
@@ -207,25 +212,10 @@ class Conductor:
                 continue
             if not is_clean:
                 self.cards.left_dirty(job_id, [hold.gpu for hold in job.holds], now)
-            over = {"reason": self._how(job), "holds": (), "ended_at": job.ended_at or now}
+            over = {"reason": reason_of(job), "holds": (), "ended_at": job.ended_at or now}
             self._save(job, job.advance(job.outcome, **over), now)
         for gpu in self.cards.changed():
             self.store.mark_card(gpu)
-
-    def _how(self, job: Job) -> Reason:
-        """The reason of the end that had to wait for the cards."""
-        reasons = {
-            JobState.TIMEOUT: Reason.TIME_LIMIT,
-            JobState.NODE_FAIL: Reason.SYSTEM_FAILURE,
-            JobState.OUT_OF_MEMORY: (
-                Reason.GPU_OUT_OF_MEMORY if job.ended and job.ended.refusals else Reason.OUT_OF_MEMORY
-            ),
-        }
-        if job.outcome is JobState.FAILED and job.ended is not None:
-            if job.supervisor_lost and not job.ended.status:
-                return Reason.SYSTEM_FAILURE
-            return Reason.SIGNALED if job.ended.signal else Reason.EXIT_CODE
-        return reasons.get(job.outcome, Reason.NONE) if job.outcome else Reason.NONE
 
     def _start_what_fits(self, now: float) -> None:
         if not self.book.waiting:
@@ -285,7 +275,7 @@ class Conductor:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
-                if job.cancelled_by is not None:  # whoever was told of it may be the one that is gone
+                if job.is_to_end:  # whoever was told of it may be the one that is gone
                     self.then(lambda: self.launcher.cancel(job))
 
     def _requeue(self, job: Job, now: float) -> None:

@@ -8,6 +8,7 @@ from fgsched.errors import FgschedError
 from fgsched.lifecycle import Seen, Shepherd
 from fgsched.model import Job
 from fgsched.store import Allocation
+from fgsched.watchdog import Fault
 
 Effect = Callable[[], None]
 
@@ -68,6 +69,16 @@ class Died:
 
 
 @dataclass(frozen=True, slots=True)
+class Noticed:
+    """The watchdog has seen something wrong with an attempt."""
+
+    job: int
+    attempt: int
+    warn: tuple[Fault, ...]
+    end: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
 
@@ -75,4 +86,4 @@ class Asked:
     refuse: Callable[[FgschedError], None]
 
 
-Event = Forked | Failed | Died | Asked
+Event = Forked | Failed | Died | Noticed | Asked

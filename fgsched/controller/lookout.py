@@ -5,18 +5,27 @@ import time
 from fgsched import gpus
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.seeing import understood
+from fgsched.controller.watching import Watching
 from fgsched.shepherds import Shepherds
 
 _SOON = 0.1  # seconds between two looks while an ended job is not off its cards
+_AGAIN = 1.0  # while something is wrong with a running one
 
 
 class Lookout:
     """Looks at intervals while there are jobs, sooner while a card is not clean, never on an idle host."""
 
     def __init__(
-        self, conductor: Conductor, shepherds: Shepherds, sampler: gpus.AnySampler, *, interval: float
+        self,
+        conductor: Conductor,
+        shepherds: Shepherds,
+        sampler: gpus.AnySampler,
+        watching: Watching,
+        *,
+        interval: float,
     ) -> None:
         self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
+        self._watching = watching
         self._cards = conductor.cards
         self._interval = interval
         self._looked_at = -interval  # by a clock that nobody sets
@@ -26,7 +35,8 @@ class Lookout:
         """Seconds until the next look; None: there is nothing to look for."""
         if not self._cards.needs_cleaning or not self._conductor.book.jobs:
             return None
-        pause = _SOON if self._cards.is_cleaning else self._interval
+        pause = min(_AGAIN, self._interval) if self._watching.is_suspicious else self._interval
+        pause = _SOON if self._cards.is_cleaning else pause
         return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
@@ -49,10 +59,12 @@ class Lookout:
             for job in book.holding.values()
             if job.holds and (shepherd := self._shepherds.shepherd(job))
         }
-        readings, there = understood(
+        seen = understood(
             answer.readings,
             shepherds=shepherds,
             ended=[job for one in self._cards.watched if (job := book.jobs.get(one))],
             run=str(self._shepherds.run.path),
+            running=book.holding,
         )
-        self._cards.saw(readings, there=there, now=time.time())
+        self._cards.saw(seen.readings, there=seen.there, now=time.time())
+        self._watching.look(seen, book.holding)

@@ -1,31 +1,48 @@
 """What a reading of the cards means for the jobs: whose each process is, and who has not left yet."""
 
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fgsched.gpus import external
+from fgsched.isolation import job_dir
 from fgsched.model import Job, Reading
-from fgsched.process import marked, parents
+from fgsched.process import marked, parents, started_with
 
 _PIDS = 1 << 22  # no process of this host has a higher number; a simulated stranger has
 
 
-def understood(
-    readings: Mapping[int, Reading], *, shepherds: Mapping[int, int], ended: Iterable[Job], run: str
-) -> tuple[dict[int, Reading], set[int]]:
-    """(readings with strangers' bytes, ended jobs that a card still lists).
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A reading, understood."""
 
-    `shepherds`: {pid: job} of the running jobs. A process is a job's when its
-    shepherd is above it. A process that a card lists and the host does not have
-    any more is what the driver has not cleared away yet.
+    readings: dict[int, Reading]  # with the bytes of strangers
+    there: set[int]  # ended jobs that a card still lists
+    owners: dict[int, int]  # pid -> running job
+
+
+def understood(
+    readings: Mapping[int, Reading],
+    *,
+    shepherds: Mapping[int, int],
+    ended: Iterable[Job],
+    run: str,
+    running: Mapping[int, Job] | None = None,
+) -> Seen:
+    """Whose each process is. `shepherds`: {pid: job} of the running jobs.
+
+    A process is a job's when its shepherd is above it, or when it is its user's and was started with the
+    job's environment. A process that a card lists and the host does not have any more is what the driver
+    has not cleared away yet.
     """
     listed = {process.pid for reading in readings.values() for process in reading.processes}
     above = parents() if listed else {}
-    ours = {pid for pid in listed if _is_below(pid, shepherds, above)}
+    owners = _owners(listed, shepherds, above, _by_directory(run, running or {}))
+    ours = set(owners)
     left = {pid for pid in listed if pid not in above and pid < _PIDS}
     there: set[int] = set()
     for job in ended:
-        own = {one.pid for one in marked(f"{run}/job/{job.id}.{job.attempt}")} if listed else set()
+        own = {one.pid for one in marked(job_dir(run, job.id, job.attempt))} if listed else set()
         ours |= own
         for hold in job.holds:
             on_card = (
@@ -34,14 +51,46 @@ def understood(
             if on_card & (own | left):
                 there.add(job.id)
     mine = ours | left if there else ours
-    return {
-        index: replace(reading, external=external(reading, mine)) for index, reading in readings.items()
-    }, there
+    return Seen(
+        {index: replace(reading, external=external(reading, mine)) for index, reading in readings.items()},
+        there,
+        owners,
+    )
 
 
-def _is_below(pid: int, shepherds: Mapping[int, int], above: Mapping[int, int]) -> bool:
+def _owners(
+    listed: Iterable[int],
+    shepherds: Mapping[int, int],
+    above: Mapping[int, int],
+    directories: Mapping[str, Job],
+) -> dict[int, int]:
+    """{pid: job} of the processes that are a running job's."""
+    found = {}
+    for pid in listed:
+        job = _shepherded(pid, shepherds, above)
+        if job is None and pid in above:
+            job = _of_environment(pid, directories)
+        if job is not None:
+            found[pid] = job
+    return found
+
+
+def _shepherded(pid: int, shepherds: Mapping[int, int], above: Mapping[int, int]) -> int | None:
     while pid > 1:
         if pid in shepherds:
-            return True
+            return shepherds[pid]
         pid = above.get(pid, 0)
-    return False
+    return None
+
+
+def _by_directory(run: str, running: Mapping[int, Job]) -> dict[str, Job]:
+    return {job_dir(run, job.id, job.attempt): job for job in running.values()}
+
+
+def _of_environment(pid: int, directories: Mapping[str, Job]) -> int | None:
+    """Nobody can pass off a process of his as another user's job."""
+    job = directories.get(started_with(pid, "FG_JOB_DIR"))
+    try:
+        return job.id if job and os.stat(f"/proc/{pid}").st_uid == job.uid else None
+    except OSError:
+        return None

@@ -24,6 +24,7 @@ from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.reception import About, Reception
 from fgsched.controller.waiters import Waiters
+from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
 from fgsched.isolation import Site
 from fgsched.launch import RunDir, Spawner, secret
@@ -32,6 +33,7 @@ from fgsched.process import boot_id
 from fgsched.server import listen
 from fgsched.shepherds import Ports, Shepherds
 from fgsched.store import Store
+from fgsched.watchdog import Policy
 from fgshim import library, spawner
 
 log = logging.getLogger("fgsched.controller")
@@ -112,7 +114,8 @@ class _Controller:
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier="shim")
         self._shepherds = shepherds
-        self._lookout = Lookout(self._conductor, shepherds, sampler, interval=config.interval)
+        watching = Watching(str(places.run), _policy(config), self._loop.happened)
+        self._lookout = Lookout(self._conductor, shepherds, sampler, watching, interval=config.interval)
         self._waiters = Waiters(self._loop.finish)
         self._reception = Reception(
             Desk(self._conductor, _rules(places, config)),
@@ -184,6 +187,10 @@ class _Controller:
 def _rules(places: Places, config: Config) -> Rules:
     anybody = places.mode == "user" or config.allow_root_jobs
     return Rules(config.max_script, config.default_time, least_uid=0 if anybody else FIRST_USER)
+
+
+def _policy(config: Config) -> Policy:
+    return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
 def _site(places: Places, config: Config, name: str) -> Site:

@@ -32,7 +32,7 @@ VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :en
 UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
   started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
   status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
-  detail = :detail, lost = :lost
+  post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job

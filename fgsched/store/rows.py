@@ -8,6 +8,7 @@ from typing import Any
 
 from fgsched.model import Ended, Hold, Job, JobState, Reason, Request
 from fgsched.records import from_record
+from fgsched.shortage import PostMortem
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,9 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         outcome=JobState(row["outcome"]) if row["outcome"] else None,
         tier=row["tier"],
         supervisor_lost=bool(row["lost"]),
+        warning=row["warning"],
+        post_mortem=_post_mortem(row["post_mortem"]),
+        condemned=Reason(row["condemned"]),
     )
 
 
@@ -76,6 +80,20 @@ def _ended(row: sqlite3.Row) -> Ended:
         refusals=row["refusals"],
         detail=row["detail"],
     )
+
+
+def _post_mortem(text: str) -> PostMortem | None:
+    if not text:
+        return None
+    gpu, asked, held, limit, jobs, strangers = json.loads(text)
+    others = tuple((job, size) for job, size in jobs)
+    return PostMortem(gpu=gpu, asked=asked, held=held, limit=limit, jobs=others, strangers=strangers)
+
+
+def _post_mortem_text(found: PostMortem | None) -> str:
+    if found is None:
+        return ""
+    return json.dumps([found.gpu, found.asked, found.held, found.limit, found.jobs, found.strangers])
 
 
 def allocations(row: sqlite3.Row) -> tuple[Allocation, ...]:
@@ -107,6 +125,9 @@ def columns_of(job: Job) -> dict[str, Any]:
         "max_rss": ended.max_rss,
         "gpu_peak": ended.gpu_peak,
         "refusals": ended.refusals,
+        "post_mortem": _post_mortem_text(job.post_mortem),
+        "warning": job.warning,
+        "condemned": job.condemned.value,
         "detail": ended.detail,
         "lost": int(job.supervisor_lost),
     }

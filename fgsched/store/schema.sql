@@ -52,6 +52,9 @@ CREATE TABLE job (
   max_rss      INTEGER NOT NULL DEFAULT 0,
   gpu_peak     INTEGER NOT NULL DEFAULT 0,
   refusals     INTEGER NOT NULL DEFAULT 0,
+  post_mortem  TEXT NOT NULL DEFAULT '',      -- JSON: [gpu, asked, held, limit, [[job, bytes], ...], strangers]
+  warning      TEXT NOT NULL DEFAULT '',
+  condemned    TEXT NOT NULL DEFAULT 'None',
   detail       TEXT NOT NULL DEFAULT '',
   lost         INTEGER NOT NULL DEFAULT 0 CHECK (lost IN (0, 1)),
   -- a job that is under way was started at some time by some boot, and has what it asked for

@@ -1,0 +1,69 @@
+"""The watchdog: what a look at the cards says of each running job, charged at once and told on."""
+
+from collections.abc import Callable, Mapping
+
+from fgsched.controller.events import Noticed
+from fgsched.controller.seeing import Seen
+from fgsched.model import Job, JobState, Reading
+from fgsched.process import maps
+from fgsched.regions import charge, slots
+from fgsched.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
+
+_HOOK = "libfgshim.so"
+
+
+class Watching:
+    """Remembers one look for the next; what it tells is durable once the conductor has taken it in."""
+
+    def __init__(self, run: str, policy: Policy, tell: Callable[[Noticed], None]) -> None:
+        self._run = run
+        self._policy = policy
+        self._tell = tell
+        self._before: dict[tuple[int, int], Memory] = {}  # (job, attempt) -> what the last look left
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether something was wrong at the last look: the next one decides."""
+        return any(memory.faults for memory in self._before.values())
+
+    def look(self, seen: Seen, holding: Mapping[int, Job]) -> None:
+        """Judge every running job by what was seen. A card that did not answer says nothing."""
+        before, self._before = self._before, {}
+        for job in holding.values():
+            if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
+                continue
+            key = job.id, job.attempt
+            verdict = judge(job.tier, self._sights(job, seen), before.get(key, Memory()), self._policy)
+            self._before[key] = verdict.memory
+            if verdict.charges:
+                charge(self._run, job, verdict.charges)
+            if verdict.warn or verdict.end:
+                self._tell(Noticed(job.id, job.attempt, verdict.warn, verdict.end))
+
+    def _sights(self, job: Job, seen: Seen) -> list[Sight]:
+        limits = {hold.gpu: hold.memory for hold in job.holds}
+        pids = {pid for pid, owner in seen.owners.items() if owner == job.id}
+        counted = slots(self._run, job) if pids and job.tier != UNFENCED else {}
+        sights = []
+        for index, reading in seen.readings.items():
+            uses = _uses(reading, pids, counted.get(index, {}))
+            is_ours = index in limits and (reading.is_lost or not reading.error)
+            if uses or is_ours:
+                limit = limits.get(index)
+                sights.append(Sight(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
+        return sights
+
+
+def _uses(reading: Reading, pids: set[int], counted: Mapping[int, int]) -> tuple[Use, ...]:
+    return tuple(
+        Use(pid=one.pid, memory=one.memory, tracked=_tracked(one.pid, counted))
+        for one in reading.processes
+        if one.pid in pids
+    )
+
+
+def _tracked(pid: int, counted: Mapping[int, int]) -> int | None:
+    """A process that has taken nothing yet has no slot, and may have the hook all the same."""
+    if pid in counted:
+        return counted[pid]
+    return 0 if maps(pid, _HOOK) else None

@@ -1,0 +1,144 @@
+"""What the cards show of one job, what its region tells -> what is due: charge, warn, end.
+
+The driver tells what a process really holds on a card, the hook's slots what it was allowed to take. What
+lies between is contexts and other memory that no call asks for, or memory taken past the hook.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fgsched.model import Reason
+from fgsched.units import format_mebibytes
+
+UNFENCED, BY_HOOK = "none", "shim"  # tiers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One process of the job on one card."""
+
+    pid: int
+    memory: int  # bytes, as the driver says; 0 where it does not
+    tracked: int | None  # bytes in its slot of the region; None: the hook is not in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A job on one card at one moment."""
+
+    gpu: int  # index
+    limit: int | None  # bytes; None: the card was not given to it
+    uses: tuple[Use, ...]
+    is_lost: bool = False  # the card is
+
+    @property
+    def held(self) -> int:
+        return sum(use.memory for use in self.uses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the settings say."""
+
+    kills: bool = True  # otherwise it only warns
+    tolerance: int = 512 << 20  # bytes beyond the limit for each process: contexts, until they are charged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong with a job."""
+
+    reason: Reason
+    gpu: int
+    held: int = 0
+    limit: int = 0
+    pid: int = 0
+
+    def __str__(self) -> str:
+        held = format_mebibytes(self.held)
+        match self.reason:
+            case Reason.GPU_OVER_LIMIT:
+                return f"it holds {held} on GPU {self.gpu}, and its limit is {format_mebibytes(self.limit)}"
+            case Reason.GPU_NOT_GIVEN:
+                return f"process {self.pid} holds {held} on GPU {self.gpu}, which the job was not given"
+            case Reason.GPU_UNHOOKED:
+                return f"process {self.pid} holds {held} on GPU {self.gpu} without the hook"
+        return f"GPU {self.gpu} fell off the bus"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a look leaves for the next one."""
+
+    faults: frozenset[tuple[Reason, int]] = frozenset()
+    guesses: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> bytes past the hook
+    charged: Mapping[int, int] = field(default_factory=dict)  # gpu -> bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is due."""
+
+    memory: Memory
+    charges: Mapping[int, int]  # gpu -> bytes to count as held; only those that changed
+    warn: tuple[Fault, ...] = ()  # seen for the first time
+    end: Fault | None = None  # seen twice in a row, and the policy is to end it
+
+
+def judge(tier: str, sights: Iterable[Sight], before: Memory, policy: Policy) -> Verdict:
+    """What a look at a job asks for. Only what two looks in a row show is charged, or ends a job."""
+    seen = list(sights)
+    found = [fault for sight in seen for fault in _faults(sight, tier, policy)]
+    guesses = {
+        (sight.gpu, use.pid): max(0, use.memory - (use.tracked or 0))
+        for sight in seen
+        if sight.limit is not None and not sight.is_lost
+        for use in sight.uses
+    }
+    charged = {} if tier == UNFENCED else _charges(guesses, before, seen)
+    memory = Memory(frozenset((fault.reason, fault.gpu) for fault in found), guesses, charged)
+    again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
+    ends = [fault for fault in again if policy.kills or fault.reason is Reason.GPU_LOST]
+    return Verdict(
+        memory=memory,
+        charges={gpu: size for gpu, size in charged.items() if before.charged.get(gpu, 0) != size},
+        warn=tuple(fault for fault in found if fault not in again),
+        end=ends[0] if ends else None,
+    )
+
+
+def _charges(guesses: Mapping[tuple[int, int], int], before: Memory, seen: Iterable[Sight]) -> dict[int, int]:
+    """Bytes past the hook by card: of each process the less of two guesses.
+
+    Driver and region are not read at the same moment: memory that was given
+    back in between looks once like memory past the hook.
+    """
+    charges = {sight.gpu: 0 for sight in seen if sight.limit is not None and not sight.is_lost}
+    for (gpu, pid), guess in guesses.items():
+        charges[gpu] += min(guess, before.guesses.get((gpu, pid), 0))
+    return charges
+
+
+def _faults(sight: Sight, tier: str, policy: Policy) -> list[Fault]:
+    """What is wrong on one card. A job that nothing fences may do there what it likes."""
+    if sight.is_lost:
+        return [Fault(reason=Reason.GPU_LOST, gpu=sight.gpu)] if sight.limit is not None else []
+    if sight.limit is None:
+        stray = replace(_largest(sight), reason=Reason.GPU_NOT_GIVEN)
+        return [replace(stray, held=sight.held)]
+    if tier == UNFENCED:
+        return []
+    faults = []
+    if sight.held > sight.limit + policy.tolerance * len(sight.uses):
+        held = {"held": sight.held, "limit": sight.limit}
+        faults.append(Fault(reason=Reason.GPU_OVER_LIMIT, gpu=sight.gpu, **held))
+    past = replace(sight, uses=tuple(use for use in sight.uses if use.tracked is None and use.memory))
+    if tier == BY_HOOK and past.uses:
+        faults.append(replace(_largest(past), reason=Reason.GPU_UNHOOKED))
+    return faults
+
+
+def _largest(sight: Sight) -> Fault:
+    """The process that holds most."""
+    most = max(sight.uses, key=lambda use: use.memory)
+    return Fault(reason=Reason.NONE, gpu=sight.gpu, held=most.memory, pid=most.pid)

@@ -1,0 +1,136 @@
+"""What the watchdog makes of what a card shows of a job, and of what the job's region tells."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgsched.model import Reason
+from fgsched.watchdog import Memory, Policy, Sight, Use, judge
+
+MIB, GIB = 1 << 20, 1 << 30
+KILL, WARN = Policy(tolerance=100), Policy(kills=False, tolerance=100)
+
+
+def use(memory, tracked=0, *, pid=7):
+    return Use(pid=pid, memory=memory, tracked=tracked)
+
+
+def sight(*uses, limit=1000, **more):
+    return Sight(gpu=0, limit=limit, uses=uses, **more)
+
+
+def looks(*sights, tier="shim", policy=KILL):
+    """The verdict on the last of several looks."""
+    memory = Memory()
+    for one in sights:
+        verdict = judge(tier, [one], memory, policy)
+        memory = verdict.memory
+    return verdict
+
+
+def test_a_job_inside_its_limit_is_left_alone():
+    verdict = looks(sight(use(1000, 1000)))
+    assert (verdict.warn, verdict.end, verdict.charges) == ((), None, {})
+
+
+def test_a_context_is_charged_once_two_looks_have_shown_it():
+    assert looks(sight(use(300, 0))).charges == {}
+    assert looks(sight(use(300, 0)), sight(use(300, 0))).charges == {0: 300}
+
+
+def test_what_was_charged_is_not_written_again():
+    same = sight(use(300, 0))
+    assert looks(same, same, same).charges == {}
+
+
+def test_memory_that_was_given_back_between_driver_and_region_is_not_charged():
+    assert looks(sight(use(300, 300)), sight(use(900, 300)), sight(use(300, 300))).charges == {}
+
+
+def test_the_charge_goes_with_the_process():
+    two = sight(use(300, 0), use(200, 0, pid=8))
+    assert looks(two, two, sight(use(200, 0, pid=8))).charges == {0: 200}
+    assert looks(two, two, sight()).charges == {0: 0}
+
+
+def test_each_process_may_have_its_context_beyond_the_limit():
+    assert looks(sight(use(600, 500), use(600, 500, pid=8))).warn == ()
+    (fault,) = looks(sight(use(601, 500), use(600, 500, pid=8))).warn
+    assert (fault.reason, fault.held, fault.limit) == (Reason.GPU_OVER_LIMIT, 1201, 1000)
+
+
+FAULTS = [
+    (sight(use(1101, 1000)), Reason.GPU_OVER_LIMIT),
+    (sight(use(5, 5), limit=None), Reason.GPU_NOT_GIVEN),
+    (sight(use(5, None)), Reason.GPU_UNHOOKED),
+    (sight(is_lost=True), Reason.GPU_LOST),
+]
+
+
+@pytest.mark.parametrize(("seen", "reason"), FAULTS)
+def test_a_fault_is_warned_of_at_the_first_look_and_ended_at_the_second(seen, reason):
+    first = looks(seen)
+    assert ([fault.reason for fault in first.warn], first.end) == ([reason], None)
+    second = looks(seen, seen)
+    assert (second.warn, second.end.reason) == ((), reason)
+
+
+@pytest.mark.parametrize(("seen", "reason"), FAULTS)
+def test_a_fault_that_is_gone_at_the_next_look_is_forgiven(seen, reason):
+    assert looks(seen, sight(use(5, 5)), seen).end is None
+
+
+@pytest.mark.parametrize(("seen", "reason"), FAULTS)
+def test_where_the_policy_is_to_warn_only_a_lost_card_ends_a_job(seen, reason):
+    assert bool(looks(seen, seen, policy=WARN).end) is (reason is Reason.GPU_LOST)
+
+
+@pytest.mark.parametrize(
+    ("tier", "ended"),
+    [
+        ("shim", {Reason.GPU_OVER_LIMIT, Reason.GPU_NOT_GIVEN, Reason.GPU_UNHOOKED, Reason.GPU_LOST}),
+        ("driver", {Reason.GPU_OVER_LIMIT, Reason.GPU_NOT_GIVEN, Reason.GPU_LOST}),
+        ("watchdog", {Reason.GPU_OVER_LIMIT, Reason.GPU_NOT_GIVEN, Reason.GPU_LOST}),
+        ("none", {Reason.GPU_NOT_GIVEN, Reason.GPU_LOST}),
+    ],
+)
+def test_what_a_job_must_not_do_depends_on_its_tier(tier, ended):
+    assert {reason for seen, reason in FAULTS if looks(seen, seen, tier=tier).end} == ended
+
+
+def test_memory_past_the_hook_counts_for_the_job_as_a_context_does():
+    past = sight(use(50, None), use(400, 300, pid=8))
+    assert looks(past, past, policy=WARN).charges == {0: 150}
+
+
+def test_nothing_is_charged_where_nothing_is_counted():
+    past = sight(use(300, None))
+    assert looks(past, past, tier="none").charges == {}
+
+
+def test_the_words_say_what_was_seen():
+    (fault,) = looks(sight(use(3 * GIB, GIB), limit=GIB)).warn
+    assert str(fault) == "it holds 3072M on GPU 0, and its limit is 1024M"
+    (fault,) = looks(sight(use(GIB, None), limit=4 * GIB)).warn
+    assert str(fault) == "process 7 holds 1024M on GPU 0 without the hook"
+
+
+sizes = st.integers(0, 2000)
+uses = st.builds(use, sizes, st.none() | sizes, pid=st.integers(1, 5))
+many = st.lists(uses, max_size=4, unique_by=lambda one: one.pid)
+
+
+@given(st.lists(many, min_size=2, max_size=6))
+def test_a_charge_is_never_more_than_what_two_looks_in_a_row_left_unexplained(history):
+    memory, unexplained = Memory(), []
+    for seen in history:
+        verdict = judge("shim", [sight(*seen)], memory, WARN)
+        memory = verdict.memory
+        unexplained.append(sum(max(0, one.memory - (one.tracked or 0)) for one in seen))
+        assert 0 <= memory.charged.get(0, 0) <= min(unexplained[-2:]), history
+    assert looks(sight(*history[-1])).charges in ({}, {0: 0})
+
+
+@given(many)
+def test_a_job_is_never_ended_at_first_sight(seen):
+    assert looks(sight(*seen)).end is None
