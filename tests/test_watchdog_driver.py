@@ -1,0 +1,149 @@
+"""The watchdog at work: controller, spawner, pynvml and hook over the fake driver."""
+
+import os
+import time
+
+import pytest
+
+import fgshim
+from driven import hosting
+from fakecuda import Card
+from home import PATIENCE
+
+pytestmark = pytest.mark.compiler
+GIB, MIB = 1 << 30, 1 << 20
+CONTEXT = 256 * MIB
+QUICK = "[jobs]\nkill_wait = 5\n"
+
+
+@pytest.fixture
+def cards():
+    return [Card("A100", 40 * GIB, context=CONTEXT), Card("A100", 40 * GIB, context=CONTEXT)]
+
+
+@pytest.fixture
+def host(driver, tmp_path, cards):
+    """Two cards of 40 GiB; the watchdog ends what it finds."""
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    with hosting(tmp_path / "home", driver, *cards, more=QUICK) as one:
+        yield one
+
+
+@pytest.fixture
+def mild(driver, tmp_path, cards):
+    """The same; the watchdog only warns."""
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    with hosting(tmp_path / "home", driver, *cards, more=f'{QUICK}[fence]\nwatchdog = "warn"\n') as one:
+        yield one
+
+
+def until(host, job, is_so):
+    """What is known of the job once it is so: the controller looks at the cards once a second."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_so(found := host.job(job)):
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def unhooked(host, size, *options):
+    """A job that takes memory with an empty environment, and holds it."""
+    env = " ".join(f"{name}={value}" for name, value in host.driver.env.items())
+    line = f"exec env -i {env} {host.driver.program} 'alloc {size}' hold <{host.path}/never"
+    if not (host.path / "never").exists():
+        os.mkfifo(host.path / "never")
+        host.open.callback(os.close, os.open(host.path / "never", os.O_RDWR))
+    done = host.run("fgsub", "--parsable", "--output=/dev/null", *options, "--wrap", line)
+    assert (done.status, done.err) == (0, "")
+    return int(done.out)
+
+
+def events(found, reason):
+    return [event for event in found["events"] if event[4] == reason]
+
+
+def test_a_context_counts_as_held_once_the_watchdog_has_seen_it(host):
+    _, fakejob = host.live("--gpu-mem=8G")
+    assert fakejob.until_ready().say("alloc 1G")[0] == 0
+    deadline = time.monotonic() + PATIENCE
+    while fakejob.say("info")[1] != 7 * GIB - CONTEXT:
+        assert time.monotonic() < deadline
+    assert fakejob.say("alloc 7G")[0] == 2
+    assert fakejob.say("alloc 6G")[0] == 0
+
+
+def test_a_job_past_its_limit_and_past_the_hook_is_ended_and_both_are_said(host):
+    job = unhooked(host, "9G", "--gpu-mem=8G")
+    host.wait(job)
+    found = host.job(job)
+    assert (found["state"], found["reason"]) == ("OUT_OF_MEMORY", "GpuOutOfMemory")
+    assert found["warning"] == (
+        f"ended by the watchdog: it holds {9 * 1024 + 256}M on GPU 0, and its limit is 8192M"
+    )
+    assert found["post_mortem"] == {
+        "gpu": 0, "asked": 0, "held": 9 * GIB + CONTEXT, "limit": 8 * GIB, "jobs": [], "strangers": 0,
+    }  # fmt: skip
+    assert events(found, "GpuOverLimit")
+    assert "Warning=ended by the watchdog" in host.run("fgctl", "show", "job", str(job)).out
+
+
+def test_a_job_that_holds_memory_without_the_hook_is_ended(host):
+    job = unhooked(host, "1G", "--gpu-mem=8G")
+    host.wait(job)
+    found = host.job(job)
+    assert (found["state"], found["reason"]) == ("FAILED", "GpuUnhooked")
+    assert "without the hook" in found["warning"]
+
+
+def test_a_job_that_only_has_a_context_is_left_alone(host):
+    job, fakejob = host.live("--gpu-mem=8G")
+    assert fakejob.until_ready().say("info")[0] == 0
+    probe = unhooked(host, "1G", "--gpu-mem=8G")
+    host.wait(probe)  # several looks lie in between
+    assert host.job(job)["state"] == "RUNNING"
+    assert host.job(job)["warning"] == ""
+
+
+def test_a_job_on_a_card_that_it_was_not_given_is_ended(host):
+    job, fakejob = host.live("--gpu-mem=8G")
+    fakejob.until_ready()
+    stray = host.stranger("device 1", "alloc 1G", FG_JOB_DIR=f"{host.path}/run/job/{job}.1")
+    until(host, job, lambda found: found["state"] != "RUNNING")
+    stray.kill()
+    host.wait(job)
+    found = host.job(job)
+    assert (found["state"], found["reason"]) == ("FAILED", "GpuNotGiven")
+    assert "on GPU 1, which the job was not given" in found["warning"]
+
+
+def test_where_the_policy_is_to_warn_the_job_goes_on_and_what_was_seen_stands_with_it(mild):
+    job = unhooked(mild, "1G", "--gpu-mem=8G")
+    found = until(mild, job, lambda found: found["warning"])
+    assert (found["state"], found["reason"]) == ("RUNNING", "GpuUnhooked")
+    assert len(events(found, "GpuUnhooked")) == 1
+    other = unhooked(mild, "9G", "--gpu-mem=8G")
+    until(mild, other, lambda found: found["warning"])
+    assert mild.job(job)["state"] == mild.job(other)["state"] == "RUNNING"
+    assert len(events(mild.job(job), "GpuUnhooked")) == 1
+
+
+def test_a_refusal_is_examined_and_fgacct_shows_it(host):
+    neighbour, its = host.live("--gpu-mem=16G")
+    its.until_ready()
+    stranger = host.stranger("alloc 2G")
+    line = f"{host.driver.program} 'alloc 3G' 'alloc 2G'; exit 1"
+    done = host.run("fgsub", "--parsable", "--gpu-mem=4G", "--output=/dev/null", "--wrap", line)
+    job = int(done.out)
+    host.wait(job)
+    found = host.job(job)["post_mortem"]
+    assert (found["gpu"], found["asked"], found["limit"]) == (0, 2 * GIB, 4 * GIB)
+    assert 3 * GIB <= found["held"] <= 3 * GIB + CONTEXT
+    assert found["jobs"] == [[neighbour, 16 * GIB]]
+    stranger.kill()
+    shown = host.run("fgctl", "show", "job", str(job)).out
+    assert "OomKind=gpu  OomGpu=0  OomAsked=2048M" in shown
+    assert f"OomOthers=job {neighbour}:16384M" in shown
+    fields = "OOMKind,OOMAsked,OOMLimit"
+    done = host.run("fgacct", "-n", "-P", "-j", str(job), "-o", fields, "--units=M")
+    assert done.lines == ["gpu|2048M|4096M"], done.err
