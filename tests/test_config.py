@@ -60,6 +60,9 @@ def test_every_key_is_read(configured):
         interval = 2.5
         deadline = 1
         clean_timeout = 60
+        [fence]
+        watchdog = "warn"
+        tolerance = "1G"
         [operators]
         users = ["ann"]
         """
@@ -82,6 +85,8 @@ def test_every_key_is_read(configured):
         interval=2.5,
         deadline=1,
         clean_timeout=60,
+        watchdog="warn",
+        tolerance=1024 * MIB,
         operators=("ann",),
     )
     assert found.limits == Limits(
