@@ -81,7 +81,7 @@ class Config:
         "gpus", kinds.WHOLE, 0, low=0, high=10_000, says="Units of --fgpu in one GPU; 0 refuses --fgpu."
     )
     placement: str = _key(
-        "gpus", kinds.one_of("pack", "spread"), "pack", says="Fill the fullest card first, or the emptiest."
+        "gpus", kinds.one_of("pack", "spread"), "pack", says="Leave most to the usual requests, or spread."
     )
     cpus: int = _key(
         "host",

@@ -5,7 +5,7 @@ Amounts are integers: shares in ten-thousandths of one GPU, memory in bytes, tim
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, IntEnum
 
 from fgsched.shortage import PostMortem
 from fgsched.states import JobState as JobState
@@ -154,6 +154,14 @@ class GpuState(Enum):
     DOWN = "down"
 
 
+class Near(IntEnum):
+    """How near two cards are to each other."""
+
+    SOCKET = 1  # by way of one processor
+    SWITCH = 2  # by way of a PCIe switch
+    NVLINK = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One card of the host."""
@@ -165,6 +173,8 @@ class Gpu:
     reserved: int = 0  # bytes that the driver keeps
     headroom: int = 0  # bytes that the configuration keeps
     pci: str = ""
+    links: tuple[tuple[int, int], ...] = ()  # (index of another card, how near it is), the far ones left out
+    cpus: tuple[int, ...] = ()  # near it; (): not known
     state: GpuState = GpuState.OK
     note: str = ""  # why it is not ok
     noted_at: float = 0.0

@@ -1,8 +1,10 @@
 """Which cards one request gets, given what is free; and why it gets none."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from fgsched.links import nearest
 from fgsched.model import WHOLE, Demand, Gpu, GpuState, Hold, Limits, Readings, Reason
 
 
@@ -40,15 +42,30 @@ class Room:
         )
 
 
+class Measure(Protocol):
+    """How much of what is left of a host its usual requests could not use, in any unit."""
+
+    def card(self, room: Room) -> int:
+        """A number that stands for this room."""
+
+    def host(self, cpus: int, cards: Iterable[int]) -> int:
+        """The measure of a host with so many CPUs and these rooms left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """What is left of the host besides its cards."""
 
     cpus: int
     memory: int  # bytes
+    waste: Measure | None = field(default=None, compare=False)  # None: nothing was asked for yet
 
     def less(self, demand: Demand) -> "Host":
-        return Host(self.cpus - demand.cpus, self.memory - demand.host_memory)
+        return replace(self, cpus=self.cpus - demand.cpus, memory=self.memory - demand.host_memory)
+
+    def plus(self, demand: Demand) -> "Host":
+        """What is left once a job with this demand is over."""
+        return replace(self, cpus=self.cpus + demand.cpus, memory=self.memory + demand.host_memory)
 
     def fits(self, demand: Demand) -> bool:
         return demand.cpus <= self.cpus and demand.host_memory <= self.memory
@@ -130,27 +147,57 @@ def fits(demand: Demand, room: Room, limits: Limits) -> Hold | None:
     return hold
 
 
-def place(demand: Demand, free: Sequence[Room], limits: Limits) -> tuple[Hold, ...] | Short:
+def place(
+    demand: Demand, free: Sequence[Room], limits: Limits, host: Host | None = None
+) -> tuple[Hold, ...] | Short:
     """The holds that `demand` gets, or why it gets none.
 
-    Best fit (`pack`): the card on which least is left over, so that whole cards
-    stay free for jobs that need one; `spread` takes the emptiest. Ties go to
-    the lowest index, so whole cards are given in order.
+    `pack` takes the card that leaves the usual requests most to use, then the one
+    on which least is left over, so that whole cards stay free for jobs that need
+    one; `spread` takes the emptiest. Several cards are the nearest to each other.
     """
     if demand.gpus == 0:
         return ()
     found = [(room, hold) for room in free if (hold := fits(demand, room, limits))]
     if len(found) < demand.gpus:
         return shortage(demand, free, limits)
-    sign = -1 if limits.spread else 1
-    found.sort(
-        key=lambda pair: (
-            sign * (pair[0].share - pair[1].share),
-            sign * (pair[0].memory - pair[1].memory),
-            pair[0].gpu.index,
-        )
-    )
+    if demand.gpus == 1 and len(found) > 1 and host and host.waste and not limits.spread:
+        found = _least_waste(found, free, host.cpus - demand.cpus, host.waste)
+    found.sort(key=_by_rest([room for room, _ in found], spread=limits.spread))
+    if demand.gpus > 1:
+        found = [found[position] for position in nearest([room.gpu for room, _ in found], demand.gpus)]
     return tuple(sorted((hold for _, hold in found[: demand.gpus]), key=lambda hold: hold.gpu))
+
+
+def _least_waste(
+    found: Sequence[tuple[Room, Hold]], free: Sequence[Room], cpus: int, measure: Measure
+) -> list[tuple[Room, Hold]]:
+    """Those of the places after which most of the host can still be used."""
+    before = {room.gpu.index: measure.card(room) for room in free}
+    known: dict[int, int] = {}  # cards that are alike leave the same
+    waste = []
+    for room, hold in found:
+        index = room.gpu.index
+        if before[index] not in known:
+            after = before | {index: measure.card(room.less(hold))}
+            known[before[index]] = measure.host(cpus, after.values())
+        waste.append(known[before[index]])
+    least = min(waste)
+    return [pair for pair, lost in zip(found, waste, strict=True) if lost == least]
+
+
+def _by_rest(rooms: Sequence[Room], *, spread: bool) -> Callable[[tuple[Room, Hold]], tuple[int, ...]]:
+    """Best fit first, or worst; untouched cards with the fewest ties to others, then the lowest index."""
+    sign = -1 if spread else 1
+    whole = {room.gpu.index for room in rooms if not room.jobs}
+
+    def rest(pair: tuple[Room, Hold]) -> tuple[int, ...]:
+        room, hold = pair
+        ties = sum(near for index, near in room.gpu.links if index in whole)
+        index = room.gpu.index
+        return sign * (room.share - hold.share), sign * (room.memory - hold.memory), ties, index
+
+    return rest
 
 
 def shortage(demand: Demand, free: Sequence[Room], limits: Limits) -> Short:

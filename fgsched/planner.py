@@ -148,7 +148,7 @@ def plan(
                 shadow = _reserve(demand, running, free, host, limits=limits)
             short_of[demand] = found
         elif shadow and not shadow.allows(demand, found, until):
-            found = _beside(demand, free, shadow, until=until, limits=limits)
+            found = _beside(demand, free, host, shadow, until=until, limits=limits)
         if isinstance(found, Short):
             waits[kind] = found
             continue
@@ -185,15 +185,15 @@ def _try(demand: Demand, free: Sequence[Room], host: Host, limits: Limits) -> tu
             left=host.memory,
             total=limits.host_memory,
         )
-    return place(demand, free, limits)
+    return place(demand, free, limits, host)
 
 
 def _beside(
-    demand: Demand, free: Sequence[Room], shadow: _Shadow, *, until: float, limits: Limits
+    demand: Demand, free: Sequence[Room], host: Host, shadow: _Shadow, *, until: float, limits: Limits
 ) -> tuple[Hold, ...] | Short:
     """A place that leaves the reservation alone: first off its cards, else none."""
     away = [room for room in free if room.gpu.index not in shadow.spare]
-    found = place(demand, away, limits) if demand.gpus else Short(Reason.RESERVED_FOR_TOP)
+    found = place(demand, away, limits, host) if demand.gpus else Short(Reason.RESERVED_FOR_TOP)
     if isinstance(found, Short) or not shadow.allows(demand, found, until):
         return Short(Reason.RESERVED_FOR_TOP, gpu=min(shadow.spare, default=None))
     return found
@@ -221,7 +221,7 @@ def _reserve(
 def _once_over(jobs: Iterable[Running], later: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
     """What is free once `jobs` are over; `later` is brought up to that."""
     for job in jobs:
-        host = Host(host.cpus + job.demand.cpus, host.memory + job.demand.host_memory)
+        host = host.plus(job.demand)
         for hold in job.holds:
             if hold.gpu in later:
                 later[hold.gpu] = later[hold.gpu].plus(hold)

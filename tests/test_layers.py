@@ -17,7 +17,7 @@ LAYERS = {
     "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage"},
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
-        *("records", "isolation", "explain", "watchdog", "postmortem"),
+        *("records", "isolation", "explain", "watchdog", "postmortem", "fragmentation", "links"),
     },
     "edges": {
         *("config", "settings", "places", "store", "gpus", "process", "launch", "shepherds"),

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from fgsched.fragmentation import Recent
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
 from fgsched.placement import Host, Room, Short, rooms
 from fgsched.planner import Pending, Plan, Queue, Running, plan
@@ -57,12 +58,15 @@ class Book:
         self.waits: dict[tuple[Demand, int], Short] = {}
         self._queue = Queue()
         self._slots = Slots()
+        self._recent = Recent()
         for job in jobs:
             self.put(job)
 
     def put(self, job: Job) -> None:
         """Take in a job's present state; one that is over leaves the book."""
         self.revision += 1
+        if job.id not in self.jobs:
+            self._recent.add(job.request.demand)
         if job.state.is_final:
             self.jobs.pop(job.id, None)
         else:
@@ -100,6 +104,7 @@ class Book:
         return Host(
             limits.cpus - sum(demand.cpus for demand in busy),
             limits.host_memory - sum(demand.host_memory for demand in busy),
+            self._recent.measure(limits.share_step),
         )
 
     def _holds(self) -> Iterator[tuple[Hold, bool]]:

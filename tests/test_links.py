@@ -1,0 +1,89 @@
+"""Which cards a job of several gets, by how near they are to each other."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgsched.links import nearest
+from fgsched.model import WHOLE, Hold, Near
+from fgsched.placement import place, rooms
+from worlds import GIB, LIMITS, a_demand, a_gpu
+
+
+def linked(count, *ties):
+    """Cards of which some are joined: (one, other, how near)."""
+    near = {index: {} for index in range(count)}
+    for one, other, how in ties:
+        near[one][other] = near[other][one] = int(how)
+    return [replace(a_gpu(index), links=tuple(sorted(near[index].items()))) for index in near]
+
+
+def group(number, *indices, how=Near.NVLINK):
+    return [(one, other, how) for one in indices for other in indices if one < other][: number or None]
+
+
+def given_to(gpus, count, held=()):
+    found = place(a_demand(count * WHOLE if count == 1 else WHOLE, gpus=count), free(gpus, held), LIMITS)
+    return [hold.gpu for hold in found]
+
+
+def free(gpus, held=()):
+    return rooms(gpus, [(Hold(gpu=index, share=WHOLE, memory=16 * GIB), False) for index in held], {})
+
+
+def test_without_links_cards_are_given_in_order():
+    assert given_to(linked(4), 2) == [0, 1]
+
+
+def test_two_cards_that_nvlink_joins_are_given_together():
+    assert given_to(linked(4, (1, 3, Near.NVLINK)), 2) == [1, 3]
+
+
+def test_nvlink_is_nearer_than_a_switch_and_a_switch_than_a_socket():
+    cards = linked(6, (0, 1, Near.SOCKET), (2, 3, Near.SWITCH), (4, 5, Near.NVLINK))
+    assert given_to(cards, 2) == [4, 5]
+    assert given_to(cards, 2, held=[5]) == [2, 3]
+    assert given_to(cards, 2, held=[5, 2]) == [0, 1]
+
+
+def test_the_slowest_way_counts_first():
+    cards = linked(6, (0, 1, Near.NVLINK), *group(0, 3, 4, 5, how=Near.SWITCH))
+    assert given_to(cards, 3) == [3, 4, 5]
+
+
+def test_a_pair_is_not_taken_out_of_a_group_of_four_if_there_is_a_pair():
+    cards = linked(6, *group(0, 0, 1, 2, 3), (4, 5, Near.NVLINK))
+    assert given_to(cards, 2) == [4, 5]
+    assert given_to(cards, 4) == [0, 1, 2, 3]
+
+
+def test_one_whole_card_is_not_taken_out_of_a_pair_if_there_is_a_single_one():
+    cards = linked(4, (0, 1, Near.NVLINK), (2, 3, Near.NVLINK))
+    assert given_to(cards, 1, held=[3]) == [2]
+
+
+def test_a_link_to_a_card_that_the_host_does_not_give_out_is_nothing():
+    cards = [replace(a_gpu(0), links=((7, 3),)), a_gpu(1), a_gpu(2)]
+    assert nearest(cards, 2) == [0, 1]
+
+
+ties = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 6), st.sampled_from(Near)).filter(
+        lambda tie: tie[0] != tie[1]
+    )
+)
+
+
+@given(ties=ties, number=st.integers(1, 8))
+def test_every_group_has_as_many_different_cards_as_were_asked_for(ties, number):
+    found = nearest(linked(7, *ties), number)
+    assert len(found) == len(set(found)) == min(number, 7)
+
+
+@given(ties=ties)
+def test_no_two_other_cards_are_nearer_than_the_two_that_are_given(ties):
+    cards = linked(7, *ties)
+    near = {card.index: dict(card.links) for card in cards}
+    one, other = nearest(cards, 2)
+    assert near[one].get(other, 0) == max(max(by.values(), default=0) for by in near.values())
