@@ -5,85 +5,56 @@ Each key is declared once, as a field of Config: type, unit, default, range and 
 
 import os
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from fgsched import sections
 from fgsched import settings as kinds
 from fgsched.errors import BadUsage, Refused
 from fgsched.model import Limits
 from fgsched.places import Places
-from fgsched.settings import Kind, Unfit
+from fgsched.policy import Policy, Weights
+from fgsched.sections import SECTIONS, Sections
+from fgsched.settings import Key, declared, key
 from fgsched.units import Site
 
-__all__ = ["KEYS", "Config", "Key", "Places", "load"]
+__all__ = ["KEYS", "SECTIONS", "Config", "Key", "Places", "load"]
 
 MIB = 1 << 20
 GIB = 1 << 30
-_NOT_YET = {"partitions": "There is one partition, called main. Remove the table."}
+_STANDARD = Weights()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """What a field of Config is to the person who writes the file."""
-
-    name: str
-    table: str
-    kind: Kind
-    default: Any
-    low: float | None = None
-    high: float | None = None
-    says: str
-    default_text: str = ""  # where the default is not the same everywhere
-
-    @property
-    def shown_default(self) -> str:
-        return self.default_text or self.kind.show(self.default)
-
-    @property
-    def allowed(self) -> str:
-        """The values it takes, in words."""
-        if self.low is None or self.high is None:
-            return self.kind.takes
-        return f"{self.kind.takes}, from {self.kind.show(self.low)} to {self.kind.show(self.high)}"
-
-    def read(self, value: object) -> Any:
-        """The value as the field holds it, or Unfit."""
-        found = self.kind.read(value)
-        if self.low is not None and self.high is not None and not self.low <= found <= self.high:
-            raise Unfit
-        return found
-
-
-def _key(table: str, kind: Kind, default: Any, **about: Any) -> Any:
-    return field(default=default, metadata={"table": table, "kind": kind, **about})
+def _weight(default: int, says: str) -> Any:
+    return key("priority", kinds.WHOLE, default, low=0, high=10**9, says=says)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All that a site can set. `load` makes one; without arguments it holds the defaults."""
 
-    devices: str = _key("gpus", kinds.DEVICES, "auto", says="Cards to give out.")
-    headroom: int = _key(
+    devices: str = key("gpus", kinds.DEVICES, "auto", says="Cards to give out.")
+    headroom: int = key(
         "gpus", kinds.SIZE, 0, low=0, high=64 * GIB, says="Bytes of each card that no job is given."
     )
-    max_jobs_per_gpu: int = _key(
+    max_jobs_per_gpu: int = key(
         "gpus", kinds.WHOLE, 0, low=0, high=1000, says="Jobs on one card at a time; 0 is no limit."
     )
-    share_step: int = _key(
+    share_step: int = key(
         "gpus", kinds.SHARE, 1, low=1, high=10_000, says="Shares are multiples of this part of a GPU."
     )
-    shards_per_gpu: int = _key(
+    shards_per_gpu: int = key(
         "gpus", kinds.WHOLE, 0, low=0, high=10_000, says="Shards in one GPU; 0 refuses --gres=shard."
     )
-    fgpu_per_gpu: int = _key(
+    fgpu_per_gpu: int = key(
         "gpus", kinds.WHOLE, 0, low=0, high=10_000, says="Units of --fgpu in one GPU; 0 refuses --fgpu."
     )
-    placement: str = _key(
+    placement: str = key(
         "gpus", kinds.one_of("pack", "spread"), "pack", says="Leave most to the usual requests, or spread."
     )
-    cpus: int = _key(
+    cpus: int = key(
         "host",
         kinds.WHOLE,
         0,
@@ -92,7 +63,7 @@ class Config:
         default_text="those the controller may run on",
         says="CPUs to give out.",
     )
-    memory: int = _key(
+    memory: int = key(
         "host",
         kinds.SIZE,
         0,
@@ -101,24 +72,24 @@ class Config:
         default_text="all there is",
         says="Host memory to give out.",
     )
-    kill_wait: float = _key(
+    kill_wait: float = key(
         "jobs", kinds.SECONDS, 30, low=5, high=3600, says="From SIGTERM to SIGKILL when a job is ended."
     )
-    default_time: int = _key(
+    default_time: int = key(
         "jobs", kinds.DURATION, 0, says="Time limit of jobs that name none; in the form of --time."
     )
-    max_script: int = _key("jobs", kinds.SIZE, 4 * MIB, low=MIB, high=4 * MIB, says="Longest script taken.")
-    allow_root_jobs: bool = _key(
+    max_script: int = key("jobs", kinds.SIZE, 4 * MIB, low=MIB, high=4 * MIB, says="Longest script taken.")
+    allow_root_jobs: bool = key(
         "jobs", kinds.SWITCH, False, says="Whether root and uids below 1000 may own jobs on the host."
     )
-    tmp: str = _key("jobs", kinds.PATH, "/tmp", says="Where each job's own TMPDIR is made.")
-    interval: float = _key(
+    tmp: str = key("jobs", kinds.PATH, "/tmp", says="Where each job's own TMPDIR is made.")
+    interval: float = key(
         "sampling", kinds.SECONDS, 5, low=1, high=3600, says="Between two looks at the cards."
     )
-    deadline: float = _key(
+    deadline: float = key(
         "sampling", kinds.SECONDS, 2, low=1, high=60, says="Time the driver has for an answer."
     )
-    clean_timeout: float = _key(
+    clean_timeout: float = key(
         "sampling",
         kinds.SECONDS,
         30,
@@ -126,13 +97,13 @@ class Config:
         high=3600,
         says="Time an ended job's processes have to leave a card before it is suspect.",
     )
-    watchdog: str = _key(
+    watchdog: str = key(
         "fence",
         kinds.one_of("kill", "warn"),
         "kill",
         says="What becomes of a job that holds device memory beyond its limit or past the hook.",
     )
-    tolerance: int = _key(
+    tolerance: int = key(
         "fence",
         kinds.SIZE,
         512 * MIB,
@@ -140,9 +111,44 @@ class Config:
         high=64 * GIB,
         says="Bytes beyond its limit that each process of a job may hold.",
     )
-    operators: tuple[str, ...] = _key(
+    operators: tuple[str, ...] = key(
         "operators", kinds.USERS, (), name="users", says="Users who may see, hold and end every job."
     )
+    weight_partition: int = _weight(
+        _STANDARD.partition, "The partition: the first of the file has all of it."
+    )
+    weight_qos: int = _weight(_STANDARD.qos, "The quality of service: the highest has all of it.")
+    weight_fairshare: int = _weight(_STANDARD.fairshare, "The fair share: who used nothing has all of it.")
+    weight_age: int = _weight(_STANDARD.age, "The time waited: whoever waited for max_age has all of it.")
+    weight_size: int = _weight(_STANDARD.size, "The size: the whole host has all of it.")
+    favor_small: bool = key(
+        "priority", kinds.SWITCH, False, says="Whether small jobs get what weight_size gives to large ones."
+    )
+    max_age: int = key(
+        "priority",
+        kinds.DURATION,
+        _STANDARD.max_age,
+        low=60,
+        high=366 * 86_400,
+        says="Waiting longer than this counts no more.",
+    )
+    half_life: int = key(
+        "priority",
+        kinds.DURATION,
+        _STANDARD.half_life,
+        low=60,
+        high=366 * 86_400,
+        says="After this time GPU time that was used counts half.",
+    )
+    fairshare_interval: float = key(
+        "priority",
+        kinds.SECONDS,
+        _STANDARD.interval,
+        low=1,
+        high=3600,
+        says="Between two looks at who used how much.",
+    )
+    named: Sections = field(default_factory=dict)  # tables of which there are several
 
     @property
     def limits(self) -> Limits:
@@ -156,6 +162,22 @@ class Config:
         )
 
     @property
+    def policy(self) -> Policy:
+        """The part of it that says who may what, and who comes first."""
+        weights = Weights(
+            partition=self.weight_partition,
+            qos=self.weight_qos,
+            fairshare=self.weight_fairshare,
+            age=self.weight_age,
+            size=self.weight_size,
+            favor_small=self.favor_small,
+            max_age=self.max_age,
+            half_life=self.half_life,
+            interval=int(self.fairshare_interval),
+        )
+        return sections.policy(self.named, weights)
+
+    @property
     def site(self) -> Site:
         """The part of it that amounts in a request are read with."""
         return Site(
@@ -166,16 +188,9 @@ class Config:
         )
 
 
-def _declared() -> dict[str, Key]:
-    named: dict[str, dict[str, Any]] = {
-        one.name: {"name": one.name, "default": one.default} | one.metadata for one in fields(Config)
-    }
-    return {declared: Key(**about) for declared, about in named.items()}
-
-
 # By the name of the field; the name in the file differs where the table says it already.
-KEYS: dict[str, Key] = _declared()
-_TABLES = {key.table for key in KEYS.values()}
+KEYS: dict[str, Key] = declared(Config)
+_TABLES = {one.table for one in KEYS.values()} | SECTIONS.keys()
 
 
 def load(places: Places) -> Config:
@@ -227,44 +242,37 @@ def _parse(path: Path, data: bytes) -> Config:
     found: dict[str, Any] = {}
     for table, values in tree.items():
         where = f"{path}:{kinds.line_of(text, (table,))}"
-        if table in _NOT_YET:
-            raise BadUsage(f"{where}: [{table}]: not supported yet.", _NOT_YET[table])
         if table not in _TABLES or not isinstance(values, dict):
             raise BadUsage(f"{where}: there is no table [{table}].", _nearest_table(table))
+        if table in SECTIONS:
+            found.setdefault("named", {})[table] = sections.read(str(path), text, table, values)
+            continue
         for name, value in values.items():
             where = f"{path}:{kinds.line_of(text, (table, name))}"
-            declared = _find(where, table, name)
-            found[declared] = _value(where, KEYS[declared], value)
+            one = _find(where, table, name)
+            found[one] = kinds.value_of(where, f"{table}.{name}", KEYS[one], value)
     return Config(**found)
 
 
 def _find(where: str, table: str, name: str) -> str:
     """The field that a key of the file sets."""
-    names = {(key.table, key.name): declared for declared, key in KEYS.items()}
+    names = {(one.table, one.name): declared for declared, one in KEYS.items()}
     if (table, name) in names:
         return names[table, name]
-    elsewhere = [key for key in KEYS.values() if key.name == name]
-    near = get_close_matches(name, [key for home, key in names if home == table], n=1, cutoff=0.5)
+    elsewhere = [one for one in KEYS.values() if one.name == name]
+    near = get_close_matches(name, [own for home, own in names if home == table], n=1, cutoff=0.5)
     if elsewhere:
         remedy = f"{name} belongs to [{elsewhere[0].table}]."
     elif near:
         remedy = f"Did you mean {near[0]}?"
     else:
-        remedy = f"[{table}] has {', '.join(key for home, key in names if home == table)}."
+        remedy = f"[{table}] has {', '.join(own for home, own in names if home == table)}."
     raise BadUsage(f"{where}: [{table}] has no key {name}.", remedy)
 
 
 def _nearest_table(name: str) -> str:
     if near := get_close_matches(name, _TABLES, n=1, cutoff=0.5):
         return f"Did you mean [{near[0]}]?"
-    if homes := [key.table for key in KEYS.values() if key.name == name]:
+    if homes := [one.table for one in KEYS.values() if one.name == name]:
         return f"{name} is a key of [{homes[0]}]."
     return f"Tables are {', '.join(f'[{table}]' for table in sorted(_TABLES))}."
-
-
-def _value(where: str, key: Key, value: object) -> Any:
-    try:
-        return key.read(value)
-    except Unfit:
-        shown = f'"{value}"' if isinstance(value, str) else str(value)
-        raise BadUsage(f"{where}: {key.table}.{key.name} = {shown} is not {key.allowed}.") from None

@@ -7,13 +7,9 @@ from fgsched.model import WHOLE, Demand, Gpu, Limits
 from fgsched.placement import cost, is_of_type
 from fgsched.units import format_mebibytes, format_share, neighbours
 
-PARTITION = "main"  # the one there is
 
-
-def check(demand: Demand, partition: str, gpus: Sequence[Gpu], limits: Limits) -> None:
+def check(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
     """Refused, with the nearest request that could run, if `demand` never can; drained cards count."""
-    if partition != PARTITION:
-        raise Refused(f"invalid partition: {partition!r}", f"This host has one partition: {PARTITION}.")
     _check_form(demand, limits)
     if demand.cpus > limits.cpus:
         raise Refused(

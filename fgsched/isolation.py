@@ -154,7 +154,9 @@ def variables(
     own = {
         "FG_JOB_ID": str(job.id),
         "FG_JOB_NAME": request.name,
-        "FG_JOB_PARTITION": request.partition,
+        "FG_JOB_PARTITION": job.partition or request.partition,
+        "FG_JOB_ACCOUNT": request.account,
+        "FG_JOB_QOS": request.qos,
         "FG_JOB_USER": job.user,
         "FG_SLOT": str(job.slot),
         "FG_JOB_DIR": job_dir(site.run, job.id, job.attempt),

@@ -26,6 +26,7 @@ class Demand:
     gpu_type: str = ""  # part of the model's name; "": any
     cpus: int = 1
     host_memory: int = 0  # bytes; 0: not counted
+    resources: tuple[tuple[str, int], ...] = ()  # (name, how many) of the site's own, by name
 
     @property
     def is_whole(self) -> bool:
@@ -48,7 +49,10 @@ class Request:
 
     name: str
     demand: Demand = Demand()
-    partition: str = "main"
+    partition: str = ""  # or several, with commas: whichever starts it first; "": the site's default
+    account: str = ""  # on whose behalf it is charged
+    qos: str = ""
+    nice: int = 0  # taken off its priority
     time_limit: int = 0  # seconds; 0: none
     early_signal: EarlySignal | None = None
     chdir: str = "/"
@@ -113,6 +117,8 @@ class Job:
     held: str = ""  # "", "user" or "admin": who holds it back
     attempt: int = 0
     holds: tuple[Hold, ...] = ()
+    partition: str = ""  # the one that started it, of those it asked for
+    resources: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, indices) that it was given
     slot: int = 0  # its number among the running jobs; another gets it once this one is over
     started_at: float | None = None
     ended_at: float | None = None

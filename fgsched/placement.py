@@ -1,7 +1,7 @@
 """Which cards one request gets, given what is free; and why it gets none."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fgsched.links import nearest
@@ -59,16 +59,29 @@ class Host:
     cpus: int
     memory: int  # bytes
     waste: Measure | None = field(default=None, compare=False)  # None: nothing was asked for yet
+    resources: Mapping[str, int] = field(default_factory=dict)  # the site's own that are left
 
     def less(self, demand: Demand) -> "Host":
-        return replace(self, cpus=self.cpus - demand.cpus, memory=self.memory - demand.host_memory)
+        """What is left once `demand` has its part."""
+        return self._changed(demand, -1)
 
     def plus(self, demand: Demand) -> "Host":
         """What is left once a job with this demand is over."""
-        return replace(self, cpus=self.cpus + demand.cpus, memory=self.memory + demand.host_memory)
+        return self._changed(demand, 1)
+
+    def _changed(self, demand: Demand, sign: int) -> "Host":
+        left = self.resources
+        if demand.resources:
+            left = {**left, **{name: left.get(name, 0) + sign * count for name, count in demand.resources}}
+        cpus, memory = self.cpus + sign * demand.cpus, self.memory + sign * demand.host_memory
+        return Host(cpus, memory, self.waste, left)
 
     def fits(self, demand: Demand) -> bool:
-        return demand.cpus <= self.cpus and demand.host_memory <= self.memory
+        return (
+            demand.cpus <= self.cpus
+            and demand.host_memory <= self.memory
+            and all(count <= self.resources.get(name, 0) for name, count in demand.resources)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,7 @@ class Short:
     need: int = 0  # ten-thousandths of a card, bytes, or a number of `what`
     left: int = 0  # the same, there
     total: int = 0  # the same, on all cards together, or that strangers hold
+    who: str = ""  # has come to a limit
 
 
 def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Readings) -> list[Room]:

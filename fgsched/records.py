@@ -7,6 +7,7 @@ from fgsched.errors import BadUsage
 from fgsched.model import WHOLE, Demand, EarlySignal, Request
 
 _BIG = 2**63 - 1
+NICEST = 2**31 - 3  # Slurm's bound
 _RANGES: dict[str, tuple[int, int]] = {
     "gpus": (0, 1024),
     "share": (0, WHOLE),
@@ -18,11 +19,15 @@ _RANGES: dict[str, tuple[int, int]] = {
     "signal": (1, 64),
     "before": (0, 65535),
     "umask": (0, 0o777),
+    "nice": (-NICEST, NICEST),
 }
 _PATH = 4095
 _KINDS = 16  # of resource limits that the kernel has
 _WORDS = 2 * 2**20  # characters of all arguments together: what the kernel takes, with the environment
-_LENGTHS = {"name": 255, "partition": 64, "gpu_type": 64, "comment": 4096, "submit_line": 65536}
+_LENGTHS = {
+    **{"name": 255, "partition": 1024, "account": 64, "qos": 64, "gpu_type": 64},
+    **{"comment": 4096, "submit_line": 65536},
+}
 _TARGETS = {"all", "shell", "children"}
 
 
@@ -49,7 +54,10 @@ def from_record(record: Any) -> Request:
     """The request that `record` tells of; BadUsage names the first field that is not right."""
     values = _checked(record, Request, "request")
     if "demand" in values:
-        values["demand"] = Demand(**_checked(values["demand"], Demand, "demand"))
+        demand = _checked(values["demand"], Demand, "demand")
+        if "resources" in demand:
+            demand["resources"] = _counts(demand["resources"])
+        values["demand"] = Demand(**demand)
     early = values.get("early_signal")
     if early is not None:
         values["early_signal"] = EarlySignal(**_checked(early, EarlySignal, "early_signal"))
@@ -111,6 +119,19 @@ def _triples(value: Any) -> tuple[tuple[int, int, int], ...]:
     if len(triples) > _KINDS or any(not 0 <= resource < _KINDS for resource, _, _ in triples):
         raise BadUsage(f"request: rlimits are at most {_KINDS}, of resources 0 to {_KINDS - 1}")
     return triples
+
+
+def _counts(value: Any) -> tuple[tuple[str, int], ...]:
+    try:
+        counts = {name: count for name, count in value}
+    except (TypeError, ValueError):
+        raise BadUsage("request: resources is not a list of (name, count)") from None
+    if len(counts) != len(value) or any(
+        type(name) is not str or len(name) > 64 or type(count) is not int or not 0 < count <= 65536
+        for name, count in counts.items()
+    ):
+        raise BadUsage("request: resources names each once, with a count from 1 to 65536")
+    return tuple(sorted(counts.items()))
 
 
 def _words(value: Any) -> tuple[str, ...]:

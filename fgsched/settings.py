@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fgsched import units
@@ -26,6 +26,61 @@ class Kind:
     unit: str = ""
     read: Callable[[object], Any]
     show: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """What a field of Config is to the person who writes the file."""
+
+    name: str
+    table: str
+    kind: Kind
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    says: str
+    default_text: str = ""  # where the default is not the same everywhere
+
+    @property
+    def shown_default(self) -> str:
+        return self.default_text or self.kind.show(self.default)
+
+    @property
+    def allowed(self) -> str:
+        """The values it takes, in words."""
+        if self.low is None or self.high is None:
+            return self.kind.takes
+        return f"{self.kind.takes}, from {self.kind.show(self.low)} to {self.kind.show(self.high)}"
+
+    def read(self, value: object) -> Any:
+        """The value as the field holds it, or Unfit."""
+        found = self.kind.read(value)
+        if self.low is not None and self.high is not None and not self.low <= found <= self.high:
+            raise Unfit
+        return found
+
+
+def key(table: str, kind: Kind, default: Any, **about: Any) -> Any:
+    return field(default=default, metadata={"table": table, "kind": kind, **about})
+
+
+def declared(kind: type) -> dict[str, Key]:
+    """{field: what it is in the file} of a dataclass whose fields are made with `key`."""
+    made: dict[str, dict[str, Any]] = {
+        one.name: {"name": one.name, "default": one.default} | dict(one.metadata)
+        for one in fields(kind)
+        if "kind" in one.metadata
+    }
+    return {own: Key(**about) for own, about in made.items()}
+
+
+def value_of(where: str, name: str, key: Key, value: object) -> Any:
+    """The value as the field holds it; BadUsage with the place and what is allowed."""
+    try:
+        return key.read(value)
+    except Unfit:
+        shown = f'"{value}"' if isinstance(value, str) else str(value)
+        raise BadUsage(f"{where}: {name} = {shown} is not {key.allowed}.") from None
 
 
 def one_of(*words: str) -> Kind:
@@ -103,6 +158,36 @@ def _users(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _indices(value: object) -> tuple[int, ...]:
+    """A list of whole numbers, or a text such as "0,2-3"."""
+    if isinstance(value, list):
+        return tuple(sorted({_integer(one) for one in value}))
+    try:
+        return units.parse_indices(_text(value))
+    except BadUsage as error:
+        raise Unfit from error
+
+
+def _cards(value: object) -> str:
+    """An amount in the form of --gpus, kept as it is written."""
+    text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else _text(value)
+    try:
+        units.parse_gpus(text)
+    except BadUsage as error:
+        raise Unfit from error
+    return text
+
+
+def _gpu_memory(value: object) -> str:
+    """Memory of a card in the form of --gpu-mem: a size, or a part of the card."""
+    text = _text(value)
+    try:
+        units.parse_share(text) if text.endswith("%") else units.parse_bytes(text)
+    except BadUsage as error:
+        raise Unfit from error
+    return text
+
+
 def _devices(value: object) -> str:
     """As one text, in the form of FG_DEVICES: a number is how many, a list has a comma."""
     if isinstance(value, list):
@@ -132,6 +217,17 @@ PATH = Kind(takes="an absolute path", read=_path, show=lambda path: f'"{path}"')
 SECONDS = Kind(takes="seconds", unit="s", read=_seconds, show=lambda number: f"{number:g}")
 SWITCH = Kind(takes="true or false", read=_switch, show=lambda on: str(on).lower())
 USERS = Kind(takes="a list of user names", read=_users, show=lambda names: f"[{', '.join(names)}]")
+NAMES = Kind(takes="a list of names", read=_users, show=lambda names: f"[{', '.join(names)}]")
+INDICES = Kind(
+    takes='a list of GPUs such as [0, 1] or "0-1"',
+    read=_indices,
+    show=lambda found: f'"{units.format_indices(found)}"',
+)
+CARDS = Kind(takes='an amount of GPUs such as 0.5, 2 or "a100:1"', read=_cards, show=lambda text: f'"{text}"')
+GPU_MEMORY = Kind(
+    takes='memory of a GPU such as "8G" or "50%"', read=_gpu_memory, show=lambda text: f'"{text}"'
+)
+WORD = Kind(takes="a name", read=_text, show=lambda text: f'"{text}"')
 WHOLE = Kind(takes="a whole number", read=_integer)
 SIZE = Kind(
     takes='a size such as "256M"',
@@ -143,6 +239,12 @@ SHARE = Kind(
     takes='a share such as 0.05 or "5%"',
     unit="GPU",
     read=_unit(units.parse_share),
+    show=lambda share: f'"{units.format_share(round(share))}"',
+)
+GPUS = Kind(
+    takes="an amount of GPUs such as 0.5 or 2",
+    unit="GPU",
+    read=lambda value: _unit(units.parse_units)(str(value) if type(value) is int else value),
     show=lambda share: f'"{units.format_share(round(share))}"',
 )
 DURATION = Kind(

@@ -5,8 +5,8 @@ Only ASCII digits are digits here, and nothing a user typed ever becomes a float
 
 import re
 import signal
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fgsched.errors import BadUsage, NoSuchJob
 from fgsched.model import WHOLE
@@ -66,6 +66,9 @@ class Site:
     fgpu_per_gpu: int = 0  # 0: the site defines none
     share_step: int = 1  # ten-thousandths; shares are multiples of this
     host_memory: int = 0  # bytes that jobs can be given; 0: not counted
+    resources: tuple[str, ...] = ()  # countable things of the site's own
+    partition: str = "main"  # of a job that names none
+    defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value
 
 
 def _scaled(text: str, scale: int) -> tuple[int, bool] | None:

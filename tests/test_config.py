@@ -10,6 +10,7 @@ from fgsched.config import KEYS, Config, load, refuse_unless_safe
 from fgsched.errors import BadUsage, Refused
 from fgsched.model import Limits
 from fgsched.places import Places
+from fgsched.sections import ResourceSettings
 
 MIB = 1 << 20
 UID = os.getuid()
@@ -65,6 +66,18 @@ def test_every_key_is_read(configured):
         tolerance = "1G"
         [operators]
         users = ["ann"]
+        [priority]
+        weight_partition = 1
+        weight_qos = 2
+        weight_fairshare = 3
+        weight_age = 4
+        weight_size = 5
+        favor_small = true
+        max_age = "1-0"
+        half_life = "2-0"
+        fairshare_interval = 30
+        [resources]
+        matlab = 5
         """
     )
     assert found == Config(
@@ -88,6 +101,16 @@ def test_every_key_is_read(configured):
         watchdog="warn",
         tolerance=1024 * MIB,
         operators=("ann",),
+        weight_partition=1,
+        weight_qos=2,
+        weight_fairshare=3,
+        weight_age=4,
+        weight_size=5,
+        favor_small=True,
+        max_age=86_400,
+        half_life=2 * 86_400,
+        fairshare_interval=30,
+        named={"resources": {"matlab": ResourceSettings(count=5)}},
     )
     assert found.limits == Limits(
         cpus=12, host_memory=65_536 * MIB, max_jobs_per_gpu=4, share_step=500, spread=True
@@ -116,7 +139,14 @@ def test_devices_are_kept_in_the_form_of_the_environment(configured, written, he
         ("[host]\nzzz = 1", 2, "[host] has cpus, memory."),
         ("\n[gpu]\nheadroom = '1G'", 2, "Did you mean [gpus]?"),
         ("headroom = '1G'", 1, "headroom is a key of [gpus]."),
-        ("[partitions.long]\ntime = 3", 1, "not supported yet"),
+        ("[partitions.long]\ntime = 3", 2, 'partitions.long.time = 3 is not a time such as "1-12:00:00"'),
+        ("[partitions]\nlong.gpus = 1.5", 2, "partitions.long.gpus = 1.5 is not an amount of GPUs"),
+        ("[partitions.long]\ngpuss = 1", 2, "[partitions.long] has no key gpuss."),
+        ("[partitions.long]\nmax_running = -1", 2, "-1 is not a whole number, from 0 to 1000000."),
+        ("[partitions]\nlong = 3", 2, "partitions.long is not a table."),
+        ("[partitions]\n'a b'.gpus = 1", 2, "'a b' is not a name."),
+        ("[partitions]\na.default = true\nb.default = true", 1, "more than one partition is the default"),
+        ("[resources]\nneuron = 0", 2, "resources.neuron.count = 0 is not a whole number, from 1 to 65536."),
         ("[jobs]\n# twice\nkill_wait = 30\nkill_wait = 31", 4, "Cannot overwrite a value"),
         ("[jobs]\nkill_wait", 2, "Expected '='"),
         ("[jobs]\nkill_wait = 4", 2, "jobs.kill_wait = 4 is not seconds, from 5 to 3600."),

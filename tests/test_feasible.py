@@ -14,9 +14,9 @@ SMALL = Limits(cpus=4, host_memory=8 * GIB, share_step=1250)
 CARDS = (a_gpu(0), a_gpu(1, memory=40 * GIB, model="NVIDIA A100"))
 
 
-def refusal(demand, *, gpus=CARDS, partition="main", limits=SMALL):
+def refusal(demand, *, gpus=CARDS, limits=SMALL):
     with pytest.raises(FgschedError) as error:
-        check(demand, partition, gpus, limits)
+        check(demand, gpus, limits)
     return error.value
 
 
@@ -34,7 +34,7 @@ POSSIBLE = [
 
 @pytest.mark.parametrize("demand", POSSIBLE, ids=range(len(POSSIBLE)))
 def test_what_just_fits_is_taken(demand):
-    check(demand, "main", CARDS, SMALL)
+    check(demand, CARDS, SMALL)
 
 
 REFUSED = [
@@ -75,16 +75,12 @@ def test_the_neighbours_of_a_share_off_the_step_are_named():
     assert refusal(a_demand(3000)).remedy == "Use 0.25 or 0.375."
 
 
-def test_there_is_one_partition():
-    assert refusal(Demand(), partition="gpu").remedy == "This host has one partition: main."
-
-
 def test_a_host_without_cards_says_so():
     assert "it has none" in refusal(a_demand(1250), gpus=()).cause
 
 
 def test_a_drained_card_counts():
-    check(a_demand(1250), "main", [a_gpu(0, state=GpuState.DRAINED)], SMALL)
+    check(a_demand(1250), [a_gpu(0, state=GpuState.DRAINED)], SMALL)
 
 
 def test_a_card_of_which_nothing_is_usable_is_no_card():
@@ -106,7 +102,7 @@ def test_a_card_of_which_nothing_is_usable_is_no_card():
 )
 def test_what_is_taken_is_what_an_empty_host_can_place(demand):
     try:
-        check(demand, "main", CARDS, SMALL)
+        check(demand, CARDS, SMALL)
     except BadUsage:
         return
     except Refused:

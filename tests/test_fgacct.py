@@ -130,7 +130,7 @@ def test_an_unknown_id_is_an_error_and_the_others_are_shown(accounts):
         (("-S", "yesterdayish"), "yesterdayish is not a time"),
         (("-o", "Nonsense"), "unknown field Nonsense"),
         (("-o", "JobID%x"), "JobID%x is not a field"),
-        (("-o", "Account"), "Account: not supported yet"),
+        (("-o", "Priority"), "Priority: not supported yet"),
         (("-o", "JobID,Planned"), "Planned: not supported yet"),
         (("--units=P",), "--units=P: give K, M or G"),
         (("-P", "--delimiter="), "--delimiter is empty"),

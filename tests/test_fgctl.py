@@ -133,7 +133,7 @@ def test_a_change_to_no_gpu_takes_its_memory_away(home):
     ("words", "says"),
     [
         (["job=1", "gpus=0.55x"], "gpus=0.55x is not a number"),
-        (["job=1", "nice=5"], "nice cannot be changed"),
+        (["job=1", "wckey=5"], "wckey cannot be changed"),
         (["job=1"], "nothing to change"),
         (["name=x"], "update needs job=ID"),
         (["job=1", "name"], "name is not KEY=VALUE"),

@@ -207,6 +207,7 @@ def test_the_sqlites_that_may_lose_commits_are_known(version, is_bad):
 
 def test_the_settings_printed_are_the_settings_in_force(home, tmp_path):
     text = '[gpus]\nheadroom = "256M"\nshare_step = 0.05\n[host]\ncpus = 12\n[operators]\nusers = ["ann"]\n'
+    text += '[partitions.night]\ndevices = "0-1"\nusers = ["ann"]\nmax_gpus = 1.5\n[resources]\nmatlab = 5\n'
     (home.path / "fgsched.toml").write_text(text)
     printed = home.run("fgsched", "config").out
     copy = tmp_path / "copy.toml"
@@ -214,7 +215,7 @@ def test_the_settings_printed_are_the_settings_in_force(home, tmp_path):
     read = load(replace(home.places, config_file=copy))
     assert read == load(home.places) != Config()
     assert all(f"{key.name} = " in printed and key.says in printed for key in KEYS.values())
-    assert set(tomllib.loads(printed)) == {key.table for key in KEYS.values()}
+    assert set(tomllib.loads(printed)) == {key.table for key in KEYS.values()} | {"partitions", "resources"}
 
 
 def test_a_file_is_checked_without_being_obeyed(home):

@@ -18,9 +18,10 @@ LAYERS = {
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
         *("records", "isolation", "explain", "watchdog", "postmortem", "fragmentation", "links"),
+        *("policy", "limits", "admission"),
     },
     "edges": {
-        *("config", "settings", "places", "store", "gpus", "process", "launch", "shepherds"),
+        *("config", "settings", "sections", "places", "store", "gpus", "process", "launch", "shepherds"),
         *("server", "client", "cgroups", "crash", "accounts", "regions"),
     },
     "conductor": {"controller"},

@@ -80,7 +80,6 @@ def test_a_script_is_read_with_its_headers_and_arguments(here):
     submission = here.prepare("-c", "2", "train.sh", "--epochs", "3 4").submission
     request = submission.request
     assert submission.script == (here.path / "train.sh").read_bytes()
-    assert submission.explicit == {"gpus", "time", "job-name", "output", "cpus-per-task"}
     assert request.demand == Demand(gpus=1, share=5000, cpus=2)
     assert (request.name, request.time_limit, request.output) == ("half", 600, "%x.out")
     assert request.args == ("--epochs", "3 4")
@@ -319,6 +318,18 @@ STEP = Site(share_step=1250)
             ["--gres=shard:1"],
             Site(),
             "--gres=shard:1: this site defines no shard; use --gpus=FRACTION, such as --gpus=0.5",
+        ),
+        (
+            ["--gres=gpuu:1"],
+            Site(),
+            "--gres=gpuu:1: invalid generic resource specification, there is no 'gpuu' here;"
+            " did you mean gpu?",
+        ),
+        (
+            ["--gres=fpga:1"],
+            Site(resources=("neuron",)),
+            "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
+            " there are gpu, shard, neuron",
         ),
         (
             ["-G0", "--gpu-mem=1G"],

@@ -187,6 +187,7 @@ def _hours(hours: float | None) -> str:
 
 
 _TABLE = (
+    Field("Account", 10, lambda r, u: r["request"].get("account", "")),
     Field("AllocCPUS", 10, lambda r, u: str(cpus(r) if r["attempt"] else 0)),
     Field("AllocGPU", 8, lambda r, u: format_share(allocated_share(r))),
     Field("Comment", 14, lambda r, u: owned(r, "comment")),
@@ -211,7 +212,8 @@ _TABLE = (
     Field("OOMKind", 7, lambda r, u: oom_kind(r)),
     Field("OOMLimit", 10, lambda r, u: _size(post_mortem(r, "limit"), u)),
     Field("OOMOthers", 20, lambda r, u: others(r["post_mortem"]) if r["post_mortem"] else ""),
-    Field("Partition", 10, lambda r, u: r["request"].get("partition", "main")),
+    Field("Partition", 10, lambda r, u: r["partition"]),
+    Field("QOS", 10, lambda r, u: r["request"].get("qos", "")),
     Field("Reason", 22, lambda r, u: reason(r)),
     Field("ReqCPUS", 8, lambda r, u: str(cpus(r))),
     Field("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
@@ -233,7 +235,7 @@ _TABLE = (
     Field("WorkDir", 20, lambda r, u: owned(r, "chdir", "/")),
 )
 FIELDS = {field.name.lower(): field for field in _TABLE}
-LATER = frozenset("account avegpuutil eligible gpuhoursused planned priority qos suspended".split())  # noqa: SIM905
+LATER = frozenset("avegpuutil eligible gpuhoursused planned priority suspended".split())  # noqa: SIM905
 
 
 def field(name: str) -> Field:

@@ -89,12 +89,14 @@ def as_json(records: Iterable[Record]) -> str:
 
 
 def _json(record: Record) -> dict[str, Any]:
-    request, hidden = record["request"], record["is_private"]
+    request = record["request"]
     moments = {"submit": record["submitted_at"], "start": record["started_at"], "end": record["ended_at"]}
     return {
         "job_id": record["id"],
         "name": request["name"],
-        "partition": request.get("partition", "main"),
+        "partition": record["partition"],
+        "account": request.get("account", ""),
+        "qos": request.get("qos", ""),
         "user": record["user"],
         "uid": record["uid"],
         "gid": record["gid"],
@@ -120,9 +122,7 @@ def _json(record: Record) -> dict[str, Any]:
         "max_rss": record["max_rss"],
         "cpu_seconds": record["cpu_seconds"],
         "restarts": fields.restarts(record),
-        "comment": None if hidden else fields.owned(record, "comment"),
-        "work_dir": None if hidden else fields.owned(record, "chdir", "/"),
-        "submit_line": None if hidden else fields.owned(record, "submit_line"),
+        **_secrets(record),
         "std_out": field("StdOut").show(record, "") or None,
         "std_err": field("StdErr").show(record, "") or None,
     }
@@ -136,3 +136,13 @@ def _fence(record: Record) -> dict[str, Any]:
         "warning": record["warning"] or None,
         "enforce": record["tier"],
     }
+
+
+def _secrets(record: Record) -> dict[str, Any]:
+    """What only the owner is told."""
+    names = {"comment": "", "chdir": "/", "submit_line": ""}
+    told = {
+        name: None if record["is_private"] else fields.owned(record, name, default)
+        for name, default in names.items()
+    }
+    return {"comment": told["comment"], "work_dir": told["chdir"], "submit_line": told["submit_line"]}

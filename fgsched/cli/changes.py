@@ -17,6 +17,9 @@ _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how
     "comment": ("comment", values.comment),
     "timelimit": ("time_limit", parse_duration),
     "partition": ("partition", values.partition),
+    "account": ("account", values.label),
+    "qos": ("qos", values.label),
+    "nice": ("nice", values.nice),
     "stdout": ("output", values.pattern),
     "stderr": ("error", values.pattern),
 }
@@ -42,6 +45,9 @@ KEYS = (
     "output",
     "error",
     "partition",
+    "account",
+    "qos",
+    "nice",
 )
 
 

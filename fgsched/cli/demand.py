@@ -23,7 +23,32 @@ def demand(settings: Mapping[str, Setting], site: Site) -> Demand:
         gpu_type=gpu_type,
         cpus=cpus,
         host_memory=_host_memory(settings.get("mem"), cpus, gpus, site),
+        resources=_resources(settings, site),
     )
+
+
+def _resources(settings: Mapping[str, Setting], site: Site) -> tuple[tuple[str, int], ...]:
+    """What --gres asks for beside GPUs: only what the site has."""
+    found: dict[str, int] = {}
+    for setting in (settings[slot] for slot in ("gpus", "gres") if slot in settings):
+        amount = setting.value
+        assert isinstance(amount, Amount)
+        for name, count in amount.resources:
+            if name not in site.resources:
+                known = ("gpu", "shard", *site.resources)
+                meant = _nearest(name, known)
+                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+                raise setting.bad(
+                    f": invalid generic resource specification, there is no {name!r} here; {hint}"
+                )
+            found[name] = count
+    return tuple(sorted(found.items()))
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # slow to import, and only needed for this message
+
+    return next(iter(get_close_matches(word, known, 1, 0.5)), "")
 
 
 def _cards(setting: Setting | None, site: Site) -> tuple[int, int, str]:

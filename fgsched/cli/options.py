@@ -78,7 +78,7 @@ class Reader:
             value = option.parse(text)
         except BadValue as error:
             raise BadValue(text, error.why, label=f"{label}=") from None
-        return Setting(option, text, value, self.source, self.line)
+        return Setting(option.of(value), text, value, self.source, self.line)
 
     def unbuilt(self, name: str) -> None:
         if self.family == "SBATCH" and name in table.HARMLESS and self.ignored is not None:
@@ -111,6 +111,9 @@ class Reader:
             if equals:
                 raise BadUsage(f"{self.place}--{name} takes no value")
             settings.append(self.setting(option, ""))
+            return False
+        if not equals and option.bare:
+            settings.append(self.setting(option, option.bare))
             return False
         if not equals:
             text = self._following(name, following)

@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fgsched.model import WHOLE, EarlySignal
 from fgsched.patterns import ALLOWED, unknown
+from fgsched.records import NICEST
 from fgsched.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.values import BadValue
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
 _LONGEST_COMMENT = 4096
+_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
 _LATEST_SIGNAL = 65_535  # seconds before the limit
 
@@ -20,9 +22,10 @@ _LATEST_SIGNAL = 65_535  # seconds before the limit
 class Amount:
     """How much of the cards: in GPUs, or in the site's fGPUs or shards."""
 
-    unit: str  # "gpu", "fgpu" or "shard"
+    unit: str  # "gpu", "fgpu" or "shard"; "none": nothing is said of GPUs
     size: int  # ten-thousandths of the unit
     gpu_type: str = ""
+    resources: tuple[tuple[str, int], ...] = ()  # the site's own, beside the cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,23 @@ def fgpu(text: str) -> Amount:
 
 
 def gres(text: str) -> Amount:
-    """gpu[:type][:amount] or shard:N."""
-    resource, _, rest = text.partition(":")
-    if resource not in ("gpu", "shard"):
-        meant = _nearest(resource, ("gpu", "shard"))
-        hint = f"did you mean {meant}?" if meant else "there are gpu and shard"
-        raise BadValue(
-            text, f": invalid generic resource specification, there is no {resource!r} here; {hint}"
-        )
+    """gpu[:type][:amount], shard:N, or NAME[:N] of the site's own; several with commas."""
+    cards: Amount | None = None
+    others: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, rest = part.partition(":")
+        if name in ("gpu", "shard"):
+            if cards is not None:
+                raise BadValue(text, " asks for GPUs twice")
+            cards = _cards(text, name, rest)
+        elif not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[0-9]{0,5}", rest) or name in others:
+            raise BadValue(text, ": invalid generic resource specification (gpu:AMOUNT, or NAME:N)")
+        elif rest != "0":
+            others[name] = int(rest or 1)
+    return replace(cards or Amount("none", 0), resources=tuple(sorted(others.items())))
+
+
+def _cards(text: str, resource: str, rest: str) -> Amount:
     if resource == "shard":
         if rest and not re.fullmatch(r"[0-9]{1,9}", rest):
             raise BadValue(text, " is not a whole number of shards")
@@ -108,9 +120,21 @@ def name(text: str) -> str:
 
 
 def partition(text: str) -> str:
-    if not _WORD.fullmatch(text):
+    if not all(_WORD.fullmatch(name) for name in text.split(",")):
         raise BadValue(text, ": invalid partition name")
     return text
+
+
+def label(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise BadValue(text, " is not a name")
+    return text
+
+
+def nice(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,10}", text) or abs(int(text)) > NICEST:
+        raise BadValue(text, f" is not a number up to {NICEST}")
+    return int(text)
 
 
 def path(text: str) -> str:
@@ -175,9 +199,3 @@ def early_signal(text: str) -> EarlySignal:
     except BadValue as error:
         raise BadValue(text, error.why) from None
     return EarlySignal(signal=number, before=int(before) if at else 60, target=targets[target])
-
-
-def _nearest(word: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches  # slow to import, and only needed for this message
-
-    return next(iter(get_close_matches(word, known, 1, 0.5)), "")

@@ -3,8 +3,9 @@
 import json
 from typing import Any
 
-from fgsched.config import KEYS, Config, Key
+from fgsched.config import KEYS, SECTIONS, Config, Key
 from fgsched.places import Places
+from fgsched.settings import INDICES
 
 
 def as_toml(config: Config, places: Places) -> str:
@@ -17,10 +18,16 @@ def as_toml(config: Config, places: Places) -> str:
             table = key.table
             lines += ["", f"[{table}]"]
         lines += [f"# {key.says} Takes {key.allowed}.", _line(key, getattr(config, name))]
+    for table, keys in SECTIONS.items():
+        for name, found in config.named.get(table, {}).items():
+            lines += ["", f"[{table}.{name}]"]
+            given = {own: getattr(found, own) for own in keys}
+            lines += [_line(keys[own], value) for own, value in given.items() if value != keys[own].default]
     return "\n".join(lines) + "\n"
 
 
 def _line(key: Key, value: Any) -> str:
     if key.default_text and value == key.default:
         return f"# {key.name} = … ({key.default_text})"
-    return f"{key.name} = {json.dumps(list(value)) if isinstance(value, tuple) else key.kind.show(value)}"
+    is_list = isinstance(value, tuple) and key.kind is not INDICES
+    return f"{key.name} = {json.dumps(list(value)) if is_list else key.kind.show(value)}"

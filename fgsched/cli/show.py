@@ -90,7 +90,7 @@ def _job(job: Record) -> Group:
         ],
         [("SubmitTime", _time(job["submitted_at"])), ("StartTime", _time(job["started_at"]))],
         [("EndTime", _time(job["ended_at"] or until))],
-        [("Partition", request.get("partition", _PARTITION)), *_host_needs(request.get("demand", {}))],
+        [("Partition", job["partition"]), *_host_needs(request.get("demand", {}))],
         *_gpu_lines(job),
         *_post_mortem(job["post_mortem"]),
         [("Warning", job["warning"])] if job["warning"] else [],

@@ -10,6 +10,7 @@ from fgsched.cli.caller import account, rlimits, umask
 from fgsched.cli.demand import demand
 from fgsched.cli.export import exported
 from fgsched.cli.options import Setting
+from fgsched.cli.table import BY_NAME
 from fgsched.errors import BadUsage
 from fgsched.jobscript import directives
 from fgsched.model import EarlySignal, Request
@@ -21,7 +22,6 @@ from fgsched.values import BadValue
 _LONGEST_LINE = 4096  # characters of a submit line that are kept
 _DEFAULTS = {
     **{
-        "partition": "main",
         "time": "unlimited",
         "chdir": ".",
         "output": "fg-%j.out",
@@ -39,7 +39,6 @@ class Submission:
     script: bytes
     environment: dict[str, str]
     hold: bool
-    explicit: frozenset[str]  # slots that the user set; the others may take a site's default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +57,13 @@ class Prepared:
     submission: Submission
     warnings: tuple[str, ...]
     flags: Flags
+    partition: str = "main"  # of a job that names none
     settings: Mapping[str, Setting] = field(repr=False, default_factory=dict)
 
     def explained(self) -> list[tuple[str, str, str]]:
         """(option, value, origin) of each value in effect, for --explain-options."""
         rows = {name: (f"--{name}", text, "default") for name, text in _DEFAULTS.items()}
+        rows["partition"] = ("--partition", self.partition, "default")
         rows["job-name"] = ("--job-name", self.submission.request.name, "default")
         for slot, setting in self.settings.items():
             text = setting.text or ("yes" if setting.value else "no")
@@ -127,8 +128,20 @@ class Submitter:
         key = (script, *((each.option.name, each.text) for each in settings))
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = self._plan(script, {**script.settings, **before})
+            given = {**script.settings, **before}
+            plan = self._plans[key] = self._plan(script, self._of_partition(given) | given)
         return _with_words(plan, script, [*self._common, *settings], words)
+
+    def _of_partition(self, given: Mapping[str, Setting]) -> dict[str, Setting]:
+        """What the partition says where nobody else does; its GPUs only where none are named."""
+        name = _text(given, "partition", self._site.partition).partition(",")[0]
+        kept = self._site.defaults.get(name, {})
+        asks = "gpus" in given or "gpu-mem" in given
+        return {
+            BY_NAME[own].slot: Setting(BY_NAME[own], text, BY_NAME[own].parse(text), f"partition {name}")
+            for own, text in kept.items()
+            if not (asks and own in ("gpus", "gpu-mem"))
+        }
 
     def _script(self, wrap: Setting | None, words: Sequence[str], before: Mapping[str, Setting]) -> _Script:
         if wrap is not None:
@@ -178,10 +191,10 @@ class Submitter:
                 script=script.data,
                 environment=environment,
                 hold=_is_on(settings, "hold"),
-                explicit=frozenset(settings),
             ),
             warnings=(*self._warnings, *script.warnings, *warnings),
             flags=_flags(settings),
+            partition=self._site.partition,
             settings=settings,
         )
 
@@ -191,7 +204,10 @@ class Submitter:
         return Request(
             name=name,
             demand=demand(settings, self._site),
-            partition=_text(settings, "partition", "main"),
+            partition=_text(settings, "partition", ""),
+            account=_text(settings, "account", ""),
+            qos=_text(settings, "qos", ""),
+            nice=_number(settings, "nice"),
             time_limit=limit.value if limit is not None and isinstance(limit.value, int) else 0,
             early_signal=early.value if early is not None and isinstance(early.value, EarlySignal) else None,
             chdir=chdir,
@@ -269,6 +285,12 @@ def _about_memory(setting: Setting) -> list[str]:
 
 def _text(settings: Mapping[str, Setting], slot: str, default: str) -> str:
     return settings[slot].text if slot in settings else default
+
+
+def _number(settings: Mapping[str, Setting], slot: str) -> int:
+    value = settings[slot].value if slot in settings else 0
+    assert isinstance(value, int)
+    return value
 
 
 def _is_on(settings: Mapping[str, Setting], slot: str) -> bool:

@@ -1,7 +1,7 @@
 """The table of fgsub's options: one row each, for the command line, script headers and the environment."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fgsched.cli import optionvalues as values
 from fgsched.moments import parse_duration
@@ -20,11 +20,17 @@ class Option:
     variable: str = ""  # of the environment; "": none
     in_scripts: bool = True
     hidden: bool = False  # told in the manual, not in --help
+    bare: str = ""  # what it means without a value, where it may be given so
     of_call: bool = False  # concerns the whole call, not one job: not in a line of a batch
 
     @property
     def is_flag(self) -> bool:
         return not self.metavar
+
+    def of(self, value: object) -> "Option":
+        """--gres without a GPU in it says nothing about GPUs."""
+        of_others = isinstance(value, values.Amount) and value.unit == "none"
+        return replace(self, slot="gres") if of_others else self
 
 
 _NO_VARIABLE = {"batch", "explain-options", "ignore-sbatch", "wrap", "nodes", "ntasks", "ntasks-per-node"}
@@ -37,7 +43,9 @@ _SHOWN = {  # in --help, which is one screen; the manual has all
 _VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
 
 
-def _option(names: str, metavar: str, parse: Callable[[str], object], help: str, *, slot: str = "") -> Option:
+def _option(
+    names: str, metavar: str, parse: Callable[[str], object], help: str, *, slot: str = "", bare: str = ""
+) -> Option:
     """`names` is 'gpus G': the long name, then the short one if there is one."""
     name, _, short = names.partition(" ")
     variable = "" if name in _NO_VARIABLE else f"FGSUB_{name.upper().replace('-', '_')}"
@@ -48,6 +56,7 @@ def _option(names: str, metavar: str, parse: Callable[[str], object], help: str,
         parse=parse,
         metavar=metavar,
         help=help,
+        bare=bare,
         variable=_VARIABLES.get(name, variable),
         in_scripts=name not in _NOT_IN_SCRIPTS,
         hidden=name not in _SHOWN,
@@ -60,7 +69,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("gpus G", "[TYPE:]AMOUNT", values.gpus, "GPUs, or part of one: 2, 0.5, 50%, 1/2, a100:1."),
     _option("gpu-mem", "SIZE", values.gpu_memory, "Memory of each GPU: 8G, or 50%; 0: all of it."),
     _option("fgpu", "N", values.fgpu, "The same as --gpus in the site's fGPUs.", slot="gpus"),
-    _option("gres", "LIST", values.gres, "The same as gpu:[TYPE:]AMOUNT or shard:N.", slot="gpus"),
+    _option("gres", "LIST", values.gres, "gpu:[TYPE:]AMOUNT, shard:N, or NAME:N of the site.", slot="gpus"),
     _option("gpus-per-node", "[TYPE:]AMOUNT", values.gpus, "The same as --gpus.", slot="gpus"),
     _option("gpus-per-task", "[TYPE:]AMOUNT", values.gpus, "The same as --gpus.", slot="gpus"),
     _option("gpu-type", "TYPE", values.gpu_type, "Part of the GPU model's name."),
@@ -79,7 +88,10 @@ OPTIONS: tuple[Option, ...] = (
     _option("mkdir", "", _FLAG, "Make the directory of the output."),
     _option("chdir D", "DIR", values.path, "Working directory."),
     _option("export", "LIST", values.anything, "Environment: ALL, NONE, or A,B=x."),
-    _option("partition p", "NAME", values.partition, "Partition."),
+    _option("partition p", "LIST", values.partition, "Partitions; whichever starts it first."),
+    _option("account A", "NAME", values.label, "Account that is charged."),
+    _option("qos q", "NAME", values.label, "Quality of service."),
+    _option("nice", "[N]", values.nice, "Lower its priority by N; default 100.", bare="100"),
     _option("signal", "[B:|C:]SIG[@SEC]", values.early_signal, "Signal before the time limit."),
     _option("hold H", "", _FLAG, "Queue it held."),
     _option("comment", "TEXT", values.comment, "A note."),
@@ -101,17 +113,17 @@ OPTIONS: tuple[Option, ...] = (
 # What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """array= begin= container= container-id= cpus-per-gpu= deadline= dependency= exclusive?
     export-file= gid= gpus-per-socket= nodefile= reservation= test-only tres-per-task= uid= bb= bbf="""
-_HARMLESS = """account= acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
+_HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
     gres-flags= hint= ignore-pbs kill-on-invalid-dep= licenses= mail-type= mail-user= mcs-label= mem-bind=
-    mem-update= mincpus= network= nice? no-kill? no-requeue nodelist= ntasks-per-core= ntasks-per-gpu=
-    ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? qos= reboot
+    mem-update= mincpus= network= no-kill? no-requeue nodelist= ntasks-per-core= ntasks-per-gpu=
+    ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
     requeue? resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
     threads-per-core= time-min= tmp= tres-bind= use-min-nodes verbose wait-all-nodes= wckey="""
 _SHORT = {
-    **{"A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "d": "dependency"},
+    **{"a": "array", "B": "extra-node-info", "b": "begin", "d": "dependency"},
     **{"F": "nodefile", "k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution"},
-    **{"O": "overcommit", "q": "qos", "S": "core-spec", "s": "oversubscribe", "v": "verbose"},
+    **{"O": "overcommit", "S": "core-spec", "s": "oversubscribe", "v": "verbose"},
     **{"w": "nodelist", "x": "exclude"},
 }
 

@@ -10,12 +10,21 @@ from fgsched.controller.fields import Look, chosen, elapsed, getters
 from fgsched.errors import BadUsage, NotPermitted
 from fgsched.explain import sentence
 from fgsched.model import Ended, Job
+from fgsched.policy import Policy
 from fgsched.records import to_record
 from fgsched.store import Past
 
 PAGE = 500  # jobs of history at a time
 _WAITED = 100_000  # jobs that are waited for at once
-_PUBLIC = ("name", "partition", "demand", "time_limit")  # of a request; the rest is its owner's
+_PUBLIC = (
+    "name",
+    "partition",
+    "account",
+    "qos",
+    "nice",
+    "demand",
+    "time_limit",
+)  # of a request; the rest is its owner's
 _MOST = 10**15  # in a number that is asked with: floats and SQLite hold it exactly
 _RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
 
@@ -81,6 +90,10 @@ class Answers:
             raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
         book = self._conductor.book.jobs
         return [book.get(one) or self._past({"id": one}).job for one in dict.fromkeys(ids)]
+
+    @property
+    def policy(self) -> Policy:
+        return self._conductor.policy
 
     @property
     def running(self) -> int:
@@ -191,6 +204,8 @@ def describe(past: Past, now: float) -> dict[str, Any]:
     ended = job.ended or Ended(status=0)
     return standing(job) | {
         "uid": job.uid,
+        "partition": job.partition or job.request.partition,
+        "resources": [[name, list(indices)] for name, indices in job.resources],
         "gid": job.gid,
         "user": job.user,
         "reason": job.reason.value,

@@ -1,10 +1,12 @@
 """The open jobs in memory, as the store has them, indexed for the planner."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from fgsched.fragmentation import Recent
+from fgsched.limits import Key, Who, falls_under
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
 from fgsched.placement import Host, Room, Short, rooms
 from fgsched.planner import Pending, Plan, Queue, Running, plan
@@ -38,6 +40,11 @@ class Slots:
         return self._given[0] if self._given else self._next
 
 
+def who_of(job: Job) -> Who:
+    """On whose account a job runs."""
+    return Who(job.user, job.request.account, job.request.qos)
+
+
 def _running(job: Job, now: float) -> Running:
     """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
     if job.state is JobState.COMPLETING:
@@ -59,6 +66,7 @@ class Book:
         self._queue = Queue()
         self._slots = Slots()
         self._recent = Recent()
+        self._queued: Counter[tuple[str, Who]] = Counter()  # jobs that wait, by partitions and owner
         for job in jobs:
             self.put(job)
 
@@ -67,6 +75,8 @@ class Book:
         self.revision += 1
         if job.id not in self.jobs:
             self._recent.add(job.request.demand)
+        self._count(self.jobs.get(job.id), -1)
+        self._count(job, 1)
         if job.state.is_final:
             self.jobs.pop(job.id, None)
         else:
@@ -80,6 +90,14 @@ class Book:
         self._queue.remove(job.id)
         if job.state is JobState.PENDING and not job.held:
             self._queue.add(Pending(job.id, job.request.demand, job.request.time_limit))
+
+    def _count(self, job: Job | None, change: int) -> None:
+        if job is not None and job.state is JobState.PENDING:
+            self._queued[job.request.partition, who_of(job)] += change
+
+    def waiting_in(self, key: Key) -> int:
+        """How many jobs wait within one scope of limits."""
+        return sum(count for (names, who), count in self._queued.items() if falls_under(key, names, who))
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Plan:
         """What starts now, and what everything else waits for."""

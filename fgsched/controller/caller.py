@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fgsched.admission import Asker
 from fgsched.errors import BadUsage, NoSuchJob, NotPermitted
 from fgsched.model import Job
 
@@ -16,6 +17,11 @@ class Caller:
     gid: int
     name: str
     is_operator: bool
+    groups: tuple[str, ...] = ()  # names; looked up only where the site goes by groups
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(user=self.name, groups=self.groups, is_operator=self.is_operator)
 
     def may_see_secrets(self, job: Job) -> bool:
         """Script, environment and arguments are the owner's."""

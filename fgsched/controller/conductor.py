@@ -19,6 +19,7 @@ from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shephe
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
 from fgsched.planner import Start
+from fgsched.policy import Policy
 from fgsched.store import Allocation, StorageBroken, Store
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
@@ -32,6 +33,7 @@ class Conductor:
         self.launcher = launcher
         self.cards = cards
         self.limits = limits
+        self.policy = Policy()  # until whoever knows the site says otherwise
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fgsched.admission import Asker, Ground
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.intake import MAX_PENDING, read_submission
+from fgsched.controller.intake import MAX_PENDING, read_submission, room_for
 from fgsched.controller.updating import updated
 from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
@@ -46,25 +47,33 @@ class Desk:
         """The ids of the new jobs; a key that was seen before gets the ids it got then."""
         conductor = self._conductor
         caller.may_own_jobs(self._rules.least_uid)
-        key, jobs = read_submission(
-            arguments,
-            gpus=conductor.cards.gpus,
-            limits=conductor.limits,
-            max_script=self._rules.max_script,
-        )
+        key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self._rules.max_script)
         known = conductor.store.submitted(caller.uid, key)
         if known is None:
             pending = sum(1 for job in conductor.book.jobs.values() if job.uid == caller.uid)
             if pending + len(jobs) > MAX_PENDING:
                 raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
-            if self._rules.default_time:
-                jobs = [replace(job, request=_limited(job.request, self._rules.default_time)) for job in jobs]
+            room_for(jobs, conductor.book, caller.name, conductor.policy)
             who = (caller.uid, caller.gid, caller.name)
             made = conductor.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
                 conductor.book.put(job)
             known = range(made[0].id, made[-1].id + 1)
         return {"first": known.start, "count": len(known)}
+
+    def _asker_of(self, caller: Caller, job: Job) -> Asker:
+        """Whose right counts when a job is changed: its owner's, or that of an operator."""
+        return replace(caller.asker, user=job.user)
+
+    @property
+    def _ground(self) -> Ground:
+        conductor = self._conductor
+        return Ground(
+            gpus=conductor.cards.gpus,
+            limits=conductor.limits,
+            policy=conductor.policy,
+            default_time=self._rules.default_time,
+        )
 
     def cancel(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Cancel jobs. One outcome for each id: "cancelled", "over" with its state, or an error."""
@@ -105,7 +114,7 @@ class Desk:
         job = self._job(arguments.get("id"))
         caller.must_own(job)
         conductor = self._conductor
-        request = updated(job, changes, gpus=conductor.cards.gpus, limits=conductor.limits)
+        request = updated(job, changes, self._asker_of(caller, job), self._ground)
         conductor.store.change_request(job.id, request)
         conductor.book.put(replace(job, request=request))
         return {"id": job.id}
@@ -204,7 +213,3 @@ def _ids(arguments: dict[str, Any]) -> list[Any]:
     if not isinstance(ids, list) or len(ids) > MAX_IDS:
         raise BadUsage(f"ids is not a list of at most {MAX_IDS}")
     return ids
-
-
-def _limited(request: Any, limit: int) -> Any:
-    return request if request.time_limit else replace(request, time_limit=limit)

@@ -66,7 +66,10 @@ def elapsed(job: Job, now: float) -> float:
 FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "id": lambda look, job: job.id,
     "name": lambda look, job: job.request.name,
-    "partition": lambda look, job: job.request.partition,
+    "partition": lambda look, job: job.partition or job.request.partition,
+    "account": lambda look, job: job.request.account,
+    "qos": lambda look, job: job.request.qos,
+    "nice": lambda look, job: job.request.nice,
     "user": lambda look, job: job.user,
     "uid": lambda look, job: job.uid,
     "state": lambda look, job: job.state.value,

@@ -1,11 +1,15 @@
 """A submission on the socket -> what the store writes down. All of it is checked before any of it is."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from fgsched.admission import Asker, Ground, admit
+from fgsched.controller.book import Book
 from fgsched.errors import BadUsage, Refused
-from fgsched.feasible import check
-from fgsched.model import Gpu, Limits, Request
+from fgsched.limits import Who, check_pending
+from fgsched.model import Request
+from fgsched.policy import Policy
 from fgsched.records import from_record
 from fgsched.store import NewJob
 
@@ -16,7 +20,7 @@ _FIELDS = {"key", "scripts", "environments", "requests", "jobs"}
 
 
 def read_submission(
-    arguments: dict[str, Any], *, gpus: Sequence[Gpu], limits: Limits, max_script: int
+    arguments: dict[str, Any], asker: Asker, ground: Ground, *, max_script: int
 ) -> tuple[str, list[NewJob]]:
     """(key, jobs) of a submission; refuses the whole of it for the first job that cannot be taken.
 
@@ -31,7 +35,7 @@ def read_submission(
     jobs = _list(arguments, "jobs")
     if not 0 < len(jobs) <= MAX_JOBS:
         raise Refused(f"{len(jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
-    requests = [_request(record, gpus, limits) for record in _list(arguments, "requests")]
+    requests = [_request(record, asker, ground) for record in _list(arguments, "requests")]
     scripts = [_script(text, max_script) for text in _list(arguments, "scripts")]
     environments = [_environment(entry) for entry in _list(arguments, "environments")]
     try:
@@ -61,10 +65,8 @@ def _list(arguments: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _request(record: Any, gpus: Sequence[Gpu], limits: Limits) -> Request:
-    request = from_record(record)
-    check(request.demand, request.partition, gpus, limits)
-    return request
+def _request(record: Any, asker: Asker, ground: Ground) -> Request:
+    return admit(from_record(record), asker, ground)
 
 
 def _script(text: Any, limit: int) -> bytes:
@@ -88,3 +90,10 @@ def _environment(entry: Any) -> bytes:
     if len(data) > _MAX_ENVIRONMENT:
         raise BadUsage("the environment is larger than 1 MiB", "Export less, with --export.")
     return data
+
+
+def room_for(jobs: Sequence[NewJob], book: Book, user: str, policy: Policy) -> None:
+    """Refused if a limit of jobs that wait would be passed."""
+    more = Counter((job.request.partition, Who(user, job.request.account, job.request.qos)) for job in jobs)
+    for (partitions, who), count in more.items():
+        check_pending(partitions.split(","), who, count, policy, book.waiting_in)

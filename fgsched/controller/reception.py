@@ -79,7 +79,7 @@ class Reception:
             "host_memory_held_by": f"cgroup {memory.kind}" if memory.kind else "",
             "host_memory_note": memory.note,
             "operator": caller.is_operator,
-            "site": asdict(config.site),
+            "site": asdict(self._answers.policy.told(config.site)),
             "config": asdict(config),
         }
         self._loop.finish(connection, lambda: connection.succeed(about))

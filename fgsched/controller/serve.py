@@ -113,6 +113,7 @@ class _Controller:
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, memory)
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier="shim")
+        self._conductor.policy = config.policy
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, interval=config.interval)

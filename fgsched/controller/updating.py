@@ -1,18 +1,17 @@
 """What may be changed of a job, in which state."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from fgsched.admission import Asker, Ground, admit
 from fgsched.errors import BadUsage, Refused
-from fgsched.feasible import check
-from fgsched.model import Gpu, Job, JobState, Limits, Request
+from fgsched.model import Job, JobState, Request
 from fgsched.records import from_record, to_record
 
 _ALWAYS = {"name", "comment"}
-_WHILE_PENDING = {"demand", "time_limit", "output", "error", "partition"}
+_WHILE_PENDING = {"demand", "time_limit", "output", "error", "partition", "account", "qos", "nice"}
 
 
-def updated(job: Job, changes: dict[str, Any], *, gpus: Sequence[Gpu], limits: Limits) -> Request:
+def updated(job: Job, changes: dict[str, Any], asker: Asker, ground: Ground) -> Request:
     """The job's new request; refuses the whole change for the first field that may not be changed."""
     if job.state.is_final or job.state is JobState.COMPLETING:
         raise Refused(f"job {job.id} is already completing or completed", "Only open jobs can be changed.")
@@ -27,5 +26,4 @@ def updated(job: Job, changes: dict[str, Any], *, gpus: Sequence[Gpu], limits: L
     if "demand" in changes and isinstance(changes["demand"], dict):
         changes = changes | {"demand": record.get("demand", {}) | changes["demand"]}
     request = from_record(record | changes)
-    check(request.demand, request.partition, gpus, limits)
-    return request
+    return admit(request, asker, ground) if changes.keys() - _ALWAYS else request

@@ -37,7 +37,7 @@ WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job
 UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, slot = :slot, boot = :boot,
-  tier = :tier, started_at = :started_at, allocated = :allocated
+  tier = :tier, started_at = :started_at, allocated = :allocated, partition = :partition, resources = :resources
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 
 -- name: run_job
@@ -45,6 +45,16 @@ UPDATE job SET state = 'RUNNING', reason = 'None' WHERE id = :id AND state = 'CO
 
 -- name: change_request
 UPDATE job SET request = :request, name = :name, partition = :partition, gpus = :gpus WHERE id = :id;
+
+-- name: all_usage
+SELECT account, user, seconds, at FROM usage;
+
+-- name: put_usage
+INSERT INTO usage (account, user, seconds, at) VALUES (:account, :user, :seconds, :at)
+ON CONFLICT (account, user) DO UPDATE SET seconds = :seconds, at = :at;
+
+-- name: put_meta
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value;
 
 -- name: add_hold
 INSERT INTO hold (job, gpu, share, memory) VALUES (:job, :gpu, :share, :memory);

@@ -56,6 +56,8 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         held=row["held"],
         attempt=row["attempt"],
         holds=holds,
+        partition=row["partition"] if row["attempt"] else "",
+        resources=_resources(row["resources"]),
         slot=row["slot"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
@@ -69,6 +71,10 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         post_mortem=_post_mortem(row["post_mortem"]),
         condemned=Reason(row["condemned"]),
     )
+
+
+def _resources(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, tuple(indices)) for name, indices in json.loads(text)) if text else ()
 
 
 def _ended(row: sqlite3.Row) -> Ended:

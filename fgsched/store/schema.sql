@@ -40,6 +40,7 @@ CREATE TABLE job (
   held         TEXT NOT NULL DEFAULT '' CHECK (held IN ('', 'user', 'admin')),
   attempt      INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
   slot         INTEGER NOT NULL DEFAULT 0 CHECK (slot >= 0),
+  resources    TEXT NOT NULL DEFAULT '',      -- JSON: [[name, [index, ...]], ...]
   boot         TEXT NOT NULL DEFAULT '',
   tier         TEXT NOT NULL DEFAULT 'none',
   allocated    TEXT NOT NULL DEFAULT '',      -- JSON: [[index, uuid, model, share, bytes, charged share], ...]
@@ -90,6 +91,15 @@ WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000
 BEGIN
   SELECT RAISE(ABORT, 'a card would be held beyond what it has');
 END;
+
+-- Charged GPU seconds of each account and user, decayed to `at`: what the fair share goes by.
+CREATE TABLE usage (
+  account TEXT NOT NULL,
+  user    TEXT NOT NULL,
+  seconds REAL NOT NULL CHECK (seconds >= 0),
+  at      REAL NOT NULL,
+  PRIMARY KEY (account, user)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
   id      INTEGER PRIMARY KEY,

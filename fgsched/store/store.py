@@ -165,6 +165,8 @@ class Store:
             "tier": after.tier,
             "started_at": after.started_at,
             "allocated": allocated_text(allocated),
+            "partition": after.partition or after.request.partition,
+            "resources": json.dumps(after.resources) if after.resources else "",
             "from_attempt": before.attempt,
         }
         if self._db.execute(SQL["start_job"], step).rowcount == 0:
