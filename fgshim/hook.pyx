@@ -34,6 +34,7 @@ cdef extern from *:
 
 include "_rows.pxi"
 include "hook_driver.pxi"
+include "hook_lookup.pxi"
 include "hook_table.pxi"
 include "hook_ledger.pxi"
 include "hook_memory.pxi"

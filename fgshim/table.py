@@ -52,7 +52,7 @@ def _process_lists() -> list[Call]:
     return nvml("processes", *names)
 
 
-LOOKUP = [*linker("dlsym"), *cuda("lookup", "cuGetProcAddress", 11030, 12000)]
+LOOKUP = [*linker("dlmopen", "dlopen", "dlsym", "dlvsym"), *cuda("lookup", "cuGetProcAddress", 11030, 12000)]
 MEMORY = [
     *cuda("memory", "cuMemAlloc", 2000, 3020),
     *cuda("memory", "cuMemAllocPitch", 2000, 3020),

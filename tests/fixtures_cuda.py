@@ -2,6 +2,7 @@
 
 import pytest
 
+import cudapackages
 import fakecuda
 import fgshim
 from fakecuda import Card
@@ -43,3 +44,19 @@ def new_job(driver, tmp_path):
 def job(new_job):
     """A job that may hold 1 GiB on one card."""
     return new_job(GIB)
+
+
+@pytest.fixture(scope="session")
+def cuda_runtime():
+    """cuda_runtime(12 or 13) -> NVIDIA's own package of that CUDA runtime. Skips where it cannot be had."""
+    failed = {}
+
+    def fetch(major: int) -> cudapackages.CudaRuntime:
+        if major not in failed:
+            try:
+                return cudapackages.runtime(major)
+            except (cudapackages.NotHere, OSError) as error:
+                failed[major] = str(error)
+        pytest.skip(failed[major])
+
+    return fetch

@@ -12,6 +12,9 @@ from fgshim import table
 
 pytestmark = pytest.mark.compiler
 HOOK, DRIVER, NVML = "libfgshim.so", "libcuda.so.1", "libnvidia-ml.so.1"
+PLAIN = ["next", "default", "global", "asker-default", "asker-next", "libc"]
+WAYS = [*PLAIN, "versioned-default", "versioned-next", "versioned-libc"]
+LINKERS = [call.export for call in table.CALLS if call.library == table.LINKER]
 CUDA_NAMES = [call.export for call in table.CALLS if call.library == table.CUDA]
 NVML_NAMES = [call.export for call in table.CALLS if call.library == table.NVML]
 
@@ -49,13 +52,13 @@ def test_every_hooked_name_is_answered_by_the_hook_and_no_other(lookups):
     assert lookups("nvml", "nvmlInit_v2", "cuMemAlloc_v2") == [NVML, "nobody"]
 
 
-@pytest.mark.parametrize("handle", ["next", "default", "global", "asker-default", "asker-next", "libc"])
+@pytest.mark.parametrize("handle", WAYS)
 def test_names_that_are_not_hooked_keep_their_meaning(lookups, handle):
     names = ["malloc", "asker_own", "ompt_start_tool", "cuInit", "nvmlInit_v2", "dladdr", "cu", "", "printf"]
     assert lookups(handle, *names) == lookups(handle, *names, hooked=False)
 
 
-@pytest.mark.parametrize("handle", ["next", "default", "global", "asker-default", "asker-next", "libc"])
+@pytest.mark.parametrize("handle", WAYS)
 def test_where_no_driver_is_loaded_a_hooked_name_is_not_found_either(lookups, handle):
     names = ["cuMemAlloc_v2", "nvmlDeviceGetMemoryInfo"]
     alone = lookups(handle, *names, hooked=False, WITHOUT_DRIVER="1")
@@ -70,8 +73,28 @@ def test_a_driver_in_the_global_scope_is_answered_for_by_the_hook(lookups, drive
     assert lookups(handle, "cuMemAlloc_v2", "cuInit", **both) == [HOOK, DRIVER]
 
 
-def test_asking_libc_for_dlsym_gets_the_hooks(lookups):
-    assert lookups("libc", "dlsym", "dlopen") == [HOOK, "libc.so.6"]
+@pytest.mark.parametrize("handle", WAYS)
+def test_whoever_asks_for_a_dlsym_of_its_own_gets_the_hooks(lookups, handle):
+    assert lookups(handle, *LINKERS) == [HOOK] * 4
+    assert lookups(handle, "dladdr", "dlclose") == ["libc.so.6"] * 2
+
+
+@pytest.mark.parametrize(
+    "way", ["regained-default", "regained-next", "regained-libc", "regained-asker", "apart"]
+)
+def test_there_is_no_way_round_by_a_second_dlsym(lookups, way):
+    assert lookups(way, "cuMemAlloc_v2", "cuMemFree", "cuInit") == [HOOK, HOOK, DRIVER]
+    assert lookups(way, "cuMemAlloc_v2", hooked=False) == [DRIVER]
+
+
+@pytest.mark.parametrize("way", ["deep", "deep-open", "deep-linked"])
+def test_a_library_that_sees_its_own_dependencies_first_still_meets_the_hook(lookups, way):
+    assert lookups(way, "cuMemAlloc_v2", "cuInit") == [HOOK, DRIVER]
+    assert lookups(way, "cuMemAlloc_v2", hooked=False) == [DRIVER]
+
+
+def test_a_library_is_looked_for_by_the_path_of_the_library_that_opens_it(lookups):
+    assert lookups("plugin", "asker_own") == lookups("plugin", "asker_own", hooked=False) == ["libplugin.so"]
 
 
 @pytest.mark.parametrize("old", [{}, {"PROCS_OLD": "1"}])

@@ -113,18 +113,34 @@ class FakeDriver:
         return [tuple(map(int, line.split())) for line in said.splitlines()]
 
 
+def build_library(name: str, folder: Path, *more: Path) -> Path:
+    """One of the two libraries; `more`: sources of what it shall know beyond its own."""
+    flags = ("-shared", "-fPIC", f"-Wl,-soname,{name}", "-pthread")
+    return compile_c([*(HERE / source for source in LIBRARIES[name]), *more], folder / name, *flags)
+
+
 def build(folder: Path) -> FakeDriver:
     """Compile driver, NVML and programs into `folder`; the card state is `folder / "cards"`."""
-    for name, sources in LIBRARIES.items():
-        flags = ("-shared", "-fPIC", f"-Wl,-soname,{name}", "-pthread")
-        compile_c([HERE / source for source in sources], folder / name, *flags)
+    for name in LIBRARIES:
+        build_library(name, folder)
     driver = folder / "libcuda.so.1"
     compile_c([HERE / "fakecards.c", HERE / "card.c"], folder / "fakecards", "-pthread")
     compile_c([HERE / "fakejob.c"], folder / "fakejob", "-pthread", "-ldl")
     compile_c([HERE / "fakejob.c"], folder / "fakejob-linked", "-DLINKED", str(driver), "-pthread")
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
-    asker = ("-DASKER", "-shared", "-fPIC", "-fvisibility=default")
-    compile_c([HERE / "lookups.c"], folder / "libasker.so", *asker)
-    compile_c([HERE / "lookups.c"], folder / "lookups", "-ldl")
+    _build_askers(folder)
     return FakeDriver(folder, folder / "cards")
+
+
+def _build_askers(folder: Path) -> None:
+    """The program that looks names up, and the libraries that do so for it."""
+    asker = ("-DASKER", "-shared", "-fPIC", "-fvisibility=default")
+    plugins = folder / "plugins"
+    plugins.mkdir(exist_ok=True)
+    compile_c([HERE / "lookups.c"], plugins / "libplugin.so", *asker)
+    compile_c([HERE / "lookups.c"], folder / "libasker.so", *asker, "-Wl,-rpath,$ORIGIN/plugins")
+    compile_c([HERE / "lookups.c"], folder / "libdeep.so", *asker, "-DDEEP", str(folder / "libcuda.so.1"))
+    compile_c([HERE / "lookups.c"], folder / "lookups", "-rdynamic", "-ldl")
+    recorder = ("-shared", "-fPIC", "-fvisibility=default", "-ldl")
+    compile_c([HERE / "recorder.c"], folder / "librecorder.so", *recorder)

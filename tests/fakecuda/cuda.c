@@ -42,7 +42,7 @@ DRIVER(cuInit, (unsigned flags), (flags)) {
 int fake_ready(void) { return started && started == fake_pid() ? OK : NOT_INITIALIZED; }
 int fake_card(int device) { return device >= 0 && device < devices ? visible[device] : -1; }
 
-DRIVER(cuDriverGetVersion, (int *version), (version)) { return version ? (*version = 13000, OK) : INVALID_VALUE; }
+DRIVER(cuDriverGetVersion, (int *version), (version)) { return version ? (*version = 13050, OK) : INVALID_VALUE; }
 DRIVER(cuDeviceGetCount, (int *count), (count)) { return fake_ready() ? NOT_INITIALIZED : (*count = devices, OK); }
 DRIVER(cuDeviceGet, (int *device, int ordinal), (device, ordinal)) {
     if (fake_ready()) return NOT_INITIALIZED;

@@ -35,6 +35,11 @@
     X(cuLaunchKernel, 4000) X(cuLaunchKernelEx, 11060) X(cuLaunchCooperativeKernel, 9000) X(cuGraphLaunch, 10000)     \
     X(cuEventRecord, 2000)
 
+/* Of every name of CUDA's headers, where everyname.py has made them: then they stand for these. */
+typedef struct fake_row { const char *name; void *at; int version, own; } fake_row;
+extern const fake_row fake_rows[] __attribute__((weak));
+extern const int fake_row_count __attribute__((weak));
+
 #define DECLARE(name, symbol, version) extern int in_##symbol();
 #define DECLARE_TWINS(name, version) extern int in_##name(), in_##name##_ptsz();
 #define ROW(name, symbol, version) {#name, (void *)in_##symbol, version, 0},
@@ -42,7 +47,7 @@
 ROWS(DECLARE)
 TWINS(DECLARE_TWINS)
 extern int in_cuStreamBeginCapture_v2(), in_cuStreamBeginCapture_v2_ptsz(), in_cuGetProcAddress(), in_cuGetProcAddress_v2();
-static const struct { const char *name; void *at; int version, own; } rows[] = {
+static const fake_row own_rows[] = {
     ROWS(ROW) TWINS(TWIN_ROWS)
     {"cuStreamBeginCapture", (void *)in_cuStreamBeginCapture_v2, 10010, 0},
     {"cuStreamBeginCapture", (void *)in_cuStreamBeginCapture_v2_ptsz, 10010, 1},
@@ -55,11 +60,14 @@ DRIVER(cuGetProcAddress_v2, (const char *name, void **at, int version, uint64_t 
        (name, at, version, flags, status)) {
     int best = -1, known = 0;
     if (!name || !at || flags > 2) return INVALID_VALUE;
-    for (int i = 0; i < (int)(sizeof rows / sizeof *rows); i++) {
+    const fake_row *rows = &fake_row_count ? fake_rows : own_rows;
+    int count = &fake_row_count ? fake_row_count : (int)(sizeof own_rows / sizeof *own_rows);
+    for (int i = 0; i < count; i++) {
         if (strcmp(rows[i].name, name) || (rows[i].own && flags != 2)) continue;
         known = 1;
         if (rows[i].version > version) continue;
-        if (best < 0 || rows[i].own > rows[best].own || rows[i].version > rows[best].version) best = i;
+        if (best < 0 || rows[i].own > rows[best].own
+            || (rows[i].own == rows[best].own && rows[i].version > rows[best].version)) best = i;
     }
     *at = best < 0 ? NULL : rows[best].at;
     if (status) *status = best >= 0 ? 0 : known ? 2 : 1;

@@ -1,0 +1,212 @@
+# Who is given which function when a program looks one up by name, by every way that the linker has.
+
+cdef extern from *:
+    """
+    /* The linker asks who called it, so it must be reached by a jump, with the caller's return address still on the
+       stack: a C wrapper would change what RTLD_NEXT and RTLD_DEFAULT mean, and whose RUNPATH dlopen looks at.
+       FG_STUB(name, then): fg_<name> answers, given the three arguments and the caller, or says where to jump;
+       `then` is done to the arguments before the jump. */
+    #if defined(__x86_64__)
+    #define FG_STUB(name, then)                                                                                        \
+        __asm__(".pushsection .text." name ",\\"ax\\",@progbits; .globl " name "; .type " name ",@function; " name ":"     \
+                ".cfi_startproc; endbr64; push %rdi; .cfi_adjust_cfa_offset 8; push %rsi; .cfi_adjust_cfa_offset 8;"     \
+                "push %rdx; .cfi_adjust_cfa_offset 8; mov 24(%rsp), %rcx; call fg_" name "; mov %rdx, %r11;"             \
+                "pop %rdx; .cfi_adjust_cfa_offset -8; pop %rsi; .cfi_adjust_cfa_offset -8;"                              \
+                "pop %rdi; .cfi_adjust_cfa_offset -8; test %r11, %r11; jz 1f;" then " jmp *%r11; 1: ret;"                 \
+                ".cfi_endproc; .size " name ", . - " name "; .popsection")
+    FG_STUB("dlsym", "");
+    FG_STUB("dlvsym", "");
+    FG_STUB("dlopen", "and $-9, %esi;");     /* ~RTLD_DEEPBIND */
+    FG_STUB("dlmopen", "and $-9, %edx;");
+    #elif defined(__aarch64__)
+    #define FG_STUB(name, then)                                                                                        \
+        __asm__(".pushsection .text." name ",\\"ax\\",@progbits; .globl " name "; .type " name ",%function; " name ":"     \
+                ".cfi_startproc; hint #34; stp x29, x30, [sp, #-48]!; .cfi_adjust_cfa_offset 48;"                        \
+                ".cfi_rel_offset x29, 0; .cfi_rel_offset x30, 8; mov x29, sp; stp x0, x1, [sp, #16];"                    \
+                "str x2, [sp, #32]; mov x3, x30; bl fg_" name "; mov x17, x0; mov x16, x1; ldp x0, x1, [sp, #16];"       \
+                "ldr x2, [sp, #32]; ldp x29, x30, [sp], #48; .cfi_adjust_cfa_offset -48; .cfi_restore x29;"              \
+                ".cfi_restore x30; cbz x16, 1f;" then " br x16; 1: mov x0, x17; ret;"                                     \
+                ".cfi_endproc; .size " name ", . - " name "; .popsection")
+    FG_STUB("dlsym", "");
+    FG_STUB("dlvsym", "");
+    FG_STUB("dlopen", "and w1, w1, #0xfffffff7;");
+    FG_STUB("dlmopen", "and w2, w2, #0xfffffff7;");
+    #else
+    #error "the hook's entries to the linker are written for x86_64 and aarch64"
+    #endif
+    """
+
+ctypedef void *(*dlvsym_t)(void *, const char *, const char *) noexcept nogil
+
+ctypedef public struct fg_answer:
+    void *value
+    void *jump  # where to go on instead, when it is not NULL
+
+
+cdef int fg_find(const char *name) noexcept nogil:
+    """The row of a hooked name, or -1. Must not allocate, lock, or look at anything but the name."""
+    cdef int low = 0, high = FG_HOOKED, middle, order
+    if name == NULL or not ((name[0] == c"c" and name[1] == c"u") or (name[0] == c"n" and name[1] == c"v")
+                            or (name[0] == c"d" and name[1] == c"l")):
+        return -1
+    while low < high:
+        middle = (low + high) // 2
+        order = strcmp(name, fg_calls[middle].symbol)
+        if order == 0:
+            return middle
+        if order < 0:
+            high = middle
+        else:
+            low = middle + 1
+    return -1
+
+
+cdef bint fg_is_drivers(const void *address) noexcept nogil:
+    """Whether a driver's library, wherever it was loaded from, contains this address."""
+    cdef Dl_info info
+    cdef const char *name
+    if not dladdr(address, &info) or info.dli_fname == NULL:
+        return False
+    name = strrchr(info.dli_fname, c"/")
+    name = info.dli_fname if name == NULL else name + 1
+    return strncmp(name, "libcuda.so", 10) == 0 or strncmp(name, "libnvidia-ml.so", 15) == 0
+
+
+cdef void *fg_replaced(int at, void *found) noexcept nogil:
+    """Every answer is what it would have been, but for the driver's own functions."""
+    if found and (fg_calls[at].library == FG_linker or fg_is_drivers(found)):
+        return fg_calls[at].hook
+    return found
+
+
+cdef inline fg_answer fg_say(void *value) noexcept nogil:
+    cdef fg_answer answer
+    answer.value = value
+    answer.jump = NULL
+    return answer
+
+
+cdef inline fg_answer fg_go_on(int at) noexcept nogil:
+    """The linker's own function is to answer, as if it had been called."""
+    cdef fg_answer answer
+    answer.value = NULL
+    answer.jump = fg_linkers(at)
+    return answer
+
+
+cdef void *fg_ask(void *handle, const char *name, const char *version) noexcept nogil:
+    """What the linker says; version NULL: of any."""
+    if version == NULL:
+        return fg_dlsym_real()(handle, name)
+    return (<dlvsym_t> fg_linkers(FG_dlvsym))(handle, name, version)
+
+
+cdef fg_answer fg_answer_next(int at, const char *name, const char *version, void *caller) noexcept nogil:
+    """RTLD_NEXT: what comes after the caller in the order of loading."""
+    cdef link_map *asks = fg_map_of(caller)
+    cdef link_map *own = fg_map_of(<void *> fg_calls)
+    cdef fg_answer unknown = fg_go_on(FG_dlvsym if version else FG_dlsym)
+    cdef void *driver = NULL
+    if asks == NULL:
+        return unknown
+    if fg_before(asks, own):  # then we come next, in the place of what comes after us
+        return fg_say(fg_replaced(at, fg_ask(RTLD_NEXT, name, version)))
+    if fg_calls[at].library == FG_linker:  # whoever defines the name too asks for what it wraps: not for us again
+        return unknown if fg_defined(asks, name) else fg_say(fg_calls[at].hook)
+    driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
+    if driver and asks != <link_map *> driver and fg_before(asks, <link_map *> driver):
+        return fg_say(fg_calls[at].hook)
+    return unknown
+
+
+cdef fg_answer fg_look_up(void *handle, const char *name, const char *version, void *caller) noexcept nogil:
+    cdef int at = fg_find(name)
+    cdef void *found
+    cdef void *driver = NULL
+    if at < 0:
+        return fg_go_on(FG_dlvsym if version else FG_dlsym)
+    if handle == RTLD_NEXT:
+        return fg_answer_next(at, name, version, caller)
+    found = fg_ask(handle, name, version)
+    if found == fg_calls[at].hook:  # we stand in front of the driver, even of one that is not there
+        if handle == RTLD_DEFAULT and fg_calls[at].library != FG_linker:
+            driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
+        found = fg_ask(RTLD_NEXT, name, version)  # last, so that dlerror speaks of it
+        if not found and driver:
+            return fg_say(fg_calls[at].hook)
+    return fg_say(fg_replaced(at, found))
+
+
+cdef public fg_answer fg_dlsym(void *handle, const char *name, void *unused, void *caller) noexcept nogil:
+    """What dlsym says: called by its stub, with the address that it was called from."""
+    return fg_look_up(handle, name, NULL, caller)
+
+
+cdef public fg_answer fg_dlvsym(void *handle, const char *name, const char *version, void *caller) noexcept nogil:
+    if version == NULL:
+        return fg_go_on(FG_dlvsym)
+    return fg_look_up(handle, name, version, caller)
+
+
+cdef public fg_answer fg_dlopen(const char *file, long mode, void *unused, void *caller) noexcept nogil:
+    """A library with RTLD_DEEPBIND finds the linker and the driver before it finds us: so the stub takes that off."""
+    return fg_go_on(FG_dlopen)
+
+
+cdef public fg_answer fg_dlmopen(long space, const char *file, long mode, void *caller) noexcept nogil:
+    return fg_go_on(FG_dlmopen)
+
+
+cdef void fg_ask_inner(int at) noexcept nogil:
+    """What the driver's own look-up gives for this very ABI: an address that it does not export."""
+    cdef void *found = NULL
+    cdef uint64_t flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM if fg_calls[at].own_stream else 0
+    cdef void *look_up2 = fg_function(FG_cuGetProcAddress_v2)
+    cdef void *look_up = fg_function(FG_cuGetProcAddress)
+    cdef int status = 1
+    if look_up2:
+        status = (<find2_t> look_up2)(fg_calls[at].name, &found, fg_calls[at].version, flags, NULL)
+    elif look_up:
+        status = (<find_t> look_up)(fg_calls[at].name, &found, fg_calls[at].version, flags)
+    fg_store(&fg_inner[at], found if status == CUDA_SUCCESS else NULL)
+
+
+cdef void fg_route(void **found) noexcept nogil:
+    """Put our function in the place of the driver's: the same address is the same ABI, whatever it was asked for as.
+
+    Threads that race for the addresses find the same ones.
+    """
+    cdef int at
+    if found == NULL or found[0] == NULL:
+        return
+    if not fg_load_int(&fg_knows_inner):
+        for at in range(FG_HOOKED):
+            if fg_calls[at].version:
+                fg_ask_inner(at)
+        fg_store_int(&fg_knows_inner, 1)
+    for at in range(FG_HOOKED):
+        if fg_calls[at].library == FG_cuda and (found[0] == fg_load(&fg_inner[at]) or found[0] == fg_load(&fg_real[at])):
+            found[0] = fg_calls[at].hook
+            return
+
+
+cdef public int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags) noexcept nogil:
+    cdef void *real = fg_function(FG_cuGetProcAddress)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<find_t> real)(name, found, version, flags)
+    if status == CUDA_SUCCESS:
+        fg_route(found)
+    return status
+
+
+cdef public int cuGetProcAddress_v2(
+    const char *name, void **found, int version, uint64_t flags, int *symbol_status
+) noexcept nogil:
+    cdef void *real = fg_function(FG_cuGetProcAddress_v2)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<find2_t> real)(name, found, version, flags, symbol_status)
+    if status == CUDA_SUCCESS:
+        fg_route(found)
+    return status

@@ -1,0 +1,148 @@
+"""The names that touch device memory, graphs or launches and are left to the driver, each with the reason.
+
+A test holds this and the table against CUDA's own headers: a new name there belongs in one of the two.
+"""
+
+import re
+
+CONCERNS = re.compile(
+    r"cu(Mem(?!Advise|cpy|set|Prefetch|Discard|Batch)|Array(?!\w*Get)|MipmappedArray(?!Get)|Ipc\w*Mem|ImportExternalMemory"
+    r"|ExternalMemory|DestroyExternalMemory|Multicast(?!Get)|LogicalEndpoint(?!Get)|Graph(AddNode|AddMem(Alloc|Free)|Inst|Launch|Upload|Exec)"
+    r"|Graphics\w*(Register|Map)|Graphics\w*Unregister|GraphicsUnmap|GL(Register|Map)|Launch|CtxCreate|CtxDestroy|CtxAttach|CtxDetach|CtxSetLimit|CtxFromGreen"
+    r"|GreenCtx(Create|Destroy)|DevicePrimaryCtx|DeviceTotalMem|Device\w*MemPool|Device\w*GraphMem|Checkpoint"
+    r"|Stream(Begin|End)\w*|Module(Load|Unload)|Library(Load|Unload)|LinkComplete|Get(ProcAddress|ExportTable))"
+)
+
+NOT_COUNTED_YET = "not counted yet"
+NOT_PACED_YET = "not paced yet"
+UNTOUCHED: dict[str, tuple[str, ...]] = {
+    "host memory: the job's limit of host memory counts it": (
+        *("cuMemAllocHost", "cuMemFreeHost", "cuMemHostAlloc", "cuMemHostGetDevicePointer"),
+        *("cuMemHostGetFlags", "cuMemHostRegister", "cuMemHostUnregister"),
+    ),
+    "addresses without memory, and who may use it": (
+        *("cuMemAddressFree", "cuMemAddressReserve", "cuMemPoolSetAccess", "cuMemSetAccess"),
+    ),
+    "a question about one's own memory": (
+        *("cuMemGetAccess", "cuMemGetAddressRange", "cuMemGetAllocationGranularity"),
+        *("cuMemGetAllocationPropertiesFromHandle", "cuMemGetHandleForAddressRange", "cuMemGetLocationInfo"),
+        *("cuMemPoolGetAccess", "cuMemPoolGetAttribute", "cuMemRangeGetAttribute", "cuMemRangeGetAttributes"),
+        *("cuDeviceGetDefaultMemPool", "cuDeviceGetGraphMemAttribute", "cuDeviceGetMemPool"),
+        *("cuDevicePrimaryCtxGetState", "cuMemGetDefaultMemPool", "cuMemGetMemPool", "cuGraphExecGetFlags"),
+        *("cuGraphExecGetId", "cuCheckpointProcessGetRestoreThreadId", "cuCheckpointProcessGetState"),
+    ),
+    "changes no size": (
+        *("cuDevicePrimaryCtxSetFlags", "cuDeviceSetGraphMemAttribute", "cuGraphicsResourceSetMapFlags"),
+        *("cuGraphicsUnmapResources", "cuGraphicsUnregisterResource", "cuGraphicsMapResources"),
+        *("cuGraphExecBatchMemOpNodeSetParams", "cuGraphExecEventRecordNodeSetEvent"),
+        *("cuGraphExecEventWaitNodeSetEvent", "cuGraphExecExternalSemaphoresSignalNodeSetParams"),
+        *("cuGraphExecExternalSemaphoresWaitNodeSetParams", "cuGraphExecHostNodeSetParams"),
+        *("cuGraphExecMemcpyNodeSetParams", "cuGraphExecMemsetNodeSetParams"),
+        *("cuGraphicsResourceGetMappedMipmappedArray", "cuGraphicsResourceGetMappedPointer"),
+        *("cuGraphicsResourceGetMappedEglFrame",),
+        *("cuGraphicsSubResourceGetMappedArray", "cuGLMapBufferObject", "cuGLMapBufferObjectAsync"),
+    ),
+    "hands out, binds or records what is counted when it is made": (
+        *("cuMemExportToShareableHandle", "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle"),
+        *("cuMulticastAddDevice", "cuMulticastBindAddr", "cuMulticastBindMem", "cuMulticastCreate"),
+        *(
+            "cuMulticastUnbind",
+            "cuLogicalEndpointAddDevice",
+            "cuLogicalEndpointBindAddr",
+            "cuLogicalEndpointBindMem",
+        ),
+        *(
+            "cuLogicalEndpointCreate",
+            "cuLogicalEndpointDestroy",
+            "cuLogicalEndpointExport",
+            "cuLogicalEndpointIdRelease",
+        ),
+        *(
+            "cuLogicalEndpointIdReserve",
+            "cuLogicalEndpointImport",
+            "cuLogicalEndpointQuery",
+            "cuLogicalEndpointUnbind",
+        ),
+        *("cuStreamBeginCapture", "cuStreamBeginCaptureToCig", "cuStreamBeginCaptureToGraph"),
+        *("cuStreamBeginRecaptureToGraph", "cuStreamEndCapture", "cuStreamEndCaptureToCig"),
+    ),
+    "memory of another interface or another program: the watchdog sees it": (
+        *("cuImportExternalMemory", "cuExternalMemoryGetMappedBuffer", "cuDestroyExternalMemory"),
+        *(
+            "cuExternalMemoryGetMappedMipmappedArray",
+            "cuGLRegisterBufferObject",
+            "cuGraphicsEGLRegisterImage",
+        ),
+        *("cuGraphicsGLRegisterBuffer", "cuGraphicsGLRegisterImage", "cuGraphicsVDPAURegisterOutputSurface"),
+        *("cuGraphicsVDPAURegisterVideoSurface", "cuIpcGetMemHandle"),
+    ),
+    "code and what it brings along: the watchdog sees it": (
+        *("cuLibraryLoadData", "cuLibraryLoadFromFile", "cuLibraryUnload", "cuLinkComplete", "cuModuleLoad"),
+        *(
+            "cuModuleLoadData",
+            "cuModuleLoadDataEx",
+            "cuModuleLoadFatBinary",
+            "cuModuleUnload",
+            "cuCtxSetLimit",
+        ),
+    ),
+    "no work for the card": ("cuLaunchHostFunc",),
+    "private tables of the driver, whose layout nobody promises": ("cuGetExportTable",),
+    NOT_COUNTED_YET: (
+        *(
+            "cuArray3DCreate",
+            "cuArrayCreate",
+            "cuArrayDestroy",
+            "cuMipmappedArrayCreate",
+            "cuMipmappedArrayDestroy",
+        ),
+        *(
+            "cuMemMapArrayAsync",
+            "cuMemImportFromShareableHandle",
+            "cuIpcCloseMemHandle",
+            "cuIpcOpenMemHandle",
+        ),
+        *(
+            "cuMemAllocFromPoolAsync",
+            "cuMemPoolCreate",
+            "cuMemPoolDestroy",
+            "cuMemPoolImportFromShareableHandle",
+        ),
+        *(
+            "cuMemPoolImportPointer",
+            "cuMemPoolSetAttribute",
+            "cuMemPoolTrimTo",
+            "cuMemSetMemPool",
+            "cuDeviceSetMemPool",
+        ),
+        *(
+            "cuCtxAttach",
+            "cuCtxCreate",
+            "cuCtxDestroy",
+            "cuCtxDetach",
+            "cuCtxFromGreenCtx",
+            "cuGreenCtxCreate",
+        ),
+        *(
+            "cuGreenCtxDestroy",
+            "cuDevicePrimaryCtxRelease",
+            "cuDevicePrimaryCtxReset",
+            "cuDevicePrimaryCtxRetain",
+        ),
+        *("cuCheckpointOperationComplete", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessLock"),
+        *("cuCheckpointProcessRestore", "cuCheckpointProcessUnlock", "cuDeviceGraphMemTrim"),
+        *("cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphAddNode", "cuGraphExecDestroy"),
+        *("cuGraphInstantiate", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams"),
+    ),
+    NOT_PACED_YET: (
+        *("cuLaunch", "cuLaunchCooperativeKernel", "cuLaunchCooperativeKernelMultiDevice", "cuLaunchGrid"),
+        *("cuLaunchGridAsync", "cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuGraphUpload"),
+        *("cuGraphExecChildGraphNodeSetParams", "cuGraphExecKernelNodeSetParams", "cuGraphExecNodeSetParams"),
+        *("cuGraphExecUpdate",),
+    ),
+}
+
+
+def untouched() -> dict[str, str]:
+    """name -> why it is left to the driver."""
+    return {name: reason for reason, names in UNTOUCHED.items() for name in names}

@@ -1,0 +1,54 @@
+"""The table of hooked calls against CUDA's own headers of 12.x and 13.x."""
+
+import pytest
+
+from fakecuda.everyname import exports
+from fgshim import table, untouched
+
+pytestmark = pytest.mark.cudapackages
+
+
+@pytest.fixture
+def abis(cuda_runtime):
+    """Every ABI that either header knows."""
+    return cuda_runtime(12).abis() | cuda_runtime(13).abis()
+
+
+def hooked():
+    return [call for call in table.CALLS if call.name]
+
+
+def test_every_abi_and_every_twin_of_a_hooked_name_is_in_the_table(abis):
+    names = {call.name for call in hooked()}
+    real = {(abi.name, abi.version, abi.twin) for abi in abis if abi.name in names}
+    ours = {(call.name, call.version, call.twin) for call in hooked()}
+    assert real - ours == set(), "ABIs of hooked names that the table lacks"
+    assert ours - real == set(), "rows that no header knows"
+
+
+def test_every_row_has_the_name_that_the_driver_exports(abis, cuda_runtime):
+    known = cuda_runtime(12).words() | cuda_runtime(13).words()
+    real = {(abi.name, abi.version, abi.twin): export for abi, export in exports(abis).items()}
+    for call in hooked():
+        assert call.export == real[call.name, call.version, call.twin]
+        assert call.export in known
+
+
+def test_no_name_of_a_hooked_group_is_neither_hooked_nor_left_alone_for_a_reason(abis):
+    concerned = {abi.name for abi in abis if untouched.CONCERNS.match(abi.name)}
+    left = set(untouched.untouched())
+    ours = {call.name for call in hooked()}
+    assert concerned - ours - left == set(), "hookable names that the table lacks"
+    assert ours & left == set(), "hooked, and said to be left alone"
+    assert left - {abi.name for abi in abis} == set(), "left alone, and unknown to CUDA"
+
+
+def test_what_the_hook_asks_is_known_to_cuda(abis):
+    assert set(table.ASKED[table.CUDA]) - set(exports(abis).values()) == set()
+
+
+@pytest.mark.parametrize("major", [12, 13])
+def test_the_headers_are_read_whole(cuda_runtime, major):
+    names = {abi.name for abi in cuda_runtime(major).abis()}
+    assert len(names) > 430
+    assert {"cuMemAlloc", "cuGraphicsGLRegisterBuffer", "cuProfilerStop", "cuCheckpointProcessLock"} <= names
