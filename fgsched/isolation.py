@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from fgsched.model import Hold, Job, Request
 from fgsched.patterns import Values, expand
-from fgsched.units import format_share
+from fgsched.units import format_indices, format_share
 
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 _TWINS = {  # variables that Slurm's users know under another name than SLURM_ + ours
@@ -36,6 +36,7 @@ class Given:
 
     hold: Hold
     uuid: str
+    cpus: tuple[int, ...] = ()  # near it; (): not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,7 @@ def _gpu_variables(given: Sequence[Given]) -> dict[str, str]:
     if not given:
         return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
     share = sum(card.hold.share for card in given)
+    cpus = format_indices(cpu for card in given for cpu in card.cpus)
     return {
         "CUDA_VISIBLE_DEVICES": indices,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -196,6 +198,7 @@ def _gpu_variables(given: Sequence[Given]) -> dict[str, str]:
         "FG_GPU_FRACTION": format_share(share),
         "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
         "FG_GPU_UUIDS": ",".join(card.uuid for card in given),
+        **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 
 

@@ -35,6 +35,7 @@ class Ports:
     watch: Callable[[int, int], None]  # (pidfd, job): tell when it becomes readable
     gone: Callable[[int], None]  # a job whose shepherd is gone already
     accounts: Accounts  # as whom jobs are started
+    cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
 
 
 class Shepherds:
@@ -60,7 +61,7 @@ class Shepherds:
 
     def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
         script, environment = self._ports.material(job.id)
-        cards = [Given(hold=one.hold, uuid=one.uuid) for one in given]
+        cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _person(job, self._accounts.of(job.uid), become=self._site.become_user)
         spec = launch(job, cards, environment, site=self._site, owner=owner)
         if limit := job.request.demand.host_memory:

@@ -60,6 +60,15 @@ def test_the_cards_are_those_that_the_driver_names(host):
     assert (card["model"], card["total"]) == ("A100", 40 * GIB)
 
 
+def test_a_job_is_told_the_cpus_near_its_cards(driver, tmp_path):
+    with hosting(tmp_path / "home", driver, Card("A100", 8 * GIB), Card("A100", 8 * GIB)) as host:
+        line = 'echo "$FG_GPU_CPUS" >>cpus'
+        for gpus in (1, 2, 0):
+            assert host.run("fgsub", f"--gpus={gpus}", "--wait", "--wrap", line).status == 0
+        assert (host.path / "cpus").read_text() == "0-1\n0-3\n\n"
+        assert host.card(1)["cpus"] == [2, 3]
+
+
 def test_a13_a_job_of_8_gib_sees_a_card_of_8_gib_and_is_refused_more(host):
     _, neighbour = host.live("--gpu-mem=8G")
     assert neighbour.until_ready().say("alloc 4G")[0] == 0

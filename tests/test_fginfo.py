@@ -60,12 +60,31 @@ def test_without_a_drained_gpu_the_reasons_are_a_heading(home):
 
 def test_hardware_models_summary_and_host_have_tables_of_their_own(cards):
     hardware = cards.run("fginfo", "-l").lines
-    assert hardware[0].split() == ["GPU", "TYPE", "UUID", "PCI", "TOTAL", "RESERVED", "HEADROOM", "USABLE"]
+    assert hardware[0].split() == [
+        "GPU",
+        "TYPE",
+        "UUID",
+        "PCI",
+        "TOTAL",
+        "RESERVED",
+        "HEADROOM",
+        "USABLE",
+        "LINKS",
+        "CPUS",
+    ]
     assert len(hardware) == 5
     assert cards.run("fginfo", "--types", "-n").out.split() == ["H100", "0.25/2.75/1/4", "16384M"]
     assert cards.run("fginfo", "-s", "-h").out.split()[:4] == ["main*", "up", "infinite", "0.25/2.75/1/4"]
     node = cards.run("fginfo", "-N", "-h").out.split()
     assert node[1:5] == ["main*", "mix", "0.25/2.75/1/4", "1/63/0/64"]
+
+
+def test_hardware_tells_which_cards_are_near_to_each_other(tmp_path):
+    with living(tmp_path / "home", devices="sim:2x16G:A:nvlink,1x16G:B,3x16G:C:socket") as home:
+        links = [line.split()[8] for line in home.run("fginfo", "-l", "-h").lines]
+        assert links == ["nvlink:1", "nvlink:0", "-", "socket:4-5", "socket:3,5", "socket:3-4"]
+        (link,) = home.run("fginfo", "--json").json["gpus"][0]["links"]
+        assert link == {"gpu": 1, "near": "nvlink"}
 
 
 def test_json_has_partitions_and_gpus(cards):

@@ -15,7 +15,7 @@ from fgsched.errors import BadUsage
 from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, sim
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.selection import select as choose
-from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -40,11 +40,19 @@ def test_simulated_cards_are_what_their_text_says():
         a_gpu(2, total=40 * GIB, model="A100 SXM"),
     )
     assert a_gpu(0).usable == 16 * GIB
+    assert [gpu.links for gpu in sim.parse("sim:2x16G:V100:nvlink,1x16G,2x16G:A:socket")] == [
+        ((1, Near.NVLINK),),
+        ((0, Near.NVLINK),),
+        (),
+        ((4, Near.SOCKET),),
+        ((3, Near.SOCKET),),
+    ]
     assert len(bytes.fromhex(sim.uuid(11).removeprefix("GPU-").replace("-", ""))) == 16
 
 
 @pytest.mark.parametrize(
-    "text", ["sim:", "sim:x80G", "sim:0x80G", "sim:4x", "sim:4x0G", "sim:4x80Q", "sim:4x80G,"]
+    "text",
+    ["sim:", "sim:x80G", "sim:0x80G", "sim:4x", "sim:4x0G", "sim:4x80Q", "sim:4x80G,", "sim:4x80G:H100:rope"],
 )
 def test_simulated_cards_that_make_no_sense_are_refused(text):
     with pytest.raises(BadUsage, match=r"sim:|80Q"):
@@ -276,6 +284,18 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, stru
     if (*count < 1) { *count = 1; return 7; }
     *count = 1; list[0].pid = 7; list[0].used = 50; return 0;
 }
+int nvmlDeviceGetP2PStatus(void *one, void *other, unsigned what, unsigned *status) {
+    *status = what == 2 && says("nvlink") ? 0 : 5; return 0;
+}
+int nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, unsigned *level) {
+    if (says("old")) return 3;
+    *level = says("switch") ? 10 : says("socket") ? 30 : 50; return 0;
+}
+int nvmlDeviceGetCpuAffinity(void *device, unsigned words, u64 *set) {
+    if (says("old")) return 3;
+    memset(set, 0, words * sizeof *set);
+    set[INDEX] = 6; return 0;
+}
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *heat) { *heat = 40; return 0; }
 """
 compiler = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
@@ -304,6 +324,7 @@ def driver(library, monkeypatch):
 def fake(index, **fields):
     uuid = f"GPU-00000000-0000-0000-0000-00000000000{index}"
     about = {"index": index, "uuid": uuid, "model": f"Fake {index}", "total": 1000, "reserved": 100}
+    about["cpus"] = (64 * index + 1, 64 * index + 2)
     return Gpu(**about | fields)
 
 
@@ -339,9 +360,15 @@ class TestDriver:
     def test_an_old_driver_without_the_newer_calls_is_understood(self, attached, driver):
         driver("old")
         inventory, sampler = attached()
-        assert inventory.gpus[0] == fake(0, reserved=0)
+        assert inventory.gpus[0] == fake(0, reserved=0, cpus=())
         reading = look(sampler).readings[0]
         assert (reading.used, reading.processes) == (300, (GpuProcess(pid=7, memory=50),))
+
+    @pytest.mark.parametrize("near", Near)
+    def test_cards_that_are_near_to_each_other_know_it(self, attached, driver, near):
+        driver(near.name.lower())
+        inventory, _ = attached()
+        assert [gpu.links for gpu in inventory.gpus] == [((1, near),), ((0, near),)]
 
     def test_only_the_chosen_cards_are_watched(self, attached, driver):
         _, sampler = attached(devices="1,")

@@ -11,8 +11,8 @@ from fgsched.cli.command import Command, write
 from fgsched.cli.queuecolumns import host, indices, shown_time
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit
-from fgsched.model import WHOLE, GpuState, JobState
-from fgsched.units import format_mebibytes, format_share
+from fgsched.model import WHOLE, GpuState, JobState, Near
+from fgsched.units import format_indices, format_mebibytes, format_share
 
 _PARTITION = "main"
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
@@ -98,16 +98,24 @@ def _card(card: Card) -> list[str]:
 
 
 def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
-    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE", [
+    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS", [
         [
             str(card["index"]),
             card["model"].replace(" ", "_"),
             card["uuid"],
             card["pci"] or "-",
             *(format_mebibytes(card[name]) for name in ("total", "reserved", "headroom", "usable")),
+            _links(card["links"]),
+            format_indices(card["cpus"]) or "-",
         ]
         for card in answer["gpus"]
     ]
+
+
+def _links(links: list[list[int]]) -> str:
+    """The cards that are near, the nearest kind first: nvlink:1,3;socket:4-7."""
+    by = {near: [other for other, how in links if how == near] for near in sorted(Near, reverse=True)}
+    return ";".join(f"{near.name.lower()}:{format_indices(them)}" for near, them in by.items() if them) or "-"
 
 
 def _reasons(answer: Card) -> tuple[str, list[list[str]]]:
@@ -206,10 +214,23 @@ def _document(answer: Card) -> str:
 
 
 def _card_record(card: Card) -> dict[str, Any]:
-    plain = ("index", "uuid", "model", "pci", "total", "reserved", "headroom", "usable", "external", "jobs")
+    plain = (
+        "index",
+        "uuid",
+        "model",
+        "pci",
+        "total",
+        "reserved",
+        "headroom",
+        "usable",
+        "external",
+        "jobs",
+        "cpus",
+    )
     seen = card["seen"] or {}
     return {
         **{name: card[name] for name in plain},
+        "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in card["links"]],
         "state": _state(card),
         "note": card["note"] or None,
         **machine.times(noted=card["noted_at"] or None),

@@ -109,6 +109,7 @@ class _Controller:
             watch=self._loop.watch_once,
             gone=lambda job: self._loop.happened(Died(job)),
             accounts=accounts,
+            cpus=lambda index: self._cards.gpu(index).cpus,
         )
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, memory)
         self._cards = _cards(config, inventory, sampler)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fgsched.errors import FgschedError
-from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
 
+_CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
 _LISTS = ("Compute", "Graphics", "MPSCompute")
 
 
@@ -60,6 +61,8 @@ class Driver:
             total=total,
             reserved=reserved,
             pci=self._pci(handle),
+            links=self._links(index),
+            cpus=self._cpus(handle),
             state=GpuState.DOWN if mig else GpuState.OK,
             note="MIG is on: not supported yet" if mig else "",
         )
@@ -115,6 +118,32 @@ class Driver:
     def _pci(self, handle: Any) -> str:
         found = self._optional(self._nvml.nvmlDeviceGetPciInfo, handle)
         return "" if found is None else str(found.busId)
+
+    def _links(self, index: int) -> tuple[tuple[int, int], ...]:
+        """(another card, how near it is) for those that are near."""
+        near = ((other, self._near(index, other)) for other in self._handles if other != index)
+        return tuple((other, int(how)) for other, how in near if how is not None)
+
+    def _near(self, one: int, other: int) -> Near | None:
+        nvml, pair = self._nvml, (self._handles[one], self._handles[other])
+        if any(isinstance(handle, nvml.NVMLError) for handle in pair):
+            return None
+        joined = self._try(nvml.nvmlDeviceGetP2PStatus, *pair, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        if not isinstance(joined, nvml.NVMLError) and joined == nvml.NVML_P2P_STATUS_OK:
+            return Near.NVLINK
+        level = self._try(nvml.nvmlDeviceGetTopologyCommonAncestor, *pair)
+        if isinstance(level, nvml.NVMLError) or level > nvml.NVML_TOPOLOGY_NODE:
+            return None
+        return Near.SWITCH if level <= nvml.NVML_TOPOLOGY_MULTIPLE else Near.SOCKET
+
+    def _cpus(self, handle: Any) -> tuple[int, ...]:
+        """The CPUs near a card; none where the driver does not know."""
+        words = self._try(self._nvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)
+        if isinstance(words, self._nvml.NVMLError):
+            return ()
+        return tuple(
+            bit + 64 * word for word in range(_CPU_WORDS) for bit in range(64) if words[word] >> bit & 1
+        )
 
     def _uuid(self, index: int) -> str:
         handle = self._handles[index]

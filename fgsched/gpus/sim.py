@@ -1,4 +1,7 @@
-"""Simulated cards: for trying out, for training, for tests. `sim:4x80G:H100`, `sim:1x16G:V100,1x40G:A100`."""
+"""Simulated cards: for trying out, for training, for tests. `sim:4x80G:H100`, `sim:1x16G:V100,1x40G:A100`.
+
+`sim:4x80G:H100:nvlink,4x80G:H100:nvlink` are two groups of cards that are near to each other.
+"""
 
 import json
 import re
@@ -8,13 +11,13 @@ from typing import Any
 
 from fgsched.errors import BadUsage
 from fgsched.gpus.wire import READING, Report
-from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.units import parse_bytes
 from fgsched.values import shown
 
 STRANGER = (1 << 22) + 1  # a pid that no kernel gives
 _MOST = 1024
-_CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?")
+_CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?")
 _KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
 
 
@@ -26,16 +29,22 @@ def parse(text: str) -> tuple[Gpu, ...]:
         if not match or not 1 <= int(match[1]) <= _MOST - len(gpus):
             raise BadUsage(
                 f"{shown(text)} does not describe simulated GPUs.",
-                f"Use sim:COUNTxMEMORY[:MODEL][,…], such as sim:4x80G:H100, for 1 to {_MOST} of them.",
+                f"Use sim:COUNTxMEMORY[:MODEL[:LINK]][,…], such as sim:4x80G:H100, for 1 to {_MOST} of them; "
+                "LINK is nvlink, switch or socket.",
             )
         total, model = parse_bytes(match[2]), match[3] or "Simulated"
         if not total:
             raise BadUsage(f"{shown(text)} has cards without memory.", "Write sim:4x80G:H100, say.")
-        first = len(gpus)
+        group = range(len(gpus), len(gpus) + int(match[1]))
+        near = Near[match[4].upper()] if match[4] else None
         gpus += [
-            Gpu(index=i, uuid=uuid(i), model=model, total=total) for i in range(first, first + int(match[1]))
+            Gpu(index=i, uuid=uuid(i), model=model, total=total, links=_links(i, group, near)) for i in group
         ]
     return tuple(gpus)
+
+
+def _links(index: int, group: range, near: Near | None) -> tuple[tuple[int, int], ...]:
+    return tuple((other, int(near)) for other in group if other != index) if near else ()
 
 
 def uuid(index: int) -> str:
@@ -85,6 +94,7 @@ def _card(gpu: Gpu, about: dict[str, Any]) -> Gpu:
         uuid=gpu.uuid,
         model=gpu.model,
         total=gpu.total,
+        links=gpu.links,
         state=GpuState(about.get("state", "ok")),
         note=str(about.get("note", "")),
     )

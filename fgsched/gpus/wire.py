@@ -37,11 +37,17 @@ def load(line: bytes) -> Report:
     """The report of a line; ValueError when it is none."""
     found: dict[str, Any] = json.loads(line)
     try:
-        gpus = tuple(Gpu(**gpu | {"state": GpuState(gpu["state"])}) for gpu in found.pop("gpus"))
+        gpus = tuple(_gpu(about) for about in found.pop("gpus"))
         readings = {uuid: _reading(about) for uuid, about in found.pop("readings").items()}
         return Report(gpus=gpus, readings=readings, **found)
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a report: {error}") from error
+
+
+def _gpu(about: dict[str, Any]) -> Gpu:
+    links = tuple((other, near) for other, near in about.pop("links"))
+    state = GpuState(about.pop("state"))
+    return Gpu(links=links, cpus=tuple(about.pop("cpus")), state=state, **about)
 
 
 def _reading(about: dict[str, Any]) -> Reading:

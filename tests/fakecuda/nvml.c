@@ -102,6 +102,12 @@ NOBODY(nvmlDeviceGetGraphicsRunningProcesses_v3)
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses)
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v2)
 NOBODY(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+/* Each card is near two CPUs of its own. */
+API nvmlDeviceGetCpuAffinity(card *device, unsigned words, unsigned long *set) {
+    if (card_of(device) < 0 || !words) return INVALID_ARGUMENT;
+    memset(set, 0, words * sizeof *set);
+    return set[0] = 3ul << 2 * card_of(device), OK;
+}
 API nvmlDeviceGetUtilizationRates(card *device, unsigned *rates) {
     if (card_of(device) < 0) return INVALID_ARGUMENT;
     uint64_t used = fake_used(card_of(device));
