@@ -87,7 +87,8 @@ cdef int take_tmp(const char *path) noexcept nogil:
         return -1
     if about.st_mode & 0o7777 != 0o700 and chmod(path, 0o700) < 0:
         return -1
-    empty_path(path)
+    if not is_empty(path):
+        empty_path(path)
     return 0
 
 

@@ -1,6 +1,6 @@
 # The end of a job: what it used, everything of it removed, one link that says it all.
 
-cdef char region_copy[65536]
+cdef fg_region region_copy
 
 
 cdef struct Memory:
@@ -15,7 +15,8 @@ cdef int64_t readable(uint64_t number) noexcept nogil:
 cdef void read_region(const Slot *slot, Memory *memory) noexcept nogil:
     """The user could write it: it is copied first, and nothing in it is trusted."""
     cdef const fg_region_gpu *last
-    cdef const fg_region *region = <const fg_region *> region_copy
+    cdef fg_region *region = &region_copy
+    cdef ssize_t told = <char *> region.slot - <char *> region  # the slots after it are not asked for
     cdef int fd = job_region
     memset(memory, 0, sizeof(memory[0]))
     memory.gpu = -1
@@ -23,7 +24,7 @@ cdef void read_region(const Slot *slot, Memory *memory) noexcept nogil:
         return
     if fd <= 0:  # another process made it
         fd = open(path_of(slot, b"/job/", b"/region"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    if fd < 0 or pread(fd, region_copy, sizeof(region_copy), 0) < <ssize_t> sizeof(fg_region):
+    if fd < 0 or pread(fd, region, <size_t> told, 0) < told:
         return
     if fg_region_flaw(region, sizeof(fg_region)) == NULL:
         memory.peak = readable(fg_region_most(region))

@@ -34,6 +34,7 @@ cdef void refuse_message(const Head *head, int error) noexcept nogil:
 
 
 cdef void start_shepherd(const char *message) noexcept nogil:
+    global forked_at
     cdef int index = free_slot()
     cdef Slot *slot
     cdef pid_t pid
@@ -45,6 +46,7 @@ cdef void start_shepherd(const char *message) noexcept nogil:
         refuse_message(<const Head *> message, EINVAL)
         return
     slot.phase = FORKED
+    forked_at = tick()
     pid = fork()
     if pid == 0:
         shepherd(slot)

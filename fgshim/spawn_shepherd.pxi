@@ -1,6 +1,11 @@
 # A shepherd: claims the job, starts it, watches it, tells how it ended.
 
 
+cdef uint64_t start_ticks() noexcept nogil:
+    """When this process was forked. Only where a tick has passed since must the kernel be asked, which is dear."""
+    return forked_at if tick() == forked_at else stat_field(getpid(), 22)
+
+
 cdef int claim(Slot *slot, uint64_t ticks) noexcept nogil:
     """Name and content in one step: of two that want the job one gets it. 0, or errno."""
     cdef char text[128]
@@ -35,7 +40,7 @@ cdef int start(Slot *slot) noexcept nogil:
 cdef void shepherd(Slot *slot) noexcept nogil:
     """The life of one; it does not return."""
     cdef char name[64]  # of which the kernel shows the first 15
-    cdef uint64_t ticks = stat_field(getpid(), 22)
+    cdef uint64_t ticks = start_ticks()
     cdef int taken
     setsid()
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -96,6 +96,7 @@ cdef int channel  # to the controller; -1 once it is closed
 cdef int is_root
 cdef char boot[64]
 cdef char crash_at[64]
+cdef uint64_t forked_at  # the tick before the latest fork
 cdef sigset_t nothing_blocked
 
 
@@ -121,6 +122,13 @@ cdef int64_t wall() noexcept nogil:
     cdef timespec at
     clock_gettime(CLOCK_REALTIME, &at)
     return at.tv_sec * 1000000000 + at.tv_nsec
+
+
+cdef uint64_t tick() noexcept nogil:
+    """Hundredths of a second since boot: the unit in which the kernel gives a process's start."""
+    cdef timespec at
+    clock_gettime(CLOCK_BOOTTIME, &at)
+    return <uint64_t> at.tv_sec * 100 + <uint64_t> at.tv_nsec // 10000000
 
 
 cdef void fail(Slot *slot, int error, const char *step, const char *what) noexcept nogil:

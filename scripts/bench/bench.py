@@ -99,18 +99,23 @@ def stop(it: Home) -> None:
         print(f"stopping: {error}", file=sys.stderr)
 
 
+def exported() -> dict[str, str]:
+    """The variables that a benchmark's jobs are submitted with: a login's, its locale among them."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return kept | {"LANG": os.environ.get("LANG", "C.UTF-8")}
+
+
 def submission(
     it: Home, script: str, count: int, *, share: int = 1250, hold: bool = False
 ) -> dict[str, object]:
     """The arguments of a request that submits `count` jobs of one script."""
-    environ = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     demand = {"gpus": 1, "share": share} if share else {}
     request = {"name": "bench", "chdir": str(it.path / "out"), "demand": demand}
     return {
         "key": secrets.token_hex(16),
         "requests": [request],
         "scripts": [script],
-        "environments": [environ],
+        "environments": [exported()],
         "jobs": [[0, 0, 0, hold]] * count,
     }
 
