@@ -261,10 +261,14 @@ def command_value(verb: int, *, number: int = 0, target: int = 0) -> int:
     return verb | number << 8 | target << 16
 
 
-def command(pidfd: int, value: int) -> bool:
-    """Tell a shepherd; False when it is gone, or its user has as many signals waiting as he may."""
+def command(pidfd: int, job: int, attempt: int, value: int) -> bool:
+    """Tell a shepherd; False when it is gone, or its user has as many signals waiting as he may.
+
+    The attempt is marked, because the shepherd may have another job by the time it hears of this one.
+    """
+    mark = (job + (attempt << 24)) & 0xFFFF_FFFF
     try:
-        region.queue_signal(pidfd, COMMAND_SIGNAL, value)
+        region.queue_signal(pidfd, COMMAND_SIGNAL, mark << 32 | value)
     except (ProcessLookupError, BlockingIOError):
         return False
     return True

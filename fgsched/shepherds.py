@@ -89,7 +89,7 @@ class Shepherds:
         """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
         point("controller_before_signal")
         pidfd = self._pidfds.get(job.id)
-        if pidfd is None or not command(pidfd, value):
+        if pidfd is None or not command(pidfd, job.id, job.attempt, value):
             self.spawner.command(job.id, job.attempt, value)
 
     def seize(self, job: Job) -> Seen:

@@ -25,21 +25,21 @@ cdef extern from *:
     #include <stddef.h>
     #include <sys/syscall.h>
     #include <unistd.h>
-    static int fg_queue_signal(int pidfd, int number, int value) {
+    static int fg_queue_signal(int pidfd, int number, uint64_t value) {
         siginfo_t info;
         memset(&info, 0, sizeof info);
         info.si_signo = number;
         info.si_code = SI_QUEUE;
         info.si_pid = getpid();
         info.si_uid = getuid();
-        info.si_value.sival_int = value;
+        info.si_value.sival_ptr = (void *)(uintptr_t)value;
         return (int)syscall(SYS_pidfd_send_signal, pidfd, number, &info, 0);
     }
     #define FG_HEADER offsetof(fg_region, slot)
     #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
     #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
     """
-    int fg_queue_signal(int pidfd, int number, int value) nogil
+    int fg_queue_signal(int pidfd, int number, uint64_t value) nogil
     size_t FG_HEADER
     size_t FG_UNTRACKED_AT(size_t position)
 
@@ -106,8 +106,8 @@ def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
         os.close(fd)
 
 
-def queue_signal(int pidfd, int signal, int value) -> None:
-    """Queue `signal` with an integer for the process of `pidfd`; OSError where it cannot be sent."""
+def queue_signal(int pidfd, int signal, uint64_t value) -> None:
+    """Queue `signal` with 64 bits for the process of `pidfd`; OSError where it cannot be sent."""
     if fg_queue_signal(pidfd, signal, value):
         raise OSError(errno, os.strerror(errno))
 

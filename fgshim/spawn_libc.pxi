@@ -8,6 +8,7 @@ cdef extern from * nogil:
     #include <dirent.h>
     #include <errno.h>
     #include <fcntl.h>
+    #include <linux/futex.h>
     #include <poll.h>
     #include <sched.h>
     #include <signal.h>
@@ -35,22 +36,35 @@ cdef extern from * nogil:
     static int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
     static int fg_command_signal(void) { return SIGRTMIN + 1; }
     static int fg_killed(int status) { return WIFSIGNALED(status); }
+    static int fg_commanded(const siginfo_t *info) { return (int)(uintptr_t)info->si_ptr; }
+    static unsigned fg_meant(const siginfo_t *info) { return (unsigned)((uintptr_t)info->si_ptr >> 32); }
+
+    /* A word that two processes share and can sleep on. */
+    static int fg_load(const int *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+    static void fg_store(int *word, int value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+    static int fg_swap(int *word, int from, int to) {
+        return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    }
+    static int fg_sleep_on(int *word, int value, const struct timespec *most) {
+        return (int)syscall(SYS_futex, word, FUTEX_WAIT, value, most, NULL, 0);
+    }
+    static void fg_wake(int *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
     """
     int errno
     unsigned int LAST_DESCRIPTOR
-    int EAGAIN, ECHILD, EACCES, EEXIST, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH
+    int EAGAIN, ECHILD, EACCES, EEXIST, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH, ETIMEDOUT
     int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
     int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY
-    int F_SETFL, F_SETFD, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
+    int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
     int SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK
     int CLONE_VM, CLONE_PARENT_SETTID
     int P_ALL, P_PID, WEXITED, WNOHANG, WNOWAIT, CLD_EXITED, CLD_DUMPED
     int PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS
-    int RLIMIT_CORE, RUSAGE_CHILDREN
+    int RLIMIT_CORE
     int CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MADV_DONTNEED
     void *MAP_FAILED
-    int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, SFD_CLOEXEC, SFD_NONBLOCK
+    int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, POLLOUT, POLLHUP, SFD_CLOEXEC, SFD_NONBLOCK
     long SYS_close_range, SYS_getdents64, SYS_pidfd_open, SYS_pidfd_send_signal
     long SYS_rt_sigaction, SYS_setgroups, SYS_setresgid, SYS_setresuid, SYS_waitid
 
@@ -99,6 +113,13 @@ cdef extern from * nogil:
     int fg_is_directory(mode_t mode)
     int fg_is_device(mode_t mode)
     int fg_command_signal()
+    int fg_commanded(const siginfo_t *info)
+    uint32_t fg_meant(const siginfo_t *info)
+    int fg_load(const int *word)
+    void fg_store(int *word, int value)
+    int fg_swap(int *word, int from_, int to)
+    int fg_sleep_on(int *word, int value, const timespec *most)
+    void fg_wake(int *word)
     int fg_killed(int status)
     int snprintf(char *to, size_t room, const char *form, ...)
     int dprintf(int fd, const char *form, ...)
@@ -153,7 +174,6 @@ cdef extern from * nogil:
     int kill(pid_t pid, int number)
     pid_t waitpid(pid_t pid, int *status, int options)
     pid_t wait4(pid_t pid, int *status, int options, rusage *used)
-    int getrusage(int who, rusage *used)
     int getrlimit(int what, rlimit *limits)
     int setrlimit(int what, const rlimit *limits)
     int prctl(int what, ...)
@@ -166,6 +186,10 @@ cdef extern from * nogil:
     int setfsuid(uid_t uid)
     int setfsgid(gid_t gid)
     int gethostname(char *to, size_t room)
+    int poll(pollfd *awaited, size_t count, int most)
+    int pipe2(int *ends, int flags)
+    int dup3(int fd, int onto, int flags)
+    pid_t getppid()
     int clock_gettime(int which, timespec *to)
     void tzset()
     long time(long *to)

@@ -4,8 +4,8 @@ cdef enum:
     SPARE = 3  # before the arguments: room for an interpreter and its option
 
 cdef char incoming[8388608]
-cdef char *arguments[32768 + 8]
-cdef char *variables[32768 + 8]
+cdef Launch large_launch  # of a message that is too large for its slot's space
+cdef char *large_words[2 * 32768 + 8]
 
 cdef struct Cursor:
     const char *at
@@ -123,17 +123,44 @@ cdef int take_paths(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
             and keep(slot, used, &slot.tmp, tmp) and keep(slot, used, &slot.stderr, errors))
 
 
+cdef int fits_space(const Head *head) noexcept nogil:
+    return (head.length <= SPACE_MESSAGE and head.n_args < SPACE_WORDS and head.n_env < SPACE_WORDS
+            and SPARE + head.n_args + 1 + head.n_env + 1 <= SPACE_WORDS)
+
+
+cdef const char *make_space(const char *message, Slot *slot) noexcept nogil:
+    """Where this message is taken apart, and where it lies while it is."""
+    global launch, arguments
+    cdef Space *space = space_of(slot)
+    if not fits_space(&slot.head):
+        launch = &large_launch
+        arguments = large_words
+        return message
+    launch = &space.launch
+    arguments = space.words
+    memcpy(space.message, message, slot.head.length)
+    return space.message
+
+
+cdef void find_variables() noexcept nogil:
+    """Behind the arguments and their NULL."""
+    global variables
+    variables = arguments + SPARE + launch.head.n_args + 1
+
+
 cdef int parse(const char *message, Slot *slot) noexcept nogil:
     """Fill `launch` and the slot from a whole message; 0: it is not well formed."""
     cdef Cursor cursor
     cdef uint32_t used = 0
     memset(slot, 0, sizeof(Slot) - TEXT_ROOM)
-    memcpy(&launch.head, message, sizeof(Head))
-    slot.head = launch.head
+    memcpy(&slot.head, message, sizeof(Head))
+    message = make_space(message, slot)
+    launch.head = slot.head
     cursor.at = message + sizeof(Head)
     cursor.end = message + launch.head.length
     if not head_is_sound(&launch.head):
         return 0
+    find_variables()
     launch.groups = take(&cursor, <size_t> launch.head.n_groups * 4)
     launch.rlimits = take(&cursor, <size_t> launch.head.n_rlimits * 24)
     if launch.groups == NULL or launch.rlimits == NULL or not take_paths(&cursor, slot, &used):

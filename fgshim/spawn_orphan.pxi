@@ -115,17 +115,12 @@ cdef void release(int index) noexcept nogil:
     """It is over. Of a shepherd that ended itself, its pidfd told the controller already."""
     global n_taken
     cdef Slot *slot = slot_at(index)
-    cdef Answer word
     keeper[index] = 0
     if not slot.lost:
         return
     n_taken -= 1
-    memset(&word, 0, sizeof(word))
-    word.magic = RESULT_MAGIC
-    word.attempt = slot.head.attempt
-    word.job = slot.head.job
-    if channel >= 0 and slot.phase == STORED:
-        send(channel, &word, sizeof(word), MSG_NOSIGNAL)
+    if slot.phase == STORED:
+        tell_over(slot)
 
 
 cdef void close_job(int index) noexcept nogil:
@@ -156,18 +151,8 @@ cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
         if keeper[i] != NOBODY or session != <uint64_t> slot.main:
             continue
         if info.si_pid == slot.main and slot.phase < ENDED:
-            record_end(slot, info, used)
-        else:
-            add_use(&slot.used, used)
-
-
-cdef void add_use(rusage *total, const rusage *used) noexcept nogil:
-    total.ru_utime.tv_sec += used.ru_utime.tv_sec
-    total.ru_utime.tv_usec += used.ru_utime.tv_usec
-    total.ru_stime.tv_sec += used.ru_stime.tv_sec
-    total.ru_stime.tv_usec += used.ru_stime.tv_usec
-    if used.ru_maxrss > total.ru_maxrss:
-        total.ru_maxrss = used.ru_maxrss
+            record_end(slot, info)
+        add_use(&slot.used, used)
 
 
 cdef int reap_all() noexcept nogil:

@@ -86,6 +86,7 @@ cdef void store(Slot *slot, const char *text) noexcept nogil:
 
 cdef void finish(Slot *slot) noexcept nogil:
     """All processes of the job are gone: tidy up, then say so."""
+    global job_region
     cdef char text[3000]
     if slot.error:
         slot.cause = BY_LAUNCH
@@ -102,4 +103,7 @@ cdef void finish(Slot *slot) noexcept nogil:
     remove_job_directory(slot)
     crash(b"shepherd_before_result")
     store(slot, text)
+    if job_region > 0:
+        close(job_region)
+    job_region = 0
     crash(b"shepherd_after_result")

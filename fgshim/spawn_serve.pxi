@@ -30,7 +30,48 @@ cdef void refuse_message(const Head *head, int error) noexcept nogil:
     word.job = head.job
     word.error = error
     dprintf(2, b"fgspawn: job %lu: launch refused: %s\n", <unsigned long> head.job, strerrordesc_np(error))
-    send(channel, &word, sizeof(word), MSG_NOSIGNAL)
+    tell(&word)
+
+
+cdef int controller_lives() noexcept nogil:
+    cdef pollfd socket
+    socket.fd = channel
+    socket.events = 0
+    socket.revents = 0
+    return channel >= 0 and poll(&socket, 1, 0) >= 0 and not socket.revents & POLLHUP
+
+
+cdef int choose() noexcept nogil:
+    """A shepherd that rests, now kept from leaving; -1: there is none.
+
+    Only while the controller lives, asked after its rest was seen: so that controller heard of the job before,
+    and no later one, who may have adopted that job, waits for this shepherd to end.
+    """
+    cdef int i
+    for i in range(n_slots):
+        if fg_load(resting + i) == RESTING and keeper[i] > 0 and fg_swap(resting + i, RESTING, CHOSEN):
+            if controller_lives():
+                return i
+            fg_store(resting + i, RESTING)
+            return -1
+    return -1
+
+
+cdef void start_job(const char *message) noexcept nogil:
+    """By a shepherd that rests, or by a new one."""
+    cdef const Head *head = <const Head *> message
+    cdef int index = choose() if fits_space(head) else -1
+    if index < 0:
+        start_shepherd(message)
+        return
+    if parse(message, slot_at(index)):
+        slot_at(index).phase = FORKED
+        fg_store(resting + index, AT_WORK)
+    else:
+        slot_at(index).phase = STORED  # so that nothing is thought lost when it leaves
+        refuse_message(head, EINVAL)
+        fg_store(resting + index, RESTING)
+    fg_wake(resting + index)
 
 
 cdef void start_shepherd(const char *message) noexcept nogil:
@@ -46,10 +87,11 @@ cdef void start_shepherd(const char *message) noexcept nogil:
         refuse_message(<const Head *> message, EINVAL)
         return
     slot.phase = FORKED
+    fg_store(resting + index, AT_WORK)
     forked_at = tick()
     pid = fork()
     if pid == 0:
-        shepherd(slot)
+        shepherd(index)
     if pid < 0:
         answer(slot, 0, errno, 0)
         return
@@ -77,16 +119,32 @@ cdef long next_message(const char *at, size_t left) noexcept nogil:
             pass_command(<const Command *> at)
     elif head.magic == LAUNCH_MAGIC and sizeof(Head) <= head.length <= MESSAGE_ROOM:
         if left >= head.length:
-            start_shepherd(at)
+            start_job(at)
     else:
         return -1
     return head.length if left >= head.length else 0
 
 
 cdef void hang_up() noexcept nogil:
+    """There will be no more jobs: whoever rests may go."""
     global channel
+    cdef int i
     close(channel)
     channel = -1
+    for i in range(n_slots):
+        if fg_swap(resting + i, RESTING, LEAVING):
+            fg_wake(resting + i)
+
+
+cdef void pass_on(int told) noexcept nogil:
+    """What shepherds tell, to the controller: whole words, since each is written at once."""
+    cdef char words[4096]
+    cdef ssize_t got = read(told, words, sizeof(words)), done = 0, sent
+    while channel >= 0 and done < got:
+        sent = send(channel, words + done, <size_t> (got - done), MSG_NOSIGNAL)
+        if sent < 0 and errno != EINTR:
+            return
+        done += sent if sent > 0 else 0
 
 
 cdef void receive() noexcept nogil:
@@ -114,10 +172,10 @@ cdef void receive() noexcept nogil:
         madvise(<void *> ((<size_t> incoming + 4095) & ~<size_t> 4095), MESSAGE_ROOM - 4096, MADV_DONTNEED)
 
 
-cdef void serve(int signals) noexcept nogil:
+cdef void serve(int signals, int told) noexcept nogil:
     """Until the controller has hung up and no child is left."""
     cdef char drained[1024]
-    cdef pollfd awaited[2]
+    cdef pollfd awaited[3]
     cdef timespec wait
     cdef int64_t due, left
     while reap_all() or channel >= 0 or n_taken:
@@ -128,11 +186,14 @@ cdef void serve(int signals) noexcept nogil:
         wait.tv_nsec = left % 1000 * 1000000
         awaited[0].fd = channel  # -1 is passed over
         awaited[1].fd = signals
-        awaited[0].events = awaited[1].events = <short> POLLIN
-        awaited[0].revents = awaited[1].revents = 0
-        ppoll(awaited, 2, &wait if due else NULL, NULL)
+        awaited[2].fd = told
+        awaited[0].events = awaited[1].events = awaited[2].events = <short> POLLIN
+        awaited[0].revents = awaited[1].revents = awaited[2].revents = 0
+        ppoll(awaited, 3, &wait if due else NULL, NULL)
         if awaited[1].revents:
             read(signals, drained, sizeof(drained))
+        if awaited[2].revents:
+            pass_on(told)
         if awaited[0].revents:
             receive()
 
@@ -164,9 +225,39 @@ cdef int prepare_signals() noexcept nogil:
     return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK)
 
 
+cdef int make_table() noexcept nogil:
+    """The words that shepherds sleep on, and behind them the slots; -1: not possible here."""
+    global table, resting
+    cdef size_t words = (SLOTS * sizeof(int) + 4095) & ~<size_t> 4095
+    cdef void *room = mmap(NULL, words + <size_t> SLOTS * SLOT_ROOM, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+    if room == MAP_FAILED or sizeof(Slot) > SPACE_AT or sizeof(Space) > SLOT_ROOM - SPACE_AT:
+        return -1
+    resting = <int *> room
+    table = <char *> room + words
+    return 0
+
+
+cdef int make_pipe() noexcept nogil:
+    """Its end for shepherds becomes descriptor TELL; the other is returned, or -1."""
+    global channel
+    cdef int ends[2]
+    cdef int moved
+    if channel == TELL:
+        channel = fcntl(channel, F_DUPFD_CLOEXEC, TELL + 1)
+    if channel < 0 or pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0:
+        return -1
+    if ends[0] == TELL:  # it is the lowest that was free
+        moved = fcntl(ends[0], F_DUPFD_CLOEXEC, TELL + 1)
+        if moved < 0:
+            return -1
+        ends[0] = moved
+    return ends[0] if ends[1] == TELL or dup3(ends[1], TELL, O_CLOEXEC) == TELL else -1
+
+
 cdef int prepare() noexcept nogil:
     """What shepherds inherit ready-made; -1: not possible here."""
-    global table, is_root
+    global is_root, spawner_pid
     cdef rlimit core
     cdef const char *point = getenv(b"FG_CRASH_AT")
     umask(0o077)
@@ -184,24 +275,24 @@ cdef int prepare() noexcept nogil:
     if read_small(b"/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) <= 0 or strchr(boot, c'\n') == NULL:
         return -1
     strchr(boot, c'\n')[0] = 0
-    table = <char *> mmap(NULL, <size_t> SLOTS * SLOT_ROOM, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-    return -1 if table == <char *> MAP_FAILED or sizeof(Slot) > SLOT_ROOM else 0
+    spawner_pid = getpid()
+    return make_table()
 
 
 cdef int run "fg_run"(int argc, char **argv) noexcept nogil:
     global channel
     cdef char *end
-    cdef int signals
+    cdef int signals, told
     channel = <int> strtol(argv[1], &end, 10) if argc == 2 else -1
     if channel < 3 or end[0]:
         dprintf(2, b"usage: fgspawn DESCRIPTOR\nIt is started by the controller, with a socket.\n")
         return 2
     hold_null()
     fcntl(channel, F_SETFD, FD_CLOEXEC)
+    told = make_pipe()
     signals = prepare_signals()
-    if signals < 0 or prepare() < 0:
+    if told < 0 or signals < 0 or prepare() < 0:
         dprintf(2, b"fgspawn: cannot start here: %s\n", strerrordesc_np(errno))
         return 1
-    serve(signals)
+    serve(signals, told)
     return 0

@@ -37,28 +37,70 @@ cdef int start(Slot *slot) noexcept nogil:
     return start_child(slot)
 
 
-cdef void shepherd(Slot *slot) noexcept nogil:
-    """The life of one; it does not return."""
+cdef void name_itself(const Slot *slot) noexcept nogil:
     cdef char name[64]  # of which the kernel shows the first 15
-    cdef uint64_t ticks = start_ticks()
-    cdef int taken
-    setsid()
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     put_number(put(put_number(put(name, b"fg-"), <int64_t> slot.head.job), b"."), slot.head.attempt)
     prctl(PR_SET_NAME, name, 0, 0, 0)
+
+
+cdef int one_job(Slot *slot, uint64_t ticks) noexcept nogil:
+    """From the claim to the result; 0: somebody else has claimed it."""
+    name_itself(slot)
     crash(b"shepherd_before_claim")
-    taken = claim(slot, ticks)
+    cdef int taken = claim(slot, ticks)
     if taken:
         answer(slot, getpid(), taken, ticks)
-        _exit(0)
+        return 0
     slot.phase = CLAIMED
     crash(b"shepherd_after_claim")
     answer(slot, getpid(), 0, ticks)
-    dup2(0, 2)
-    syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
     if start(slot) == 0:
         crash(b"shepherd_after_fork")
         watch(slot)
-        getrusage(RUSAGE_CHILDREN, &slot.used)
     finish(slot)
+    return 1
+
+
+cdef int rest(int *word) noexcept nogil:
+    """Wait a moment for another job, which spares the host a fork and the end of a process; 0: none came."""
+    cdef timespec most
+    cdef int state
+    most.tv_sec = 0
+    most.tv_nsec = REST * 1000000
+    fg_store(word, RESTING)
+    while True:
+        state = fg_load(word)
+        if state == AT_WORK:
+            return 1
+        if state == LEAVING:
+            return 0
+        if fg_sleep_on(word, state, &most) < 0 and errno == ETIMEDOUT:
+            if fg_swap(word, RESTING, LEAVING) or getppid() != spawner_pid:
+                return 0
+
+
+cdef void take_next(Slot *slot) noexcept nogil:
+    """The spawner has written the next job down where this shepherd finds it."""
+    global launch, arguments
+    launch = &space_of(slot).launch
+    arguments = space_of(slot).words
+    find_variables()
+
+
+cdef void shepherd(int index) noexcept nogil:
+    """The life of one; it does not return."""
+    global channel
+    cdef Slot *slot = slot_at(index)
+    cdef uint64_t ticks = start_ticks()
+    setsid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    dup2(0, 2)
+    channel = TELL
+    syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)
+    while one_job(slot, ticks):
+        # One that has a child left, or whom the spawner does not hear, is seen to end instead.
+        if waitpid(-1, NULL, WNOHANG) >= 0 or not tell_over(slot) or not rest(resting + index):
+            break
+        crash(b"shepherd_before_next")
+        take_next(slot)
     _exit(0)

@@ -56,6 +56,11 @@ cdef void resume(Slot *slot) noexcept nogil:
     deliver(slot, SIGCONT, TO_ALL)
 
 
+cdef uint32_t mark(const Head *head) noexcept nogil:
+    """For whom a command is meant: a shepherd may have another job by the time it comes."""
+    return <uint32_t> head.job + (head.attempt << 24)
+
+
 cdef void obey(Slot *slot, int value) noexcept nogil:
     cdef int number = (value >> 8) & 0xff
     cdef int target = (value >> 16) & 0xff
@@ -84,12 +89,22 @@ cdef int reap(Slot *slot) noexcept nogil:
         if info.si_pid == 0:
             return 1
         if info.si_pid == slot.main and slot.phase < ENDED:
-            record_end(slot, &info, &used)
+            record_end(slot, &info)
+        add_use(&slot.used, &used)
         waitpid(info.si_pid, NULL, 0)
 
 
-cdef void record_end(Slot *slot, const siginfo_t *info, const rusage *used) noexcept nogil:
-    slot.used = used[0]
+cdef void add_use(rusage *total, const rusage *used) noexcept nogil:
+    """What a process used, with the children that it waited for."""
+    total.ru_utime.tv_sec += used.ru_utime.tv_sec
+    total.ru_utime.tv_usec += used.ru_utime.tv_usec
+    total.ru_stime.tv_sec += used.ru_stime.tv_sec
+    total.ru_stime.tv_usec += used.ru_stime.tv_usec
+    if used.ru_maxrss > total.ru_maxrss:
+        total.ru_maxrss = used.ru_maxrss
+
+
+cdef void record_end(Slot *slot, const siginfo_t *info) noexcept nogil:
     slot.ended_at = wall()
     slot.status = info.si_status << 8
     if info.si_code != CLD_EXITED:
@@ -158,8 +173,8 @@ cdef void watch(Slot *slot) noexcept nogil:
         number = sigtimedwait(&awaited, &info, &wait if due else NULL)
         if reap(slot) == 0:
             return
-        if number == fg_command_signal():
-            obey(slot, info.si_int)
+        if number == fg_command_signal() and fg_meant(&info) == mark(&slot.head):
+            obey(slot, fg_commanded(&info))
         if slot.phase >= ENDED and not slot.clearing:
             begin_clearing(slot)
         act_on_time(slot)

@@ -14,7 +14,12 @@ cdef enum:
     MOST_SETTINGS = 16
     PATH_ROOM = 4096
     SLOTS = 4096
-    SLOT_ROOM = 32768
+    SLOT_ROOM = 65536
+    SPACE_AT = 32768  # in a slot's room
+    SPACE_WORDS = 1024
+    SPACE_MESSAGE = 24000
+    REST = 250  # ms that a shepherd waits for another job
+    TELL = 3  # the descriptor through which shepherds tell the spawner
     TEXT_ROOM = 28672  # of a slot, for its strings
     DETAIL_ROOM = 1024
 
@@ -90,18 +95,39 @@ cdef struct Launch:
     const char *script
     const char *region
 
-cdef Launch launch
+cdef struct Space:
+    # Where a message of the usual size is taken apart: shepherds find it there, and a fork does not copy it.
+    Launch launch
+    char *words[1024]
+    char message[24000]
+
+cdef enum Rest:
+    # What `resting` says of the shepherd of each slot.
+    AT_WORK = 0
+    RESTING  # its job is over and told; it waits for another one
+    CHOSEN  # the spawner is writing its next job down
+    LEAVING  # it will take no other
+
+cdef Launch *launch
+cdef char **arguments  # of the job that is being started; SPARE before them are free
+cdef char **variables
+cdef int *resting  # of each slot, shared
 cdef char *table  # of slots, shared with every shepherd
 cdef int channel  # to the controller; -1 once it is closed
 cdef int is_root
 cdef char boot[64]
 cdef char crash_at[64]
+cdef pid_t spawner_pid
 cdef uint64_t forked_at  # the tick before the latest fork
 cdef sigset_t nothing_blocked
 
 
 cdef Slot *slot_at(int index) noexcept nogil:
     return <Slot *> (table + <size_t> index * SLOT_ROOM)
+
+
+cdef Space *space_of(Slot *slot) noexcept nogil:
+    return <Space *> (<char *> slot + SPACE_AT)
 
 
 cdef void crash(const char *point) noexcept nogil:
@@ -146,9 +172,33 @@ cdef void answer(Slot *slot, pid_t pid, int error, uint64_t ticks) noexcept nogi
     reply.pid = pid
     reply.error = error
     reply.ticks = ticks
-    if channel >= 0:
-        send(channel, &reply, sizeof(reply), MSG_NOSIGNAL)
+    tell(&reply)
     slot.answered = 1
+
+
+cdef int tell(const Answer *word) noexcept nogil:
+    """The spawner tells the controller, a shepherd the spawner, who passes it on. 0: nobody hears it."""
+    cdef pollfd room
+    room.fd = channel
+    room.events = <short> POLLOUT
+    if channel < 0:
+        return 0
+    while write(channel, word, sizeof(Answer)) < 0:  # SIGPIPE is blocked
+        if errno == EAGAIN:
+            poll(&room, 1, -1)
+        elif errno != EINTR:
+            return 0
+    return 1
+
+
+cdef int tell_over(const Slot *slot) noexcept nogil:
+    """That the result is there."""
+    cdef Answer word
+    memset(&word, 0, sizeof(word))
+    word.magic = RESULT_MAGIC
+    word.attempt = slot.head.attempt
+    word.job = slot.head.job
+    return tell(&word)
 
 
 cdef const char *path_of(const Slot *slot, const char *kind, const char *tail) noexcept nogil:

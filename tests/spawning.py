@@ -151,14 +151,37 @@ class Spawner:
             **({"user": owner, "group": owner, "extra_groups": []} if owner >= 0 else {}),
         )  # fmt: skip
         theirs.close()
+        self.notices: list[Answer] = []
 
     def launch(self, script: str | bytes, **fields) -> "Started":
         text = script.encode() if isinstance(script, str) else script
         wish = replace(Launch(run=self.run, script=text), **fields)
         self.socket.sendall(wish.pack())
-        return Started(wish, self.answer())
+        return Started(wish, self.answer(), self)
 
     def answer(self) -> Answer:
+        """The next answer; notices on the way to it are kept."""
+        while (word := self._word()).magic != ANSWER_MAGIC:
+            self.notices.append(word)
+        return word
+
+    def notice(self) -> Answer:
+        """The next notice of a result that is there."""
+        while not self.notices:
+            self.notices.append(self._word())
+        return self.notices.pop(0)
+
+    def is_over(self, job: int, attempt: int) -> bool:
+        """Whether a notice of this attempt has come."""
+        while select.select([self.socket], [], [], 0)[0] and not self.has_hung_up:
+            self.notices.append(self._word())
+        return any((word.job, word.attempt) == (job, attempt) for word in self.notices)
+
+    @property
+    def has_hung_up(self) -> bool:
+        return not self.socket.recv(1, socket.MSG_PEEK)
+
+    def _word(self) -> Answer:
         data = b""
         while len(data) < ANSWER.size:
             more = self.socket.recv(ANSWER.size - len(data))
@@ -179,8 +202,9 @@ class Spawner:
 class Started:
     """A job whose launch was answered."""
 
-    def __init__(self, wish: Launch, answer: Answer) -> None:
+    def __init__(self, wish: Launch, answer: Answer, spawner: Spawner) -> None:
         self.wish = wish
+        self.spawner = spawner
         self.answer = answer
         self.link = wish.run / "result" / wish.name
         try:
@@ -190,12 +214,20 @@ class Started:
 
     def order(self, verb: int, number: int = 0, target: int = ALL) -> None:
         """Queue a command for the shepherd, as the controller does."""
-        queue_command(self.answer.pid, verb | number << 8 | target << 16)
+        mark = (self.wish.job + (self.wish.attempt << 24)) & 0xFFFF_FFFF
+        queue_command(self.answer.pid, mark << 32 | verb | number << 8 | target << 16)
 
     def over(self) -> None:
-        """Wait until its shepherd is gone."""
+        """Wait until its shepherd has told so, or is gone."""
         if self.shepherd >= 0:
-            assert select.select([self.shepherd], [], [], PATIENCE)[0], "the shepherd does not end"
+            awaited = [self.shepherd, self.spawner.socket]
+            while not self.spawner.is_over(self.wish.job, self.wish.attempt):
+                ready = select.select(awaited, [], [], PATIENCE)[0]
+                assert ready, "the job does not end"
+                if self.shepherd in ready:
+                    break
+                if self.spawner.has_hung_up:
+                    awaited = [self.shepherd]
             os.close(self.shepherd)
             self.shepherd = -1
 

@@ -277,7 +277,7 @@ def test_it_starts_with_its_standard_descriptors_closed(tmp_path):
     script = f'exec "{program()}" 3 <&- >&- 2>&-'
     ours, theirs = socket.socketpair()
     one = Spawner.__new__(Spawner)
-    one.run, one.socket = tmp_path / "run", ours
+    one.run, one.socket, one.notices = tmp_path / "run", ours, []
     for name in ("claim", "result", "job"):
         (one.run / name).mkdir(parents=True)
     shell = f"exec 3<&{theirs.fileno()}; {script}"

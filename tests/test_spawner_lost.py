@@ -60,7 +60,7 @@ def kill_shepherd(job):
 
 def noticed(spawner, job) -> Result:
     """The result of a job whose shepherd was killed, once the spawner says that it is there."""
-    assert spawner.answer() == Answer(RESULT_MAGIC, 1, job.wish.job, 0, 0, 0)
+    assert spawner.notice() == Answer(RESULT_MAGIC, 1, job.wish.job, 0, 0, 0)
     return Result.read(job.link)
 
 

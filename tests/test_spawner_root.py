@@ -199,7 +199,7 @@ def test_a_lost_job_of_a_user_is_cleaned_up_as_the_user(spawner, place, home):
     pid = gate.number()
     os.kill(job.answer.pid, signal.SIGKILL)
     os.write(go.fd, b"go\n")
-    spawner.answer()
+    spawner.notice()
     result = Result.read(job.link)
     assert (result.exit_code, result.lost) == (4, 1)
     assert is_gone(pid)

@@ -1,0 +1,175 @@
+"""Shepherds that take another job instead of ending: each job must be as alone as with one of its own."""
+
+import errno
+import os
+import signal
+
+import pytest
+
+from spawning import ALL, CANCEL, DELIVER, SUSPEND, Gate, Result, await_end, queue_command, spawning
+
+TRIVIAL = "#!/bin/sh\nexit 0\n"
+
+
+@pytest.fixture
+def spawner(tmp_path):
+    with spawning(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path / "gate")
+
+
+@pytest.fixture
+def go(tmp_path):
+    return Gate(tmp_path / "go")
+
+
+def done(spawner, script=TRIVIAL, **fields):
+    """A job that is over and whose notice has come."""
+    job = spawner.launch(script, **fields)
+    job.over()
+    return job
+
+
+def fresh(spawner, script=TRIVIAL, *, after, first, **fields):
+    """A job that the shepherd of `after` took, tried until one is quick enough to find it at rest."""
+    for number in range(first, first + 50):
+        job = spawner.launch(script, job=number, **fields)
+        if job.answer.pid == after.answer.pid:
+            return job
+        job.over()
+    raise AssertionError("no shepherd took a second job")
+
+
+def test_a_shepherd_takes_another_job_and_says_so_with_its_own_start(spawner):
+    one = done(spawner)
+    two = fresh(spawner, "#!/bin/sh\nexit 7\n", after=one, first=2)
+    two.over()
+    assert two.answer.ticks == one.answer.ticks
+    assert Result.read(one.link).exit_code == 0
+    assert Result.read(two.link).exit_code == 7
+    assert not two.wish.directory.exists()
+
+
+def test_jobs_that_run_at_once_have_a_shepherd_each(spawner, gate, go):
+    script = "#!/bin/sh\necho up >gate; read -r line <go\n"
+    jobs = [spawner.launch(script, job=number) for number in (1, 2, 3)]
+    for _ in jobs:
+        gate.line()
+    assert len({job.answer.pid for job in jobs}) == 3
+    os.write(go.fd, b"go\ngo\ngo\n")
+    for job in jobs:
+        job.over()
+
+
+@pytest.mark.parametrize(("verb", "number"), [(CANCEL, 0), (DELIVER, signal.SIGKILL), (SUSPEND, 0)])
+def test_a_late_command_for_the_last_job_does_not_reach_the_next(spawner, gate, go, verb, number):
+    one = done(spawner)
+    for job in range(2, 50):
+        two = spawner.launch("#!/bin/sh\necho up >gate; read -r line <go; exit 5\n", job=job)
+        gate.line()
+        if two.answer.pid == one.answer.pid:
+            break
+        os.write(go.fd, b"go\n")  # by another shepherd: the first was not at rest yet
+        two.over()
+    one.order(verb, number, ALL)
+    two.order(DELIVER, signal.SIGWINCH)  # heard after it, and harmless
+    os.write(go.fd, b"go\n")
+    two.over()
+    result = Result.read(two.link)
+    assert (result.cause, result.exit_code) == ("exit", 5)
+
+
+def test_a_command_without_a_mark_is_nobodys(spawner, gate, go):
+    job = spawner.launch("#!/bin/sh\necho up >gate; read -r line <go; exit 6\n")
+    gate.line()
+    queue_command(job.answer.pid, CANCEL)
+    os.write(go.fd, b"go\n")
+    job.over()
+    assert Result.read(job.link).exit_code == 6
+
+
+def test_the_use_of_one_job_is_not_counted_for_the_next(spawner):
+    hungry = "#!/bin/sh\nexec python3 -S -c 'x = bytearray(64 << 20); sum(range(3_000_000))'\n"
+    one = done(spawner, hungry, env={"PATH": os.environ["PATH"]})
+    two = fresh(spawner, after=one, first=2)
+    two.over()
+    first, second = Result.read(one.link), Result.read(two.link)
+    assert first.max_rss > 64 * 1024 > second.max_rss
+    assert second.user + second.system < (first.user + first.system) / 2
+
+
+def test_a_message_that_is_too_large_for_a_slot_gets_a_shepherd_of_its_own(spawner):
+    one = done(spawner)
+    two = spawner.launch(TRIVIAL, job=2, env={"BIG": "x" * 60_000})
+    two.over()
+    assert two.answer.pid != one.answer.pid
+    assert Result.read(two.link).exit_code == 0
+
+
+def test_a_job_that_could_not_be_started_does_not_spoil_the_next(spawner):
+    one = done(spawner, "#!/no/such/program\n")
+    two = fresh(spawner, after=one, first=2)
+    two.over()
+    assert (Result.read(one.link).cause, Result.read(one.link).errno) == ("launch", errno.ENOENT)
+    second = Result.read(two.link)
+    assert (second.cause, second.exit_code, second.errno, second.detail) == ("exit", 0, 0, "")
+
+
+def test_a_malformed_message_leaves_the_resting_where_they_are(spawner):
+    one = done(spawner)
+    spawner.expected = b"fgspawn: job 2: launch refused: Invalid argument\n"
+    spawner.launch("", job=2)
+    two = fresh(spawner, after=one, first=3)
+    two.over()
+    assert Result.read(two.link).exit_code == 0
+
+
+def test_a_shepherd_with_nothing_to_do_goes(spawner):
+    await_end(done(spawner).answer.pid)
+
+
+def test_those_who_rest_go_when_the_controller_does(tmp_path):
+    with spawning(tmp_path) as spawner:
+        jobs = [spawner.launch(TRIVIAL, job=number) for number in range(1, 9)]
+        for job in jobs:
+            job.over()
+    for job in jobs:
+        await_end(job.answer.pid)
+
+
+def test_those_who_rest_go_when_their_spawner_was_killed(tmp_path):
+    with spawning(tmp_path) as spawner:
+        job = done(spawner)
+        spawner.process.kill()
+        spawner.process.wait()
+        spawner.expected_end = -signal.SIGKILL
+        await_end(job.answer.pid)
+
+
+def test_one_that_is_killed_at_rest_leaves_nothing_undone(spawner):
+    one = done(spawner)
+    os.kill(one.answer.pid, signal.SIGKILL)
+    await_end(one.answer.pid)
+    two = spawner.launch("#!/bin/sh\nexit 3\n", job=2)
+    if two.answer.errno:  # the spawner had not heard of the kill: nothing ran, and the controller is told
+        assert (two.answer.errno, two.link.is_symlink()) == (errno.ESRCH, False)
+        two = spawner.launch("#!/bin/sh\nexit 3\n", job=3)
+    two.over()
+    assert two.answer.pid not in (0, one.answer.pid)
+    assert Result.read(two.link).exit_code == 3
+
+
+def test_one_that_is_killed_before_it_claims_its_next_job_leaves_that_unclaimed(tmp_path):
+    with spawning(tmp_path, FG_CRASH_AT="shepherd_before_next") as spawner:
+        for number in range(1, 50):  # one that finds nobody at rest gets a new shepherd, who lives
+            job = spawner.launch("#!/bin/sh\nexit 9\n", job=number)
+            if job.answer.errno:
+                break
+            job.over()
+    assert (job.answer.pid, job.answer.errno) == (0, errno.ESRCH)
+    assert not job.link.is_symlink()
+    assert not (tmp_path / "run/claim" / job.wish.name).is_symlink()
