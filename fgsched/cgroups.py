@@ -80,3 +80,17 @@ def _own(controller: str) -> str:
         if controller in controllers.split(",") if controller else not controllers:
             return path.lstrip("/")
     raise LookupError(f"this process is in no {controller or 'v2'} cgroup")
+
+
+def for_devices() -> Path | None:
+    """Where cgroups of version 2 can be made for the driver to limit; None where they cannot."""
+    try:
+        root = _mounted("cgroup2", "") / _own("")
+        offered = (root / "cgroup.controllers").read_text().split()
+        if "dmem" in offered and "dmem" not in (root / "cgroup.subtree_control").read_text().split():
+            (root / "cgroup.subtree_control").write_text("+dmem")
+        (root / "fgsched-devices").mkdir()
+        (root / "fgsched-devices").rmdir()
+    except (OSError, LookupError):
+        return None
+    return root

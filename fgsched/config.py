@@ -18,6 +18,7 @@ from fgsched.places import Places
 from fgsched.policy import Policy, Weights
 from fgsched.sections import SECTIONS, Sections
 from fgsched.settings import Key, declared, key
+from fgsched.tiers import WORDS
 from fgsched.units import Site
 
 __all__ = ["KEYS", "SECTIONS", "Config", "Key", "Places", "load"]
@@ -110,6 +111,12 @@ class Config:
         low=0,
         high=64 * GIB,
         says="Bytes beyond its limit that each process of a job may hold.",
+    )
+    tiers: tuple[str, ...] = key(
+        "fence",
+        kinds.some_of(*WORDS),
+        tuple(word for word in WORDS if word != "none"),
+        says="Tiers that a job may ask for with --tier.",
     )
     operators: tuple[str, ...] = key(
         "operators", kinds.USERS, (), name="users", says="Users who may see, hold and end every job."

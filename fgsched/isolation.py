@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 from fgsched.model import Hold, Job, Request
 from fgsched.patterns import Values, expand
+from fgsched.tiers import is_hooked
 from fgsched.units import format_indices, format_share
 
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
@@ -87,6 +88,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     tmpdir = _tmpdir(site, job)
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     early = request.early_signal
+    hooked = is_hooked(job.tier, has_cards=bool(given))
     return Launch(
         job=job.id,
         attempt=job.attempt,
@@ -109,9 +111,11 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         stdout=its.stdout,
         stderr="" if its.stderr == its.stdout else its.stderr,
         tmpdir=tmpdir,
-        hook=site.hook,
+        hook=site.hook if hooked else "",
         args=request.args,
-        environment=_merged(base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so"),
+        environment=_merged(
+            base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so" if hooked else ""
+        ),
     )
 
 
@@ -212,10 +216,12 @@ def _slurm(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _merged(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
-    """The submitted environment, ours over it, the hook before whatever the user preloads."""
+    """The submitted environment, ours over it, the hook if there is one before what the user preloads."""
     theirs, preload = _kept(base, frozenset(own))
     ours = "".join([f"{name}={value}\0" for name, value in own.items()])
-    return theirs + f"{ours}LD_PRELOAD={hook}".encode(errors="surrogateescape") + preload + b"\0"
+    whole = theirs + ours.encode(errors="surrogateescape")
+    libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
+    return whole + b"LD_PRELOAD=" + libraries + b"\0" if libraries else whole
 
 
 @lru_cache(maxsize=64)

@@ -66,6 +66,7 @@ class Request:
     args: tuple[str, ...] = ()  # of the script
     comment: str = ""
     submit_line: str = ""
+    tier: str = ""  # how it is to be held to its share; "": the best that the host has
     slurm_env: bool = False  # give SLURM_ twins of the FG_ variables
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from fgsched.errors import BadUsage
 from fgsched.model import WHOLE, Demand, EarlySignal, Request
+from fgsched.tiers import WORDS
 
 _BIG = 2**63 - 1
 NICEST = 2**31 - 3  # Slurm's bound
@@ -70,6 +71,8 @@ def from_record(record: Any) -> Request:
     except TypeError as error:
         raise BadUsage(f"request: {error}") from None
     _check_paths(request)
+    if request.tier and request.tier not in WORDS:
+        raise BadUsage(f"request: tier={request.tier!r} is not one of {', '.join(WORDS)}")
     return request
 
 

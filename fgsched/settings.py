@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -90,6 +90,18 @@ def one_of(*words: str) -> Kind:
         return str(value)
 
     return Kind(takes=" or ".join(f'"{word}"' for word in words), read=read, show=lambda word: f'"{word}"')
+
+
+def some_of(*words: str) -> Kind:
+    def read(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or any(word not in words for word in value):
+            raise Unfit
+        return tuple(value)
+
+    def show(chosen: Iterable[str]) -> str:
+        return "[" + ", ".join(f'"{word}"' for word in chosen) + "]"
+
+    return Kind(takes=f"a list of some of {show(words)}", read=read, show=show)
 
 
 def line_of(text: str, path: Sequence[str]) -> int:

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
 import fgshim.region as region
 
@@ -20,10 +22,52 @@ from fgsched.launch import CANCEL, DELIVER, RunDir, Spawner, command, command_va
 from fgsched.lifecycle import Seen, Shepherd
 from fgsched.model import Job
 from fgsched.process import descendants, kill, marked, parents
+from fgsched.states import Tier
 from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """A launch that waits for its fence."""
+
+    job: Job
+    given: Sequence[Allocation]
+    go: Callable[[], None]
+    refuse: Callable[[str], None]
+    cgroup: str = ""  # the job's, where the driver is to limit it
+
+
+class Gate(Protocol):
+    """Whoever proves a job's fence before it is launched."""
+
+    def open_for(self, launching: Launching) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """Where jobs' cgroups can be made."""
+
+    memory: MemoryCgroup
+    devices: Path | None = None  # of version 2: where the driver can limit device memory
+
+    def of_job(self, job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """(directory, settings) of each cgroup that the job is to join."""
+        limit, name = job.request.demand.host_memory, f"fgsched-{job.id}.{job.attempt}"
+        place = self.memory.of_job(name, limit) if limit else None
+        places = [place] if place else []
+        device = self.device_of(job)
+        if device and not any(directory == device for directory, _ in places):
+            places.append((device, ()))
+        return tuple(places)
+
+    def device_of(self, job: Job) -> str:
+        """The directory in which the driver limits it; "" where it does not."""
+        if self.devices is None or job.tier != Tier.DRIVER.value:
+            return ""
+        return str(self.devices / f"fgsched-{job.id}.{job.attempt}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +79,34 @@ class Ports:
     watch: Callable[[int, int], None]  # (pidfd, job): tell when it becomes readable
     gone: Callable[[int], None]  # a job whose shepherd is gone already
     accounts: Accounts  # as whom jobs are started
+    gate: Gate  # lets launches through
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
 
 
 class Shepherds:
     """The real launcher: a run directory, a spawner, and a pidfd for each shepherd that is watched."""
 
-    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, memory: MemoryCgroup) -> None:
+    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, cgroups: Cgroups) -> None:
         self.run = run
         self.spawner = spawner
         self.boot = run.boot
         self._site = site
         self._ports = ports
-        self._memory = memory
+        self._cgroups = cgroups
         self._pidfds: dict[int, int] = {}
         self._accounts = ports.accounts
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        launching = Launching(
+            job,
+            given,
+            go=lambda: self._launch(job, given),
+            refuse=lambda why: self._ports.failed(job, why),
+            cgroup=self._cgroups.device_of(job),
+        )
+        self._ports.gate.open_for(launching)
+
+    def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
         point("controller_before_launch")
         try:
             self.spawner.send(self._message(job, given))
@@ -64,11 +119,11 @@ class Shepherds:
         cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _person(job, self._accounts.of(job.uid), become=self._site.become_user)
         spec = launch(job, cards, environment, site=self._site, owner=owner)
-        if limit := job.request.demand.host_memory:
-            place = self._memory.of_job(f"fgsched-{job.id}.{job.attempt}", limit)
-            spec = replace(spec, cgroups=(place,) if place else ())
+        if places := self._cgroups.of_job(job):
+            spec = replace(spec, cgroups=places)
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
-        return pack(spec, script, region.pack(job.id, job.attempt, limits) if limits else b"")
+        head = region.pack(job.id, job.attempt, limits) if limits and spec.hook else b""
+        return pack(spec, script, head)
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         pidfd = watch(shepherd)

@@ -93,3 +93,12 @@ class Reason(Enum):
 
 def may_become(old: JobState, new: JobState) -> bool:
     return new in _NEXT[old]
+
+
+class Tier(Enum):
+    """How a job is held to its share of device memory. The value is what is stored and shown."""
+
+    DRIVER = "driver"  # the kernel limits the job's cgroup; the hook tells the job of its share
+    SHIM = "shim"  # the hook
+    WATCHDOG = "watchdog"  # only the controller's looks at the cards
+    NONE = "none"

@@ -64,6 +64,7 @@ def test_every_key_is_read(configured):
         [fence]
         watchdog = "warn"
         tolerance = "1G"
+        tiers = ["shim", "none"]
         [operators]
         users = ["ann"]
         [priority]
@@ -100,6 +101,7 @@ def test_every_key_is_read(configured):
         clean_timeout=60,
         watchdog="warn",
         tolerance=1024 * MIB,
+        tiers=("shim", "none"),
         operators=("ann",),
         weight_partition=1,
         weight_qos=2,

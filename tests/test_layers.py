@@ -17,7 +17,7 @@ LAYERS = {
     "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage"},
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
-        *("records", "isolation", "explain", "watchdog", "postmortem", "fragmentation", "links"),
+        *("records", "isolation", "explain", "watchdog", "postmortem", "tiers", "fragmentation", "links"),
         *("policy", "limits", "admission"),
     },
     "edges": {

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fgsched.model import WHOLE, EarlySignal
 from fgsched.patterns import ALLOWED, unknown
 from fgsched.records import NICEST
+from fgsched.tiers import WORDS
 from fgsched.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.values import BadValue
 
@@ -116,6 +117,12 @@ def name(text: str) -> str:
         raise BadValue(text, " is not a name")
     if len(text) > _LONGEST_NAME:
         raise BadValue(text, f" is {len(text)} characters; limit {_LONGEST_NAME}")
+    return text
+
+
+def tier(text: str) -> str:
+    if text not in WORDS:
+        raise BadValue(text, f": give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     return text
 
 

@@ -216,6 +216,7 @@ class Submitter:
             input=_text(settings, "input", "/dev/null"),
             append=_text(settings, "open-mode", "truncate") == "append",
             comment=_text(settings, "comment", ""),
+            tier=_text(settings, "tier", ""),
             slurm_env=_is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **self._limits,
         )

@@ -94,6 +94,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("nice", "[N]", values.nice, "Lower its priority by N; default 100.", bare="100"),
     _option("signal", "[B:|C:]SIG[@SEC]", values.early_signal, "Signal before the time limit."),
     _option("hold H", "", _FLAG, "Queue it held."),
+    _option("tier", "TIER", values.tier, "driver, shim, watchdog or none."),
     _option("comment", "TEXT", values.comment, "A note."),
     _option("wrap", "COMMAND", values.command, "Run COMMAND instead of a script."),
     _option("batch", "FILE", values.path, "One submission a line; -: standard input."),

@@ -21,6 +21,7 @@ from fgsched.placement import charged
 from fgsched.planner import Start
 from fgsched.policy import Policy
 from fgsched.store import Allocation, StorageBroken, Store
+from fgsched.tiers import tier_of
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
@@ -241,7 +242,7 @@ class Conductor:
             reason=Reason.NONE,
             boot=self.launcher.boot,
             started_at=now,
-            tier=self.tier if start.holds else "none",
+            tier=tier_of(job.request.tier, self.tier) if start.holds else "none",
         )
         given = tuple(self._allocation(hold) for hold in start.holds)
         if self.store.start(job, after, given):

@@ -11,6 +11,7 @@ from fgsched.controller.intake import MAX_PENDING, read_submission, room_for
 from fgsched.controller.updating import updated
 from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
+from fgsched.tiers import check_tier
 
 FIRST_USER = 1000  # uids below it are root's and of services
 MAX_IDS = 100_000  # in one request: all others wait for it
@@ -23,6 +24,7 @@ class Rules:
     max_script: int
     default_time: int  # seconds; 0: none
     least_uid: int = 0  # of those who may own jobs
+    tiers: tuple[str, ...] = ()  # that a job may ask for
 
 
 class Desk:
@@ -48,6 +50,8 @@ class Desk:
         conductor = self._conductor
         caller.may_own_jobs(self._rules.least_uid)
         key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self._rules.max_script)
+        for request in {id(job.request): job.request for job in jobs}.values():
+            check_tier(request.tier, self._rules.tiers, conductor.tier)
         known = conductor.store.submitted(caller.uid, key)
         if known is None:
             pending = sum(1 for job in conductor.book.jobs.values() if job.uid == caller.uid)

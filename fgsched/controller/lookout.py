@@ -4,6 +4,7 @@ import time
 
 from fgsched import gpus
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.gate import Gate
 from fgsched.controller.seeing import understood
 from fgsched.controller.watching import Watching
 from fgsched.shepherds import Shepherds
@@ -21,11 +22,12 @@ class Lookout:
         shepherds: Shepherds,
         sampler: gpus.AnySampler,
         watching: Watching,
+        gate: Gate,
         *,
         interval: float,
     ) -> None:
         self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
-        self._watching = watching
+        self._watching, self._gate = watching, gate
         self._cards = conductor.cards
         self._interval = interval
         self._looked_at = -interval  # by a clock that nobody sets
@@ -45,12 +47,15 @@ class Lookout:
         if due is not None and due <= 0.001:
             self._looked_at = time.monotonic()
             self._cards.ask()
+            self._gate.remind()
 
     def see(self) -> None:
         """Readings have come."""
         for answer in self._sampler.read():
             if answer.want == gpus.READING:
                 self._understand(answer)
+            elif answer.want != gpus.INVENTORY:
+                self._gate.hear(answer)
 
     def _understand(self, answer: gpus.Answer) -> None:
         book = self._conductor.book

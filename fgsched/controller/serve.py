@@ -20,6 +20,7 @@ from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desk import FIRST_USER, Desk, Rules
 from fgsched.controller.events import Died
+from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.reception import About, Reception
@@ -31,7 +32,8 @@ from fgsched.launch import RunDir, Spawner, secret
 from fgsched.places import Places
 from fgsched.process import boot_id
 from fgsched.server import listen
-from fgsched.shepherds import Ports, Shepherds
+from fgsched.shepherds import Cgroups, Ports, Shepherds
+from fgsched.states import Tier
 from fgsched.store import Store
 from fgsched.watchdog import Policy
 from fgshim import library, spawner
@@ -102,6 +104,9 @@ class _Controller:
         self._store, self._inventory, self._sampler = store, inventory, sampler
         self._loop = Loop(listen(places.socket, for_all=places.mode == "system"), child)
         memory, accounts = cgroups.find(), Accounts()
+        device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
+        best = (Tier.DRIVER if device else Tier.SHIM).value
+        gate = Gate(sampler, hook=library(), is_real=inventory.source == "nvml")
         site = _site(places, config, store.name)
         ports = Ports(
             material=store.material,
@@ -110,14 +115,15 @@ class _Controller:
             gone=lambda job: self._loop.happened(Died(job)),
             accounts=accounts,
             cpus=lambda index: self._cards.gpu(index).cpus,
+            gate=gate,
         )
-        shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, memory)
+        shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
-        self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier="shim")
+        self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
         self._conductor.policy = config.policy
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
-        self._lookout = Lookout(self._conductor, shepherds, sampler, watching, interval=config.interval)
+        self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._waiters = Waiters(self._loop.finish)
         self._reception = Reception(
             Desk(self._conductor, _rules(places, config)),
@@ -188,7 +194,9 @@ class _Controller:
 
 def _rules(places: Places, config: Config) -> Rules:
     anybody = places.mode == "user" or config.allow_root_jobs
-    return Rules(config.max_script, config.default_time, least_uid=0 if anybody else FIRST_USER)
+    return Rules(
+        config.max_script, config.default_time, least_uid=0 if anybody else FIRST_USER, tiers=config.tiers
+    )
 
 
 def _policy(config: Config) -> Policy:

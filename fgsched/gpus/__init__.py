@@ -5,6 +5,8 @@ occupancy   whose memory is on a card
 sampler     what the controller holds: asks and never waits
 keeper      the process that waits, with a deadline
 probe       the process that asks the driver and may hang
+fence       the process that tries whether the hook holds, and may hang
+limits      the driver's own limit on a cgroup
 nvml        the driver, and the only home of pynvml
 sim         cards that are not there
 """
@@ -20,11 +22,13 @@ from fgsched.gpus import sim
 from fgsched.gpus.occupancy import SLACK, external
 from fgsched.gpus.sampler import Answer, AnySampler, Sampler, SimSampler
 from fgsched.gpus.selection import select
-from fgsched.gpus.wire import INVENTORY, READING, WAKING
+from fgsched.gpus.wire import FENCE, INVENTORY, LIMIT, READING, WAKING
 from fgsched.model import Gpu
 
 __all__ = [
+    "FENCE",
     "INVENTORY",
+    "LIMIT",
     "READING",
     "SLACK",
     "Answer",
@@ -45,6 +49,7 @@ class Inventory:
     gpus: tuple[Gpu, ...]
     source: Literal["nvml", "sim", "none"]
     note: str = ""  # why there are none, or fewer than were named
+    limits: bool = False  # the driver can limit a cgroup's device memory
     is_sampled: bool = False  # there is something to see on them: real ones, or simulated ones with a script
 
 
@@ -88,4 +93,4 @@ def _settled(sampler: Sampler, deadline: float) -> Inventory:
     if answer.error:
         return Inventory(gpus=answer.gpus, source="none", note=answer.error)
     note = "" if answer.gpus else "the driver shows no GPU"
-    return Inventory(gpus=answer.gpus, source="nvml", note=note, is_sampled=True)
+    return Inventory(gpus=answer.gpus, source="nvml", note=note, limits=answer.limits, is_sampled=True)

@@ -25,9 +25,9 @@ _CHUNK = 1 << 16
 class Probe:
     """One process that asks the driver."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "fgsched.gpus.probe") -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(isolated("fgsched.gpus.probe"), stdin=pipe, stdout=pipe, bufsize=0)
+        self._process = subprocess.Popen(isolated(module), stdin=pipe, stdout=pipe, bufsize=0)
         assert self._process.stdin
         assert self._process.stdout
         self._to, self._from = self._process.stdin, self._process.stdout
@@ -71,6 +71,7 @@ class Keeper:
         self._unread = b""
         self._probe: Probe | None = None
         self._abandoned: Probe | None = None  # the last one, until it is gone
+        self._trial: Probe | None = None  # of the fence: a process for one question
         self._due: float | None = None  # when the question that is out has to be answered
         self._patience = deadline * wire.WAKING
         self._failures = 0
@@ -84,8 +85,9 @@ class Keeper:
                 while self._turn():
                     pass
         finally:
-            if self._probe:
-                self._probe.abandon()
+            for probe in (self._probe, self._trial):
+                if probe:
+                    probe.abandon()
 
     def _turn(self) -> bool:
         """Wait for one thing to happen, and act on it; False when there is nothing left to wait for."""
@@ -93,13 +95,41 @@ class Keeper:
         ready = [key.fileobj for key, _ in self._selector.select(pause)]
         if 0 in ready and not self._hear_questions():
             return False
-        if self._probe in ready:
+        if self._trial in ready or (self._trial and self._is_late):
+            self._end_trial()
+        elif self._probe in ready:
             self._hear_answer()
-        elif self._due is not None and time.monotonic() >= self._due:
+        elif self._is_late:
             self._fail(f"the driver did not answer within {self._patience:g} s")
         while self._questions and self._due is None:
             self._ask(self._questions[0])
         return True
+
+    @property
+    def _is_late(self) -> bool:
+        return self._due is not None and time.monotonic() >= self._due
+
+    def _try_fence(self) -> None:
+        """Cards are not looked at meanwhile: this is asked once a driver and build of the hook."""
+        self._trial = Probe("fgsched.gpus.fence")
+        self._selector.register(self._trial, selectors.EVENT_READ)
+        self._patience = self._deadline * wire.WAKING
+        self._due = time.monotonic() + self._patience
+        with suppress(BrokenPipeError):  # it has ended: that is read as its answer
+            self._trial.ask(self._questions[0].partition(" ")[2])
+
+    def _end_trial(self) -> None:
+        assert self._trial is not None
+        line = b"" if self._is_late else self._trial.hear()
+        if line == b"" and not self._is_late:
+            return
+        why = f"it took more than {self._patience:g} s" if line == b"" else "it ended without an answer"
+        self._selector.unregister(self._trial)
+        self._trial.abandon()
+        self._trial.is_gone()
+        self._trial = None
+        self._patience = self._deadline
+        self._answer(line or wire.dump(Report(want=wire.FENCE, error=f"the trial of the fence: {why}")))
 
     def _hear_questions(self) -> bool:
         data = os.read(0, _CHUNK)
@@ -108,6 +138,9 @@ class Keeper:
         return bool(data)
 
     def _ask(self, question: str) -> None:
+        if question.startswith(wire.FENCE):
+            self._try_fence()
+            return
         if self._abandoned and self._abandoned.is_gone():
             self._abandoned = None
         rests = time.monotonic() < self._not_before and question != wire.INVENTORY  # that one, a person wants

@@ -42,6 +42,19 @@ class Driver:
         """What each card shows now, by its UUID; a card that does not answer has an error."""
         return {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
 
+    def handle(self, uuid: str) -> Any:
+        """The driver's name for a card."""
+        index = next(index for index, known in self._uuids.items() if known == uuid)
+        return self._handles[index]
+
+    def handles(self) -> list[Any]:
+        """Those of the cards that answered when the driver was opened."""
+        return [handle for handle in self._handles.values() if not isinstance(handle, self._nvml.NVMLError)]
+
+    @property
+    def nvml(self) -> Any:
+        return self._nvml
+
     def _card(self, index: int) -> Gpu:
         nvml, handle = self._nvml, self._handles[index]
         try:

@@ -3,10 +3,11 @@
 One line in, what is wanted; one line out. It ends when its stdin does.
 """
 
+import json
 import os
 import sys
 
-from fgsched.gpus import wire
+from fgsched.gpus import limits, wire
 from fgsched.gpus.nvml import Driver, NoDriver
 from fgsched.gpus.wire import Report
 
@@ -28,6 +29,9 @@ def main() -> None:
 
 
 def _look(driver: Driver, want: str) -> Report:
+    kind, _, rest = want.partition(" ")
+    if kind == wire.LIMIT:
+        return Report(want=want, error=limits.hold(driver, json.loads(rest)))
     if want == wire.INVENTORY:
-        return Report(want=want, gpus=tuple(driver.inventory()))
+        return Report(want=want, gpus=tuple(driver.inventory()), limits=limits.are_offered(driver))
     return Report(want=want, readings=driver.reading())

@@ -26,6 +26,7 @@ class Answer:
     gpus: tuple[Gpu, ...] = ()  # to INVENTORY: the chosen cards
     readings: dict[int, Reading] = field(default_factory=dict)  # to READING: of every watched card, by index
     error: str = ""  # why the driver said nothing; each reading then says so too
+    limits: bool = False  # to INVENTORY: the driver can limit a cgroup's device memory
 
 
 class Watch:
@@ -42,7 +43,9 @@ class Watch:
     def understand(self, report: Report) -> Answer:
         if report.want == INVENTORY:
             chosen = self._selection.of(report.gpus, report.error)
-            return Answer(want=INVENTORY, gpus=chosen, error=report.error)
+            return Answer(want=INVENTORY, gpus=chosen, error=report.error, limits=report.limits)
+        if report.want != READING:
+            return Answer(want=report.want, error=report.error)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}
         return Answer(want=READING, readings=readings, error=report.error)
 
@@ -74,7 +77,10 @@ class Sampler(Watch):
         return self._ours.fileno()
 
     def ask(self, want: str) -> None:
-        """INVENTORY or READING; one answer comes for each, in order, unless the keeper is killed."""
+        """INVENTORY, READING, or FENCE or LIMIT with JSON; one answer comes for each, in order.
+
+        None comes when the keeper is killed.
+        """
         if self._keeper is None or self._keeper.poll() is not None:
             log.warning("the keeper of the driver's probe was gone: starting another")
             self.start()

@@ -8,6 +8,8 @@ from fgsched.model import Gpu, GpuProcess, GpuState, Reading
 
 INVENTORY = "inventory"
 READING = "reading"
+FENCE = "fence"  # whether the hook holds here; JSON follows
+LIMIT = "limit"  # hold a cgroup to bytes of cards; JSON follows
 WAKING = 5  # times its deadline that the very first answer may take: the driver has to wake the cards up
 
 
@@ -19,6 +21,7 @@ class Report:
     gpus: tuple[Gpu, ...] = ()
     readings: dict[str, Reading] = field(default_factory=dict)  # by UUID
     error: str = ""
+    limits: bool = False  # the driver can limit a cgroup's device memory
 
     @property
     def trouble(self) -> str:

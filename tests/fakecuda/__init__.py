@@ -99,6 +99,12 @@ class FakeDriver:
         subprocess.run([self.folder / "fakecards", self.state, *words], check=True)
         return cards
 
+    def set(self, card: int, **fields: int) -> None:
+        """Let something happen to a card: ecc, pending, failed, lost."""
+        for name, value in fields.items():
+            words = [self.folder / "fakecards", "set", str(card), name, str(value)]
+            subprocess.run(words, env={**os.environ, **self.env}, check=True)
+
     def used(self) -> list[int]:
         """Bytes in use on each card, by processes that live."""
         return [used for used, _ in self._count()]

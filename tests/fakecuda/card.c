@@ -85,12 +85,53 @@ static holder *mine(void) {
     return own;
 }
 
+limit *fake_limit(int card, const char *path, int make) {
+    limit *spare = NULL;
+    for (int i = 0; i < MAX_LIMITS; i++) {
+        limit *l = &shared->limit[i];
+        if (l->path[0] && l->card == (uint32_t)card && !strcmp(l->path, path)) return l;
+        if (!l->path[0] && !spare) spare = l;
+    }
+    if (!make || !spare || strlen(path) >= sizeof spare->path) return NULL;
+    spare->card = (uint32_t)card;
+    return strcpy(spare->path, path), spare;
+}
+
+/* Whether a process is in the cgroup of this directory. */
+static int is_in(uint32_t pid, const char *path) {
+    char name[64], line[512];
+    int found = 0;
+    snprintf(name, sizeof name, "/proc/%u/cgroup", pid);
+    FILE *file = fopen(name, "re");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        size_t whole = strlen(path), end = strlen(line) > 3 ? strlen(line + 3) : 0;
+        found = !strncmp(line, "0::/", 4) && end > 1 && end <= whole && !strcmp(path + whole - end, line + 3);
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+/* Whether the cgroup that this process is in may hold so much more. Under the lock. */
+static int cgroup_allows(int card, uint64_t bytes) {
+    for (int i = 0; i < MAX_LIMITS; i++) {
+        limit *l = &shared->limit[i];
+        uint64_t used = bytes;
+        if (!l->path[0] || l->card != (uint32_t)card || !is_in(fake_pid(), l->path)) continue;
+        bury();
+        for (int at = 0; at < MAX_PROCESSES; at++)
+            if (shared->holder[at].pid && is_in(shared->holder[at].pid, l->path)) used += shared->holder[at].bytes[card];
+        return used >= bytes && used <= l->hard;
+    }
+    return 1;
+}
+
 int fake_charge(int card, uint64_t bytes) {
     lock();
     holder *me = mine();
     uint64_t room = shared->card[card].total - shared->card[card].reserved;
     if (bytes > room || sum(card) > room - bytes) bury();
-    int fits = bytes <= room && sum(card) <= room - bytes;
+    int fits = bytes <= room && sum(card) <= room - bytes && cgroup_allows(card, bytes);
     if (fits) me->bytes[card] += bytes;
     if (sum(card) > shared->card[card].high) {   /* only of the living */
         bury();

@@ -11,6 +11,7 @@
 
 #define MAX_CARDS 16
 #define MAX_PROCESSES 1024
+#define MAX_LIMITS 64
 #define GRAIN ((uint64_t)2 << 20)
 #define GRAINS(bytes) (((bytes) + GRAIN - 1) / GRAIN * GRAIN)
 
@@ -26,7 +27,15 @@ typedef struct {
     uint64_t context;           /* what a process's context costs */
     uint64_t high;              /* the most that was ever in use */
     uint32_t utilization, temperature;
+    uint32_t ecc, pending, failed;   /* uncorrected errors; rows to be remapped, and those that cannot be */
+    uint32_t lost;              /* fell off the bus */
 } card;
+
+typedef struct {   /* of the device memory of a cgroup */
+    char path[256];             /* "": free */
+    uint32_t card;
+    uint64_t soft, hard;
+} limit;
 
 typedef struct {
     uint32_t pid;
@@ -39,6 +48,7 @@ typedef struct {
     uint32_t cards;
     card card[MAX_CARDS];
     holder holder[MAX_PROCESSES];
+    limit limit[MAX_LIMITS];
 } state;
 
 /* card.c */
@@ -48,6 +58,7 @@ int fake_charge(int card, uint64_t bytes);                /* OK or OUT_OF_MEMORY
 void fake_release(int card, uint64_t bytes);
 uint64_t fake_used(int card);                             /* by living processes */
 int fake_holders(int card, holder *into, int room);       /* living ones that hold something there */
+limit *fake_limit(int card, const char *path, int make);  /* under no lock; NULL: there is none */
 void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-… */
 
 /* Each driver function has an inner address, which cuGetProcAddress gives, and an exported one. */

@@ -1,4 +1,5 @@
 /* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT …: makes the card state.
+   fakecards set INDEX ecc|pending|failed|lost VALUE: changes a card of FAKE_CUDA_STATE.
    fakecards: says of each card of FAKE_CUDA_STATE what is in use, and the most that ever was. */
 #include "fake.h"
 
@@ -8,8 +9,17 @@ static int show(void) {
     return 0;
 }
 
+static int set(uint32_t index, const char *what, uint32_t value) {
+    card *c = fake_state() && index < fake_state()->cards ? &fake_state()->card[index] : NULL;
+    if (!c) return 1;
+    uint32_t *field = !strcmp(what, "ecc") ? &c->ecc : !strcmp(what, "pending") ? &c->pending
+                    : !strcmp(what, "failed") ? &c->failed : !strcmp(what, "lost") ? &c->lost : NULL;
+    return field ? (*field = value, 0) : 1;
+}
+
 int main(int argc, char **argv) {
     if (argc == 1) return show();
+    if (argc == 5 && !strcmp(argv[1], "set")) return set((uint32_t)atoi(argv[2]), argv[3], (uint32_t)atoi(argv[4]));
     state *s = calloc(1, sizeof *s);
     pthread_mutexattr_t how;
     pthread_mutexattr_init(&how);

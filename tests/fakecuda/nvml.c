@@ -1,7 +1,7 @@
 /* libnvidia-ml.so.1: tells of the same cards. */
 #include "fake.h"
 
-enum { UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
+enum { UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9, IS_LOST = 15 };
 #define API __attribute__((visibility("default"))) int
 static int users;
 
@@ -63,6 +63,7 @@ typedef struct { uint64_t total, free, used; } memory;
 typedef struct { unsigned version; uint64_t total, reserved, free, used; } memory_v2;
 API nvmlDeviceGetMemoryInfo(card *device, memory *info) {
     if (card_of(device) < 0) return INVALID_ARGUMENT;
+    if (device->lost) return IS_LOST;
     info->total = device->total;
     info->used = fake_used(card_of(device)) + device->reserved;
     info->free = info->total - info->used;
@@ -70,6 +71,7 @@ API nvmlDeviceGetMemoryInfo(card *device, memory *info) {
 }
 API nvmlDeviceGetMemoryInfo_v2(card *device, memory_v2 *info) {
     if (card_of(device) < 0) return INVALID_ARGUMENT;
+    if (device->lost) return IS_LOST;
     if (info->version != (sizeof *info | 2 << 24)) return 25;   /* argument version mismatch */
     info->total = device->total;
     info->reserved = device->reserved;
@@ -117,4 +119,40 @@ API nvmlDeviceGetUtilizationRates(card *device, unsigned *rates) {
 }
 API nvmlDeviceGetTemperature(card *device, int sensor, unsigned *value) {
     return card_of(device) < 0 || sensor ? INVALID_ARGUMENT : (*value = device->temperature, OK);
+}
+API nvmlDeviceGetTotalEccErrors(card *device, int type, int counter, uint64_t *count) {
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    return type == 1 && counter == 0 ? (*count = device->ecc, OK) : NOT_SUPPORTED;
+}
+API nvmlDeviceGetRemappedRows(card *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    if (card_of(device) < 0) return INVALID_ARGUMENT;
+    *corrected = *uncorrected = 0;
+    *pending = device->pending;
+    *failed = device->failed;
+    return OK;
+}
+/* Limits on cgroups, as drivers from r615 have them: only where FAKE_NVML_LIMITS says so. */
+typedef struct { const char *path; uint64_t soft, hard; } set_limits;
+typedef struct { const char *path; uint64_t soft, hard, used; } get_limits;
+static int old_driver(void) { return !getenv("FAKE_NVML_LIMITS"); }
+API nvmlDeviceSetMemoryLimits_v1(card *device, set_limits *wish) {
+    int at = card_of(device);
+    if (at < 0 || !wish || !wish->path || access(wish->path, F_OK)) return INVALID_ARGUMENT;
+    if (old_driver()) return NOT_SUPPORTED;
+    if (!strcmp(getenv("FAKE_NVML_LIMITS"), "broken")) return OK;
+    limit *found = fake_limit(at, wish->path, 1);
+    if (!found) return INVALID_ARGUMENT;
+    found->soft = wish->soft;
+    found->hard = wish->hard;
+    return OK;
+}
+API nvmlDeviceGetMemoryLimits_v1(card *device, get_limits *asked) {
+    int at = card_of(device);
+    if (at < 0 || !asked || !asked->path) return INVALID_ARGUMENT;
+    if (old_driver()) return NOT_SUPPORTED;
+    limit *found = fake_limit(at, asked->path, 0);
+    if (!found) return NVML_NOT_FOUND;
+    asked->soft = found->soft;
+    asked->hard = found->hard;
+    return OK;
 }

@@ -1,0 +1,131 @@
+"""How jobs are held to their share, and that a fence is proved before user code runs: over the fake driver."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import driven
+import fgshim
+from driven import Host
+from fakecuda import Card
+from fgsched import cgroups
+
+pytestmark = pytest.mark.compiler
+GIB = 1 << 30
+CONTEXT = 256 << 20
+ALL = '[fence]\ntiers = ["driver", "shim", "watchdog", "none"]\n'
+needs_cgroups = pytest.mark.skipif(
+    os.geteuid() != 0 or cgroups.for_devices() is None, reason="needs root and cgroups of version 2"
+)
+
+
+@dataclass
+class Hosting:
+    """Makes hosts with a card of 40 GiB, and ends them."""
+
+    driver: object
+    path: Path
+    made: list[Host] = field(default_factory=list)
+
+    def __call__(self, more=ALL, **env):
+        self.driver.cards(Card("A100", 40 * GIB, context=CONTEXT))
+        config = driven.CONFIG.format(timeout=60, more=more)
+        host = _Host(self.path, devices="auto", config=config, driver=self.driver, extra=env)
+        self.made.append(host)
+        return host
+
+
+@dataclass
+class _Host(Host):
+    extra: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environ(self):
+        return super().environ | self.extra
+
+
+@pytest.fixture
+def hosting(driver, tmp_path):
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    hosts = Hosting(driver, tmp_path / "home")
+    yield hosts
+    for host in hosts.made:
+        host.open.close()
+        host.leave()
+
+
+def ran(host, *commands, options=()):
+    """(how a job ended, the statuses of what its fakejob did)."""
+    words = " ".join(f"'{command}'" for command in commands)
+    line = f"{host.driver.program} {words}"
+    done = host.run("fgsub", "--parsable", "--gpu-mem=4G", "--output=said", *options, "--wrap", line)
+    assert (done.status, done.err) == (0, "")
+    host.wait(int(done.out))
+    said = host.path / "said"
+    statuses = [int(one.split()[1]) for one in said.read_text().splitlines()] if said.exists() else []
+    return host.job(int(done.out)), statuses
+
+
+def test_without_a_wish_a_job_gets_the_hook(hosting):
+    found, statuses = ran(hosting(), "alloc 5G", "alloc 2G")
+    assert (found["tier"], statuses) == ("shim", [2, 0])
+
+
+@pytest.mark.parametrize("tier", ["watchdog", "none"])
+def test_a_job_may_go_without_the_hook_where_the_site_allows_it(hosting, tier):
+    found, statuses = ran(hosting(), "alloc 5G", options=[f"--tier={tier}"])
+    assert (found["tier"], found["state"], statuses) == (tier, "COMPLETED", [0])
+
+
+def test_to_go_without_any_fence_has_to_be_allowed(hosting):
+    done = hosting(more="").run("fgsub", "--gpu-mem=4G", "--tier=none", "--wrap", "true")
+    assert done.status == 1
+    assert "--tier=none: this site does not allow it" in done.err
+
+
+def test_a_tier_that_the_driver_does_not_have_is_refused(hosting):
+    done = hosting().run("fgsub", "--gpu-mem=4G", "--tier=driver", "--wrap", "true")
+    assert done.status == 1
+    assert "the driver of this host does not limit device memory by cgroup" in done.err
+
+
+def test_a_job_whose_fence_does_not_hold_is_not_started(hosting, monkeypatch):
+    """The hook of this host hooks nothing: an empty library."""
+    host = hosting()
+    idle = host.path / "libidle.so"
+    host.path.mkdir(exist_ok=True)
+    __import__("fakecuda").compile_c([], idle, "-shared", "-x", "c", "/dev/null")
+    host.extra["FG_TEST_HOOK"] = str(idle)
+    found, statuses = ran(host, "alloc 5G")
+    assert (found["state"], found["reason"], statuses) == ("FAILED", "JobLaunchFailure", [])
+    assert found["detail"].startswith("its fence does not hold: ")
+
+
+@needs_cgroups
+def test_where_the_driver_limits_cgroups_a_job_is_held_by_it_even_past_the_hook(hosting):
+    host = hosting(FAKE_NVML_LIMITS="1")
+    found, statuses = ran(host, "alloc 5G", "alloc 2G")
+    assert (found["tier"], statuses) == ("driver", [2, 0])
+    env = " ".join(f"{name}={value}" for name, value in host.driver.env.items())
+    line = f"env -i {env} {host.driver.program} 'alloc 5G' 'alloc 2G'"
+    done = host.run("fgsub", "--parsable", "--gpu-mem=4G", "--output=past", "--wrap", line)
+    host.wait(int(done.out))
+    assert [line.split()[1] for line in (host.path / "past").read_text().splitlines()] == ["2", "0"]
+    assert not list(cgroups.for_devices().glob("fgsched-*.*")), "its cgroup is left"
+
+
+@needs_cgroups
+def test_a_limit_that_the_driver_takes_and_does_not_keep_is_no_fence(hosting):
+    found, _ = ran(hosting(FAKE_NVML_LIMITS="broken"), "alloc 5G")
+    assert (found["state"], found["reason"]) == ("FAILED", "JobLaunchFailure")
+    assert "the driver says: Not Found" in found["detail"]
+
+
+@needs_cgroups
+def test_fginfo_shows_how_jobs_are_held(hosting):
+    host = hosting(FAKE_NVML_LIMITS="1")
+    assert host.run("fginfo", "--json").json["enforce"] == "driver"
+    assert "driver" in host.run("fginfo", "-l").lines[1].split()
