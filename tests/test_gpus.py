@@ -435,6 +435,8 @@ class TestDriver:
         _, sampler = attached(deadline=1)
         driver("die")
         assert look(sampler).error == "the probe of the driver ended"
+        for one in probes(sampler):
+            await_end(one)  # its pipe is closed a moment before
         assert look(sampler).error == "the probe of the driver ended"
         assert probes(sampler) == []
 

@@ -1,4 +1,4 @@
-"""How jobs are held to their share, and that a fence is proved before user code runs: over the fake driver."""
+"""How jobs are held to their share, and that a fence is proved before a job runs: over the fake driver."""
 
 import os
 from dataclasses import dataclass, field
@@ -92,16 +92,19 @@ def test_a_tier_that_the_driver_does_not_have_is_refused(hosting):
     assert "the driver of this host does not limit device memory by cgroup" in done.err
 
 
-def test_a_job_whose_fence_does_not_hold_is_not_started(hosting, monkeypatch):
-    """The hook of this host hooks nothing: an empty library."""
-    host = hosting()
-    idle = host.path / "libidle.so"
-    host.path.mkdir(exist_ok=True)
-    __import__("fakecuda").compile_c([], idle, "-shared", "-x", "c", "/dev/null")
-    host.extra["FG_TEST_HOOK"] = str(idle)
+def test_a_job_whose_fence_does_not_hold_is_not_started_and_the_next_is_once_it_does(hosting, tmp_path):
+    """The driver's library is missing at first, and comes back."""
+    (tmp_path / "half").mkdir()
+    host = hosting(LD_LIBRARY_PATH=str(tmp_path / "half"))
+    (tmp_path / "half/libnvidia-ml.so.1").symlink_to(host.driver.folder / "libnvidia-ml.so.1")
     found, statuses = ran(host, "alloc 5G")
     assert (found["state"], found["reason"], statuses) == ("FAILED", "JobLaunchFailure", [])
-    assert found["detail"].startswith("its fence does not hold: ")
+    assert found["detail"].startswith("its fence does not hold: libcuda.so.1: cannot open shared object file")
+    found, statuses = ran(host, "alloc 5G", options=["--tier=none"])
+    assert found["state"] == "COMPLETED"
+    (tmp_path / "half/libcuda.so.1").symlink_to(host.driver.folder / "libcuda.so.1")
+    found, statuses = ran(host, "alloc 5G")
+    assert (found["state"], statuses) == ("COMPLETED", [2])
 
 
 @needs_cgroups

@@ -98,7 +98,7 @@ def _card(card: Card) -> list[str]:
 
 
 def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
-    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS", [
+    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE", [
         [
             str(card["index"]),
             card["model"].replace(" ", "_"),
@@ -107,6 +107,7 @@ def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
             *(format_mebibytes(card[name]) for name in ("total", "reserved", "headroom", "usable")),
             _links(card["links"]),
             format_indices(card["cpus"]) or "-",
+            answer["enforce"],
         ]
         for card in answer["gpus"]
     ]
@@ -208,6 +209,7 @@ def _document(answer: Card) -> str:
     return machine.document(
         partitions=[partition],
         gpus=[_card_record(card) for card in answer["gpus"]],
+        enforce=answer["enforce"],
         cpus=answer["cpus"],
         memory=answer["memory"],
     )

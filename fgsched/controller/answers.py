@@ -156,6 +156,7 @@ class Answers:
                 }
                 for room in rooms
             ],
+            "enforce": conductor.tier,
             "cpus": {"free": host.cpus, "total": conductor.limits.cpus},
             "memory": {"free": host.memory, "total": conductor.limits.host_memory},
             "jobs": self._counts(),

@@ -26,8 +26,9 @@ _NOT_HELD = "its fence does not hold: "
 class Gate:
     """`open_for` lets a launch through, at once or once an answer has come to `hear`."""
 
-    def __init__(self, sampler: gpus.AnySampler, *, hook: Path, is_real: bool) -> None:
+    def __init__(self, sampler: gpus.AnySampler, *, run: str, hook: Path, is_real: bool) -> None:
         self._sampler = sampler
+        self._run = run
         self._hook = hook
         self._is_real = is_real
         self._proved = ""  # for which driver and hook the verdict is
@@ -69,7 +70,7 @@ class Gate:
             return  # the answer is on its way
         self._asked_at = time.monotonic()
         self._asked_for = self._key()
-        about = {"hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}
+        about = {"run": self._run, "hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}
         self._sampler.ask(f"{gpus.FENCE} {json.dumps(about)}")
 
     def _limit(self, launching: Launching) -> None:

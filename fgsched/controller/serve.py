@@ -106,7 +106,7 @@ class _Controller:
         memory, accounts = cgroups.find(), Accounts()
         device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
         best = (Tier.DRIVER if device else Tier.SHIM).value
-        gate = Gate(sampler, hook=library(), is_real=inventory.source == "nvml")
+        gate = Gate(sampler, run=str(places.run), hook=library(), is_real=inventory.source == "nvml")
         site = _site(places, config, store.name)
         ports = Ports(
             material=store.material,

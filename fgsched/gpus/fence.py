@@ -24,7 +24,7 @@ _PATIENCE = 60  # seconds; the keeper has less
 
 
 def main() -> None:
-    """The question: {"hook": path, "gpu": index, "uuid": …}."""
+    """The question: {"run": directory, "hook": path, "gpu": index, "uuid": …}."""
     about = json.loads(sys.stdin.readline())
     try:
         error = _tried(about)
@@ -36,7 +36,7 @@ def main() -> None:
 
 def _tried(about: dict[str, Any]) -> str:
     """Why the fence does not hold; "" if it does."""
-    with tempfile.TemporaryDirectory(prefix="fg-fence-") as name:
+    with tempfile.TemporaryDirectory(prefix="fence-", dir=about["run"]) as name:
         folder = Path(name)
         head = region.pack(1, 1, [(about["gpu"], about["uuid"], LIMIT)])
         (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
