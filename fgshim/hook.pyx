@@ -8,7 +8,7 @@
 
 from libc.errno cimport errno
 from libc.stddef cimport size_t
-from libc.stdint cimport UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memmove, memset, strcmp, strcpy, strncmp, strrchr
 
 from fgshim.cuda cimport *
@@ -42,4 +42,5 @@ include "hook_pools.pxi"
 include "hook_blocks.pxi"
 include "hook_views.pxi"
 include "hook_old.pxi"
+include "hook_cards.pxi"
 include "hook_processes.pxi"

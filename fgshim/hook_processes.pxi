@@ -3,22 +3,25 @@
 cdef bint fg_is_jobs(fg_region *region, uint32_t pid) noexcept nogil:
     """Whether a process of the job has this pid. Under the region's lock."""
     cdef uint32_t at
+    if pid == <uint32_t> getpid():
+        return True
     for at in range(fg_region_slots(region)):
         if region.slot[at].pid == pid:
             return True
     return False
 
 
-cdef uint32_t fg_only_jobs(char *list, uint32_t count, size_t size) noexcept nogil:
-    """Move the job's processes to the front of the list; how many they are. None without a region."""
+cdef uint32_t fg_only_jobs(void *list, uint32_t count, size_t size, size_t offset) noexcept nogil:
+    """Move the job's processes to the front of a list whose entries have the pid there; how many they are."""
     cdef fg_region *region = fg_attach()
+    cdef char *entries = <char *> list
     cdef uint32_t at, kept = 0
-    if not fg_lock(region):
+    if entries == NULL or not fg_lock(region):
         return 0
     fg_reap(region)
     for at in range(count):
-        if fg_is_jobs(region, (<uint32_t *> (list + at * size))[0]):
-            memmove(list + kept * size, list + at * size, size)
+        if fg_is_jobs(region, (<uint32_t *> (entries + at * size + offset))[0]):
+            memmove(entries + kept * size, entries + at * size, size)
             kept += 1
     pthread_mutex_unlock(&region.lock)
     return kept
@@ -62,7 +65,7 @@ cdef int fg_list(int call, void *device, uint32_t *count, void *into, size_t siz
     cdef int status = fg_whole_list(real, device, &found, size, &list)
     if status != NVML_SUCCESS:
         return status
-    kept = fg_only_jobs(<char *> list, found, size)
+    kept = fg_only_jobs(list, found, size, 0)
     if kept > count[0]:
         status = NVML_ERROR_INSUFFICIENT_SIZE
     elif kept:
@@ -108,3 +111,64 @@ cdef public int nvmlDeviceGetMPSComputeRunningProcesses_v2(void *device, uint32_
 
 cdef public int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *device, uint32_t *count, void *into) noexcept nogil:
     return fg_list(FG_nvmlDeviceGetMPSComputeRunningProcesses_v3, device, count, into, sizeof(fg_nvml_process_v2))
+
+
+cdef public int nvmlDeviceGetRunningProcessDetailList(void *device, void *list) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlDeviceGetRunningProcessDetailList)
+    cdef fg_nvml_details *details = <fg_nvml_details *> list
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_memory_t> real)(device, list)
+    if status == NVML_SUCCESS:
+        details.count = fg_only_jobs(details.list, details.count, sizeof(fg_nvml_detail), 0)
+    return status
+
+
+cdef public int nvmlDeviceGetProcessUtilization(void *device, void *list, uint32_t *count, uint64_t since) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlDeviceGetProcessUtilization)
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_samples_t> real)(device, list, count, since)
+    if status == NVML_SUCCESS:
+        count[0] = fg_only_jobs(list, count[0], sizeof(fg_nvml_sample), 0)
+    return status
+
+
+cdef public int nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlDeviceGetProcessesUtilizationInfo)
+    cdef fg_nvml_loads *loads = <fg_nvml_loads *> list
+    cdef fg_nvml_load one
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_memory_t> real)(device, list)
+    if status == NVML_SUCCESS:
+        loads.count = fg_only_jobs(loads.list, loads.count, sizeof(one), <char *> &one.pid - <char *> &one)
+    return status
+
+
+cdef public int nvmlDeviceGetAccountingPids(void *device, uint32_t *count, uint32_t *pids) noexcept nogil:
+    """Room for all of them is asked for as ever: how much that is tells nobody anything."""
+    cdef void *real = fg_function(FG_nvmlDeviceGetAccountingPids)
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_pids_t> real)(device, count, pids)
+    if status == NVML_SUCCESS:
+        count[0] = fg_only_jobs(pids, count[0], sizeof(uint32_t), 0)
+    return status
+
+
+cdef public int nvmlDeviceGetAccountingStats(void *device, uint32_t pid, void *stats) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlDeviceGetAccountingStats)
+    cdef uint32_t asked = pid
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    return (<nvml_stats_t> real)(device, pid, stats) if fg_only_jobs(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
+
+
+cdef public int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t room) noexcept nogil:
+    """A process of others is not there."""
+    cdef void *real = fg_function(FG_nvmlSystemGetProcessName)
+    cdef uint32_t asked = pid
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    return (<nvml_name_of_t> real)(pid, name, room) if fg_only_jobs(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND

@@ -46,12 +46,11 @@ def nvml(group: str, *exports: str) -> list[Call]:
     return [Call(export, group, library=NVML) for export in exports]
 
 
-def _process_lists() -> list[Call]:
-    kinds = ("Compute", "Graphics", "MPSCompute")
-    names = [f"nvmlDeviceGet{kind}RunningProcesses{v}" for kind in kinds for v in ("", "_v2", "_v3")]
-    return nvml("processes", *names)
-
-
+PROCESS_LISTS = [
+    f"nvmlDeviceGet{kind}RunningProcesses{version}"
+    for kind in ("Compute", "Graphics", "MPSCompute")
+    for version in ("", "_v2", "_v3")
+]
 LOOKUP = [*linker("dlmopen", "dlopen", "dlsym", "dlvsym"), *cuda("lookup", "cuGetProcAddress", 11030, 12000)]
 MEMORY = [
     *cuda("memory", "cuMemAlloc", 2000, 3020),
@@ -74,7 +73,21 @@ VIEWS = [
     *cuda("views", "cuMemGetInfo", 2000, 3020),
     *cuda("views", "cuDeviceTotalMem", 2000, 3020),
     *nvml("views", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"),
-    *_process_lists(),
+    *nvml(
+        "cards",
+        *("nvmlDeviceGetCount", "nvmlDeviceGetCount_v2", "nvmlDeviceGetIndex"),
+        *("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleBySerial"),
+        *("nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetHandleByPciBusId_v2"),
+        *("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetHandleByUUIDV"),
+        *("nvmlDeviceGetTopologyNearestGpus", "nvmlSystemGetTopologyGpuSet"),
+    ),
+    *nvml(
+        "processes",
+        *PROCESS_LISTS,
+        *("nvmlDeviceGetAccountingPids", "nvmlDeviceGetAccountingStats", "nvmlDeviceGetProcessUtilization"),
+        *("nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetRunningProcessDetailList"),
+        *("nvmlSystemGetProcessName",),
+    ),
 ]
 CALLS = sorted([*LOOKUP, *MEMORY, *POOLS, *BLOCKS, *VIEWS])
 
@@ -94,7 +107,7 @@ ASKED = {
         "cuStreamIsCapturing",
         "cuStreamIsCapturing_ptsz",
     ),
-    NVML: ("nvmlDeviceGetUUID",),
+    NVML: ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetUUID"),
 }
 
 

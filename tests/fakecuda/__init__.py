@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 CARD = ("card.c",)
 LIBRARIES = {
     "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "launch.c", "lookup.c"),
-    "libnvidia-ml.so.1": (*CARD, "nvml.c"),
+    "libnvidia-ml.so.1": (*CARD, "nvml.c", "nvml_lists.c"),
 }
 FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")
 
@@ -121,7 +121,7 @@ class FakeDriver:
 
 def build_library(name: str, folder: Path, *more: Path) -> Path:
     """One of the two libraries; `more`: sources of what it shall know beyond its own."""
-    flags = ("-shared", "-fPIC", f"-Wl,-soname,{name}", "-pthread")
+    flags = ("-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{name}", "-pthread")
     return compile_c([*(HERE / source for source in LIBRARIES[name]), *more], folder / name, *flags)
 
 

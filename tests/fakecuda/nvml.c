@@ -22,7 +22,10 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(int error) {
                                        "Already Initialized", "Not Found", "Insufficient Size"};
     return error >= 0 && error < 8 ? text[error] : error == NOT_LOADED ? "Driver Not Loaded" : "Unknown Error";
 }
-API nvmlSystemGetDriverVersion(char *text, unsigned room) { return users ? put(text, room, "580.0.0") : UNINITIALIZED; }
+API nvmlSystemGetDriverVersion(char *text, unsigned room) { 
+    const char *version = getenv("FAKE_NVML_VERSION");
+    return users ? put(text, room, version ? version : "580.0.0") : UNINITIALIZED;
+}
 API nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = 13050, OK; }
 API nvmlDeviceGetCount_v2(unsigned *count) { return users ? (*count = fake_state()->cards, OK) : UNINITIALIZED; }
 API nvmlDeviceGetHandleByIndex_v2(unsigned index, card **device) {

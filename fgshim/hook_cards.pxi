@@ -1,0 +1,154 @@
+# Which cards NVML shows: the job's, numbered as CUDA numbers them inside the job, and no others.
+#
+# The region lists them in that order. What the driver would refuse it refuses itself: it is always asked.
+
+cdef void fg_uuid_text(const uint8_t *uuid, char *text) noexcept nogil:
+    """GPU-1b2c3d4e-…, in 41 bytes."""
+    cdef const char *digits = "0123456789abcdef"
+    cdef int at
+    strcpy(text, "GPU-")
+    text += 4
+    for at in range(16):
+        if at == 4 or at == 6 or at == 8 or at == 10:
+            text[0] = c"-"
+            text += 1
+        text[0] = digits[uuid[at] >> 4]
+        text[1] = digits[uuid[at] & 15]
+        text += 2
+    text[0] = 0
+
+
+cdef bint fg_nvml_own(void *device) noexcept nogil:
+    """Whether the device is one of the job's cards, or a part of one."""
+    cdef void *ask = fg_function(FG_nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
+    cdef void *whole = NULL
+    if fg_nvml_gpu(device) >= 0:
+        return True
+    return ask != NULL and (<nvml_whole_t> ask)(device, &whole) == NVML_SUCCESS and fg_nvml_gpu(whole) >= 0
+
+
+cdef int fg_only_own(int status, void **device) noexcept nogil:
+    """A card of others is not there."""
+    if status != NVML_SUCCESS or fg_nvml_own(device[0]):
+        return status
+    device[0] = NULL
+    return NVML_ERROR_NOT_FOUND
+
+
+cdef int fg_by_index(int call, uint32_t index, void **device) noexcept nogil:
+    cdef void *real = fg_function(call)
+    cdef void *ask = fg_function(FG_nvmlDeviceGetHandleByUUID)
+    cdef fg_region *region = fg_attach()
+    cdef char text[48]
+    if not real or not ask:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    if device == NULL or region == NULL or index >= fg_region_gpus(region):
+        return (<nvml_by_index_t> real)(UINT32_MAX, device)
+    fg_uuid_text(region.gpu[index].uuid, text)
+    return (<nvml_by_name_t> ask)(text, device)
+
+
+cdef int fg_by_name(int call, const void *name, void **device) noexcept nogil:
+    cdef void *real = fg_function(call)
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    return fg_only_own((<nvml_by_name_t> real)(<const char *> name, device), device)
+
+
+cdef int fg_count(int call, uint32_t *count) noexcept nogil:
+    cdef void *real = fg_function(call)
+    cdef fg_region *region = fg_attach()
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_count_t> real)(count)
+    if status == NVML_SUCCESS:
+        count[0] = fg_region_gpus(region) if region else 0
+    return status
+
+
+cdef public int nvmlDeviceGetCount(uint32_t *count) noexcept nogil:
+    return fg_count(FG_nvmlDeviceGetCount, count)
+
+
+cdef public int nvmlDeviceGetCount_v2(uint32_t *count) noexcept nogil:
+    return fg_count(FG_nvmlDeviceGetCount_v2, count)
+
+
+cdef public int nvmlDeviceGetHandleByIndex(uint32_t index, void **device) noexcept nogil:
+    return fg_by_index(FG_nvmlDeviceGetHandleByIndex, index, device)
+
+
+cdef public int nvmlDeviceGetHandleByIndex_v2(uint32_t index, void **device) noexcept nogil:
+    return fg_by_index(FG_nvmlDeviceGetHandleByIndex_v2, index, device)
+
+
+cdef public int nvmlDeviceGetHandleByPciBusId(const void *bus, void **device) noexcept nogil:
+    return fg_by_name(FG_nvmlDeviceGetHandleByPciBusId, bus, device)
+
+
+cdef public int nvmlDeviceGetHandleByPciBusId_v2(const void *bus, void **device) noexcept nogil:
+    return fg_by_name(FG_nvmlDeviceGetHandleByPciBusId_v2, bus, device)
+
+
+cdef public int nvmlDeviceGetHandleBySerial(const void *serial, void **device) noexcept nogil:
+    return fg_by_name(FG_nvmlDeviceGetHandleBySerial, serial, device)
+
+
+cdef public int nvmlDeviceGetHandleByUUID(const void *uuid, void **device) noexcept nogil:
+    return fg_by_name(FG_nvmlDeviceGetHandleByUUID, uuid, device)
+
+
+cdef public int nvmlDeviceGetHandleByUUIDV(const void *uuid, void **device) noexcept nogil:
+    return fg_by_name(FG_nvmlDeviceGetHandleByUUIDV, uuid, device)
+
+
+cdef public int nvmlDeviceGetIndex(void *device, uint32_t *index) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlDeviceGetIndex)
+    cdef int gpu
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_index_t> real)(device, index)
+    gpu = fg_nvml_gpu(device) if status == NVML_SUCCESS else -1
+    if gpu >= 0:
+        index[0] = gpu
+    return status
+
+
+cdef int fg_own_devices(int status, void **found, uint32_t number, uint32_t *count, void **devices) noexcept nogil:
+    """Hand on those of the job: as many as there is room for, or only how many there are."""
+    cdef uint32_t at, kept = 0
+    if status != NVML_SUCCESS:
+        return status
+    for at in range(min(number, 64)):
+        if fg_nvml_own(found[at]):
+            if devices and kept < count[0]:
+                devices[kept] = found[at]
+            kept += 1
+    count[0] = min(kept, count[0]) if devices else kept
+    return NVML_SUCCESS
+
+
+cdef public int nvmlDeviceGetTopologyNearestGpus(
+    void *device, uint32_t level, uint32_t *count, void **devices
+) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlDeviceGetTopologyNearestGpus)
+    cdef void *found[64]
+    cdef uint32_t number = 64
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    if count == NULL:
+        return (<nvml_nearest_t> real)(device, level, count, devices)
+    cdef int status = (<nvml_nearest_t> real)(device, level, &number, found)
+    return fg_own_devices(status, found, number, count, devices)
+
+
+cdef public int nvmlSystemGetTopologyGpuSet(uint32_t cpu, uint32_t *count, void **devices) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlSystemGetTopologyGpuSet)
+    cdef void *found[64]
+    cdef uint32_t number = 64
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    if count == NULL:
+        return (<nvml_gpu_set_t> real)(cpu, count, devices)
+    cdef int status = (<nvml_gpu_set_t> real)(cpu, &number, found)
+    return fg_own_devices(status, found, number, count, devices)

@@ -1,0 +1,99 @@
+/* libnvidia-ml.so.1: handles by other names, neighbours of a card, and what is known of processes. */
+#include "fake.h"
+
+#define API __attribute__((visibility("default"))) int
+enum { INVALID_ARGUMENT = 2, NVML_NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+extern int nvmlDeviceGetCount_v2(unsigned *), nvmlDeviceGetHandleByIndex_v2(unsigned, card **);
+extern int nvmlDeviceGetHandleByUUID(const char *, card **), nvmlDeviceGetIndex(card *, unsigned *);
+
+API nvmlDeviceGetCount(unsigned *count) { return nvmlDeviceGetCount_v2(count); }
+API nvmlDeviceGetHandleByIndex(unsigned index, card **device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
+API nvmlDeviceGetSerial(card *device, char *text, unsigned room) {
+    unsigned index;
+    int status = nvmlDeviceGetIndex(device, &index);
+    if (!status) snprintf(text, room, "serial-%u", index);
+    return status;
+}
+static int numbered(const char *text, const char *format, card **device) {
+    unsigned number, count;
+    int status = nvmlDeviceGetCount_v2(&count);
+    if (status) return status;
+    return sscanf(text, format, &number) == 1 && number < count ? nvmlDeviceGetHandleByIndex_v2(number, device) : NVML_NOT_FOUND;
+}
+API nvmlDeviceGetHandleBySerial(const char *serial, card **device) { return numbered(serial, "serial-%u", device); }
+API nvmlDeviceGetHandleByPciBusId_v2(const char *bus, card **device) {
+    unsigned number;
+    char at[16];
+    if (sscanf(bus, "%*x:%x:", &number) != 1) return INVALID_ARGUMENT;
+    snprintf(at, sizeof at, "%u", number - 1);
+    return numbered(at, "%u", device);
+}
+API nvmlDeviceGetHandleByPciBusId(const char *bus, card **device) { return nvmlDeviceGetHandleByPciBusId_v2(bus, device); }
+typedef struct { unsigned version, type; union { char text[41]; uint8_t bytes[16]; } value; } uuid;
+API nvmlDeviceGetHandleByUUIDV(const uuid *id, card **device) {
+    char text[48];
+    if (!id || id->type < 1 || id->type > 2) return INVALID_ARGUMENT;
+    if (id->type == 2) fake_uuid_text(id->value.bytes, text);
+    return nvmlDeviceGetHandleByUUID(id->type == 2 ? text : id->value.text, device);
+}
+static int cards(const card *except, unsigned *count, card **devices) {
+    unsigned all = 0, number;
+    int status = nvmlDeviceGetCount_v2(&number);
+    if (status || !count) return status ? status : INVALID_ARGUMENT;
+    for (unsigned i = 0; i < number; i++) {
+        if (&fake_state()->card[i] == except) continue;
+        if (devices && all < *count) devices[all] = &fake_state()->card[i];
+        all++;
+    }
+    return *count = all, OK;
+}
+API nvmlDeviceGetTopologyNearestGpus(card *device, unsigned level, unsigned *count, card **devices) {
+    (void)level;
+    return cards(device, count, devices);
+}
+API nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, card **devices) { (void)cpu; return cards(NULL, count, devices); }
+
+API nvmlSystemGetProcessName(unsigned pid, char *text, unsigned room) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%u/exe", pid);
+    ssize_t length = readlink(path, text, room - 1);
+    return length < 0 ? NVML_NOT_FOUND : (text[length] = 0, OK);
+}
+static int holders(card *device, holder *found, unsigned *count) {
+    unsigned index;
+    int status = nvmlDeviceGetIndex(device, &index);
+    *count = status ? 0 : (unsigned)fake_holders((int)index, found, MAX_PROCESSES);
+    return status;
+}
+/* FILL: the three lists that are arrays of something with room for *count of them. */
+#define FILL(device, count, list, entry)                                            \
+    holder found[MAX_PROCESSES];                                                    \
+    unsigned number, index = 0;                                                     \
+    int status = holders(device, found, &number);                                   \
+    if (status) return status;                                                      \
+    (void)nvmlDeviceGetIndex(device, &index);                                       \
+    if (number > (count) || !(list)) return (count) = number, number ? INSUFFICIENT_SIZE : OK; \
+    for (unsigned i = 0; i < number; i++) (list)[i] = entry;                         \
+    return (count) = number, OK
+
+typedef struct { unsigned pid; uint64_t bytes; unsigned gi, ci; uint64_t secret; } detail;
+typedef struct { unsigned version, mode, count; detail *list; } details;
+API nvmlDeviceGetRunningProcessDetailList(card *device, details *into) {
+    FILL(device, into->count, into->list, ((detail){found[i].pid, found[i].bytes[index], ~0u, ~0u, 0}));
+}
+typedef struct { unsigned pid; uint64_t time; unsigned sm, memory, encoder, decoder; } sample;
+API nvmlDeviceGetProcessUtilization(card *device, sample *into, unsigned *count, uint64_t since) {
+    FILL(device, *count, into, ((sample){found[i].pid, since + 1, 10, 20, 0, 0}));
+}
+typedef struct { uint64_t time; unsigned pid, sm, memory, encoder, decoder, jpeg, flow; } load;
+typedef struct { unsigned version, count; uint64_t since; load *list; } loads;
+API nvmlDeviceGetProcessesUtilizationInfo(card *device, loads *into) {
+    FILL(device, into->count, into->list, ((load){into->since + 1, found[i].pid, 10, 20, 0, 0, 0, 0}));
+}
+API nvmlDeviceGetAccountingBufferSize(card *device, unsigned *size) { (void)device; return *size = MAX_PROCESSES, OK; }
+API nvmlDeviceGetAccountingPids(card *device, unsigned *count, unsigned *pids) { FILL(device, *count, pids, found[i].pid); }
+typedef struct { unsigned gpu, memory; uint64_t most, time, start; unsigned running, reserved[5]; } stats;
+API nvmlDeviceGetAccountingStats(card *device, unsigned pid, stats *into) {
+    (void)device; (void)pid;
+    return *into = (stats){.gpu = 30, .memory = 40, .running = 1}, OK;
+}

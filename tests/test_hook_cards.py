@@ -1,0 +1,154 @@
+"""Which cards and which processes NVML shows inside a job, asked by the real pynvml."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fakecuda.job import make_job
+
+pytestmark = pytest.mark.compiler
+pytest.importorskip("pynvml")
+MIB, GIB = 1 << 20, 1 << 30
+
+PRELUDE = """
+import ctypes, json, sys
+import pynvml as nvml
+nvml.nvmlInit()
+say = lambda what: print(json.dumps(what))
+def tried(ask, *words):
+    try:
+        return nvml.nvmlDeviceGetIndex(ask(*words))
+    except nvml.NVMLError as error:
+        return str(error)
+"""
+
+
+def ask(code, env, *words):
+    """What this bit of Python says of NVML in that environment."""
+    command = [sys.executable, "-c", PRELUDE + code, *map(str, words)]
+    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def cards(driver):
+    from fakecuda import Card
+
+    return driver.cards(*[Card(f"card {at}") for at in range(4)])
+
+
+@pytest.fixture
+def two_of_four(driver, cards, tmp_path):
+    """A job that was given the third card and the first, in this order."""
+    return make_job(driver, tmp_path / "job", [(cards[2], GIB), (cards[0], 2 * GIB)])
+
+
+NAMES = """
+cards = [nvml.nvmlDeviceGetHandleByIndex(at) for at in range(nvml.nvmlDeviceGetCount())]
+ask = nvml.nvmlDeviceGetName, nvml.nvmlDeviceGetIndex, nvml.nvmlDeviceGetUUID
+say([[one(card) for one in ask] for card in cards])
+"""
+
+
+def test_a_job_sees_its_cards_alone_numbered_as_cuda_numbers_them(two_of_four, cards):
+    seen = ask(NAMES, two_of_four.environment())
+    assert seen == [["card 2", 0, cards[2].uuid], ["card 0", 1, cards[0].uuid]]
+    one = two_of_four.run("total", CUDA_VISIBLE_DEVICES="2,0")
+    other = two_of_four.run("device 1", "total", CUDA_VISIBLE_DEVICES="2,0")
+    assert (one[-1][1], other[-1][1]) == (GIB, 2 * GIB)
+
+
+def test_the_older_calls_count_and_number_alike(two_of_four):
+    older = """
+lib, number, device = nvml.nvmlLib, ctypes.c_uint(), ctypes.c_void_p()
+said = [lib.nvmlDeviceGetCount(ctypes.byref(number)), number.value]
+said += [lib.nvmlDeviceGetHandleByIndex(at, ctypes.byref(device)) for at in range(4)]
+say(said)
+"""
+    assert ask(older, two_of_four.environment()) == [0, 2, 0, 0, 2, 2]
+
+
+WAYS = """
+uuids = sys.argv[1:]
+raw = [bytes.fromhex(uuid[4:].replace("-", "")) for uuid in uuids]
+say([
+    [tried(nvml.nvmlDeviceGetHandleByIndex, at) for at in range(4)],
+    [tried(nvml.nvmlDeviceGetHandleByUUID, uuid) for uuid in uuids],
+    [tried(nvml.nvmlDeviceGetHandleByUUIDV, uuid, nvml.NVML_UUID_TYPE_BINARY) for uuid in raw],
+    [tried(nvml.nvmlDeviceGetHandleBySerial, f"serial-{at}") for at in range(4)],
+    [tried(nvml.nvmlDeviceGetHandleByPciBusId, f"00000000:0{at + 1}:00.0") for at in range(4)],
+    [tried(nvml.nvmlDeviceGetHandleByUUID, "GPU-x"), tried(nvml.nvmlDeviceGetHandleByPciBusId, "x")],
+])
+"""
+
+
+def test_a_card_of_others_is_not_there_by_whatever_name(two_of_four, cards, driver):
+    uuids = [card.uuid for card in cards]
+    absent = "Not Found"
+    by_index, *by_name, wrong = ask(WAYS, two_of_four.environment(), *uuids)
+    assert by_index == [0, 1, "Invalid Argument", "Invalid Argument"]
+    assert by_name == [[1, absent, 0, absent]] * 4
+    assert wrong == [absent, "Invalid Argument"]
+    bare = ask(WAYS, {**os.environ, **driver.env}, *uuids)
+    assert bare == [[0, 1, 2, 3]] * 5 + [[absent, "Invalid Argument"]]
+
+
+def test_neighbours_of_a_card_are_the_jobs_own(two_of_four):
+    near = """
+first = nvml.nvmlDeviceGetHandleByIndex(0)
+lists = [nvml.nvmlDeviceGetTopologyNearestGpus(first, 0), nvml.nvmlSystemGetTopologyGpuSet(0)]
+say([[nvml.nvmlDeviceGetName(card) for card in found] for found in lists])
+"""
+    assert ask(near, two_of_four.environment()) == [["card 0"], ["card 0", "card 2"]]
+
+
+def test_nvml_that_was_not_started_says_so_under_the_hook_as_well(two_of_four):
+    late = """
+nvml.nvmlShutdown()
+lib, number, device = nvml.nvmlLib, ctypes.c_uint(), ctypes.c_void_p()
+out = ctypes.byref(device)
+say([lib.nvmlDeviceGetCount_v2(ctypes.byref(number)), lib.nvmlDeviceGetHandleByIndex_v2(0, out),
+     lib.nvmlDeviceGetHandleByIndex_v2(9, out), lib.nvmlDeviceGetHandleByUUID(b"GPU-nonsense", out)])
+"""
+    assert ask(late, two_of_four.environment()) == [1, 1, 1, 1]
+
+
+PROCESSES = """
+card = nvml.nvmlDeviceGetHandleByIndex(0)
+detail = nvml.nvmlDeviceGetRunningProcessDetailList(card, 1 << 24 | 24, 0)
+pids = [int(pid) for pid in sys.argv[1:]]
+def named(pid):
+    try:
+        return bool(nvml.nvmlSystemGetProcessName(pid))
+    except nvml.NVMLError_NotFound:
+        return False
+def counted(pid):
+    try:
+        return nvml.nvmlDeviceGetAccountingStats(card, pid).isRunning == 1
+    except nvml.NVMLError_NotFound:
+        return False
+say([
+    sorted(one.pid for one in detail),
+    sorted(one.pid for one in nvml.nvmlDeviceGetProcessUtilization(card, 0)),
+    sorted(one.pid for one in nvml.nvmlDeviceGetProcessesUtilizationInfo(card, 0)),
+    sorted(nvml.nvmlDeviceGetAccountingPids(card)),
+    [pid for pid in pids if named(pid)], [pid for pid in pids if counted(pid)],
+])
+"""
+
+
+def test_everything_that_tells_of_processes_tells_of_the_jobs_alone(new_job, driver):
+    one, two = new_job(GIB), new_job(GIB)
+    live = [two.start(), one.start(), two.start(), one.start()]
+    assert [process.say("alloc 64M") for process in live] == [(0,)] * 4
+    pids = [process.process.pid for process in live]
+    mine = sorted([pids[1], pids[3]])
+    said = ask(PROCESSES, one.environment(), *sorted(pids))
+    assert said == [mine] * 6
+    assert ask(PROCESSES, {**os.environ, **driver.env}, *sorted(pids)) == [sorted(pids)] * 6
+    for process in live:
+        process.end()
