@@ -1,6 +1,7 @@
 """Why a job waits, in words with figures."""
 
 from fgsched.model import WHOLE, Reason
+from fgsched.moments import format_limit
 from fgsched.placement import Short
 from fgsched.units import format_mebibytes, format_share
 
@@ -15,6 +16,29 @@ _SENTENCES: dict[Reason, str] = {
     Reason.GPU_DRAINED: "needs {need} GPU, {left} of {total} take jobs (fginfo -R tells why)",
     Reason.GPU_MAX_JOBS: "GPU {gpu} has room, and its {total} jobs are the most it may have",
     Reason.GPU_CLEANING: "GPU {gpu} still lists processes of a job that has ended",
+    Reason.LICENSES: "needs {need} {what}, {left} left",
+    Reason.PARTITION_DOWN: "partition {who} starts no jobs, or is no more",
+    Reason.PARTITION_INACTIVE: "partition {who} neither takes nor starts jobs",
+    Reason.PARTITION_TIME_LIMIT: (
+        "its time limit is {need_time}, and {total_time} is the most in partition {who}"
+    ),
+    **dict.fromkeys(
+        (
+            *(Reason.MAX_JOBS_PER_USER, Reason.MAX_JOBS_PER_ACCOUNT, Reason.MAX_JOBS),
+            Reason.ACCOUNT_MAX_JOBS,
+        ),
+        "{total} jobs of {who} run, which is the most",
+    ),
+    **dict.fromkeys(
+        (
+            *(Reason.MAX_GPUS_PER_USER, Reason.MAX_GPUS_PER_ACCOUNT, Reason.MAX_GPUS),
+            Reason.ACCOUNT_MAX_GPUS,
+        ),
+        "needs {need_share} of a GPU; of the {total_share} that {who} may hold, {left_share} is left",
+    ),
+    Reason.ACCOUNT_GPU_MINUTES: (
+        "may use {need} GPU minutes; of the {total} that {who} may use, {left} are left"
+    ),
     Reason.RESERVED_FOR_TOP: "would fit, and would delay the first job that does not",
 }
 _RESOURCES = {
@@ -33,6 +57,10 @@ def sentence(short: Short) -> str:
     amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
     return text.format(
         gpu=short.gpu,
+        what=short.what,
+        who=short.who,
+        need_time=format_limit(short.need),
+        total_time=format_limit(short.total),
         **amounts,
         **{f"{name}_bytes": format_mebibytes(amount) for name, amount in amounts.items()},
         **{f"{name}_share": format_share(amount) for name, amount in amounts.items()},

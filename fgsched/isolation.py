@@ -1,7 +1,8 @@
 """What a job's process is given, as data: identity, environment, files, limits. The shepherd applies it."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -28,6 +29,7 @@ class Site:
     tmp: str  # what private temporary directories begin with; another controller's begin otherwise
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
+    visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
     tmp_key: bytes = b""  # secret of a host's controller: others must not know a name before it is taken
 
 
@@ -177,6 +179,7 @@ def variables(
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
         **_gpu_variables(given),
+        **_resource_variables(job, site.visible),
     }
     if job.deadline is not None:
         own["FG_JOB_END_TIME"] = str(int(job.deadline))
@@ -204,6 +207,17 @@ def _gpu_variables(given: Sequence[Given]) -> dict[str, str]:
         "FG_GPU_UUIDS": ",".join(card.uuid for card in given),
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
+
+
+def _resource_variables(job: Job, visible: Mapping[str, str]) -> dict[str, str]:
+    """Which of the site's own resources the job was given."""
+    found = {}
+    for name, indices in job.resources:
+        listed = ",".join(map(str, indices))
+        found["FG_GRES_" + re.sub(r"[^A-Z0-9]", "_", name.upper())] = listed
+        if visible.get(name):
+            found[visible[name]] = listed
+    return found
 
 
 def _slurm(own: Mapping[str, str]) -> dict[str, str]:

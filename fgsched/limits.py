@@ -103,6 +103,11 @@ class Tally:
         self._sums: dict[Key, _Sum] = {}
         self._scopes: dict[tuple[str, Who], tuple[Scope, ...]] = {}
 
+    @property
+    def counts(self) -> bool:
+        """Whether there is any limit."""
+        return self._policy.is_capped
+
     def _of(self, partition: str, who: Who) -> tuple[Scope, ...]:
         key = (partition, who)
         if key not in self._scopes:

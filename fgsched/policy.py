@@ -175,10 +175,17 @@ class Policy:
     users: tuple[User, ...] = ()
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
+    is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
+    has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
     _partitions: dict[str, Partition] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_partitions", {one.name: one for one in self.partitions})
+        found = [caps for one in self.partitions for caps in (one.total, one.per_user, one.per_account)]
+        found += [caps for quality in self.qos for caps in (quality.total, quality.per_user)]
+        found += [account.caps for account in self.accounts] + [user.caps for user in self.users]
+        object.__setattr__(self, "is_capped", any(caps != NO_CAPS for caps in found))
+        object.__setattr__(self, "has_quotas", any(caps.gpu_seconds for caps in found))
 
     def partition(self, name: str) -> Partition | None:
         return self._partitions.get(name)

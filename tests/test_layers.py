@@ -18,7 +18,7 @@ LAYERS = {
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
         *("records", "isolation", "explain", "watchdog", "postmortem", "tiers", "fragmentation", "links"),
-        *("policy", "limits", "admission"),
+        *("policy", "limits", "admission", "priority", "fairshare", "waiting", "stock", "backfill"),
     },
     "edges": {
         *("config", "settings", "sections", "places", "store", "gpus", "process", "launch", "shepherds"),

@@ -5,9 +5,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgsched.backfill import reserve
 from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
 from fgsched.placement import Host, rooms
-from fgsched.planner import Pending, Queue, Running, Start, _reserve, plan
+from fgsched.planner import Kind, Pending, Queue, Running, Start, plan
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
@@ -26,6 +27,11 @@ def pending(*shares, limit=0):
     return [Pending(number, a_demand(share), limit) for number, share in enumerate(shares, 1)]
 
 
+def in_order(queue):
+    """[(share, ids in order)] of each kind."""
+    return [(group.kind.demand.share, [one for _, one in group.in_order()]) for group in queue.groups]
+
+
 def running(share, *, gpu=0, until=math.inf):
     return Running(a_demand(share), (Hold(gpu=gpu, share=share, memory=share),), until)
 
@@ -37,14 +43,14 @@ def test_three_halves_on_two_cards_take_0_0_and_1():
 def test_of_four_times_0_3_three_start_on_one_card():
     decided = decide(pending(3000, 3000, 3000, 3000))
     assert started(decided) == {1: [0], 2: [0], 3: [0]}
-    assert decided.waits[a_demand(3000), 0].reason is Reason.RESOURCES
+    assert decided.short(Kind(a_demand(3000), 0)).reason is Reason.RESOURCES
 
 
 def test_a_job_without_gpus_waits_for_cpus_only():
     queue = [Pending(number, Demand(cpus=2)) for number in (1, 2, 3)]
     decided = decide(queue, gpus=0, host=Host(cpus=4, memory=0))
     assert started(decided) == {1: [], 2: []}
-    assert decided.waits[Demand(cpus=2), 0].what == "cpus"
+    assert decided.short(Kind(Demand(cpus=2), 0)).what == "cpus"
 
 
 def test_a_small_job_passes_a_large_one_that_it_does_not_delay():
@@ -55,7 +61,7 @@ def test_a_small_job_passes_a_large_one_that_it_does_not_delay():
 def test_a_stream_of_quarters_does_not_starve_a_whole_card_job():
     decided = decide(pending(WHOLE, 2500), running=[running(5000)])
     assert started(decided) == {}
-    assert decided.waits[a_demand(2500), 0].reason is Reason.RESERVED_FOR_TOP
+    assert decided.short(Kind(a_demand(2500), 0)).reason is Reason.RESERVED_FOR_TOP
 
 
 def test_a_job_that_ends_before_the_reservation_may_use_it():
@@ -108,7 +114,7 @@ def test_every_plan_stays_within_the_host_and_leaves_nobody_without_a_decision(d
     assert all(value <= WHOLE for value in share.values())
     assert all(value <= 16 * GIB for value in memory.values())
     ids = {start.job_id for start in decided.starts}
-    assert all(job.id in ids or (job.demand, 0) in decided.waits for job in queue)
+    assert all(job.id in ids or decided.short(job.kind) is not None for job in queue)
 
 
 @given(demands=st.lists(sizes, min_size=1, max_size=12), gpus=st.integers(1, 3))
@@ -141,7 +147,7 @@ def test_the_cpus_of_the_reserved_job_are_kept_too():
     decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0))
     assert started(decided) == {2: []}, "one of four is spare beside three"
     decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0), limits=LIMITS)
-    assert decided.waits[Demand(cpus=1), 0].what == "cpus"
+    assert decided.short(Kind(Demand(cpus=1), 0)).what == "cpus"
 
 
 def test_the_reservation_is_made_where_the_job_fits_soonest():
@@ -205,7 +211,7 @@ def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs,
             first = min(waiting)
             free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
             host = Host(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
-            shadow = _reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
+            shadow = reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
             promised.setdefault(first, shadow.at)
             now = min(job.until for job in busy.values())
             busy = {number: job for number, job in busy.items() if job.until > now}
@@ -221,7 +227,7 @@ def test_a_job_that_comes_back_with_another_demand_is_planned_by_that():
     queue.remove(1)
     queue.add(Pending(1, a_demand(5000)))
     queue.add(Pending(1, a_demand(5000)))
-    assert [(kind[0].share, sorted(ids)) for kind, ids in queue.kinds()] == [(5000, [1, 2])]
+    assert in_order(queue) == [(5000, [1, 2])]
     decided = plan(queue, [], rooms([a_gpu(0)], [], {}), PLENTY, limits=LIMITS, now=0)
     assert [start.job_id for start in decided.starts] == [1, 2]
 
@@ -246,15 +252,15 @@ def test_holding_and_releasing_a_job_again_and_again_leaves_one_place_in_the_que
     for _ in range(100):
         queue.remove(9)
         queue.add(Pending(9, a_demand(5000)))
-    assert [len(ids) for _, ids in queue.kinds()] == [10]
+    assert [len(ids) for _, ids in in_order(queue)] == [10]
 
 
 def test_a_job_that_was_passed_over_once_may_still_come_back():
     queue = Queue(pending(5000, 5000))
     queue.remove(1)
-    assert [ids for _, ids in queue.kinds()] == [[2]]
+    assert in_order(queue) == [(5000, [2])]
     queue.add(Pending(1, a_demand(5000)))
-    assert [sorted(ids) for _, ids in queue.kinds()] == [[1, 2]]
+    assert in_order(queue) == [(5000, [1, 2])]
 
 
 # -- limits and figures -------------------------------------------------------------------------
@@ -265,7 +271,7 @@ FEW = Limits(cpus=4, host_memory=GIB, max_jobs_per_gpu=2)
 def test_no_plan_puts_more_jobs_on_a_card_than_the_site_allows():
     decided = decide(pending(1000, 1000, 1000), limits=FEW)
     assert started(decided) == {1: [0], 2: [0]}
-    assert decided.waits[a_demand(1000), 0].reason is Reason.GPU_MAX_JOBS
+    assert decided.short(Kind(a_demand(1000), 0)).reason is Reason.GPU_MAX_JOBS
 
 
 def test_a_job_that_waits_for_another_to_leave_the_card_is_reserved_its_place():
@@ -273,7 +279,7 @@ def test_a_job_that_waits_for_another_to_leave_the_card_is_reserved_its_place():
     queue = [Pending(1, a_demand(1000)), Pending(2, a_demand(500), 10)]
     decided = decide(queue, running=busy, limits=FEW)
     assert started(decided) == {}
-    assert _reserve(a_demand(1000), busy, rooms([a_gpu(0)], held(busy), {}), PLENTY, limits=FEW).at == 50.0
+    assert reserve(a_demand(1000), busy, rooms([a_gpu(0)], held(busy), {}), PLENTY, limits=FEW).at == 50.0
 
 
 def held(busy):
@@ -284,13 +290,13 @@ def test_host_memory_is_handed_out_once_and_told_in_figures():
     queue = [Pending(1, Demand(host_memory=GIB)), Pending(2, Demand(host_memory=1))]
     decided = decide(queue, host=Host(4, GIB), limits=FEW)
     assert started(decided) == {1: []}
-    short = decided.waits[Demand(host_memory=1), 0]
+    short = decided.short(Kind(Demand(host_memory=1), 0))
     assert (short.what, short.need, short.left, short.total) == ("host memory", 1, 0, GIB)
 
 
 def test_the_cpus_that_just_suffice_are_not_what_is_short():
     decided = decide([Pending(1, Demand(cpus=4, host_memory=2))], host=Host(4, 1), limits=FEW)
-    assert decided.waits[Demand(cpus=4, host_memory=2), 0].what == "host memory"
+    assert decided.short(Kind(Demand(cpus=4, host_memory=2), 0)).what == "host memory"
 
 
 def test_neither_share_nor_bytes_of_what_is_spare_are_given_twice():
@@ -332,4 +338,5 @@ def test_one_that_never_fits_reserves_nothing():
 def test_equal_demands_with_different_limits_wait_for_the_same():
     queue = [Pending(number, a_demand(WHOLE), number) for number in range(1, 5)]
     decided = decide(queue, running=[running(5000)])
-    assert [decided.waits[a_demand(WHOLE), number].reason for number in range(1, 5)] == [Reason.RESOURCES] * 4
+    reasons = [decided.short(Kind(a_demand(WHOLE), number)).reason for number in range(1, 5)]
+    assert reasons == [Reason.RESOURCES] * 4

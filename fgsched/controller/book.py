@@ -10,6 +10,8 @@ from fgsched.limits import Key, Who, falls_under
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
 from fgsched.placement import Host, Room, Short, rooms
 from fgsched.planner import Pending, Plan, Queue, Running, plan
+from fgsched.policy import MAIN
+from fgsched.priority import Order
 from fgsched.store import Allocation
 
 _NOTHING = Demand(cpus=0)
@@ -48,9 +50,22 @@ def who_of(job: Job) -> Who:
 def _running(job: Job, now: float) -> Running:
     """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
     if job.state is JobState.COMPLETING:
-        return Running(_NOTHING, job.holds, now)
-    return Running(
-        job.request.demand, job.holds, math.inf if job.deadline is None else max(now, job.deadline)
+        return Running(_NOTHING, job.holds, now, job.partition, who_of(job))
+    until = math.inf if job.deadline is None else max(now, job.deadline)
+    return Running(job.request.demand, job.holds, until, job.partition, who_of(job))
+
+
+def pending(job: Job) -> Pending:
+    """A waiting job as the planner sees it."""
+    request = job.request
+    return Pending(
+        job.id,
+        request.demand,
+        request.time_limit,
+        partitions=tuple(request.partition.split(",")) if request.partition else (MAIN,),
+        who=who_of(job),
+        nice=request.nice,
+        since=job.submitted_at,
     )
 
 
@@ -62,7 +77,7 @@ class Book:
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
         self.revision = 0  # another one after every change
-        self.waits: dict[tuple[Demand, int], Short] = {}
+        self._decided = Plan()
         self._queue = Queue()
         self._slots = Slots()
         self._recent = Recent()
@@ -89,7 +104,7 @@ class Book:
             self._slots.give(was.slot)
         self._queue.remove(job.id)
         if job.state is JobState.PENDING and not job.held:
-            self._queue.add(Pending(job.id, job.request.demand, job.request.time_limit))
+            self._queue.add(pending(job))
 
     def _count(self, job: Job | None, change: int) -> None:
         if job is not None and job.state is JobState.PENDING:
@@ -105,8 +120,35 @@ class Book:
         decided = plan(
             self._queue, running, self.rooms(gpus, readings), self.host(limits), limits=limits, now=now
         )
-        self.waits = decided.waits
+        self._decided = decided
         return decided
+
+    @property
+    def order(self) -> Order:
+        """What decides who is first."""
+        return self._queue.order
+
+    def reorder(self, order: Order) -> None:
+        self._queue.reorder(order)
+
+    def count_again(self, order: Order) -> None:
+        """The order is the same; only who used how much is not."""
+        self._queue.order = order
+
+    def pick(self, demand: Demand) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Indices of the site's own resources for a job, the lowest that are free."""
+        found = []
+        for name, count in demand.resources:
+            there = self.order.policy.resource(name)
+            held = (dict(job.resources).get(name, ()) for job in self._busy())
+            taken = {index for indices in held for index in indices}
+            free = [index for index in range(there.count if there else 0) if index not in taken]
+            found.append((name, tuple(free[:count])))
+        return tuple(found)
+
+    def _busy(self) -> list[Job]:
+        """Jobs that run; one that is only being cleaned up needs nothing but its cards."""
+        return [job for job in self.holding.values() if job.state is not JobState.COMPLETING]
 
     def free_slot(self) -> int:
         """The lowest number that no running job has."""
@@ -118,11 +160,15 @@ class Book:
 
     def host(self, limits: Limits) -> Host:
         """What is left of CPUs and host memory; a job that is only being cleaned up needs neither."""
-        busy = [job.request.demand for job in self.holding.values() if job.state is not JobState.COMPLETING]
+        busy = [job.request.demand for job in self._busy()]
+        left = {one.name: one.count for one in self.order.policy.resources}
+        for name, count in (each for demand in busy for each in demand.resources):
+            left[name] = left.get(name, 0) - count
         return Host(
             limits.cpus - sum(demand.cpus for demand in busy),
             limits.host_memory - sum(demand.host_memory for demand in busy),
             self._recent.measure(limits.share_step),
+            left,
         )
 
     def _holds(self) -> Iterator[tuple[Hold, bool]]:
@@ -134,7 +180,7 @@ class Book:
         """What a waiting job is short of, as far as the last plan looked."""
         if job.state is not JobState.PENDING or job.held:
             return None
-        return self.waits.get((job.request.demand, job.request.time_limit))
+        return self._decided.short(pending(job).kind)
 
     def reason(self, job: Job) -> Reason:
         """The reason that the queue shows."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
+from fgsched.controller.charges import Charges
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher, Noticed
 from fgsched.controller.noticing import post_mortem, take_notice
 from fgsched.crash import point
@@ -35,6 +36,7 @@ class Conductor:
         self.cards = cards
         self.limits = limits
         self.policy = Policy()  # until whoever knows the site says otherwise
+        self.charges = Charges(store)
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
@@ -110,6 +112,7 @@ class Conductor:
     def _read_book(self) -> None:
         found = self.store.open_past()
         self.book = Book(past.job for past in found)
+        self.charges.read()
         self.book.given = {past.job.id: past.allocated for past in found if past.job.state.holds}
 
     def _resume_cleaning(self, now: float) -> None:
@@ -177,6 +180,9 @@ class Conductor:
     def _save(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
             return False
+        if before.holds and not after.holds:
+            given = self.book.given.get(before.id, ())
+            self.charges.charge(before, given, after.ended_at or now, self.policy)
         self.book.put(after)
         if after.state.is_final:
             self.ended.append(after)
@@ -225,6 +231,7 @@ class Conductor:
             return
         if not self.cards.is_fresh(now):
             self.then(self.cards.ask)
+        self.charges.bring_up_to_date(self.book, self.policy, self.cards.gpus, self.limits, now)
         decided = self.book.plan(
             self.cards.gpus_for_planning(now), self.cards.readings, limits=self.limits, now=now
         )
@@ -238,6 +245,8 @@ class Conductor:
             JobState.STARTING,
             attempt=job.attempt + 1,
             holds=start.holds,
+            partition=start.partition,
+            resources=self.book.pick(job.request.demand),
             slot=self.book.free_slot(),
             reason=Reason.NONE,
             boot=self.launcher.boot,

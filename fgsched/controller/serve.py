@@ -211,6 +211,7 @@ def _site(places: Places, config: Config, name: str) -> Site:
         tmp=f"{config.tmp}/fg-{name}-",
         kill_wait=config.kill_wait,
         become_user=places.mode == "system",
+        visible={one.name: one.visible_env for one in config.policy.resources},
         tmp_key=secret(places.run) if places.mode == "system" else b"",
     )
 

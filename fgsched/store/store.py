@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fgsched.errors import StorageError
+from fgsched.fairshare import Owner, Usage
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.records import to_record
 from fgsched.store.opening import named, open_queue, source
@@ -271,6 +272,18 @@ class Store:
         """{uuid: (state, note, since)} as operators left them."""
         rows = self._db.execute(SQL["get_cards"])
         return {row["uuid"]: (GpuState(row["state"]), row["note"], row["at"]) for row in rows}
+
+    # -- who used how much ----------------------------------------------------------------------
+
+    def usage(self) -> dict[Owner, Usage]:
+        """Charged GPU seconds by account and user."""
+        rows = self._db.execute(SQL["all_usage"])
+        return {(row["account"], row["user"]): Usage(row["seconds"], row["at"]) for row in rows}
+
+    def put_usage(self, owner: Owner, usage: Usage) -> None:
+        account, user = owner
+        row = {"account": account, "user": user, "seconds": usage.seconds, "at": usage.at}
+        self._db.execute(SQL["put_usage"], row)
 
     # -- the file -------------------------------------------------------------------------------
 
