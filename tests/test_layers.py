@@ -24,7 +24,7 @@ LAYERS = {
         *("config", "settings", "sections", "places", "store", "gpus", "process", "launch", "shepherds"),
         *("server", "client", "cgroups", "crash", "accounts", "regions"),
     },
-    "conductor": {"controller"},
+    "conductor": {"controller", "simulate"},
     "cli": {"cli"},
 }
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}

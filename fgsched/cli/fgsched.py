@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from fgsched.cli.command import Group, warn, write
+from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.moments import format_runtime
 from fgsched.places import Places
 
 _LEAVING = 60  # seconds that a controller has to stop
-_UNBUILT = ("simulate", "init")
+_UNBUILT = ("init",)
 _cards = click.option(
     "--gpus", default="", metavar="GPUS", help="Cards: auto, none, a number, 0,2-3, sim:2x16G."
 )
@@ -28,6 +29,9 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object
 @click.group(cls=Group, epilog="fgsched doctor", unbuilt=_UNBUILT)
 def fgsched() -> None:
     """Start, stop and check the controller that runs the jobs."""
+
+
+fgsched.add_command(simulate)
 
 
 def _places(system: bool) -> Places:

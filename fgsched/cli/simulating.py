@@ -1,0 +1,207 @@
+"""fgsched simulate: what would have been on this host, or on another."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fgsched.cli.cells import clean, table
+from fgsched.cli.command import write
+from fgsched.errors import BadUsage, Refused
+from fgsched.moments import format_runtime
+
+if TYPE_CHECKING:  # a command that does something else does without
+    from fgsched.config import Config
+    from fgsched.model import Gpu, Limits
+    from fgsched.simulate.figures import Figures, Waits
+    from fgsched.simulate.workload import Workload
+
+_PATIENCE, _OFTEN = 2.0, 0.2  # seconds before progress is shown, and between two times
+_PLENTY = 1 << 62
+_POLICIES = ("pack", "spread")
+
+
+@click.command("simulate")
+@click.argument("file", required=False, metavar="[FILE]")
+@click.option(
+    "--gpus", default="", metavar="CARDS", help="Such as 4x80G:H100; +1x80G:A100 adds to the host's."
+)
+@click.option("--cpus", type=click.IntRange(1, 65536), help="CPUs of the host.")
+@click.option("--mem", default="", metavar="SIZE", help="Memory of the host.")
+@click.option("--policy", type=click.Choice(_POLICIES), help="Placement; default: as the settings say.")
+@click.option("--partition", default="", metavar="NAMES", help="Only jobs of these partitions.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Without FILE: which made-up jobs.")
+@click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0.1, 24 * 366),
+              help="Without FILE: for how long they come.")  # fmt: skip
+@click.option("--load", default=0.9, show_default=True, type=click.FloatRange(0.01, 10),
+              help="Without FILE: the part of the GPUs they need.")  # fmt: skip
+@click.option("--svg", metavar="FILE", help="Draw the allocation over time.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> None:
+    """Replay a log in virtual time; say how long jobs would have waited."""
+    from fgsched.client import find_places
+    from fgsched.config import load
+    from fgsched.simulate.figures import figures
+
+    config = load(find_places())
+    gpus = _cards(said["gpus"], config)
+    limits = _limits(config, said)
+    workload = _workload(file, said, len(gpus))
+    simulated, refused = _run(workload, gpus, limits)
+    found = figures(simulated)
+    title = f"{workload.source}, {len(gpus)} GPUs, {'spread' if limits.spread else 'pack'}"
+    if svg:
+        _draw(svg, found, title)
+    if as_json:
+        write(_document(found, workload, gpus, limits, refused))
+    else:
+        write(_shown(found, title, workload.left_out, refused))
+
+
+# -- what is simulated ----------------------------------------------------------------------------
+
+
+def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
+    """The host's cards, those that are named, or both."""
+    from fgsched.gpus import discover, sim
+
+    adds, wanted = text.startswith("+"), text.removeprefix("+").removeprefix("sim:")
+    cards = () if text and not adds else discover(config, os.environ).gpus
+    if wanted:
+        cards += tuple(_after(gpu, len(cards)) for gpu in sim.parse(f"sim:{wanted}"))
+    if not cards:
+        raise Refused("this host has no GPU to simulate", "Say which: --gpus=4x80G:H100, for example.")
+    return cards
+
+
+def _after(gpu: "Gpu", first: int) -> "Gpu":
+    """The same card with a number behind those that are there."""
+    links = tuple((other + first, near) for other, near in gpu.links)
+    return replace(gpu, index=gpu.index + first, links=links)
+
+
+def _limits(config: "Config", said: dict[str, Any]) -> "Limits":
+    """CPUs and memory are this host's if its cards are; those of another do not limit unless said."""
+    from fgsched.units import parse_bytes
+
+    limits = config.limits
+    if said["gpus"]:
+        limits = replace(limits, cpus=_PLENTY, host_memory=_PLENTY)
+    return replace(
+        limits,
+        cpus=said["cpus"] or limits.cpus,
+        host_memory=parse_bytes(said["mem"]) if said["mem"] else limits.host_memory,
+        spread=said["policy"] == "spread" if said["policy"] else limits.spread,
+    )
+
+
+def _workload(file: str | None, said: dict[str, Any], cards: int) -> "Workload":
+    from fgsched.simulate import logs, made
+
+    if file is None:
+        if said["partition"]:
+            raise BadUsage("--partition chooses among the jobs of a log, and none is named.", "Name one.")
+        return made.made(seed=said["seed"], hours=said["hours"], load=said["load"], cards=cards)
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+    except UnicodeDecodeError:
+        raise BadUsage(f"{file}: this is not text.") from None
+    except OSError as error:
+        raise BadUsage(f"{file}: cannot be read: {error.strerror}.") from error
+    workload = logs.read(file, text)
+    names = set(filter(None, said["partition"].split(",")))
+    tasks = tuple(task for task in workload.tasks if not names or task.partition in names)
+    if not tasks:
+        raise Refused(f"{file}: no job of it ran" + (f" in {said['partition']}" if names else ""))
+    return replace(workload, tasks=tasks)
+
+
+def _run(workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "Limits") -> Any:
+    from fgsched.simulate import replay
+    from fgsched.simulate.workload import runnable
+
+    tasks, refused = runnable(workload.tasks, gpus, limits)
+    if not tasks:
+        raise Refused("no job of the workload could ever run on these GPUs", "Name others with --gpus.")
+    progress = _Progress(len(tasks))
+    try:
+        return replay(tasks, gpus, limits, told=progress.told), refused
+    finally:
+        progress.clear()
+
+
+class _Progress:
+    """How far it is, on a terminal, of a run that takes long."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
+        self._next = time.monotonic() + _PATIENCE
+        self._width = 0
+
+    def told(self, done: int) -> None:
+        if not self._is_shown or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _OFTEN
+        text = f"{done} of {self._total} jobs started"
+        self._width = len(text)
+        click.echo(f"\r{text}", nl=False, err=True)
+
+    def clear(self) -> None:
+        if self._width:
+            click.echo(f"\r{' ' * self._width}\r", nl=False, err=True)
+
+
+# -- what came of it ------------------------------------------------------------------------------
+
+
+def _shown(found: "Figures", title: str, left_out: int, refused: int) -> str:
+    headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
+    text = f"{clean(title)}\n\n" + table(headings, [_row(row) for row in found.waits])
+    lines = [
+        ("allocated", f"{found.allocated:.1%} of the GPUs while jobs came, {found.overall:.1%} in all"),
+        ("used", f"{found.gpu_hours:.1f} GPU-hours in {found.hours:.1f} hours"),
+    ]
+    if found.longest and found.most:
+        lines += [
+            ("longest wait", f"job {found.longest.job}, {format_runtime(found.longest.wait)}"),
+            ("most overtaken", f"job {found.most.job}, by {found.most.by} that came later"),
+        ]
+    counts = {"never ran": left_out, "could never run here": refused, "never started": found.unstarted}
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    lines += [("not counted", f"{told}")] if told else []
+    return text + "\n" + "".join(f"{name:<16}{said}\n" for name, said in lines)
+
+
+def _row(row: "Waits") -> list[str]:
+    waits = (row.mean, row.p50, row.p90, row.p99, row.longest)
+    return [row.name, str(row.jobs), *map(format_runtime, waits), f"{row.slowdown:.1f}"]
+
+
+def _document(
+    found: "Figures", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "Limits", refused: int
+) -> str:
+    said = asdict(found)
+    about = {
+        "workload": workload.source,
+        "jobs": sum(row.jobs for row in found.waits[-1:]),
+        "left_out": workload.left_out,
+        "refused": refused,
+        "policy": "spread" if limits.spread else "pack",
+        "gpus": [{"index": gpu.index, "model": gpu.model, "total": gpu.total} for gpu in gpus],
+    }
+    return json.dumps(about | said) + "\n"
+
+
+def _draw(path: str, found: "Figures", title: str) -> None:
+    from fgsched.simulate.drawing import svg
+
+    try:
+        Path(path).write_text(svg(found, title))
+    except OSError as error:
+        raise BadUsage(f"{path}: cannot be written: {error.strerror}.") from error

@@ -1,0 +1,165 @@
+"""What came of a simulated workload, in numbers."""
+
+from bisect import bisect, insort
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from fgsched.model import WHOLE, Demand
+from fgsched.simulate.replay import Outcome, Simulated
+
+_SHORTEST = 10.0  # seconds: the slowdown of shorter jobs is that of jobs so long
+_POINTS = 500  # of a curve
+_HOUR = 3600.0
+CLASSES: dict[str, Callable[[Demand], bool]] = {
+    "none": lambda demand: demand.gpus == 0,
+    "to 1/4": lambda demand: demand.gpus == 1 and 0 < demand.share <= WHOLE // 4,
+    "to 1/2": lambda demand: demand.gpus == 1 and WHOLE // 4 < demand.share <= WHOLE // 2,
+    "below 1": lambda demand: demand.gpus == 1 and demand.share < WHOLE,
+    "1": lambda demand: demand.gpus == 1,
+    "2 or more": lambda demand: True,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long jobs of one size waited, in seconds, and their slowdown."""
+
+    name: str
+    jobs: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    longest: float
+    slowdown: float  # mean of (wait + run) / run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """A job and how many that came after it started before it."""
+
+    job: int  # its number in the order of submission
+    by: int
+    wait: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A point of the curves."""
+
+    at: float  # seconds after the first submission
+    allocated: float  # of all cards, 0 to 1: the mean since the point before
+    waiting: float  # jobs, the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """All there is to say of one simulation."""
+
+    waits: tuple[Waits, ...]  # of each size, and of all
+    longest: Overtaken | None  # the job that waited longest
+    most: Overtaken | None  # the one that was overtaken most
+    unstarted: int
+    gpu_hours: float
+    allocated: float  # of all cards, while jobs came: 0 to 1
+    overall: float  # the same, until the last one ended
+    hours: float  # from the first submission to the last end
+    curve: tuple[Moment, ...]
+
+
+def figures(simulated: Simulated) -> Figures:
+    """The numbers of a simulation."""
+    outcomes = simulated.outcomes
+    by_class: dict[str, list[Outcome]] = {name: [] for name in CLASSES}
+    for outcome in outcomes:
+        by_class[_class(outcome.task.demand)].append(outcome)
+    rows = [_waits(name, some) for name, some in by_class.items() if some]
+    if outcomes:
+        rows.append(_waits("all", outcomes))
+    first = min((one.task.submitted for one in outcomes), default=0.0)
+    came = max((one.task.submitted for one in outcomes), default=0.0)
+    last = max((one.ended for one in outcomes), default=0.0)
+    overtaken = _overtaken(outcomes)
+    return Figures(
+        waits=tuple(rows),
+        longest=max(overtaken, key=lambda one: one.wait, default=None),
+        most=max(overtaken, key=lambda one: (one.by, one.wait), default=None),
+        unstarted=simulated.unstarted,
+        gpu_hours=sum((one.ended - one.started) * one.share for one in outcomes) / WHOLE / _HOUR,
+        allocated=_allocated(outcomes, simulated.cards, first, came),
+        overall=_allocated(outcomes, simulated.cards, first, last),
+        hours=(last - first) / _HOUR,
+        curve=tuple(_curve(outcomes, simulated.cards, first, last)),
+    )
+
+
+def _class(demand: Demand) -> str:
+    return next(name for name, holds in CLASSES.items() if holds(demand))
+
+
+def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
+    waits = sorted(one.wait for one in outcomes)
+    runs = ((one, max(_SHORTEST, one.ended - one.started)) for one in outcomes)
+    return Waits(
+        name=name,
+        jobs=len(waits),
+        mean=fmean(waits),
+        p50=percentile(waits, 50),
+        p90=percentile(waits, 90),
+        p99=percentile(waits, 99),
+        longest=waits[-1],
+        slowdown=fmean((one.wait + run) / run for one, run in runs),
+    )
+
+
+def percentile(ordered: Sequence[float], part: int) -> float:
+    """The smallest value that at least `part` percent do not exceed."""
+    return ordered[max(0, -(-len(ordered) * part // 100) - 1)]
+
+
+def _overtaken(outcomes: Iterable[Outcome]) -> list[Overtaken]:
+    """Of each job, how many that were submitted after it started before it."""
+    later: list[float] = []  # starts of those that were submitted later, in order
+    found = []
+    for number, one in reversed(list(enumerate(outcomes, 1))):
+        found.append(Overtaken(job=number, by=bisect(later, one.started - 1e-9), wait=one.wait))
+        insort(later, one.started)
+    return found
+
+
+def _allocated(outcomes: Iterable[Outcome], cards: int, begin: float, end: float) -> float:
+    """The part of the cards that was held between two moments."""
+    if end <= begin or not cards:
+        return 0.0
+    held = sum(max(0.0, min(one.ended, end) - max(one.started, begin)) * one.share for one in outcomes)
+    return held / (cards * WHOLE * (end - begin))
+
+
+def _curve(outcomes: Sequence[Outcome], cards: int, begin: float, end: float) -> Iterable[Moment]:
+    """Means over equal pieces of time."""
+    if end <= begin:
+        return
+    piece = (end - begin) / _POINTS
+    held = _areas([(one.started - begin, one.ended - begin, one.share) for one in outcomes], piece)
+    waiting = _areas([(one.task.submitted - begin, one.started - begin, 1) for one in outcomes], piece)
+    for number, (share, jobs) in enumerate(zip(held, waiting, strict=True), 1):
+        of_all = share / piece / (cards * WHOLE) if cards else 0.0
+        yield Moment(at=number * piece, allocated=of_all, waiting=jobs / piece)
+
+
+def _areas(spans: Iterable[tuple[float, float, int]], piece: float) -> list[float]:
+    """What the spans (begin, end, height) cover of each piece of time."""
+    steps: dict[float, int] = {}
+    for begin, end, height in spans:
+        steps[begin] = steps.get(begin, 0) + height
+        steps[end] = steps.get(end, 0) - height
+    moments = sorted({*steps, *(number * piece for number in range(_POINTS + 1))})
+    areas, level = [0.0] * _POINTS, 0
+    for here, following in pairwise(moments):
+        level += steps.get(here, 0)
+        middle = int((here + following) / 2 / piece)
+        if 0 <= middle < _POINTS:
+            areas[middle] += level * (following - here)
+    return areas

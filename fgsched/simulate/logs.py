@@ -1,0 +1,107 @@
+"""Workloads out of files: what `fgacct --json` printed, or a list of tasks in the openb format."""
+
+import csv
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fgsched.errors import BadUsage
+from fgsched.model import WHOLE, Demand
+from fgsched.simulate.workload import Task, Workload
+
+_MIB = 1 << 20
+_OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+
+
+def read(file: str, text: str) -> Workload:
+    """The workload that a file's text tells of; BadUsage says what is wrong with it."""
+    start = text.lstrip()[:1]
+    return _accounts(file, text) if start == "{" else _openb(file, text)
+
+
+# -- fgacct --json --------------------------------------------------------------------------------
+
+
+def _accounts(file: str, text: str) -> Workload:
+    try:
+        jobs = json.loads(text)["jobs"]
+        found = [_job(job) for job in jobs]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadUsage(
+            f"{file}: this is not what fgacct --json prints: {error!r}", "Make it with fgacct --json -a -S …"
+        ) from error
+    tasks = [task for task in found if task]
+    return Workload.of(tasks, f"{len(tasks)} jobs of {Path(file).name}", left_out=len(found) - len(tasks))
+
+
+def _job(job: dict[str, Any]) -> Task | None:
+    """The task of one record; None of a job that never started: how long it would have run, nobody knows."""
+    if job["start_time"] is None or job["req_gpu"] is None:
+        return None
+    return Task(
+        demand=_demand(job),
+        submitted=float(job.get("eligible_time") or job["submit_time"]),
+        run=float(job["elapsed"]),
+        time_limit=int(job["time_limit"] or 0),
+        name=str(job["name"]),
+        user=str(job["user"]),
+        uid=int(job["uid"]),
+        partition=str(job["partition"]),
+    )
+
+
+def _demand(job: dict[str, Any]) -> Demand:
+    """The share and the bytes that the job was given, asked for again."""
+    units = round(float(job["req_gpu"]) * WHOLE)
+    cpus, memory = int(job["req_cpus"]), int(job["req_mem"] or 0)
+    if not units:
+        return Demand(cpus=cpus, host_memory=memory)
+    cards = max(1, units // WHOLE)
+    is_part = units < WHOLE
+    return Demand(
+        gpus=cards,
+        share=units // cards,
+        memory=int(job["req_gpu_mem"] or 0) if is_part else 0,
+        cpus=cpus,
+        host_memory=memory,
+    )
+
+
+# -- the openb trace ------------------------------------------------------------------------------
+
+
+def _openb(file: str, text: str) -> Workload:
+    rows = list(csv.DictReader(text.splitlines()))
+    missing = [name for name in _OPENB if not rows or name not in rows[0]]
+    if missing:
+        raise BadUsage(
+            f"{file}: neither what fgacct --json prints nor a list of tasks in the openb format "
+            f"(no column {missing[0]})",
+            "Name such a file, or none for a workload that is made up.",
+        )
+    try:
+        tasks, left_out = _tasks(rows)
+    except (ValueError, TypeError) as error:
+        raise BadUsage(f"{file}: {error}") from error
+    return Workload.of(tasks, f"{len(tasks)} tasks of {Path(file).name}", left_out=left_out)
+
+
+def _tasks(rows: Iterable[dict[str, str]]) -> tuple[list[Task], int]:
+    tasks, left_out = [], 0
+    for row in rows:
+        started, ended = row.get("scheduled_time") or row["creation_time"], row["deletion_time"]
+        if not started or not ended:
+            left_out += 1
+            continue
+        gpus = int(row["num_gpu"])
+        demand = Demand(
+            gpus=gpus,
+            share=(WHOLE if gpus > 1 else int(row["gpu_milli"]) * WHOLE // 1000) if gpus else 0,
+            # A card of another model than the trace's does as well.
+            cpus=max(1, -(-int(row["cpu_milli"]) // 1000)),
+            host_memory=int(row["memory_mib"]) * _MIB,
+        )
+        run = max(1.0, float(ended) - float(started))
+        tasks.append(Task(demand=demand, submitted=float(row["creation_time"]), run=run, name=row["name"]))
+    return tasks, left_out

@@ -1,0 +1,72 @@
+"""What is replayed: tasks that come at a time, ask for something, and run for so long."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fgsched.errors import FgschedError
+from fgsched.feasible import check
+from fgsched.model import Demand, Gpu, Job, Limits, Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One job of a workload."""
+
+    demand: Demand
+    submitted: float  # seconds since the epoch
+    run: float  # seconds that it runs, unless its time limit ends it
+    time_limit: int = 0  # seconds; 0: none
+    name: str = "job"
+    user: str = "nobody"
+    uid: int = 0
+    partition: str = "main"
+
+    def job(self, number: int) -> Job:
+        """The job that it is submitted as."""
+        request = Request(
+            name=self.name, demand=self.demand, partition=self.partition, time_limit=self.time_limit
+        )
+        return Job(
+            id=number, uid=self.uid, gid=0, user=self.user, request=request, submitted_at=self.submitted
+        )
+
+    @property
+    def lasts(self) -> float:
+        """Seconds from its start to its end."""
+        return min(self.run, self.time_limit) if self.time_limit else self.run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Tasks in the order of their submission, and how many of the source are none."""
+
+    tasks: tuple[Task, ...]
+    source: str  # for a person
+    left_out: int = 0  # jobs of the log that never ran
+
+    @staticmethod
+    def of(tasks: Iterable[Task], source: str, *, left_out: int = 0) -> "Workload":
+        ordered = tuple(sorted(tasks, key=lambda task: task.submitted))
+        return Workload(tasks=ordered, source=source, left_out=left_out)
+
+
+def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: Limits) -> tuple[list[Task], int]:
+    """(those that this host could ever run, how many it could not)."""
+    known: dict[Demand, bool] = {}
+    kept, refused = [], 0
+    for task in tasks:
+        if task.demand not in known:
+            known[task.demand] = _could_run(task.demand, gpus, limits)
+        if known[task.demand]:
+            kept.append(task)
+        else:
+            refused += 1
+    return kept, refused
+
+
+def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> bool:
+    try:
+        check(demand, gpus, limits)
+    except FgschedError:
+        return False
+    return True
