@@ -11,28 +11,94 @@ cdef extern from *:
     #include <stdint.h>
 
     enum {
-        CUDA_SUCCESS = 0, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_SHARED_OBJECT_INIT_FAILED = 303,
+        CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_SHARED_OBJECT_INIT_FAILED = 303,
         CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2,
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5, CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
+        CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
+        CUDA_ARRAY3D_LAYERED = 1, CUDA_ARRAY3D_SPARSE = 0x40, CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
+        CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
+        CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
     };
     typedef struct {
         int32_t type, handle_types, location_type, location_id;
         void *win32;
         uint64_t flags;
     } fg_allocation_prop;
+    typedef struct { uint64_t width, height; int32_t format; uint32_t channels; } fg_array_flat;
+    typedef struct { uint32_t width, height; int32_t format; uint32_t channels; } fg_array_old;
+    typedef struct { uint64_t width, height, depth; int32_t format; uint32_t channels, flags; } fg_array;
+    typedef struct { uint32_t width, height, depth; int32_t format; uint32_t channels, flags; } fg_array3d_old;
+    typedef struct { uint64_t size, alignment; uint32_t reserved[4]; } fg_requirements;
+    typedef struct {
+        int32_t type, handle_types, location_type, location_id;
+        void *win32;
+        uint64_t most;
+        uint16_t usage;
+        uint8_t reserved[54];
+    } fg_pool_props;
+    typedef struct { fg_pool_props pool; const void *access; uint64_t accesses, bytes, address; } fg_alloc_node;
+    typedef struct { uint64_t flags; void *stream, *node; int32_t result; } fg_instantiate_params;
     #endif
     """
     enum:
         CUDA_SUCCESS
+        CUDA_ERROR_INVALID_VALUE
         CUDA_ERROR_OUT_OF_MEMORY
         CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
         CU_MEM_LOCATION_TYPE_DEVICE
         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        CU_MEM_ALLOCATION_TYPE_PINNED
+        CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
+        CUDA_ARRAY3D_LAYERED
+        CUDA_ARRAY3D_SPARSE
+        CUDA_ARRAY3D_DEFERRED_MAPPING
+        CU_GRAPH_NODE_TYPE_GRAPH
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC
+        CU_GRAPH_NODE_TYPE_MEM_FREE
+        CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
     ctypedef struct fg_allocation_prop:
         int32_t location_type
         int32_t location_id
+    ctypedef struct fg_array_flat:
+        uint64_t width
+        uint64_t height
+        int32_t format
+        uint32_t channels
+    ctypedef struct fg_array_old:
+        uint32_t width
+        uint32_t height
+        int32_t format
+        uint32_t channels
+    ctypedef struct fg_array:
+        uint64_t width
+        uint64_t height
+        uint64_t depth
+        int32_t format
+        uint32_t channels
+        uint32_t flags
+    ctypedef struct fg_array3d_old:
+        uint32_t width
+        uint32_t height
+        uint32_t depth
+        int32_t format
+        uint32_t channels
+        uint32_t flags
+    ctypedef struct fg_requirements:
+        uint64_t size
+    ctypedef struct fg_pool_props:
+        int32_t type
+        int32_t location_type
+        int32_t location_id
+    ctypedef struct fg_alloc_node:
+        fg_pool_props pool
+        uint64_t bytes
+    ctypedef struct fg_instantiate_params:
+        uint64_t flags
+        void *stream
+        void *node
+        int32_t result
 
 ctypedef int (*find_t)(const char *, void **, int, uint64_t) noexcept nogil
 ctypedef int (*find2_t)(const char *, void **, int, uint64_t, int *) noexcept nogil
@@ -65,3 +131,23 @@ ctypedef int (*old_alloc_pitch_t)(uint32_t *, uint32_t *, uint32_t, uint32_t, ui
 ctypedef int (*old_free_t)(uint32_t) noexcept nogil
 ctypedef int (*old_mem_info_t)(uint32_t *, uint32_t *) noexcept nogil
 ctypedef int (*old_total_t)(uint32_t *, int) noexcept nogil
+ctypedef int (*array_create_t)(void **, const void *) noexcept nogil
+ctypedef int (*mipmap_create_t)(void **, const fg_array *, unsigned int) noexcept nogil
+ctypedef int (*destroy_t)(void *) noexcept nogil
+ctypedef int (*requirements_t)(fg_requirements *, void *, int) noexcept nogil
+ctypedef int (*device_t)(int) noexcept nogil
+ctypedef int (*primary_retain_t)(void **, int) noexcept nogil
+ctypedef int (*primary_state_t)(int, unsigned int *, int *) noexcept nogil
+ctypedef int (*ctx_from_green_t)(void **, void *) noexcept nogil
+ctypedef int (*ctx_void_t)() noexcept nogil
+ctypedef int (*pool_create_t)(void **, const fg_pool_props *) noexcept nogil
+ctypedef int (*from_pool_t)(uint64_t *, size_t, void *, void *) noexcept nogil
+ctypedef int (*graph_memory_t)(int, int, uint64_t *) noexcept nogil
+ctypedef int (*graph_nodes_t)(void *, void **, size_t *) noexcept nogil
+ctypedef int (*node_type_t)(void *, int *) noexcept nogil
+ctypedef int (*child_graph_t)(void *, void **) noexcept nogil
+ctypedef int (*alloc_node_t)(void *, fg_alloc_node *) noexcept nogil
+ctypedef int (*graph_run_t)(void *, void *) noexcept nogil
+ctypedef int (*instantiate_old_t)(void **, void *, void **, char *, size_t) noexcept nogil
+ctypedef int (*instantiate_t)(void **, void *, unsigned long long) noexcept nogil
+ctypedef int (*instantiate_how_t)(void **, void *, fg_instantiate_params *) noexcept nogil

@@ -16,9 +16,13 @@ from fgshim.nvml cimport *
 from fgshim.owner cimport fg_owner, fg_owner_lives, fg_owner_read
 from fgshim.region cimport (
     FG_MAX_GPUS,
+    FG_MAX_SHARES,
     FG_MAX_SLOTS,
+    FG_MOST,
     fg_region,
-    fg_region_gpus,
+    fg_region_refusal,
+    fg_region_share,
+    fg_region_shares,
     fg_region_slot,
     fg_region_slots,
     pthread_mutex_t,
@@ -35,11 +39,19 @@ cdef extern from *:
 include "_rows.pxi"
 include "hook_driver.pxi"
 include "hook_lookup.pxi"
-include "hook_table.pxi"
+include "hook_region.pxi"
 include "hook_ledger.pxi"
+include "hook_shares.pxi"
+include "hook_table.pxi"
 include "hook_memory.pxi"
+include "hook_pool_rows.pxi"
 include "hook_pools.pxi"
+include "hook_streams.pxi"
+include "hook_graphs.pxi"
+include "hook_instances.pxi"
 include "hook_blocks.pxi"
+include "hook_arrays.pxi"
+include "hook_contexts.pxi"
 include "hook_views.pxi"
 include "hook_old.pxi"
 include "hook_cards.pxi"

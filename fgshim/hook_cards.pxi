@@ -38,13 +38,13 @@ cdef int fg_only_own(int status, void **device) noexcept nogil:
 cdef int fg_by_index(int call, uint32_t index, void **device) noexcept nogil:
     cdef void *real = fg_function(call)
     cdef void *ask = fg_function(FG_nvmlDeviceGetHandleByUUID)
-    cdef fg_region *region = fg_attach()
+    cdef fg_job *job = fg_own_job()
     cdef char text[48]
     if not real or not ask:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    if device == NULL or region == NULL or index >= fg_region_gpus(region):
+    if device == NULL or job == NULL or index >= job.cards:
         return (<nvml_by_index_t> real)(UINT32_MAX, device)
-    fg_uuid_text(region.gpu[index].uuid, text)
+    fg_uuid_text(job.card[index].uuid, text)
     return (<nvml_by_name_t> ask)(text, device)
 
 
@@ -57,12 +57,12 @@ cdef int fg_by_name(int call, const void *name, void **device) noexcept nogil:
 
 cdef int fg_count(int call, uint32_t *count) noexcept nogil:
     cdef void *real = fg_function(call)
-    cdef fg_region *region = fg_attach()
+    cdef fg_job *job = fg_own_job()
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_count_t> real)(count)
     if status == NVML_SUCCESS:
-        count[0] = fg_region_gpus(region) if region else 0
+        count[0] = job.cards if job else 0
     return status
 
 

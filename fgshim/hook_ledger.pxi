@@ -1,62 +1,34 @@
-# The job's region: attached once, then charged and relieved. Reserve, call the driver, keep or give back.
+# What this process has charged to its job. Reserve, call the driver, keep or give back.
 
 cdef extern from *:
     """
-    #include <sys/stat.h>
     extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
-
-    static fg_region *fg_shared;              /* NULL: not attached */
     static int fg_watches_forks;
     static uint32_t fg_slot, fg_pid;          /* slot: number + 1; under the region's lock */
     static uint64_t fg_held[FG_MAX_GPUS];     /* what this process holds; under the region's lock */
-    static int fg_devices[64];                /* CUDA's ordinal -> number in the region + 1; -1: not the job's */
 
-    static inline int fg_has_lock(const fg_region *r) { return r->lock.__data.__kind == FG_LOCK_KIND; }
     static inline uint64_t fg_sum(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
     static inline void fg_raise(uint64_t *most, uint64_t value) {
-        uint64_t seen = __atomic_load_n(most, __ATOMIC_RELAXED);
+        uint64_t seen = fg_peek(most);
         while (seen < value && !__atomic_compare_exchange_n(most, &seen, value, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) ;
     }
-    #define fg_set(at, value) __atomic_store_n(at, value, __ATOMIC_RELEASE)
-    static int fg_first(int *flag) { return !__atomic_exchange_n(flag, 1, __ATOMIC_ACQ_REL); }
-    static int fg_install(fg_region *r) {
-        fg_region *none = NULL;
-        return __atomic_compare_exchange_n(&fg_shared, &none, r, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    }
-    static fg_region *fg_open_region(const char *path) {
-        struct stat about;
-        void *at = MAP_FAILED;
-        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (fd < 0) return NULL;
-        if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == sizeof(fg_region))
-            at = mmap(NULL, sizeof(fg_region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
-        if (at == MAP_FAILED) return NULL;
-        if (!fg_region_flaw(at, sizeof(fg_region))) return at;
-        munmap(at, sizeof(fg_region));
-        return NULL;
-    }
+    #define fg_add(at, value) __atomic_fetch_add(at, value, __ATOMIC_RELAXED)
     """
-    fg_region *fg_shared
     int fg_watches_forks
     uint32_t fg_slot, fg_pid
     uint64_t *fg_held
-    int *fg_devices
-    bint fg_has_lock(const fg_region *) nogil
     uint64_t fg_sum(uint64_t, uint64_t) nogil
     void fg_raise(uint64_t *, uint64_t) nogil
-    void fg_set(uint64_t *, uint64_t) nogil
-    void fg_publish "fg_set"(uint32_t *, uint32_t) nogil
-    bint fg_first(int *) nogil
-    bint fg_install(fg_region *) nogil
-    fg_region *fg_open_region(const char *) nogil
+    void fg_add(uint64_t *, uint64_t) nogil
     int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *) nogil
     int getpid() nogil
 
 cdef struct fg_charge:
-    uint32_t gpu    # number in the region
+    uint32_t gpu      # number in the region
+    uint32_t share    # number + 1 of the share that it is counted in instead; 0: it is this process's
     uint64_t bytes
-    uint64_t total  # what the job held with it
+    uint64_t total    # what the job held with it
+    uint64_t context  # in which it was taken
 
 
 cdef void fg_in_child() noexcept nogil:
@@ -65,41 +37,19 @@ cdef void fg_in_child() noexcept nogil:
     fg_slot = 0
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     fg_forget_all()
+    fg_forget_pools()
+    fg_forget_graphs()
 
 
-cdef fg_region *fg_attach() noexcept nogil:
-    """The region beside the path that this library was loaded from; NULL: none, so no device memory."""
-    cdef fg_region *region = <fg_region *> fg_load(&fg_shared)
-    cdef Dl_info own
-    cdef char path[4096]
-    cdef const char *end
-    cdef int saved = errno
-    if region:
-        return region
-    if not dladdr(<void *> fg_calls, &own) or own.dli_fname == NULL:
-        return NULL
-    end = strrchr(own.dli_fname, c"/")
-    if end == NULL or end - own.dli_fname > 4000:
-        return NULL
-    memcpy(path, own.dli_fname, end - own.dli_fname + 1)
-    strcpy(path + (end - own.dli_fname + 1), "region")
-    region = fg_open_region(path)
-    if region and not fg_install(region):
-        munmap(region, sizeof(fg_region))
-    if region and fg_first(&fg_watches_forks):
+cdef void fg_watch_forks() noexcept nogil:
+    if fg_load(&fg_attached) and fg_first(&fg_watches_forks):
         __register_atfork(NULL, NULL, fg_in_child, NULL)
-    set_errno(saved)
-    return <fg_region *> fg_load(&fg_shared)
 
 
-cdef bint fg_lock(fg_region *region) noexcept nogil:
-    """Take the region's lock, from a dead holder if need be: whatever it left is whole, word by word."""
-    if region == NULL or not fg_has_lock(region):
-        return False
-    cdef int status = pthread_mutex_lock(&region.lock)
-    if status == EOWNERDEAD:
-        status = pthread_mutex_consistent(&region.lock)
-    return status == 0
+cdef void fg_free_slot(fg_region *region, uint32_t at) noexcept nogil:
+    """Its shares first: a slot that is free is in no share. Under the lock."""
+    fg_leave_shares(region, at)
+    fg_publish(&region.slot[at].pid, 0)
 
 
 cdef void fg_reap(fg_region *region) noexcept nogil:
@@ -110,21 +60,21 @@ cdef void fg_reap(fg_region *region) noexcept nogil:
     for at in range(fg_region_slots(region)):
         slot = &region.slot[at]
         if slot.pid and at + 1 != fg_slot and fg_owner_lives(slot.pid, slot.start, slot.image) == 0:
-            slot.pid = 0
+            fg_free_slot(region, at)
     set_errno(saved)
 
 
 cdef uint64_t fg_total(const fg_region *region, uint32_t gpu) noexcept nogil:
     """What the job holds on a card. Under the lock."""
     cdef uint32_t at
-    cdef uint64_t total = region.gpu[gpu].untracked
+    cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_held[gpu])
     for at in range(fg_region_slots(region)):
-        if region.slot[at].pid:
-            total = fg_sum(total, region.slot[at].bytes[gpu])
-    return total
+        if region.slot[at].pid and at + 1 != fg_slot:
+            total = fg_sum(total, fg_peek(&region.slot[at].bytes[gpu]))
+    return fg_sum(total, fg_all_shares(region, gpu))
 
 
-cdef uint32_t fg_free_slot(fg_region *region, bint may_reap) noexcept nogil:
+cdef uint32_t fg_find_slot(fg_region *region, bint may_reap) noexcept nogil:
     """A slot to take, counted from 1; 0: all are taken. Under the lock."""
     cdef uint32_t at
     for at in range(fg_region_slots(region)):
@@ -135,14 +85,13 @@ cdef uint32_t fg_free_slot(fg_region *region, bint may_reap) noexcept nogil:
     if not may_reap:
         return 0
     fg_reap(region)
-    return fg_free_slot(region, False)
+    return fg_find_slot(region, False)
 
 
 cdef bint fg_take_slot(fg_region *region) noexcept nogil:
     """Make sure that this process has a slot. Under the lock."""
     global fg_slot, fg_pid
     cdef fg_owner self
-    cdef fg_region_slot *slot
     cdef uint32_t at
     cdef int saved = errno
     if fg_slot and region.slot[fg_slot - 1].pid == fg_pid:
@@ -151,23 +100,30 @@ cdef bint fg_take_slot(fg_region *region) noexcept nogil:
     if fg_owner_read(fg_pid, &self) != 1:
         set_errno(saved)
         return False
+    fg_slot = 0
     for at in range(fg_region_slots(region)):  # of a program that this process executed before
         if region.slot[at].pid == fg_pid:
-            region.slot[at].pid = 0
-    fg_slot = fg_free_slot(region, True)
+            fg_free_slot(region, at)
+    fg_slot = fg_find_slot(region, True)
     set_errno(saved)
-    if fg_slot == 0:
-        return False
-    slot = &region.slot[fg_slot - 1]
+    if fg_slot:
+        fg_fill_slot(region, &self)
+    return fg_slot != 0
+
+
+cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
+    """Under the lock."""
+    cdef fg_region_slot *slot = &region.slot[fg_slot - 1]
+    cdef uint32_t at
+    fg_leave_shares(region, fg_slot - 1)
     slot.generation += 1
     slot.start = self.start
     slot.image = self.image
     for at in range(FG_MAX_GPUS):
-        slot.bytes[at] = fg_held[at]
+        fg_set(&slot.bytes[at], fg_held[at])
     fg_publish(&slot.pid, fg_pid)  # last: until now the slot is free, whoever dies
     if region.slots < fg_slot:
         region.slots = fg_slot
-    return True
 
 
 cdef void fg_hold(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept nogil:
@@ -180,24 +136,21 @@ cdef void fg_hold(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept nogi
 cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
     """Count charge.bytes as held, unless that is more than the job may hold."""
     cdef fg_region *region = fg_attach()
-    cdef uint64_t limit, total
+    cdef uint64_t total
     cdef bint fits = False
+    charge.share = 0
     if not fg_lock(region):
         return False
-    limit = region.gpu[charge.gpu].limit
     if fg_take_slot(region):
         total = fg_sum(fg_total(region, charge.gpu), charge.bytes)
-        if total > limit:
+        if total > fg_limit(charge.gpu):
             fg_reap(region)
             total = fg_sum(fg_total(region, charge.gpu), charge.bytes)
-        fits = total <= limit and total != UINT64_MAX
+        fits = total <= fg_limit(charge.gpu) and total != UINT64_MAX
         if fits:
             fg_hold(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)
             charge.total = total
-        else:  # for the post-mortem, should it come to a refusal
-            region.gpu[charge.gpu].last_asked = charge.bytes
-            region.gpu[charge.gpu].last_held = total - charge.bytes
-    pthread_mutex_unlock(&region.lock)
+    fg_unlock(region)
     return fits
 
 
@@ -206,7 +159,22 @@ cdef void fg_give_back(uint32_t gpu, uint64_t bytes) noexcept nogil:
     cdef fg_region *region = fg_attach()
     if bytes and fg_lock(region):
         fg_hold(region, gpu, fg_held[gpu] - bytes if fg_held[gpu] > bytes else 0)
-        pthread_mutex_unlock(&region.lock)
+        fg_unlock(region)
+
+
+cdef void fg_exchange(uint32_t gpu, uint64_t before, uint64_t now, bint counts) noexcept nogil:
+    """Hold so much instead of so much, as the driver has already decided. `counts`: for the peak, too."""
+    cdef fg_region *region = fg_attach()
+    cdef uint64_t held, total
+    if (before == now and not counts) or not fg_lock(region):
+        return
+    held = fg_sum(fg_held[gpu], now)
+    fg_take_slot(region)
+    fg_hold(region, gpu, held - before if held > before else 0)
+    total = fg_total(region, gpu)
+    fg_unlock(region)
+    if counts:
+        fg_raise(&region.gpu[gpu].peak, total)
 
 
 cdef void fg_keep(const fg_charge *charge) noexcept nogil:
@@ -214,12 +182,40 @@ cdef void fg_keep(const fg_charge *charge) noexcept nogil:
     fg_raise(&fg_attach().gpu[charge.gpu].peak, charge.total)
 
 
-cdef void fg_refused(uint32_t gpu) noexcept nogil:
-    """Count a refusal."""
+cdef void fg_rank(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept nogil:
+    """One of those who hold memory there, in the order of how much."""
+    cdef int at = FG_MOST - 1
+    was.holders += 1
+    if bytes <= was.most[at].bytes:
+        return
+    while at > 0 and was.most[at - 1].bytes < bytes:
+        was.most[at] = was.most[at - 1]
+        at -= 1
+    was.most[at].pid = pid
+    was.most[at].bytes = bytes
+
+
+cdef void fg_refused(uint32_t gpu, uint64_t asked) noexcept nogil:
+    """Count a refusal, and write down for the job's log what it was about: no line here, whose stderr is it?"""
     cdef fg_region *region = fg_attach()
-    if fg_lock(region):
-        region.gpu[gpu].refusals += 1
-        pthread_mutex_unlock(&region.lock)
+    cdef fg_region_refusal *was
+    cdef uint32_t at
+    if not fg_lock(region):
+        return
+    was = &region.refusal
+    memset(was, 0, sizeof(fg_region_refusal))
+    was.gpu = gpu
+    was.asked = asked
+    was.held = fg_total(region, gpu)
+    was.limit = fg_limit(gpu)
+    for at in range(fg_region_slots(region)):
+        if region.slot[at].pid and region.slot[at].bytes[gpu]:
+            fg_rank(was, region.slot[at].pid, region.slot[at].bytes[gpu])
+    was.pid = fg_pid if fg_pid else getpid()
+    region.gpu[gpu].last_asked = was.asked
+    region.gpu[gpu].last_held = was.held
+    fg_add(&region.gpu[gpu].refusals, 1)
+    fg_unlock(region)
 
 
 cdef uint64_t fg_job_holds(uint32_t gpu) noexcept nogil:
@@ -229,16 +225,5 @@ cdef uint64_t fg_job_holds(uint32_t gpu) noexcept nogil:
     if fg_lock(region):
         fg_reap(region)
         total = fg_total(region, gpu)
-        pthread_mutex_unlock(&region.lock)
+        fg_unlock(region)
     return total
-
-
-cdef int fg_position(const uint8_t *uuid) noexcept nogil:
-    """The number in the region of the card with this UUID; -1: it is not the job's."""
-    cdef fg_region *region = fg_attach()
-    cdef uint32_t at
-    if region:
-        for at in range(fg_region_gpus(region)):
-            if memcmp(region.gpu[at].uuid, uuid, 16) == 0:
-                return at
-    return -1

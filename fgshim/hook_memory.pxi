@@ -1,17 +1,24 @@
 # Linear memory: taken and freed by address.
 
+cdef extern from *:
+    """
+    static int fg_devices[64];   /* CUDA's ordinal -> number in the region + 1; 0: not known */
+    """
+    int *fg_devices
+
+
 cdef int fg_gpu_of(int device) noexcept nogil:
     """The number in the region of CUDA's device; -1: not the job's, so nothing may be taken there."""
     cdef uint8_t uuid[16]
     cdef void *ask = fg_function(FG_cuDeviceGetUuid)
     cdef int gpu
-    if 0 <= device < 64 and fg_devices[device] > 0:
-        return fg_devices[device] - 1
+    if 0 <= device < 64 and fg_load_int(&fg_devices[device]) > 0:
+        return fg_load_int(&fg_devices[device]) - 1
     if not ask or (<device_uuid_t> ask)(uuid, device) != CUDA_SUCCESS:
         return -1
     gpu = fg_position(uuid)
     if 0 <= device < 64 and gpu >= 0:
-        fg_devices[device] = gpu + 1
+        fg_store_int(&fg_devices[device], gpu + 1)
     return gpu
 
 
@@ -22,44 +29,26 @@ cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogi
         return CUDA_ERROR_OUT_OF_MEMORY
     charge.gpu = gpu
     charge.bytes = bytes
-    if fg_reserve(charge) or (fg_pools and fg_trim_pools(gpu) and fg_reserve(charge)):
+    charge.context = 0
+    if fg_reserve(charge) or (fg_can_trim() and fg_trim(gpu, device) and fg_reserve(charge)):
         return CUDA_SUCCESS
-    fg_refused(gpu)
+    fg_refused(gpu, bytes)
     return CUDA_ERROR_OUT_OF_MEMORY
 
 
 cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Reserve on the device of the current context. Where there is none, the driver's own words."""
     cdef int device = 0
+    cdef void *context = NULL
     cdef void *ask = fg_function(FG_cuCtxGetDevice)
     if not ask:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<ctx_device_t> ask)(&device)
-    if status != CUDA_SUCCESS:
-        return status
-    return fg_take_on(device, bytes, charge)
-
-
-cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogil:
-    """Remember what was charged for it."""
-    pthread_mutex_lock(&fg_own_lock)
-    cdef bint noted = fg_put(kind, key, charge.gpu, charge.bytes) != NULL
-    pthread_mutex_unlock(&fg_own_lock)
-    return noted
-
-
-cdef bint fg_forget(int kind, uint64_t key, fg_charge *charge) noexcept nogil:
-    """Take it out of the table, before the driver can give its address to another thread."""
-    cdef fg_entry *entry
-    pthread_mutex_lock(&fg_own_lock)
-    entry = fg_get(kind, key)
-    if entry:
-        charge.gpu = entry.gpu
-        charge.bytes = entry.bytes
-        charge.total = 0
-        fg_drop(entry)
-    pthread_mutex_unlock(&fg_own_lock)
-    return entry != NULL
+    if status == CUDA_SUCCESS:
+        status = fg_take_on(device, bytes, charge)
+    if status == CUDA_SUCCESS and (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&context) == CUDA_SUCCESS:
+        charge.context = <uint64_t> context
+    return status
 
 
 cdef int fg_finish(int status, const uint64_t *address, const fg_charge *charge) noexcept nogil:
@@ -107,12 +96,11 @@ cdef int fg_take_pitched(uint64_t width, uint64_t height, fg_charge *charge) noe
 
 cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Charge what it has become, and not what was reserved for it; False: that is beyond the limit."""
-    cdef fg_charge more
+    cdef fg_charge more = charge[0]
     if bytes <= charge.bytes:
         fg_give_back(charge.gpu, charge.bytes - bytes)
         charge.total -= charge.bytes - bytes
     else:
-        more.gpu = charge.gpu
         more.bytes = bytes - charge.bytes
         if not fg_reserve(&more):
             return False
@@ -124,7 +112,7 @@ cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
 cdef int fg_finish_pitched(int status, const uint64_t *address, uint64_t bytes, fg_charge *charge) noexcept nogil:
     if status == CUDA_SUCCESS and not fg_fit(bytes, charge):
         (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
-        fg_refused(charge.gpu)
+        fg_refused(charge.gpu, bytes)
         status = CUDA_ERROR_OUT_OF_MEMORY
     return fg_finish(status, address, charge)
 
@@ -141,23 +129,32 @@ cdef public int cuMemAllocPitch_v2(
     return fg_finish_pitched(status, address, fg_area(pitch[0], height) if status == CUDA_SUCCESS else 0, &charge)
 
 
-cdef void fg_freed(int status, bint ours, uint64_t address, const fg_charge *charge) noexcept nogil:
+cdef int fg_forget_address(uint64_t address, fg_charge *charge) noexcept nogil:
+    """Plain memory, or a pool's: of which kind it was; FG_FREE: none that we know."""
+    if fg_forget(FG_MEMORY, address, charge):
+        return FG_MEMORY
+    return FG_ASYNC if fg_forget(FG_ASYNC, address, charge) else FG_FREE
+
+
+cdef void fg_freed(int status, int kind, uint64_t address, const fg_charge *charge) noexcept nogil:
     """After the driver's free: what was charged is given back, or noted again where the driver refused."""
-    if ours and status == CUDA_SUCCESS:
-        fg_give_back(charge.gpu, charge.bytes)
-    elif ours:
-        fg_note(FG_MEMORY, address, charge)
-    elif status == CUDA_SUCCESS and fg_pools:
-        fg_read_pools()
+    if kind and status != CUDA_SUCCESS:
+        fg_note(kind, address, charge)
+    elif kind == FG_MEMORY:
+        fg_let_go(charge)
+    elif kind == FG_ASYNC:
+        fg_back_to_pool(charge)
+    elif status == CUDA_SUCCESS:  # it can have been a graph's
+        fg_publish(&fg_stale, 1)
 
 
 cdef public int cuMemFree_v2(uint64_t address) noexcept nogil:
-    """An address that we do not know is the driver's affair, and can be a pool's."""
+    """An address that we do not know is the driver's affair."""
     cdef fg_charge charge
-    cdef bint ours = fg_forget(FG_MEMORY, address, &charge)
+    cdef int kind = fg_forget_address(address, &charge)
     cdef void *real = fg_function(FG_cuMemFree_v2)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<free_t> real)(address)
-    fg_freed(status, ours, address, &charge)
+    fg_freed(status, kind, address, &charge)
     return status

@@ -35,12 +35,12 @@ cdef public int cuMemAllocPitch(
 
 cdef public int cuMemFree(uint32_t address) noexcept nogil:
     cdef fg_charge charge
-    cdef bint ours = fg_forget(FG_MEMORY, address, &charge)
+    cdef int kind = fg_forget_address(address, &charge)
     cdef void *real = fg_function(FG_cuMemFree)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<old_free_t> real)(address)
-    fg_freed(status, ours, address, &charge)
+    fg_freed(status, kind, address, &charge)
     return status
 
 
@@ -71,3 +71,21 @@ cdef public int cuDeviceTotalMem(uint32_t *total, int device) noexcept nogil:
     if status == CUDA_SUCCESS and total:
         total[0] = <uint32_t> fg_total_seen(device, total[0])
     return status
+
+
+cdef public int cuArrayCreate(void **array, const fg_array_old *asked) noexcept nogil:
+    cdef fg_array whole
+    if asked == NULL:
+        return CUDA_ERROR_INVALID_VALUE
+    whole = fg_flat(asked.width, asked.height, asked.format, asked.channels)
+    return fg_new_array(FG_cuArrayCreate, array, asked, &whole)
+
+
+cdef public int cuArray3DCreate(void **array, const fg_array3d_old *asked) noexcept nogil:
+    cdef fg_array whole
+    if asked == NULL:
+        return CUDA_ERROR_INVALID_VALUE
+    whole = fg_flat(asked.width, asked.height, asked.format, asked.channels)
+    whole.depth = asked.depth
+    whole.flags = asked.flags
+    return fg_new_array(FG_cuArray3DCreate, array, asked, &whole)

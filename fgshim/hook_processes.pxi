@@ -23,7 +23,7 @@ cdef uint32_t fg_only_jobs(void *list, uint32_t count, size_t size, size_t offse
         if fg_is_jobs(region, (<uint32_t *> (entries + at * size + offset))[0]):
             memmove(entries + kept * size, entries + at * size, size)
             kept += 1
-    pthread_mutex_unlock(&region.lock)
+    fg_unlock(region)
     return kept
 
 

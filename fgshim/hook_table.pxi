@@ -4,42 +4,34 @@
 
 cdef extern from *:
     """
-    #include <sys/mman.h>
-    enum { FG_FREE, FG_MEMORY, FG_POOL, FG_BLOCK, FG_HANDLE, FG_MAPPING };
+    enum { FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC,   /* these go with their context */
+           FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_GREEN, FG_EXEC };
     typedef struct {
-        uint64_t key;     /* address, pool, serial number of a block, handle, address */
+        uint64_t key;     /* address, handle, serial number of a block, … */
         uint64_t bytes;   /* what is charged for it; of a mapping: its length */
-        uint64_t block;   /* of a handle and a mapping: which block */
-        uint32_t count;   /* of a block: handles and mappings; of a handle: how often it was given out */
+        uint64_t block;   /* of a handle and a mapping: which block; of what goes with a context: which */
+        uint32_t count;   /* of a block: handles and mappings; of others: how often it was given out */
+        uint32_t share;   /* in which it is counted instead */
         uint16_t kind, gpu;
     } fg_entry;
     static fg_entry *fg_entries;
     static uint64_t fg_room, fg_used;     /* room: 0 or a power of two */
     static uint64_t fg_serial;
-    static uint32_t fg_pools;             /* how many entries are pools */
-    static pthread_mutex_t fg_own_lock, fg_pool_lock;   /* all zero: unlocked */
+    static pthread_mutex_t fg_own_lock;   /* all zero: unlocked */
     """
-    const int FG_FREE, FG_MEMORY, FG_POOL, FG_BLOCK, FG_HANDLE, FG_MAPPING
+    const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
+    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_GREEN, FG_EXEC
     ctypedef struct fg_entry:
         uint64_t key
         uint64_t bytes
         uint64_t block
         uint32_t count
+        uint32_t share
         uint16_t kind
         uint16_t gpu
     fg_entry *fg_entries
     uint64_t fg_room, fg_used, fg_serial
-    uint32_t fg_pools
-    pthread_mutex_t fg_own_lock, fg_pool_lock
-    void *mmap(void *, size_t, int, int, int, long) nogil
-    int munmap(void *, size_t) nogil
-    const int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS
-    void *MAP_FAILED
-
-cdef extern from "pthread.h" nogil:
-    int pthread_mutex_lock(pthread_mutex_t *)
-    int pthread_mutex_unlock(pthread_mutex_t *)
-    int pthread_mutex_consistent(pthread_mutex_t *)
+    pthread_mutex_t fg_own_lock
 
 
 cdef inline uint64_t fg_home(int kind, uint64_t key) noexcept nogil:
@@ -69,8 +61,8 @@ cdef bint fg_grow() noexcept nogil:
     cdef uint64_t at, room = fg_room
     cdef int saved = errno
     cdef uint64_t more = room * 2 if room else 1024
-    cdef void *fresh = mmap(NULL, more * sizeof(fg_entry), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    if fresh == MAP_FAILED:
+    cdef void *fresh = fg_pages(more * sizeof(fg_entry))
+    if fresh == NULL:
         set_errno(saved)
         return False
     global fg_entries, fg_room
@@ -87,28 +79,26 @@ cdef bint fg_grow() noexcept nogil:
 
 cdef fg_entry *fg_put(int kind, uint64_t key, uint16_t gpu, uint64_t bytes) noexcept nogil:
     """A new entry in the place of any old one of this name; NULL where there is no memory for it."""
-    global fg_used, fg_pools
+    global fg_used
     if fg_used * 2 >= fg_room and not fg_grow():
         return NULL
     cdef fg_entry *entry = fg_seek(kind, key)
-    if entry.kind == FG_FREE:
-        fg_used += 1
-        fg_pools += kind == FG_POOL
+    fg_used += entry.kind == FG_FREE
     entry.kind = kind
     entry.key = key
     entry.gpu = gpu
     entry.bytes = bytes
     entry.block = 0
     entry.count = 0
+    entry.share = 0
     return entry
 
 
 cdef void fg_drop(fg_entry *entry) noexcept nogil:
     """Take an entry out, and let those that had to step aside for it move up."""
-    global fg_used, fg_pools
+    global fg_used
     cdef uint64_t hole = entry - fg_entries, at = hole, home
     fg_used -= 1
-    fg_pools -= entry.kind == FG_POOL
     while True:
         at = at + 1 & fg_room - 1
         if fg_entries[at].kind == FG_FREE:
@@ -122,11 +112,42 @@ cdef void fg_drop(fg_entry *entry) noexcept nogil:
 
 cdef void fg_forget_all() noexcept nogil:
     """In the child of a fork: what the parent holds is the parent's."""
-    global fg_entries, fg_room, fg_used, fg_pools
+    global fg_entries, fg_room, fg_used
     if fg_room:
         munmap(fg_entries, fg_room * sizeof(fg_entry))
     fg_entries = NULL
     fg_room = fg_used = 0
-    fg_pools = 0
     memset(&fg_own_lock, 0, sizeof(fg_own_lock))
-    memset(&fg_pool_lock, 0, sizeof(fg_pool_lock))
+
+
+cdef void fg_charge_of(const fg_entry *entry, fg_charge *charge) noexcept nogil:
+    """What is given back for it. Under fg_own_lock."""
+    charge.gpu = entry.gpu
+    charge.bytes = entry.bytes
+    charge.share = entry.share
+    charge.context = entry.block
+    charge.total = 0
+
+
+cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogil:
+    """Remember what was charged for it."""
+    pthread_mutex_lock(&fg_own_lock)
+    cdef fg_entry *entry = fg_put(kind, key, charge.gpu, charge.bytes)
+    if entry:
+        entry.block = charge.context
+        entry.share = charge.share
+        entry.count = 1
+    pthread_mutex_unlock(&fg_own_lock)
+    return entry != NULL
+
+
+cdef bint fg_forget(int kind, uint64_t key, fg_charge *charge) noexcept nogil:
+    """Take it out of the table, before the driver can give its address to another thread."""
+    cdef fg_entry *entry
+    pthread_mutex_lock(&fg_own_lock)
+    entry = fg_get(kind, key)
+    if entry:
+        fg_charge_of(entry, charge)
+        fg_drop(entry)
+    pthread_mutex_unlock(&fg_own_lock)
+    return entry != NULL

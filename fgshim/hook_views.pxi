@@ -11,9 +11,9 @@ cdef fg_view fg_see(int gpu, uint64_t real_total) noexcept nogil:
     view.total = view.used = 0
     if region == NULL or gpu < 0:
         return view
-    if fg_pools:
-        fg_read_pools()
-    view.total = min(region.gpu[gpu].limit, real_total)
+    if fg_can_trim():
+        fg_look_again()
+    view.total = min(fg_limit(gpu), real_total)
     view.used = min(fg_job_holds(gpu), view.total)
     return view
 
@@ -38,9 +38,8 @@ cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
 
 cdef uint64_t fg_total_seen(int device, uint64_t total) noexcept nogil:
     """The job's limit on a card of so many bytes; 0 where the card is not the job's."""
-    cdef fg_region *region = fg_attach()
     cdef int gpu = fg_gpu_of(device)
-    return min(region.gpu[gpu].limit, total) if region and gpu >= 0 else 0
+    return min(fg_limit(gpu), total) if gpu >= 0 else 0
 
 
 cdef public int cuDeviceTotalMem_v2(size_t *total, int device) noexcept nogil:

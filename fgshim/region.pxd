@@ -12,12 +12,16 @@ cdef extern from *:
     #ifndef FG_REGION_LAYOUT
     #define FG_REGION_LAYOUT
     #include <pthread.h>
+    #include <stddef.h>
     #include <stdint.h>
+    #include <stdio.h>
 
     #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
-    #define FG_REGION_VERSION 1
+    #define FG_REGION_VERSION 2
     #define FG_MAX_GPUS 16
     #define FG_MAX_SLOTS 256
+    #define FG_MAX_SHARES 256
+    #define FG_MOST 4           /* how many holders a refusal names */
     #define FG_LOCK_KIND 0x90   /* how glibc marks a robust mutex that processes share */
 
     typedef struct {
@@ -40,6 +44,24 @@ cdef extern from *:
         uint64_t bytes[FG_MAX_GPUS];
     } fg_region_slot;
 
+    typedef struct {            /* memory that processes of the job have given to each other: counted once */
+        uint64_t key;           /* of an IPC handle, what it is known by; 0: a block, known by its size */
+        uint64_t bytes;
+        uint32_t gpu;
+        uint32_t reserved;
+        uint64_t holder[FG_MAX_SLOTS / 64];   /* a bit for each slot; none: free */
+    } fg_region_share;
+
+    typedef struct { uint64_t bytes; uint32_t pid, reserved; } fg_region_holder;
+    typedef struct {            /* the last allocation that was refused; all in it as it was then */
+        uint64_t asked, held, limit;
+        uint32_t gpu;           /* number in the region */
+        uint32_t pid;           /* who asked */
+        uint32_t holders;       /* how many processes held memory there */
+        uint32_t reserved;
+        fg_region_holder most[FG_MOST];   /* who held most of it */
+    } fg_region_refusal;
+
     typedef struct {
         uint64_t magic;
         uint32_t version;
@@ -48,10 +70,14 @@ cdef extern from *:
         uint32_t attempt;
         uint32_t gpus;          /* how many of gpu[] are the job's */
         union { pthread_mutex_t lock; uint8_t lock_room[64]; };   /* robust, process-shared */
+        uint64_t seal;          /* over all that is written once: fg_region_seal */
         fg_region_gpu gpu[FG_MAX_GPUS];
+        fg_region_refusal refusal;
         uint32_t slots;         /* slots ever used: how far a sum has to look */
-        uint32_t reserved[15];
+        uint32_t shares;        /* of share[], likewise */
+        uint32_t reserved[14];
         fg_region_slot slot[FG_MAX_SLOTS];
+        fg_region_share share[FG_MAX_SHARES];
     } fg_region;
 
     /* The job can write to its region: no count in it is ever followed blindly. */
@@ -61,6 +87,23 @@ cdef extern from *:
     static inline uint32_t fg_region_slots(const fg_region *r) {
         return r->slots < FG_MAX_SLOTS ? r->slots : FG_MAX_SLOTS;
     }
+    static inline uint32_t fg_region_shares(const fg_region *r) {
+        return r->shares < FG_MAX_SHARES ? r->shares : FG_MAX_SHARES;
+    }
+    /* A torn file, or one that was scribbled over, does not fit its seal. It keeps no secret. */
+    static inline uint64_t fg_region_mix(uint64_t seal, const void *at, size_t size) {
+        for (const uint8_t *byte = at; size; size--) seal = (seal ^ *byte++) * 0x100000001b3ull;
+        return seal;
+    }
+    static inline uint64_t fg_region_seal(const fg_region *r) {
+        uint64_t seal = fg_region_mix(0xcbf29ce484222325ull, r, offsetof(fg_region, lock));
+        for (uint32_t i = 0; i < fg_region_gpus(r); i++) {
+            seal = fg_region_mix(seal, r->gpu[i].uuid, 16);
+            seal = fg_region_mix(seal, &r->gpu[i].limit, sizeof r->gpu[i].limit);
+            seal = fg_region_mix(seal, &r->gpu[i].index, sizeof r->gpu[i].index);
+        }
+        return seal;
+    }
     /* Why this cannot be used as a region, or NULL. */
     static inline const char *fg_region_flaw(const fg_region *r, uint64_t length) {
         if (length != sizeof *r) return "is not as long as a region";
@@ -69,6 +112,7 @@ cdef extern from *:
         if (r->gpus == 0 || r->gpus > FG_MAX_GPUS) return "does not say which GPUs are the job's";
         if (r->slots > FG_MAX_SLOTS) return "counts more processes than it has room for";
         if (r->lock.__data.__kind != FG_LOCK_KIND) return "has no lock";
+        if (r->seal != fg_region_seal(r)) return "does not fit its seal";
         return NULL;
     }
     static inline int fg_region_lock_init(fg_region *r) {
@@ -98,12 +142,38 @@ cdef extern from *:
             if (r->gpu[i].refusals > most->refusals) most = &r->gpu[i];
         return most;
     }
+    static inline int fg_mebibytes(char *to, size_t room, uint64_t bytes) {
+        return snprintf(to, room, "%.1f MiB", (double)bytes / 1048576.0);
+    }
+    /* The last refusal as a line for a person; how long it is, 0 where nothing was refused. */
+    static inline int fg_region_tell(const fg_region *r, char *to, size_t room) {
+        const fg_region_refusal *was = &r->refusal;
+        char asked[40], held[40], limit[40], had[40];
+        uint64_t times = fg_region_refused(r);
+        if (!times || !was->pid || was->gpu >= fg_region_gpus(r) || room < 200) return 0;
+        fg_mebibytes(asked, sizeof asked, was->asked);
+        fg_mebibytes(held, sizeof held, was->held);
+        fg_mebibytes(limit, sizeof limit, was->limit);
+        int at = snprintf(to, room, "GPU %d: %s refused to process %u: %s of %s held", r->gpu[was->gpu].index, asked,
+                          was->pid, held, limit);
+        for (uint32_t i = 0; i < FG_MOST && was->most[i].pid && (size_t)at + 80 < room; i++) {
+            fg_mebibytes(had, sizeof had, was->most[i].bytes);
+            at += snprintf(to + at, room - (size_t)at, "%s process %u %s", i ? "," : ", by", was->most[i].pid, had);
+        }
+        if (was->holders > FG_MOST && (size_t)at + 80 < room)
+            at += snprintf(to + at, room - (size_t)at, " and %u more", was->holders - FG_MOST);
+        if (times > 1 && (size_t)at + 80 < room)
+            at += snprintf(to + at, room - (size_t)at, "; %llu refusals in all", (unsigned long long)times);
+        return at;
+    }
     #endif
     """
     const uint64_t FG_REGION_MAGIC
     const uint32_t FG_REGION_VERSION
     const uint32_t FG_MAX_GPUS
     const uint32_t FG_MAX_SLOTS
+    const uint32_t FG_MAX_SHARES
+    const uint32_t FG_MOST
     ctypedef struct pthread_mutex_t:
         pass
     ctypedef struct fg_region_gpu:
@@ -121,6 +191,22 @@ cdef extern from *:
         uint64_t start
         uint64_t image
         uint64_t bytes[16]
+    ctypedef struct fg_region_share:
+        uint64_t key
+        uint64_t bytes
+        uint32_t gpu
+        uint64_t holder[4]
+    ctypedef struct fg_region_holder:
+        uint64_t bytes
+        uint32_t pid
+    ctypedef struct fg_region_refusal:
+        uint64_t asked
+        uint64_t held
+        uint64_t limit
+        uint32_t gpu
+        uint32_t pid
+        uint32_t holders
+        fg_region_holder most[4]
     ctypedef struct fg_region:
         uint64_t magic
         uint32_t version
@@ -129,14 +215,21 @@ cdef extern from *:
         uint32_t attempt
         uint32_t gpus
         pthread_mutex_t lock
+        uint64_t seal
         fg_region_gpu gpu[16]
+        fg_region_refusal refusal
         uint32_t slots
+        uint32_t shares
         fg_region_slot slot[256]
+        fg_region_share share[256]
 
     uint32_t fg_region_gpus(const fg_region *r) noexcept nogil
     uint32_t fg_region_slots(const fg_region *r) noexcept nogil
+    uint32_t fg_region_shares(const fg_region *r) noexcept nogil
     uint64_t fg_region_most(const fg_region *r) noexcept nogil
     uint64_t fg_region_refused(const fg_region *r) noexcept nogil
     const fg_region_gpu *fg_region_refusing(const fg_region *r) noexcept nogil
     const char *fg_region_flaw(const fg_region *r, uint64_t length) noexcept nogil
     int fg_region_lock_init(fg_region *r) noexcept nogil
+    uint64_t fg_region_seal(const fg_region *r) noexcept nogil
+    int fg_region_tell(const fg_region *r, char *to, size_t room) noexcept nogil

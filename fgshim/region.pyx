@@ -12,11 +12,17 @@ from libc.string cimport memcpy, memset
 from fgshim.owner cimport fg_owner_lives
 from fgshim.region cimport (
     FG_MAX_GPUS,
+    FG_MAX_SHARES,
     FG_REGION_MAGIC,
     FG_REGION_VERSION,
     fg_region,
     fg_region_flaw,
+    fg_region_gpu,
     fg_region_lock_init,
+    fg_region_seal,
+    fg_region_share,
+    fg_region_slot,
+    fg_region_tell,
 )
 
 cdef extern from *:
@@ -50,7 +56,8 @@ SIZE = sizeof(fg_region)
 Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
 # bytes: per GPU, in the order of Region.gpus.
 Process = namedtuple("Process", "pid start image bytes")
-Region = namedtuple("Region", "job attempt gpus processes")
+# refusal: the last one, as a line for a person; "": nothing was refused.
+Region = namedtuple("Region", "job attempt gpus processes refusal")
 
 
 def pack(job: int, attempt: int, gpus) -> bytes:
@@ -75,6 +82,7 @@ def pack(job: int, attempt: int, gpus) -> bytes:
         region.gpu[at].limit = limit
         raw = _uuid_bytes(uuid)
         memcpy(region.gpu[at].uuid, <const char *> raw, 16)
+    region.seal = fg_region_seal(&region)
     return (<const char *> &region)[:FG_HEADER]
 
 
@@ -92,7 +100,7 @@ def read(path, owner=None) -> Region:
     if flaw:
         raise ValueError(f"{path} {flaw.decode()}")
     processes = _processes(&region)
-    return Region(region.job, region.attempt, _gpus(&region, processes), processes)
+    return Region(region.job, region.attempt, _gpus(&region, processes), processes, _refusal(&region))
 
 
 def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
@@ -129,23 +137,54 @@ cdef _uuid_bytes(uuid):
     return UUID(uuid[4:]).bytes
 
 
+cdef _refusal(const fg_region *region):
+    cdef char line[600]
+    length = fg_region_tell(region, line, sizeof(line))
+    return line[:length].decode("ascii", "replace")
+
+
+cdef bint _lives(const fg_region *region, uint32_t slot):
+    """Whether the process of a slot still executes the program that took it."""
+    cdef const fg_region_slot *taken = &region.slot[slot]
+    return taken.pid != 0 and fg_owner_lives(taken.pid, taken.start, taken.image) != 0
+
+
 cdef _processes(const fg_region *region):
-    """Slots whose process still executes the program that took them."""
     found = []
     for slot in range(region.slots):
         taken = region.slot[slot]
-        if taken.pid and fg_owner_lives(taken.pid, taken.start, taken.image):
+        if _lives(region, slot):
             held = tuple(taken.bytes[gpu] for gpu in range(region.gpus))
             found.append(Process(taken.pid, taken.start, taken.image, held))
     return found
 
 
+cdef bint _is_shared(const fg_region *region, const fg_region_share *share):
+    """Whether a living process holds it."""
+    for slot in range(region.slots):
+        if share.holder[slot // 64] >> (slot % 64) & 1 and _lives(region, slot):
+            return True
+    return False
+
+
+cdef _shared(const fg_region *region, uint32_t gpu):
+    """Bytes on a card that processes of the job gave to each other."""
+    total = 0
+    for at in range(FG_MAX_SHARES):
+        if region.share[at].gpu == gpu and _is_shared(region, &region.share[at]):
+            total += region.share[at].bytes
+    return total
+
+
 cdef _gpus(const fg_region *region, processes):
     found = []
     for at in range(region.gpus):
-        gpu = region.gpu[at]
-        uuid = f"GPU-{UUID(bytes=(<const char *> gpu.uuid)[:16])}"
-        held = gpu.untracked + sum(process.bytes[at] for process in processes)
-        counts = (gpu.peak, gpu.refusals, gpu.untracked, gpu.last_asked, gpu.last_held)
-        found.append(Gpu(gpu.index, uuid, gpu.limit, held, *counts))
+        own = sum(process.bytes[at] for process in processes)
+        found.append(_gpu(&region.gpu[at], own + _shared(region, at)))
     return found
+
+
+cdef _gpu(const fg_region_gpu *gpu, held):
+    uuid = f"GPU-{UUID(bytes=(<const char *> gpu.uuid)[:16])}"
+    counts = (gpu.peak, gpu.refusals, gpu.untracked, gpu.last_asked, gpu.last_held)
+    return Gpu(gpu.index, uuid, gpu.limit, gpu.untracked + held, *counts)

@@ -1,7 +1,14 @@
 # What the spawner needs of libc and the kernel.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from fgshim.region cimport fg_region, fg_region_gpu, fg_region_most, fg_region_refused, fg_region_refusing
+from fgshim.region cimport (
+    fg_region,
+    fg_region_gpu,
+    fg_region_most,
+    fg_region_refused,
+    fg_region_refusing,
+    fg_region_tell,
+)
 
 cdef extern from * nogil:
     """

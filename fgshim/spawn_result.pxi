@@ -12,28 +12,32 @@ cdef int64_t readable(uint64_t number) noexcept nogil:
     return <int64_t> (number << 2 >> 2)
 
 
-cdef void read_region(const Slot *slot, Memory *memory) noexcept nogil:
-    """The user could write it: it is copied first, and nothing in it is trusted."""
-    cdef const fg_region_gpu *last
-    cdef fg_region *region = &region_copy
-    cdef ssize_t told = <char *> region.slot - <char *> region  # the slots after it are not asked for
+cdef const fg_region *read_region(const Slot *slot) noexcept nogil:
+    """The user could write it: it is copied first, and nothing in it is trusted. NULL: none that can be read."""
+    cdef ssize_t told = <char *> region_copy.slot - <char *> &region_copy  # the slots after it are not asked for
     cdef int fd = job_region
-    memset(memory, 0, sizeof(memory[0]))
-    memory.gpu = -1
     if slot.head.region_size == 0:
-        return
+        return NULL
     if fd <= 0:  # another process made it
         fd = open(path_of(slot, b"/job/", b"/region"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    if fd < 0 or pread(fd, region, <size_t> told, 0) < told:
+    if fd < 0 or pread(fd, &region_copy, <size_t> told, 0) < told:
+        return NULL
+    return NULL if fg_region_flaw(&region_copy, sizeof(fg_region)) else &region_copy
+
+
+cdef void sum_up(const fg_region *region, Memory *memory) noexcept nogil:
+    cdef const fg_region_gpu *last
+    memset(memory, 0, sizeof(memory[0]))
+    memory.gpu = -1
+    if region == NULL:
         return
-    if fg_region_flaw(region, sizeof(fg_region)) == NULL:
-        memory.peak = readable(fg_region_most(region))
-        memory.refusals = readable(fg_region_refused(region))
-        last = fg_region_refusing(region)
-        if last.refusals:
-            memory.gpu = last.index
-            memory.asked = readable(last.last_asked)
-            memory.held = readable(last.last_held)
+    memory.peak = readable(fg_region_most(region))
+    memory.refusals = readable(fg_region_refused(region))
+    last = fg_region_refusing(region)
+    if last.refusals:
+        memory.gpu = last.index
+        memory.asked = readable(last.last_asked)
+        memory.held = readable(last.last_held)
 
 
 cdef int64_t microseconds(const timeval *span) noexcept nogil:
@@ -49,10 +53,13 @@ cdef const char *word_of(int cause) noexcept nogil:
 
 
 cdef void describe(Slot *slot, char *text) noexcept nogil:
-    """The result's text, docs/native.md."""
+    """The result's text, docs/native.md. Where the job was refused device memory, the detail tells by whom it was held."""
     cdef Memory memory
+    cdef const fg_region *region = read_region(slot)
     cdef char *at = slot.detail
-    read_region(slot, &memory)
+    sum_up(region, &memory)
+    if region and slot.detail[0] == 0:
+        fg_region_tell(region, slot.detail, sizeof(slot.detail))
     while at[0]:
         if <unsigned char> at[0] < 32 or at[0] == 127:
             at[0] = c'?'

@@ -1,27 +1,44 @@
 # A shepherd at watch: one sleep, which children, commands and deadlines end.
 
-cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
-    """The known last line in the job's stderr, written by a child that has become the user.
+cdef void write_line(const Slot *slot, const char *line) noexcept nogil:
+    """A last line in the job's stderr, written by a child that has become the user.
 
     As the user, by the path the user gave: root follows nothing. It is one more
     child of the job's tree, so one that hangs is killed with the rest.
     """
-    cdef char host[128]
-    cdef char when[32]
-    cdef tm local
     cdef stat_t about
-    cdef long seconds = time(NULL)
     if fork_as_user(slot) != 0:
         return
-    host[0] = host[sizeof(host) - 1] = 0
-    gethostname(host, sizeof(host) - 1)
-    strftime(when, sizeof(when), b"%Y-%m-%dT%H:%M:%S", localtime_r(&seconds, &local))
     if chdir(slot.text + slot.cwd) < 0:
         _exit(1)
     cdef int fd = open(slot.text + slot.stderr, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
     if fd >= 0 and fstat(fd, &about) == 0 and fg_is_regular(about.st_mode):
-        dprintf(fd, b"*** JOB %lu ON %s CANCELLED AT %s%s ***\n", <unsigned long> slot.head.job, host, when, why)
+        dprintf(fd, b"%s\n", line)
     _exit(0)
+
+
+cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
+    """The line that Slurm has for it."""
+    cdef char host[128]
+    cdef char when[32]
+    cdef char line[400]
+    cdef tm local
+    cdef long seconds = time(NULL)
+    host[0] = host[sizeof(host) - 1] = 0
+    gethostname(host, sizeof(host) - 1)
+    strftime(when, sizeof(when), b"%Y-%m-%dT%H:%M:%S", localtime_r(&seconds, &local))
+    snprintf(line, sizeof(line), b"*** JOB %lu ON %s CANCELLED AT %s%s ***", <unsigned long> slot.head.job, host, when,
+             why)
+    write_line(slot, line)
+
+
+cdef void write_refusal(const Slot *slot) noexcept nogil:
+    """What the job was refused of device memory, and who held it: one line, however often it was refused."""
+    cdef char line[700]
+    cdef const fg_region *region = read_region(slot)
+    cdef char *at = put(line, b"fgsched: ")
+    if region and fg_region_tell(region, at, sizeof(line) - 16) > 0:
+        write_line(slot, line)
 
 
 cdef void begin_ladder(Slot *slot, int cause) noexcept nogil:
@@ -176,5 +193,6 @@ cdef void watch(Slot *slot) noexcept nogil:
         if number == fg_command_signal() and fg_meant(&info) == mark(&slot.head):
             obey(slot, fg_commanded(&info))
         if slot.phase >= ENDED and not slot.clearing:
+            write_refusal(slot)
             begin_clearing(slot)
         act_on_time(slot)

@@ -61,6 +61,40 @@ MEMORY = [
 POOLS = [
     *cuda("pools", "cuMemAllocAsync", 11020, ptsz=[11020]),
     *cuda("pools", "cuMemFreeAsync", 11020, ptsz=[11020]),
+    *cuda("pools", "cuMemAllocFromPoolAsync", 11020, ptsz=[11020]),
+    *cuda("pools", "cuMemPoolCreate", 11020),
+    *cuda("pools", "cuMemPoolDestroy", 11020),
+    *cuda("pools", "cuMemPoolSetAttribute", 11020),
+    *cuda("pools", "cuMemPoolTrimTo", 11020),
+]
+# After these a pool may keep less than before.
+WAITS = [
+    *cuda("waits", "cuStreamSynchronize", 2000, ptsz=[7000]),
+    *cuda("waits", "cuEventSynchronize", 2000),
+    *cuda("waits", "cuCtxSynchronize", 2000, 13000),
+]
+ARRAYS = [
+    *cuda("arrays", "cuArrayCreate", 2000, 3020),
+    *cuda("arrays", "cuArray3DCreate", 2000, 3020),
+    *cuda("arrays", "cuArrayDestroy", 2000),
+    *cuda("arrays", "cuMipmappedArrayCreate", 5000),
+    *cuda("arrays", "cuMipmappedArrayDestroy", 5000),
+]
+CONTEXTS = [
+    *cuda("contexts", "cuCtxDestroy", 2000, 4000),
+    *cuda("contexts", "cuDevicePrimaryCtxRelease", 7000, 11000),
+    *cuda("contexts", "cuDevicePrimaryCtxReset", 7000, 11000),
+    *cuda("contexts", "cuCtxFromGreenCtx", 12040),
+    *cuda("contexts", "cuGreenCtxDestroy", 12040),
+]
+GRAPHS = [
+    *cuda("graphs", "cuGraphInstantiate", 10000, 11000),
+    *cuda("graphs", "cuGraphInstantiateWithFlags", 11040),
+    *cuda("graphs", "cuGraphInstantiateWithParams", 12000, ptsz=[12000]),
+    *cuda("graphs", "cuGraphUpload", 11010, ptsz=[11010]),
+    *cuda("graphs", "cuGraphLaunch", 10000, ptsz=[10000]),
+    *cuda("graphs", "cuGraphExecDestroy", 10000),
+    *cuda("graphs", "cuDeviceGraphMemTrim", 11040),
 ]
 BLOCKS = [
     *cuda("blocks", "cuMemCreate", 10020),
@@ -89,19 +123,28 @@ VIEWS = [
         *("nvmlSystemGetProcessName",),
     ),
 ]
-CALLS = sorted([*LOOKUP, *MEMORY, *POOLS, *BLOCKS, *VIEWS])
+CALLS = sorted([*LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS])
 
 # What the hook itself asks the driver, unhooked.
 ASKED = {
     CUDA: (
+        "cuArrayGetMemoryRequirements",
         "cuCtxGetCurrent",
         "cuCtxGetDevice",
         "cuCtxPopCurrent_v2",
         "cuCtxPushCurrent_v2",
+        "cuDeviceGetDefaultMemPool",
+        "cuDeviceGetGraphMemAttribute",
         "cuDeviceGetMemPool",
         "cuDeviceGetUuid",
+        "cuDevicePrimaryCtxGetState",
+        "cuDevicePrimaryCtxRetain",
+        "cuGraphChildGraphNodeGetGraph",
+        "cuGraphGetNodes",
+        "cuGraphMemAllocNodeGetParams",
+        "cuGraphNodeGetType",
         "cuMemPoolGetAttribute",
-        "cuMemPoolTrimTo",
+        "cuMipmappedArrayGetMemoryRequirements",
         "cuStreamGetCtx",
         "cuStreamGetCtx_ptsz",
         "cuStreamIsCapturing",

@@ -90,53 +90,29 @@ UNTOUCHED: dict[str, tuple[str, ...]] = {
     "private tables of the driver, whose layout nobody promises": ("cuGetExportTable",),
     NOT_COUNTED_YET: (
         *(
-            "cuArray3DCreate",
-            "cuArrayCreate",
-            "cuArrayDestroy",
-            "cuMipmappedArrayCreate",
-            "cuMipmappedArrayDestroy",
-        ),
-        *(
             "cuMemMapArrayAsync",
             "cuMemImportFromShareableHandle",
             "cuIpcCloseMemHandle",
             "cuIpcOpenMemHandle",
         ),
-        *(
-            "cuMemAllocFromPoolAsync",
-            "cuMemPoolCreate",
-            "cuMemPoolDestroy",
-            "cuMemPoolImportFromShareableHandle",
-        ),
-        *(
-            "cuMemPoolImportPointer",
-            "cuMemPoolSetAttribute",
-            "cuMemPoolTrimTo",
-            "cuMemSetMemPool",
-            "cuDeviceSetMemPool",
-        ),
-        *(
-            "cuCtxAttach",
-            "cuCtxCreate",
-            "cuCtxDestroy",
-            "cuCtxDetach",
-            "cuCtxFromGreenCtx",
-            "cuGreenCtxCreate",
-        ),
-        *(
-            "cuGreenCtxDestroy",
-            "cuDevicePrimaryCtxRelease",
-            "cuDevicePrimaryCtxReset",
-            "cuDevicePrimaryCtxRetain",
-        ),
+    ),
+    "a context's own memory: the watchdog sees it": (
+        *("cuCtxAttach", "cuCtxCreate", "cuCtxDetach", "cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"),
+    ),
+    "another process's pool, counted there": (
+        *("cuMemPoolImportFromShareableHandle", "cuMemPoolImportPointer"),
+    ),
+    "which pool serves is asked at each allocation": ("cuDeviceSetMemPool", "cuMemSetMemPool"),
+    "a graph's nodes are read when it is instantiated": (
+        *("cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphAddNode"),
+    ),
+    "what is stored away stays counted, for it comes back": (
         *("cuCheckpointOperationComplete", "cuCheckpointProcessCheckpoint", "cuCheckpointProcessLock"),
-        *("cuCheckpointProcessRestore", "cuCheckpointProcessUnlock", "cuDeviceGraphMemTrim"),
-        *("cuGraphAddMemAllocNode", "cuGraphAddMemFreeNode", "cuGraphAddNode", "cuGraphExecDestroy"),
-        *("cuGraphInstantiate", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams"),
+        *("cuCheckpointProcessRestore", "cuCheckpointProcessUnlock"),
     ),
     NOT_PACED_YET: (
         *("cuLaunch", "cuLaunchCooperativeKernel", "cuLaunchCooperativeKernelMultiDevice", "cuLaunchGrid"),
-        *("cuLaunchGridAsync", "cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuGraphUpload"),
+        *("cuLaunchGridAsync", "cuLaunchKernel", "cuLaunchKernelEx"),
         *("cuGraphExecChildGraphNodeSetParams", "cuGraphExecKernelNodeSetParams", "cuGraphExecNodeSetParams"),
         *("cuGraphExecUpdate",),
     ),

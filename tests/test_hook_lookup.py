@@ -47,7 +47,7 @@ def procs(job, driver):
 def test_every_hooked_name_is_answered_by_the_hook_and_no_other(lookups):
     assert set(lookups("driver", *CUDA_NAMES)) == {HOOK}
     assert set(lookups("nvml", *NVML_NAMES)) == {HOOK}
-    others = ["cuInit", "cuCtxGetDevice", "cuStreamSynchronize", "cuMemAllocHost_v2"]
+    others = ["cuInit", "cuCtxGetDevice", "cuStreamIsCapturing", "cuMemAllocHost_v2"]
     assert lookups("driver", *others) == lookups("driver", *others, hooked=False)
     assert lookups("nvml", "nvmlInit_v2", "cuMemAlloc_v2") == [NVML, "nobody"]
 
@@ -118,7 +118,7 @@ def test_flags_choose_between_a_call_and_its_twin(procs):
 
 
 def test_names_that_are_not_hooked_get_the_drivers_answer_untouched(procs):
-    names = ["cuInit", "", "nonsense", "cuStreamSynchronize", "cuStreamGetCtx", "cuMemAddressReserve"]
+    names = ["cuInit", "", "nonsense", "cuStreamIsCapturing", "cuStreamGetCtx", "cuMemAddressReserve"]
     for version, flags in ((12000, 0), (12000, 2), (1000, 0), (12000, 9)):
         assert procs(version, flags, *names) == procs(version, flags, *names, hooked=False)
     assert procs(1000, 0, "cuMemAlloc", "cuMemCreate") == [("500", "2", "nobody", "nothing")] * 2

@@ -76,10 +76,11 @@ def test_a_region_that_cannot_be_is_not_made(gpus):
         (lambda whole: whole[:-1], "is not as long as a region"),
         (lambda whole: whole + b"x", "is not as long as a region"),
         (lambda whole: bytes(len(whole)), "is not a region"),
-        (lambda whole: whole[:8] + b"\2" + whole[9:], "is of another build"),
+        (lambda whole: whole[:8] + b"\7" + whole[9:], "is of another build"),
         (lambda whole: whole[:28] + bytes(4) + whole[32:], "does not say which GPUs are the job's"),
         (lambda whole: whole[:28] + b"\x11" + whole[29:], "does not say which GPUs are the job's"),
         (lambda whole: whole[:32] + bytes(64) + whole[96:], "has no lock"),
+        (lambda whole: whole[:121] + b"\7" + whole[122:], "does not fit its seal"),
     ],
 )
 def test_a_torn_region_is_an_error_that_says_why(path, harm, cause):

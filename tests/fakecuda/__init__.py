@@ -14,8 +14,15 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     alloc SIZE, managed SIZE, pitch WIDTH HEIGHT, async SIZE, create SIZE [location type], map I, retain I
     free I, afree I, release I, unmap I, free-address N
     info (free, total), total, info-null, alloc-null SIZE, errno SIZE, device N
-    stream, capture, end-capture, sync, threshold SIZE, trim SIZE
+    stream, capture, end-capture, sync, sync-all, sync-event, threshold SIZE, trim SIZE
+    pool [location type [allocation type]], default-pool, from POOL SIZE, set-pool POOL,
+    pool-threshold POOL SIZE, pool-trim POOL SIZE, pool-destroy POOL
+    array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I
+    context, context-end I, green, green-end I, primary, release-primary, reset-primary
+    graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
+    exec-end I, trim-graphs
     hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
+    race-hold THREADS SIZE (each takes one thing)
     race THREADS ROUNDS SIZE (status: calls that went wrong; figure: refusals)
 
 FAKEJOB_VIA=lookup resolves through cuGetProcAddress, FAKEJOB_TWINS=1 takes the per-thread twins, and
@@ -34,7 +41,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CARD = ("card.c",)
 LIBRARIES = {
-    "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "launch.c", "lookup.c"),
+    "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "graphs.c", "arrays.c", "launch.c", "lookup.c"),
     "libnvidia-ml.so.1": (*CARD, "nvml.c", "nvml_lists.c"),
 }
 FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")

@@ -84,7 +84,7 @@ static int enter(context *c) {
 static void leave(context *c) {
     for (piece **at = &pieces; *at;) {
         piece *p = *at;
-        if (p->owner != c || p->kind == ASYNC) { at = &p->next; continue; }
+        if (p->owner != c || p->kind == ASYNC || p->kind == GRAPH) { at = &p->next; continue; }
         *at = p->next;
         fake_release(p->card, p->charged);
         free(p);
@@ -120,6 +120,31 @@ static int drop_primary(int device, int all) {
 }
 DRIVER(cuDevicePrimaryCtxRelease_v2, (int device), (device)) { return drop_primary(device, 0); }
 DRIVER(cuDevicePrimaryCtxReset_v2, (int device), (device)) { return drop_primary(device, 1); }
+DRIVER(cuDevicePrimaryCtxRelease, (int device), (device)) { return drop_primary(device, 0); }
+DRIVER(cuDevicePrimaryCtxReset, (int device), (device)) { return drop_primary(device, 1); }
+DRIVER(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active), (device, flags, active)) {
+    if (fake_card(device) < 0) return INVALID_DEVICE;
+    *flags = 0;
+    return *active = primary[fake_card(device)].refs > 0, OK;
+}
+/* A green context is a part of its device: memory that is taken in it is the primary context's. */
+DRIVER(cuGreenCtxCreate, (context **out, void *resources, int device, unsigned flags), (out, resources, device, flags)) {
+    context *whole;
+    (void)resources; (void)flags;
+    int status = in_cuDevicePrimaryCtxRetain(&whole, device);
+    if (status) return status;
+    *out = calloc(1, sizeof **out);
+    (*out)->card = whole->card;
+    (*out)->primary = whole;
+    (*out)->refs = device;
+    return OK;
+}
+DRIVER(cuCtxFromGreenCtx, (context **out, context *green), (out, green)) { return *out = green, OK; }
+DRIVER(cuGreenCtxDestroy, (context *green), (green)) {
+    if (depth && stack[depth - 1] == green) depth--;
+    int status = drop_primary(green->refs, 0);
+    return free(green), status;
+}
 DRIVER(cuCtxCreate_v2, (context **out, unsigned flags, int device), (out, flags, device)) {
     int card = fake_card(device), status = fake_ready();
     (void)flags;
@@ -145,6 +170,7 @@ DRIVER(cuCtxDestroy_v2, (context *c), (c)) {
     if (depth && stack[depth - 1] == c) depth--;
     return known ? OK : INVALID_CONTEXT;
 }
+DRIVER(cuCtxDestroy, (context *c), (c)) { return in_cuCtxDestroy_v2(c); }
 DRIVER(cuCtxSetCurrent, (context *c), (c)) {
     if (fake_ready()) return NOT_INITIALIZED;
     depth = c ? (stack[depth ? depth - 1 : 0] = c, depth ? depth : 1) : depth ? depth - 1 : 0;
@@ -159,7 +185,9 @@ DRIVER(cuCtxGetDevice, (int *device), (device)) {
     for (*device = 0; visible[*device] != fake_current()->card; ++*device) ;
     return OK;
 }
-DRIVER(cuCtxSynchronize, (void), ()) { return fake_current() ? (fake_sync_pools(fake_current()->card), OK) : INVALID_CONTEXT; }
+DRIVER(cuCtxSynchronize, (void), ()) { return fake_current() ? (fake_sync_pools(fake_current()->card), fake_graphs_rest(NULL), OK) : INVALID_CONTEXT; }
+DRIVER(cuCtxSynchronize_v2, (context *c), (c)) { return c ? (fake_sync_pools(c->card), fake_graphs_rest(NULL), OK) : INVALID_CONTEXT; }
+DRIVER(cuEventSynchronize, (void *event), (event)) { (void)event; return in_cuCtxSynchronize(); }
 
 uint64_t fake_address(uint64_t bytes) {
     static uint64_t next = 0x700000000000;
@@ -167,8 +195,10 @@ uint64_t fake_address(uint64_t bytes) {
 }
 /* Under fake_big. */
 piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged) {
-    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, kind, card, fake_current(), NULL, pieces};
+    context *c = fake_current();
+    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, kind, card, c, NULL, pieces};
     *p = made;
+    if (c && c->primary) p->owner = c->primary;
     return pieces = p;
 }
 piece *fake_take(uint64_t address) {

@@ -68,9 +68,9 @@ void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-… */
     int in_##name parameters
 
 /* cuda.c */
-typedef struct context { int card, refs; struct context *next; } context;
+typedef struct context { int card, refs; struct context *next, *primary; /* of a green one */ } context;
 typedef struct stream { context *at; int capturing; uint64_t busy; /* until when, ns of CLOCK_MONOTONIC */ } stream;
-enum { LINEAR, GRAPH, ASYNC, MANAGED };
+enum { LINEAR, GRAPH, ASYNC, MANAGED, ARRAY, FOREIGN };
 typedef struct piece {   /* one allocation, found by its address */
     uint64_t address, bytes, charged;
     int kind, card;
@@ -90,4 +90,11 @@ void fake_sync_pools(int card);
 int fake_free_async(piece *freed);
 int fake_is_capturing(stream *s, int own);                /* own: stream 0 is the thread's */
 void fake_wait(stream *s);
+/* graphs.c */
+int fake_graphs(piece *taken);                            /* freed by its address: OK, or INVALID_VALUE */
+void fake_capture_node(int kind, uint64_t address, uint64_t size, int card);
+void fake_begin_capture(void);
+void *fake_end_capture(void);
+int fake_graph_memory(uint64_t graph, stream *s, uint64_t *takes);   /* for a launch; takes: in place of a handle, its time */
+void fake_graphs_rest(stream *s);                         /* it was waited for; NULL: all were */
 #endif

@@ -26,11 +26,27 @@ typedef uint64_t u64;
     X(cuMemAddressReserve, "cuMemAddressReserve", (u64 *, size_t, size_t, u64, u64))                                \
     X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", (u64 *, void *))                                  \
     X(cuStreamCreate, "cuStreamCreate", (void **, unsigned)) X(cuDeviceGetMemPool, "cuDeviceGetMemPool", (void **, int)) \
-    X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (void *, int, void *)) X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (void *, size_t))
+    X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (void *, int, void *)) X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (void *, size_t)) \
+    X(cuMemPoolCreate, "cuMemPoolCreate", (void **, const void *)) X(cuMemPoolDestroy, "cuMemPoolDestroy", (void *)) \
+    X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
+    X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
+    X(cuCtxCreate_v2, "cuCtxCreate", (void **, unsigned, int)) X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
+    X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", (int)) X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int)) \
+    X(cuGreenCtxCreate, "cuGreenCtxCreate", (void **, void *, int, unsigned)) X(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", (void **, void *)) \
+    X(cuGreenCtxDestroy, "cuGreenCtxDestroy", (void *))                                                              \
+    X(cuArrayCreate_v2, "cuArrayCreate", (void **, const void *)) X(cuArray3DCreate_v2, "cuArray3DCreate", (void **, const void *)) \
+    X(cuArrayDestroy, "cuArrayDestroy", (void *)) X(cuMipmappedArrayCreate, "cuMipmappedArrayCreate", (void **, const void *, unsigned)) \
+    X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", (void *)) X(cuGraphCreate, "cuGraphCreate", (void **, unsigned)) \
+    X(cuGraphAddChildGraphNode, "cuGraphAddChildGraphNode", (void **, void *, const void *, size_t, void *))         \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))             \
+    X(cuGraphExecDestroy, "cuGraphExecDestroy", (void *)) X(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", (int))
 #define TWINS(X)                                                                                                  \
     X(cuMemAllocAsync, "cuMemAllocAsync", (u64 *, size_t, void *)) X(cuMemFreeAsync, "cuMemFreeAsync", (u64, void *)) \
     X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", (void *, int)) X(cuStreamEndCapture, "cuStreamEndCapture", (void *, void **)) \
-    X(cuStreamSynchronize, "cuStreamSynchronize", (void *))
+    X(cuStreamSynchronize, "cuStreamSynchronize", (void *))                                                         \
+    X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", (u64 *, size_t, void *, void *))                           \
+    X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", (void **, void *, void *))                       \
+    X(cuGraphUpload, "cuGraphUpload", (void *, void *)) X(cuGraphLaunch, "cuGraphLaunch", (void *, void *))
 #ifdef LINKED
 #define DECLARE(name, text, parameters) extern int name parameters;
 CALLS(DECLARE) TWINS(DECLARE)
@@ -103,6 +119,30 @@ static int race_all(u64 threads, u64 rounds, u64 size, int *refused) {
     return lost;
 }
 
+/* Threads that each take one thing, and end. */
+static void *take_one(void *data) {
+    struct racer *r = data;
+    u64 made;
+    cuCtxSetCurrent(r->context);
+    r->lost = cuMemAlloc_v2(&made, r->size);
+    return NULL;
+}
+static int take_all(u64 threads, u64 size) {
+    struct racer racer[64];
+    void *context;
+    int lost = 0;
+    cuDevicePrimaryCtxRetain(&context, device);
+    for (u64 i = 0; i < threads && i < 64; i++) {
+        racer[i] = (struct racer){.size = size, .context = context};
+        pthread_create(&racer[i].thread, NULL, take_one, &racer[i]);
+    }
+    for (u64 i = 0; i < threads && i < 64; i++) {
+        pthread_join(racer[i].thread, NULL);
+        lost += racer[i].lost;
+    }
+    return lost;
+}
+
 static void obey(char *line);
 static int is(char **at, const char *verb) {
     size_t n = strlen(verb);
@@ -142,6 +182,79 @@ static int memory(char *line, int *status) {
     thing[things++].size = size;
     return 1;
 }
+static void made_thing(u64 made, u64 size) {
+    thing[things].address = made;
+    thing[things++].size = size;
+}
+static void *object(char **at) { return (void *)thing[number(at)].address; }
+/* Pools by name, and arrays. */
+static int pools_and_arrays(char *line, int *status) {
+    char *at = line;
+    void *made = NULL;
+    if (is(&at, "pool")) {   /* [location type [allocation type]] */
+        struct { int32_t type, handles, where, id; void *win32; u64 most; char rest[56]; } p = {1, 0, 1, device, NULL, 0, ""};
+        if (*at == ' ') p.where = (int)number(&at);
+        if (*at == ' ') p.type = (int)number(&at);
+        { *status = cuMemPoolCreate(&made, &p); made_thing((u64)made, 0); }
+    } else if (is(&at, "default-pool")) { *status = cuDeviceGetDefaultMemPool(&made, device); made_thing((u64)made, 0); }
+    else if (is(&at, "from")) {
+        u64 where = 0, size;
+        void *from = object(&at);
+        size = number(&at);
+        *status = cuMemAllocFromPoolAsync(&where, size, from, stream);
+        made_thing(where, size);
+    } else if (is(&at, "set-pool")) *status = cuDeviceSetMemPool(device, object(&at));
+    else if (is(&at, "pool-threshold")) { void *p = object(&at); u64 v = number(&at); *status = cuMemPoolSetAttribute(p, 4, &v); }
+    else if (is(&at, "pool-trim")) { void *p = object(&at); *status = cuMemPoolTrimTo(p, number(&at)); }
+    else if (is(&at, "pool-destroy")) *status = cuMemPoolDestroy(object(&at));
+    else if (is(&at, "array") || is(&at, "mipmap")) {   /* WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS LEVELS; depth and flags 0: the flat call */
+        struct { u64 w, h, d; int32_t format; uint32_t channels, flags; } a;
+        a.w = number(&at); a.h = number(&at); a.d = number(&at);
+        a.format = (int)number(&at); a.channels = (unsigned)number(&at); a.flags = (unsigned)number(&at);
+        struct { u64 w, h; int32_t format; uint32_t channels; } flat = {a.w, a.h, a.format, a.channels};
+        if (line[0] == 'm') *status = cuMipmappedArrayCreate(&made, &a, (unsigned)number(&at));
+        else *status = a.d || a.flags ? cuArray3DCreate_v2(&made, &a) : cuArrayCreate_v2(&made, &flat);
+        made_thing((u64)made, 0);
+    } else if (is(&at, "array-end")) *status = cuArrayDestroy(object(&at));
+    else if (is(&at, "mipmap-end")) *status = cuMipmappedArrayDestroy(object(&at));
+    else return 0;
+    return 1;
+}
+/* Contexts, and graphs. */
+static int contexts_and_graphs(char *line, int *status) {
+    char *at = line;
+    void *made = NULL;
+    if (is(&at, "context")) { *status = cuCtxCreate_v2(&made, 0, device); made_thing((u64)made, 0); }
+    else if (is(&at, "context-end")) *status = cuCtxDestroy_v2(object(&at));
+    else if (is(&at, "primary")) { cuDevicePrimaryCtxRetain(&made, device); *status = cuCtxSetCurrent(made); }
+    else if (is(&at, "release-primary")) *status = cuDevicePrimaryCtxRelease_v2(device);
+    else if (is(&at, "reset-primary")) *status = cuDevicePrimaryCtxReset_v2(device);
+    else if (is(&at, "green")) {
+        void *green = NULL;
+        *status = cuGreenCtxCreate(&green, NULL, device, 1) || cuCtxFromGreenCtx(&made, green) || cuCtxSetCurrent(made);
+        made_thing((u64)green, 0);
+    } else if (is(&at, "green-end")) *status = cuGreenCtxDestroy(object(&at));
+    else if (is(&at, "graph")) { *status = cuStreamEndCapture(stream, &made); made_thing((u64)made, 0); }
+    else if (is(&at, "within")) {
+        void *node, *child = object(&at);
+        *status = cuGraphCreate(&made, 0) || cuGraphAddChildGraphNode(&node, made, NULL, 0, child);
+        made_thing((u64)made, 0);
+    } else if (is(&at, "instantiate")) { void *g = object(&at); *status = cuGraphInstantiateWithFlags(&made, g, 0); made_thing((u64)made, 0); }
+    else if (is(&at, "instantiate-with")) {   /* GRAPH FLAGS */
+        struct { u64 flags; void *on, *node; int result; } how = {0, stream, NULL, 0};
+        void *g = object(&at);
+        how.flags = number(&at);
+        *status = cuGraphInstantiateWithParams(&made, g, &how);
+        made_thing((u64)made, 0);
+    } else if (is(&at, "launch")) *status = cuGraphLaunch(object(&at), stream);
+    else if (is(&at, "upload")) *status = cuGraphUpload(object(&at), stream);
+    else if (is(&at, "exec-end")) *status = cuGraphExecDestroy(object(&at));
+    else if (is(&at, "trim-graphs")) *status = cuDeviceGraphMemTrim(device);
+    else if (is(&at, "sync-all")) *status = cuCtxSynchronize();
+    else if (is(&at, "sync-event")) *status = cuEventSynchronize(NULL);
+    else return 0;
+    return 1;
+}
 /* What is said about the card, and streams. */
 static int ask(char *line, int *status, u64 *a, u64 *b) {
     char *at = line;
@@ -158,6 +271,7 @@ static int ask(char *line, int *status, u64 *a, u64 *b) {
     else if (is(&at, "threshold")) { *a = number(&at); *status = cuMemPoolSetAttribute(pool, 4, a); }
     else if (is(&at, "trim")) *status = cuMemPoolTrimTo(pool, number(&at));
     else if (is(&at, "errno")) { errno = 77; u64 p; *status = cuMemAlloc_v2(&p, number(&at)); *a = (u64)errno; }
+    else if (is(&at, "race-hold")) { u64 t = number(&at); *status = take_all(t, number(&at)); }
     else if (is(&at, "race")) { u64 t = number(&at), r = number(&at); int refused = 0; *status = race_all(t, r, number(&at), &refused); *a = (u64)refused; }
     else return 0;
     return 1;
@@ -187,7 +301,8 @@ static void obey(char *line) {
     u64 a = 0, b = 0;
     sscanf(line, "%31s", verb);
     if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
-    else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !ask(line, &status, &a, &b)) status = -1;
+    else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !pools_and_arrays(line, &status)
+             && !contexts_and_graphs(line, &status) && !ask(line, &status, &a, &b)) status = -1;
     if (a || b) printf("%s %d %llu %llu\n", verb, status, (unsigned long long)a, (unsigned long long)b);
     else printf("%s %d\n", verb, status);
     fflush(stdout);

@@ -45,7 +45,11 @@ __attribute__((visibility("default"))) uint64_t fake_launches(void) { return lau
            (how, f, parameters, extra)) { (void)parameters; (void)extra; return run(how->on, f, OWN); }            \
     DRIVER(cuLaunchCooperativeKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters),                   \
            (f, SHAPED, s, parameters)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; return run(s, f, OWN); } \
-    DRIVER(cuGraphLaunch##SUFFIX, (uint64_t graph, stream *s), (graph, s)) { return run(s, graph, OWN); }          \
+    DRIVER(cuGraphLaunch##SUFFIX, (uint64_t graph, stream *s), (graph, s)) {                                       \
+        uint64_t takes;                                                                                            \
+        int status = fake_graph_memory(graph, s, &takes);                                                          \
+        return status ? status : run(s, takes, OWN);                                                               \
+    }                                                                                                              \
     DRIVER(cuEventRecord##SUFFIX, (event *e, stream *s), (e, s)) {                                                 \
         uint64_t *busy = busy_of(s), now = clock_now();                                                            \
         if (!busy) return INVALID_CONTEXT;                                                                         \

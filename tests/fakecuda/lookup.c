@@ -28,12 +28,28 @@
     X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, 9000)                              \
     X(cuEventCreate, cuEventCreate, 2000) X(cuEventDestroy, cuEventDestroy_v2, 4000) X(cuEventQuery, cuEventQuery, 2000) \
     X(cuEventElapsedTime, cuEventElapsedTime, 2000)                                                                  \
-    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010)                                   \
+    X(cuArrayCreate, cuArrayCreate, 2000) X(cuArrayCreate, cuArrayCreate_v2, 3020) X(cuArray3DCreate, cuArray3DCreate, 2000) \
+    X(cuArray3DCreate, cuArray3DCreate_v2, 3020) X(cuArrayDestroy, cuArrayDestroy, 2000)                             \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000) X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000) \
+    X(cuArrayGetMemoryRequirements, cuArrayGetMemoryRequirements, 11060)                                             \
+    X(cuMipmappedArrayGetMemoryRequirements, cuMipmappedArrayGetMemoryRequirements, 11060)                           \
+    X(cuCtxDestroy, cuCtxDestroy, 2000) X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000)                \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000) X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000) \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040) X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040)                      \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040) X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000)                   \
+    X(cuEventSynchronize, cuEventSynchronize, 2000) X(cuGraphCreate, cuGraphCreate, 10000)                           \
+    X(cuGraphAddChildGraphNode, cuGraphAddChildGraphNode, 10000) X(cuGraphGetNodes, cuGraphGetNodes, 10000)          \
+    X(cuGraphNodeGetType, cuGraphNodeGetType, 10000) X(cuGraphChildGraphNodeGetGraph, cuGraphChildGraphNodeGetGraph, 10000) \
+    X(cuGraphMemAllocNodeGetParams, cuGraphMemAllocNodeGetParams, 11040) X(cuGraphInstantiate, cuGraphInstantiate, 10000) \
+    X(cuGraphInstantiate, cuGraphInstantiate_v2, 11000) X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)    \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040) X(cuGraphExecDestroy, cuGraphExecDestroy, 10000) \
+    X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040) X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040)
 #define TWINS(X)                                                                                                  \
     X(cuStreamIsCapturing, 10000) X(cuStreamGetCtx, 9020) X(cuStreamEndCapture, 10000) X(cuStreamSynchronize, 2000) \
     X(cuMemAllocAsync, 11020) X(cuMemFreeAsync, 11020) X(cuMemAllocFromPoolAsync, 11020) \
     X(cuLaunchKernel, 4000) X(cuLaunchKernelEx, 11060) X(cuLaunchCooperativeKernel, 9000) X(cuGraphLaunch, 10000)     \
-    X(cuEventRecord, 2000)
+    X(cuEventRecord, 2000) X(cuGraphUpload, 11010) X(cuGraphInstantiateWithParams, 12000)
 
 /* Of every name of CUDA's headers, where everyname.py has made them: then they stand for these. */
 typedef struct fake_row { const char *name; void *at; int version, own; } fake_row;

@@ -32,7 +32,9 @@ DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
     piece *p = fake_take(address);
     pthread_mutex_unlock(&fake_big);
     if (!p) return INVALID_VALUE;
+    if (p->kind == GRAPH) return fake_graphs(p);
     if (p->kind == ASYNC) return fake_free_async(p);
+    if (p->kind == ARRAY || p->kind == FOREIGN) return (pthread_mutex_lock(&fake_big), fake_give(p), pthread_mutex_unlock(&fake_big)), INVALID_VALUE;
     fake_release(p->card, p->charged);
     free(p);
     return OK;

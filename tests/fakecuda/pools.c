@@ -1,7 +1,7 @@
 /* libcuda.so.1: streams with a state of capture, and pools that keep what is freed up to a threshold. */
 #include "fake.h"
 
-typedef struct pool { int card; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
+typedef struct pool { int card, gone; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
 static pool standard[MAX_CARDS], *current[MAX_CARDS], *pools;
 static __thread int own_capturing;   /* of the thread's own stream 0 */
 
@@ -35,10 +35,11 @@ DRIVER(cuStreamDestroy_v2, (stream *s), (s)) { return s ? (free(s), OK) : INVALI
     DRIVER(cuStreamBeginCapture_v2##SUFFIX, (stream *s, int mode), (s, mode)) {                           \
         (void)mode;                                                                                       \
         if ((!s && !OWN) || s == (stream *)1) return CAPTURE_UNSUPPORTED;                                 \
+        fake_begin_capture();                                                                             \
         return !s || s == (stream *)2 ? (own_capturing = 1, OK) : (s->capturing = 1, OK);                 \
     }                                                                                                     \
     DRIVER(cuStreamEndCapture##SUFFIX, (stream *s, void **graph), (s, graph)) {                           \
-        *graph = (void *)&standard;                                                                       \
+        *graph = fake_end_capture();                                                                      \
         return !s || s == (stream *)2 ? (own_capturing = 0, OK) : (s->capturing = 0, OK);                 \
     }                                                                                                     \
     DRIVER(cuStreamSynchronize##SUFFIX, (stream *s), (s)) {                                               \
@@ -46,16 +47,22 @@ DRIVER(cuStreamDestroy_v2, (stream *s), (s)) { return s ? (free(s), OK) : INVALI
         if (!stream_of(s, &zero, OWN)->at) return INVALID_CONTEXT;                                        \
         if (stream_of(s, &zero, OWN)->capturing) return CAPTURE_UNSUPPORTED;                              \
         fake_wait(s);                                                                                     \
+        fake_graphs_rest(s ? s : (stream *)1);                                                            \
         return fake_sync_pools(stream_of(s, &zero, OWN)->at->card), OK;                                   \
     }
 STREAMS(, 0)
 STREAMS(_ptsz, 1)
-DRIVER(cuGraphDestroy, (void *graph), (graph)) { return graph ? OK : INVALID_VALUE; }
 
+/* A pool grows, and shrinks, in steps of FAKE_CUDA_POOL_STEP bytes. */
+static uint64_t in_steps(uint64_t bytes) {
+    const char *text = getenv("FAKE_CUDA_POOL_STEP");
+    uint64_t step = text ? strtoull(text, NULL, 10) : GRAIN;
+    return (bytes + step - 1) / step * step;
+}
 static void shrink(pool *p, uint64_t keep) {
-    uint64_t to = GRAINS(p->used > keep ? p->used : keep);
-    if (to >= p->reserved) return;
-    fake_release(p->card, p->reserved - to);
+    uint64_t to = p->used > keep ? p->used : keep;
+    if (to >= p->reserved || (to = in_steps(to)) >= p->reserved) return;
+    if (p->card >= 0) fake_release(p->card, p->reserved - to);
     p->reserved = to;
 }
 void fake_sync_pools(int card) {
@@ -80,8 +87,9 @@ DRIVER(cuDeviceSetMemPool, (int device, pool *p), (device, p)) {
     return fake_card(device) < 0 ? INVALID_DEVICE : (current[fake_card(device)] = p, OK);
 }
 DRIVER(cuMemPoolCreate, (pool **out, const int32_t *properties), (out, properties)) {
-    int card = fake_card(properties[3]);   /* as in cuMemCreate: type, handle types, location */
-    if (card < 0) return INVALID_DEVICE;
+    int here = properties[2] == 1;         /* as in cuMemCreate: type, handle types, location; others are the host's */
+    int card = here ? fake_card(properties[3]) : -1;
+    if (here && card < 0) return INVALID_DEVICE;
     *out = calloc(1, sizeof **out);
     (*out)->card = card;
     pthread_mutex_lock(&fake_big);
@@ -94,6 +102,9 @@ DRIVER(cuMemPoolDestroy, (pool *gone), (gone)) {
     pthread_mutex_lock(&fake_big);
     for (pool **at = &pools; *at; at = &(*at)->next)
         if (*at == gone) { *at = gone->next; break; }
+    for (int i = 0; i < MAX_CARDS; i++) if (current[i] == gone) current[i] = NULL;
+    gone->threshold = 0;
+    gone->gone = 1;
     shrink(gone, 0);
     pthread_mutex_unlock(&fake_big);
     return OK;
@@ -116,13 +127,11 @@ DRIVER(cuMemPoolSetAttribute, (pool *p, int which, uint64_t *value), (p, which, 
     return which == 4 ? (p->threshold = *value, OK) : INVALID_VALUE;
 }
 
-/* A pool grows in steps of FAKE_CUDA_POOL_STEP bytes. */
 static int grow(pool *p, uint64_t size) {
-    const char *text = getenv("FAKE_CUDA_POOL_STEP");
-    uint64_t step = text ? strtoull(text, NULL, 10) : GRAIN, need;
+    uint64_t need;
     if (size > (uint64_t)1 << 50) return OUT_OF_MEMORY;
-    need = p->used + size > p->reserved ? (p->used + size - p->reserved + step - 1) / step * step : 0;
-    if (need && fake_charge(p->card, need)) return OUT_OF_MEMORY;
+    need = p->used + size > p->reserved ? in_steps(p->used + size - p->reserved) : 0;
+    if (need && p->card >= 0 && fake_charge(p->card, need)) return OUT_OF_MEMORY;
     p->reserved += need;
     p->used += size;
     if (p->reserved > p->reserved_high) p->reserved_high = p->reserved;
@@ -142,30 +151,35 @@ static int take(uint64_t *address, uint64_t size, pool *from, stream *s, int own
         piece *made = fake_piece(on->capturing ? GRAPH : ASYNC, p->card, size, 0);
         made->pool = p;
         *address = made->address;
+        if (on->capturing) fake_capture_node(10, *address, size, p->card);
     }
     pthread_mutex_unlock(&fake_big);
     return status;
 }
 int fake_free_async(piece *freed) {
     pthread_mutex_lock(&fake_big);
-    ((pool *)freed->pool)->used -= freed->bytes;
+    pool *p = freed->pool;
+    p->used -= freed->bytes;
+    if (p->gone) shrink(p, 0);
     pthread_mutex_unlock(&fake_big);
     free(freed);
     return OK;
 }
-static int give(uint64_t address) {
+static int give(uint64_t address, stream *s, int own) {
+    if (fake_is_capturing(s, own)) return fake_capture_node(11, address, 0, 0), OK;
     pthread_mutex_lock(&fake_big);
     piece *p = fake_take(address);
     pthread_mutex_unlock(&fake_big);
     if (!p) return INVALID_VALUE;
+    if (p->kind == GRAPH) return fake_graphs(p);
     if (p->kind == ASYNC) return fake_free_async(p);
-    if (p->kind != GRAPH) fake_release(p->card, p->charged);
+    fake_release(p->card, p->charged);
     free(p);
     return OK;
 }
 DRIVER(cuMemAllocAsync, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 0); }
 DRIVER(cuMemAllocAsync_ptsz, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 1); }
-DRIVER(cuMemAllocFromPoolAsync, (uint64_t *address, size_t size, pool *p, stream *s), (address, size, p, s)) { return take(address, size, p, s, 0); }
-DRIVER(cuMemAllocFromPoolAsync_ptsz, (uint64_t *address, size_t size, pool *p, stream *s), (address, size, p, s)) { return take(address, size, p, s, 1); }
-DRIVER(cuMemFreeAsync, (uint64_t address, stream *s), (address, s)) { (void)s; return give(address); }
-DRIVER(cuMemFreeAsync_ptsz, (uint64_t address, stream *s), (address, s)) { (void)s; return give(address); }
+DRIVER(cuMemAllocFromPoolAsync, (uint64_t *address, size_t size, pool *p, stream *s), (address, size, p, s)) { return p ? take(address, size, p, s, 0) : INVALID_VALUE; }
+DRIVER(cuMemAllocFromPoolAsync_ptsz, (uint64_t *address, size_t size, pool *p, stream *s), (address, size, p, s)) { return p ? take(address, size, p, s, 1) : INVALID_VALUE; }
+DRIVER(cuMemFreeAsync, (uint64_t address, stream *s), (address, s)) { return give(address, s, 0); }
+DRIVER(cuMemFreeAsync_ptsz, (uint64_t address, stream *s), (address, s)) { return give(address, s, 1); }

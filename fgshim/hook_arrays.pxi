@@ -1,0 +1,158 @@
+# Arrays and mipmapped arrays, charged by what the driver says they take.
+#
+# It says so only of arrays whose memory is mapped later. So a twin of that kind is
+# made first, which takes nothing, and asked. Drivers before 11.6 have no such
+# arrays: then an upper bound is charged.
+
+cdef fg_array fg_flat(uint64_t width, uint64_t height, int32_t format, uint32_t channels) noexcept nogil:
+    cdef fg_array array
+    memset(&array, 0, sizeof(array))
+    array.width = width
+    array.height = height
+    array.format = format
+    array.channels = channels
+    return array
+
+
+cdef uint64_t fg_texel(int32_t format, uint32_t channels) noexcept nogil:
+    """Bytes of one element; of a format that came later than this was written: the most that there are."""
+    cdef uint64_t each = 16
+    if format in (0x01, 0x08, 0xc0, 0xc3):  # 8 bits
+        each = 1
+    elif format in (0x02, 0x09, 0x10, 0xc6, 0xc9):  # 16 bits
+        each = 2
+    elif format in (0x03, 0x0a, 0x20):  # 32 bits
+        each = 4
+    return each * (channels if 1 <= channels <= 4 else 4)
+
+
+cdef uint64_t fg_up_to(uint64_t value, uint64_t most) noexcept nogil:
+    """Up to a multiple of the tile that fits it: a power of two, at most `most`."""
+    cdef uint64_t tile = 1
+    value = value if value else 1
+    while tile < most and tile < value:
+        tile *= 2
+    return (value + tile - 1) // tile * tile if value < <uint64_t> 1 << 40 else value
+
+
+cdef uint64_t fg_level(const fg_array *array, int level) noexcept nogil:
+    """What one level can take at most: rows in tiles of 64 bytes by 128 lines, layers one by one."""
+    cdef bint layered = array.flags & CUDA_ARRAY3D_LAYERED
+    cdef uint64_t width = max(array.width >> level, <uint64_t> 1)
+    cdef uint64_t height = max(array.height >> level, <uint64_t> 1)
+    cdef uint64_t depth = max(array.depth if layered else array.depth >> level, <uint64_t> 1)
+    cdef uint64_t row = fg_area(width, fg_texel(array.format, array.channels))
+    row = row if row > UINT64_MAX - 63 else (row + 63) & ~<uint64_t> 63
+    return fg_area(fg_area(row, fg_up_to(height, 128)), depth if layered else fg_up_to(depth, 32))
+
+
+cdef uint64_t fg_array_most(const fg_array *array, unsigned int levels) noexcept nogil:
+    """What it can take at most."""
+    cdef uint64_t total = 0
+    cdef unsigned int level
+    for level in range(min(levels if levels else 1, 32)):
+        total = fg_sum(total, fg_level(array, level))
+    return total if total > UINT64_MAX - 0xffff else (total + 0xffff) & ~<uint64_t> 0xffff
+
+
+cdef uint64_t fg_asked_twin(int call, int destroy, void *twin) noexcept nogil:
+    """What the driver says that it would take; 0: it does not say."""
+    cdef fg_requirements needs
+    cdef int device = 0
+    cdef void *ask = fg_function(call)
+    memset(&needs, 0, sizeof(needs))
+    (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device)
+    if not ask or (<requirements_t> ask)(&needs, twin, device) != CUDA_SUCCESS:
+        needs.size = 0
+    (<destroy_t> fg_function(destroy))(twin)
+    return needs.size
+
+
+cdef uint64_t fg_array_takes(const fg_array *array, unsigned int levels) noexcept nogil:
+    """`levels`: of a mipmapped array; 0: it is none."""
+    cdef fg_array twin = array[0]
+    cdef void *made = NULL
+    cdef void *create = fg_function(FG_cuMipmappedArrayCreate if levels else FG_cuArray3DCreate_v2)
+    cdef uint64_t takes = 0
+    if array.flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) or not create:
+        return 0
+    twin.flags |= CUDA_ARRAY3D_DEFERRED_MAPPING
+    if levels and (<mipmap_create_t> create)(&made, &twin, levels) == CUDA_SUCCESS:
+        takes = fg_asked_twin(FG_cuMipmappedArrayGetMemoryRequirements, FG_cuMipmappedArrayDestroy, made)
+    elif not levels and (<array_create_t> create)(&made, &twin) == CUDA_SUCCESS:
+        takes = fg_asked_twin(FG_cuArrayGetMemoryRequirements, FG_cuArrayDestroy, made)
+    return takes if takes else fg_array_most(array, levels)
+
+
+cdef int fg_finish_array(int status, int kind, void **array, int destroy, const fg_charge *charge) noexcept nogil:
+    if status != CUDA_SUCCESS:
+        fg_give_back(charge.gpu, charge.bytes)
+        return status
+    if not fg_note(kind, <uint64_t> array[0], charge):
+        (<destroy_t> fg_function(destroy))(array[0])
+        fg_give_back(charge.gpu, charge.bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY
+    fg_keep(charge)
+    return CUDA_SUCCESS
+
+
+cdef int fg_new_array(int call, void **array, const void *asked, const fg_array *whole) noexcept nogil:
+    """`asked` as the call's own ABI has it, `whole` as we understand it."""
+    cdef fg_charge charge
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_take(fg_array_takes(whole, 0), &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_finish_array((<array_create_t> real)(array, asked), FG_ARRAY, array, FG_cuArrayDestroy, &charge)
+
+
+cdef public int cuArrayCreate_v2(void **array, const fg_array_flat *asked) noexcept nogil:
+    cdef fg_array whole
+    if asked == NULL:
+        return CUDA_ERROR_INVALID_VALUE
+    whole = fg_flat(asked.width, asked.height, asked.format, asked.channels)
+    return fg_new_array(FG_cuArrayCreate_v2, array, asked, &whole)
+
+
+cdef public int cuArray3DCreate_v2(void **array, const fg_array *asked) noexcept nogil:
+    if asked == NULL:
+        return CUDA_ERROR_INVALID_VALUE
+    return fg_new_array(FG_cuArray3DCreate_v2, array, asked, asked)
+
+
+cdef public int cuMipmappedArrayCreate(void **array, const fg_array *asked, unsigned int levels) noexcept nogil:
+    cdef fg_charge charge
+    cdef void *real = fg_function(FG_cuMipmappedArrayCreate)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    if asked == NULL:
+        return (<mipmap_create_t> real)(array, asked, levels)
+    cdef int status = fg_take(fg_array_takes(asked, levels if levels else 1), &charge)
+    if status != CUDA_SUCCESS:
+        return status
+    status = (<mipmap_create_t> real)(array, asked, levels)
+    return fg_finish_array(status, FG_MIPMAP, array, FG_cuMipmappedArrayDestroy, &charge)
+
+
+cdef int fg_destroy(int call, int kind, void *array) noexcept nogil:
+    cdef fg_charge charge
+    cdef bint ours = fg_forget(kind, <uint64_t> array, &charge)
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<destroy_t> real)(array)
+    if ours and status == CUDA_SUCCESS:
+        fg_let_go(&charge)
+    elif ours:
+        fg_note(kind, <uint64_t> array, &charge)
+    return status
+
+
+cdef public int cuArrayDestroy(void *array) noexcept nogil:
+    return fg_destroy(FG_cuArrayDestroy, FG_ARRAY, array)
+
+
+cdef public int cuMipmappedArrayDestroy(void *array) noexcept nogil:
+    return fg_destroy(FG_cuMipmappedArrayDestroy, FG_MIPMAP, array)

@@ -1,0 +1,238 @@
+# Graph memory: taken when a graph is launched or uploaded, kept by the driver until it is trimmed.
+#
+# What a launch can take at most is the sum of the graph's allocations. Graphs that
+# are launched one after the other on a stream use the same memory, so for each
+# stream the largest of them counts; a graph that leaves memory behind uses its own.
+# All of it is under fg_pool_lock.
+
+cdef extern from *:
+    """
+    enum { FG_LANES = 256, FG_DEPTH = 8 };
+    typedef struct { uint64_t key, most; uint32_t gpu, used; } fg_lane;   /* a stream, or a graph that keeps memory */
+    static fg_lane fg_lanes[FG_LANES];
+    static uint64_t fg_graph_memory[FG_MAX_GPUS];   /* charged */
+    static int fg_graph_device[FG_MAX_GPUS];
+    static uint32_t fg_graph_count;                 /* graphs with memory that were ever instantiated */
+    #define FG_OWN_STREAM ((uint64_t)pthread_self())   /* tells threads' own streams 0 apart */
+    """
+    const int FG_LANES, FG_DEPTH
+    ctypedef struct fg_lane:
+        uint64_t key
+        uint64_t most
+        uint32_t gpu
+        uint32_t used
+    fg_lane *fg_lanes
+    uint64_t *fg_graph_memory
+    int *fg_graph_device
+    uint32_t fg_graph_count
+    const uint64_t FG_OWN_STREAM
+
+cdef struct fg_graph_needs:
+    uint64_t bytes[16]  # by number in the region
+    uint32_t taken, freed
+
+
+cdef void fg_forget_graphs() noexcept nogil:
+    """In the child of a fork."""
+    global fg_graph_count
+    memset(fg_lanes, 0, FG_LANES * sizeof(fg_lane))
+    memset(fg_graph_memory, 0, FG_MAX_GPUS * sizeof(uint64_t))
+    fg_graph_count = 0
+
+
+cdef uint64_t fg_graph_reserved(uint32_t gpu) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef void *ask = fg_function(FG_cuDeviceGetGraphMemAttribute)
+    if ask:
+        (<graph_memory_t> ask)(fg_graph_device[gpu], CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &value)
+    return value
+
+
+cdef void fg_read_graph_memory(uint32_t gpu, const fg_charge *reserved) noexcept nogil:
+    """Charge what the driver keeps for graphs now, `reserved` having been charged for it already."""
+    cdef uint64_t before = fg_graph_memory[gpu] + (reserved.bytes if reserved else 0)
+    fg_graph_memory[gpu] = fg_graph_reserved(gpu)
+    fg_exchange(gpu, before, fg_graph_memory[gpu], reserved != NULL)
+
+
+cdef void fg_each_graph_memory() noexcept nogil:
+    cdef uint32_t gpu
+    for gpu in range(FG_MAX_GPUS):
+        if fg_graph_memory[gpu]:
+            fg_read_graph_memory(gpu, NULL)
+
+
+cdef void fg_trim_graph_memory(uint32_t gpu, int device) noexcept nogil:
+    """What no launched graph uses is given up; once that is all, the reckoning starts anew."""
+    cdef void *trim = fg_function(FG_cuDeviceGraphMemTrim)
+    cdef int at
+    if not fg_graph_count or not trim:
+        return
+    (<device_t> trim)(device)
+    fg_graph_device[gpu] = device
+    fg_read_graph_memory(gpu, NULL)
+    for at in range(FG_LANES):
+        if fg_graph_memory[gpu] == 0 and fg_lanes[at].gpu == gpu:
+            fg_lanes[at].used = 0
+
+
+cdef fg_lane *fg_lane_of(uint64_t key, uint32_t gpu) noexcept nogil:
+    """Where there are too many, the last one stands for all that found no place."""
+    cdef int at, free = FG_LANES - 1
+    for at in range(FG_LANES):
+        if fg_lanes[at].used and fg_lanes[at].key == key and fg_lanes[at].gpu == gpu:
+            return &fg_lanes[at]
+    for at in range(FG_LANES - 1):
+        if not fg_lanes[at].used:
+            free = at
+            break
+    memset(&fg_lanes[free], 0, sizeof(fg_lane))
+    fg_lanes[free].key = key
+    fg_lanes[free].gpu = gpu
+    fg_lanes[free].used = 1
+    return &fg_lanes[free]
+
+
+cdef uint64_t fg_graph_growth(uint32_t gpu, uint64_t key, uint64_t bytes) noexcept nogil:
+    """By how much the driver's memory for graphs can grow: never more than by what this graph takes."""
+    cdef fg_lane *own = fg_lane_of(key, gpu)
+    cdef uint64_t total = 0
+    cdef int at
+    own.most = max(own.most, bytes)
+    for at in range(FG_LANES):
+        if fg_lanes[at].used and fg_lanes[at].gpu == gpu:
+            total = fg_sum(total, fg_lanes[at].most)
+    return min(bytes, total - fg_graph_memory[gpu] if total > fg_graph_memory[gpu] else 0)
+
+
+cdef bint fg_reserve_graph(uint32_t gpu, uint64_t key, uint64_t bytes, fg_charge *charge) noexcept nogil:
+    fg_read_graph_memory(gpu, NULL)
+    charge.gpu = gpu
+    charge.bytes = fg_graph_growth(gpu, key, bytes)
+    if fg_reserve(charge):
+        return True
+    fg_each_pool(gpu, True)
+    fg_trim_graph_memory(gpu, fg_graph_device[gpu])
+    charge.bytes = fg_graph_growth(gpu, key, bytes)
+    return fg_reserve(charge)
+
+
+cdef void *fg_graph_nodes(void *graph, size_t *count) noexcept nogil:
+    """The nodes of a graph, in pages of our own; NULL: none."""
+    cdef void *ask = fg_function(FG_cuGraphGetNodes)
+    cdef void *nodes
+    count[0] = 0
+    if not ask or (<graph_nodes_t> ask)(graph, NULL, count) != CUDA_SUCCESS or count[0] == 0:
+        return NULL
+    nodes = fg_pages(count[0] * sizeof(void *))
+    if nodes and (<graph_nodes_t> ask)(graph, <void **> nodes, count) != CUDA_SUCCESS:
+        count[0] = 0
+    return nodes
+
+
+cdef void fg_node_needs(void *node, fg_graph_needs *needs, int depth) noexcept nogil:
+    cdef int kind = 0, gpu
+    cdef void *child = NULL
+    cdef fg_alloc_node asked
+    if (<node_type_t> fg_function(FG_cuGraphNodeGetType))(node, &kind) != CUDA_SUCCESS:
+        return
+    needs.freed += kind == CU_GRAPH_NODE_TYPE_MEM_FREE
+    if kind == CU_GRAPH_NODE_TYPE_GRAPH and fg_function(FG_cuGraphChildGraphNodeGetGraph):
+        if (<child_graph_t> fg_function(FG_cuGraphChildGraphNodeGetGraph))(node, &child) == CUDA_SUCCESS:
+            fg_add_needs(child, needs, depth + 1)
+    if kind != CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return
+    if (<alloc_node_t> fg_function(FG_cuGraphMemAllocNodeGetParams))(node, &asked) != CUDA_SUCCESS:
+        return
+    gpu = fg_gpu_of(asked.pool.location_id) if asked.pool.location_type == CU_MEM_LOCATION_TYPE_DEVICE else -1
+    if gpu >= 0:
+        fg_graph_device[gpu] = asked.pool.location_id
+        needs.bytes[gpu] = fg_sum(needs.bytes[gpu], fg_up_to_grain(asked.bytes))
+        needs.taken += 1
+
+
+cdef void fg_add_needs(void *graph, fg_graph_needs *needs, int depth) noexcept nogil:
+    """What the allocations of a graph and of those within it come to."""
+    cdef size_t count, at, room
+    cdef void **nodes
+    if depth > FG_DEPTH or not fg_function(FG_cuGraphMemAllocNodeGetParams):
+        return
+    nodes = <void **> fg_graph_nodes(graph, &count)
+    room = count * sizeof(void *)
+    for at in range(count):
+        fg_node_needs(nodes[at], needs, depth)
+    if nodes:
+        munmap(nodes, room)
+
+
+cdef uint64_t fg_up_to_grain(uint64_t bytes) noexcept nogil:
+    """Memory is mapped by pieces of 2 MiB."""
+    cdef uint64_t mask = (<uint64_t> 2 << 20) - 1
+    return bytes if bytes > UINT64_MAX - mask else (bytes + mask) & ~mask
+
+
+cdef inline uint64_t fg_exec_key(void *graph, uint32_t gpu) noexcept nogil:
+    return <uint64_t> graph ^ <uint64_t> gpu << 56
+
+
+cdef bint fg_note_graph(void *graph, const fg_graph_needs *needs) noexcept nogil:
+    """Remember what an instantiated graph takes on each card; `share`: it leaves memory behind."""
+    global fg_graph_count
+    cdef fg_charge charge
+    cdef uint32_t gpu
+    cdef bint known = True
+    memset(&charge, 0, sizeof(charge))
+    charge.share = needs.taken > needs.freed
+    for gpu in range(FG_MAX_GPUS):
+        charge.gpu = gpu
+        charge.bytes = needs.bytes[gpu]
+        if charge.bytes:
+            fg_publish(&fg_graph_count, fg_graph_count + 1)
+            known = fg_note(FG_EXEC, fg_exec_key(graph, gpu), &charge) and known
+    return known
+
+
+cdef bint fg_graph_takes(void *graph, uint32_t gpu, fg_charge *charge) noexcept nogil:
+    """What it takes on a card, if anything."""
+    cdef fg_entry *entry
+    pthread_mutex_lock(&fg_own_lock)
+    entry = fg_get(FG_EXEC, fg_exec_key(graph, gpu))
+    if entry:
+        fg_charge_of(entry, charge)
+    pthread_mutex_unlock(&fg_own_lock)
+    return entry != NULL
+
+
+cdef int fg_run_graph(void *real, void *graph, void *stream, uint64_t lane) noexcept nogil:
+    """Launch or upload; under fg_pool_lock from the reservations to the readings."""
+    cdef fg_charge takes
+    cdef fg_charge charge[16]
+    cdef uint32_t gpu, reserved = 0
+    cdef int status = CUDA_SUCCESS
+    pthread_mutex_lock(&fg_pool_lock)
+    for gpu in range(FG_MAX_GPUS):
+        charge[gpu].bytes = 0
+        if status != CUDA_SUCCESS or not fg_graph_takes(graph, gpu, &takes):
+            continue
+        if fg_reserve_graph(gpu, <uint64_t> graph if takes.share else lane, takes.bytes, &charge[gpu]):
+            reserved |= <uint32_t> 1 << gpu
+        else:
+            fg_refused(gpu, takes.bytes)
+            status = CUDA_ERROR_OUT_OF_MEMORY
+    if status == CUDA_SUCCESS:
+        status = (<graph_run_t> real)(graph, stream)
+    for gpu in range(FG_MAX_GPUS):
+        if reserved >> gpu & 1:
+            fg_read_graph_memory(gpu, &charge[gpu])
+    pthread_mutex_unlock(&fg_pool_lock)
+    return status
+
+
+cdef inline int fg_take_for_graph(int call, void *graph, void *stream, bint own) noexcept nogil:
+    """`own`: stream 0 is the thread's. Where no graph takes memory this is all there is to it."""
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    if not fg_peek_int(&fg_graph_count):
+        return (<graph_run_t> real)(graph, stream)
+    return fg_run_graph(real, graph, stream, FG_OWN_STREAM if own and not stream else <uint64_t> stream)

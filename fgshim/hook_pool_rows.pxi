@@ -1,0 +1,184 @@
+# Stream-ordered memory: what is charged is what a pool reserves, for that is what the card has less of.
+#
+# fg_pool_lock is held from the reservation to the reading after it, so that no
+# growth is counted twice. Nothing here waits for a stream.
+
+cdef extern from *:
+    """
+    enum { FG_USUAL_STEP = 32 << 20, FG_NO_POOL = 0, FG_OPEN = 1, FG_DESTROYED = 2 };
+    typedef struct {
+        void *pool;
+        uint64_t reserved;   /* charged */
+        uint64_t step;       /* every amount that it was seen to reserve is a multiple of this; 0: none seen */
+        uint64_t waste;      /* the most that it was seen to grow beyond need */
+        uint32_t live;       /* allocations that were not freed */
+        uint16_t gpu, state; /* destroyed: by the program, but some of its memory lives */
+    } fg_pool;
+    static fg_pool *fg_pools;
+    static uint32_t fg_pool_room, fg_pool_count;   /* count: rows that are, or were, in use */
+    static uint32_t fg_stale;                      /* something was freed since they were read */
+    static pthread_mutex_t fg_pool_lock;
+    """
+    const uint64_t FG_USUAL_STEP
+    const int FG_NO_POOL, FG_OPEN, FG_DESTROYED
+    ctypedef struct fg_pool:
+        void *pool
+        uint64_t reserved
+        uint64_t step
+        uint64_t waste
+        uint32_t live
+        uint16_t gpu
+        uint16_t state
+    fg_pool *fg_pools
+    uint32_t fg_pool_room, fg_pool_count, fg_stale
+    pthread_mutex_t fg_pool_lock
+
+cdef void fg_forget_pools() noexcept nogil:
+    """In the child of a fork."""
+    global fg_pools, fg_pool_room, fg_pool_count
+    if fg_pool_room:
+        munmap(fg_pools, fg_pool_room * sizeof(fg_pool))
+    fg_pools = NULL
+    fg_pool_room = fg_pool_count = 0
+    memset(&fg_pool_lock, 0, sizeof(fg_pool_lock))
+
+
+cdef uint64_t fg_pool_has(void *pool, int attribute) noexcept nogil:
+    cdef uint64_t value = 0
+    cdef void *ask = fg_function(FG_cuMemPoolGetAttribute)
+    if not ask or (<pool_attribute_t> ask)(pool, attribute, &value) != CUDA_SUCCESS:
+        return 0
+    return value
+
+
+cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
+    """NULL: one that we do not know, so none of device memory. Under fg_pool_lock."""
+    cdef uint32_t at
+    for at in range(fg_pool_count):
+        if fg_pools[at].state == FG_OPEN and fg_pools[at].pool == pool:
+            return &fg_pools[at]
+    return NULL
+
+
+cdef bint fg_more_pools() noexcept nogil:
+    """Room for one row more. Under fg_pool_lock."""
+    global fg_pools, fg_pool_room
+    cdef uint32_t room = fg_pool_room * 2 if fg_pool_room else 64
+    cdef void *fresh
+    if fg_pool_count < fg_pool_room:
+        return True
+    fresh = fg_pages(room * sizeof(fg_pool))
+    if fresh == NULL:
+        return False
+    if fg_pool_room:
+        memcpy(fresh, fg_pools, fg_pool_room * sizeof(fg_pool))
+        munmap(fg_pools, fg_pool_room * sizeof(fg_pool))
+    fg_pools = <fg_pool *> fresh
+    fg_pool_room = room
+    return True
+
+
+cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
+    """A row for it; NULL where there is no memory for one. Under fg_pool_lock."""
+    cdef fg_pool *row = fg_pool_of(pool)
+    cdef uint32_t at = 0
+    if row:
+        return row
+    while at < fg_pool_count and fg_pools[at].state != FG_NO_POOL:
+        at += 1
+    if at == fg_pool_count:
+        if not fg_more_pools():
+            return NULL
+        fg_publish(&fg_pool_count, at + 1)
+    row = &fg_pools[at]
+    memset(row, 0, sizeof(fg_pool))
+    row.pool = pool
+    row.gpu = gpu
+    row.state = FG_OPEN
+    return row
+
+
+cdef uint64_t fg_divisor(uint64_t one, uint64_t other) noexcept nogil:
+    """The greatest common one."""
+    cdef uint64_t rest
+    while other:
+        rest = one % other
+        one = other
+        other = rest
+    return one
+
+
+cdef void fg_learn_step(fg_pool *row, uint64_t now, uint64_t needed) noexcept nogil:
+    """By how much it grew tells by what steps it grows."""
+    if now <= row.reserved:
+        return
+    row.step = fg_divisor(now, row.step)
+    row.waste = max(row.waste, now - row.reserved - min(needed, now - row.reserved))
+
+
+cdef uint64_t fg_step(const fg_pool *row) noexcept nogil:
+    """By what it grows: as far as was seen; else 32 MiB, as drivers do, or what is known to be finer or coarser."""
+    if row.waste >= FG_USUAL_STEP and row.step:
+        return row.step
+    if row.step == 0:
+        return FG_USUAL_STEP
+    return fg_divisor(row.step, FG_USUAL_STEP) if row.step % FG_USUAL_STEP else FG_USUAL_STEP
+
+
+cdef uint64_t fg_in_steps(const fg_pool *row, uint64_t size) noexcept nogil:
+    cdef uint64_t step = fg_step(row)
+    if size > UINT64_MAX - step:
+        return UINT64_MAX
+    return (size + step - 1) // step * step
+
+
+cdef uint64_t fg_short_of(const fg_pool *row, uint64_t size) noexcept nogil:
+    """How much more it needs for an allocation of this size, if what it has is in one piece."""
+    cdef uint64_t used = fg_sum(fg_pool_has(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), size)
+    return used - row.reserved if used > row.reserved else 0
+
+
+cdef void fg_read_pool(fg_pool *row, const fg_charge *reserved, uint64_t needed) noexcept nogil:
+    """Charge what it reserves now, `reserved` having been charged for it already. Under fg_pool_lock."""
+    cdef uint64_t before = row.reserved + (reserved.bytes if reserved else 0)
+    cdef uint64_t now
+    if row.state != FG_OPEN:
+        return
+    now = fg_pool_has(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    fg_learn_step(row, now, needed)
+    row.reserved = now
+    fg_exchange(row.gpu, before, now, reserved != NULL)
+
+
+cdef void fg_each_pool(int gpu, bint trim) noexcept nogil:
+    """Read every pool again (gpu -1: on any card), emptied of what it does not use if so told. Under fg_pool_lock."""
+    cdef uint32_t at
+    cdef void *empty = fg_function(FG_cuMemPoolTrimTo)
+    for at in range(fg_pool_count):
+        if fg_pools[at].state == FG_OPEN and (gpu < 0 or fg_pools[at].gpu == gpu):
+            if trim and empty:
+                (<pool_trim_t> empty)(fg_pools[at].pool, 0)
+            fg_read_pool(&fg_pools[at], NULL, 0)
+
+
+cdef void fg_look_again() noexcept nogil:
+    """What pools and graphs keep may have become less."""
+    fg_publish(&fg_stale, 0)
+    if fg_peek_int(&fg_pool_count) or fg_peek_int(&fg_graph_count):
+        pthread_mutex_lock(&fg_pool_lock)
+        fg_each_pool(-1, False)
+        fg_each_graph_memory()
+        pthread_mutex_unlock(&fg_pool_lock)
+
+
+cdef inline bint fg_can_trim() noexcept nogil:
+    return fg_peek_int(&fg_pool_count) != 0 or fg_peek_int(&fg_graph_count) != 0
+
+
+cdef bint fg_trim(int gpu, int device) noexcept nogil:
+    """As the driver does when a card is full: memory that pools and graphs only keep is given up first."""
+    pthread_mutex_lock(&fg_pool_lock)
+    fg_each_pool(gpu, True)
+    fg_trim_graph_memory(gpu, device)
+    pthread_mutex_unlock(&fg_pool_lock)
+    return True

@@ -1,0 +1,117 @@
+# Memory that processes of a job have given to each other: counted once, as long as one of them has it.
+#
+# Whoever gives memory away moves its bytes from its slot into a share; who takes
+# it sets his bit there. All of this is under the region's lock.
+
+cdef extern from *:
+    """
+    #define FG_BIT(slot) (1ull << ((slot) % 64))
+    static inline int fg_share_taken(const fg_region_share *s) {
+        return (s->holder[0] | s->holder[1] | s->holder[2] | s->holder[3]) != 0;
+    }
+    static inline int fg_share_holds(const fg_region_share *s, uint32_t slot) {
+        return (s->holder[slot / 64] & FG_BIT(slot)) != 0;
+    }
+    static inline void fg_share_join(fg_region_share *s, uint32_t slot) { s->holder[slot / 64] |= FG_BIT(slot); }
+    static inline void fg_share_leave(fg_region_share *s, uint32_t slot) { s->holder[slot / 64] &= ~FG_BIT(slot); }
+    static inline int fg_share_holders(const fg_region_share *s) {
+        int sum = 0;
+        for (int i = 0; i < 4; i++) sum += __builtin_popcountll(s->holder[i]);
+        return sum;
+    }
+    static inline uint64_t fg_share_key(const void *handle) {   /* of the 64 bytes of an IPC handle; never 0 */
+        return fg_region_mix(0xcbf29ce484222325ull, handle, 64) | 1;
+    }
+    """
+    bint fg_share_taken(const fg_region_share *) nogil
+    bint fg_share_holds(const fg_region_share *, uint32_t) nogil
+    void fg_share_join(fg_region_share *, uint32_t) nogil
+    void fg_share_leave(fg_region_share *, uint32_t) nogil
+    int fg_share_holders(const fg_region_share *) nogil
+    uint64_t fg_share_key(const void *) nogil
+
+
+cdef uint64_t fg_all_shares(const fg_region *region, uint32_t gpu) noexcept nogil:
+    cdef uint64_t total = 0
+    cdef uint32_t at
+    for at in range(fg_region_shares(region)):
+        if region.share[at].gpu == gpu and fg_share_taken(&region.share[at]):
+            total = fg_sum(total, region.share[at].bytes)
+    return total
+
+
+cdef void fg_leave_shares(fg_region *region, uint32_t slot) noexcept nogil:
+    cdef uint32_t at
+    for at in range(fg_region_shares(region)):
+        fg_share_leave(&region.share[at], slot)
+
+
+cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
+    """Turn a charge of this process into a share; 0: there is no place for one, and the charge stays."""
+    cdef fg_region *region = fg_attach()
+    cdef fg_region_share *share
+    cdef uint32_t at = 0
+    if not fg_lock(region):
+        return 0
+    while at < fg_region_shares(region) and fg_share_taken(&region.share[at]):
+        at += 1
+    if at < FG_MAX_SHARES and fg_take_slot(region):
+        share = &region.share[at]
+        share.key = key
+        share.gpu = charge.gpu
+        share.bytes = charge.bytes
+        if region.shares <= at:
+            region.shares = at + 1
+        fg_share_join(share, fg_slot - 1)
+        fg_hold(region, charge.gpu, fg_held[charge.gpu] - charge.bytes)
+        charge.share = at + 1
+    fg_unlock(region)
+    return charge.share
+
+
+cdef uint32_t fg_best_share(const fg_region *region, uint64_t key, uint32_t gpu, uint64_t bytes) noexcept nogil:
+    """The share of this key; of blocks, which have none, one of the size that the fewest have. Under the lock."""
+    cdef uint32_t at, best = 0
+    cdef const fg_region_share *share
+    for at in range(fg_region_shares(region)):
+        share = &region.share[at]
+        if share.gpu != gpu or share.key != key or (not key and share.bytes != bytes) or not fg_share_taken(share):
+            continue
+        if not key and fg_share_holds(share, fg_slot - 1):
+            continue
+        if not best or fg_share_holders(share) < fg_share_holders(&region.share[best - 1]):
+            best = at + 1
+    return best
+
+
+cdef bint fg_partake(fg_charge *charge, uint64_t key) noexcept nogil:
+    """Hold what another process of the job has given away; False: nobody of the job gave it."""
+    cdef fg_region *region = fg_attach()
+    charge.share = 0
+    if not fg_lock(region):
+        return False
+    if fg_take_slot(region):
+        fg_reap(region)
+        charge.share = fg_best_share(region, key, charge.gpu, charge.bytes)
+        if charge.share:
+            fg_share_join(&region.share[charge.share - 1], fg_slot - 1)
+            charge.bytes = 0
+    fg_unlock(region)
+    return charge.share != 0
+
+
+cdef void fg_leave(uint32_t number) noexcept nogil:
+    """This process has it no more."""
+    cdef fg_region *region = fg_attach()
+    if number <= FG_MAX_SHARES and fg_lock(region):
+        if fg_slot:
+            fg_share_leave(&region.share[number - 1], fg_slot - 1)
+        fg_unlock(region)
+
+
+cdef void fg_let_go(const fg_charge *charge) noexcept nogil:
+    """Count what was charged as held no longer, by whatever way it was charged."""
+    if charge.share:
+        fg_leave(charge.share)
+    else:
+        fg_give_back(charge.gpu, charge.bytes)

@@ -1,0 +1,146 @@
+# The stream-ordered calls and their twins, pools by name, and the calls after which pools may keep less.
+
+cdef inline fg_stream_calls fg_legacy() noexcept nogil:
+    cdef fg_stream_calls calls
+    calls.allocate = FG_cuMemAllocAsync
+    calls.from_pool = FG_cuMemAllocFromPoolAsync
+    calls.free = FG_cuMemFreeAsync
+    calls.capturing = FG_cuStreamIsCapturing
+    calls.context = FG_cuStreamGetCtx
+    return calls
+
+
+cdef inline fg_stream_calls fg_per_thread() noexcept nogil:
+    cdef fg_stream_calls calls
+    calls.allocate = FG_cuMemAllocAsync_ptsz
+    calls.from_pool = FG_cuMemAllocFromPoolAsync_ptsz
+    calls.free = FG_cuMemFreeAsync_ptsz
+    calls.capturing = FG_cuStreamIsCapturing_ptsz
+    calls.context = FG_cuStreamGetCtx_ptsz
+    return calls
+
+
+cdef public int cuMemAllocAsync(uint64_t *address, size_t size, void *stream) noexcept nogil:
+    return fg_alloc_async(address, size, stream, fg_legacy())
+
+
+cdef public int cuMemAllocAsync_ptsz(uint64_t *address, size_t size, void *stream) noexcept nogil:
+    return fg_alloc_async(address, size, stream, fg_per_thread())
+
+
+cdef public int cuMemAllocFromPoolAsync(uint64_t *address, size_t size, void *pool, void *stream) noexcept nogil:
+    return fg_alloc_from(address, size, pool, stream, fg_legacy())
+
+
+cdef public int cuMemAllocFromPoolAsync_ptsz(uint64_t *address, size_t size, void *pool, void *stream) noexcept nogil:
+    return fg_alloc_from(address, size, pool, stream, fg_per_thread())
+
+
+cdef public int cuMemFreeAsync(uint64_t address, void *stream) noexcept nogil:
+    return fg_free_async(address, stream, fg_legacy())
+
+
+cdef public int cuMemFreeAsync_ptsz(uint64_t address, void *stream) noexcept nogil:
+    return fg_free_async(address, stream, fg_per_thread())
+
+
+cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcept nogil:
+    """A pool of host or managed memory takes nothing of a card that is ours to count."""
+    cdef void *real = fg_function(FG_cuMemPoolCreate)
+    cdef int gpu
+    cdef bint known
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    if props == NULL or props.location_type != CU_MEM_LOCATION_TYPE_DEVICE or props.type > CU_MEM_ALLOCATION_TYPE_PINNED:
+        return (<pool_create_t> real)(pool, props)
+    gpu = fg_gpu_of(props.location_id)
+    if gpu < 0:
+        return CUDA_ERROR_OUT_OF_MEMORY
+    pthread_mutex_lock(&fg_pool_lock)
+    cdef int status = (<pool_create_t> real)(pool, props)
+    known = status != CUDA_SUCCESS or fg_know_pool(pool[0], gpu) != NULL
+    pthread_mutex_unlock(&fg_pool_lock)
+    if known:
+        return status
+    (<destroy_t> fg_function(FG_cuMemPoolDestroy))(pool[0])
+    return CUDA_ERROR_OUT_OF_MEMORY
+
+
+cdef void fg_close_pool(fg_pool *row) noexcept nogil:
+    """Destroyed by the program; what of it was not freed lives on. Under fg_pool_lock."""
+    if row.live == 0:
+        fg_give_back(row.gpu, row.reserved)
+    row.state = FG_DESTROYED if row.live else FG_NO_POOL
+
+
+cdef public int cuMemPoolDestroy(void *pool) noexcept nogil:
+    cdef void *real = fg_function(FG_cuMemPoolDestroy)
+    cdef void *trim = fg_function(FG_cuMemPoolTrimTo)
+    cdef fg_pool *row
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_pool_lock)
+    row = fg_pool_of(pool)
+    if row and trim:  # so that what it is charged with is what lives on
+        (<pool_trim_t> trim)(pool, 0)
+        fg_read_pool(row, NULL, 0)
+    cdef int status = (<destroy_t> real)(pool)
+    if row and status == CUDA_SUCCESS:
+        fg_close_pool(row)
+    pthread_mutex_unlock(&fg_pool_lock)
+    return status
+
+
+cdef public int cuMemPoolTrimTo(void *pool, size_t keep) noexcept nogil:
+    cdef void *real = fg_function(FG_cuMemPoolTrimTo)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<pool_trim_t> real)(pool, keep)
+    fg_look_again()
+    return status
+
+
+cdef public int cuMemPoolSetAttribute(void *pool, int attribute, void *value) noexcept nogil:
+    cdef void *real = fg_function(FG_cuMemPoolSetAttribute)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = (<pool_attribute_t> real)(pool, attribute, value)
+    fg_look_again()
+    return status
+
+
+cdef inline int fg_after(int status) noexcept nogil:
+    """A wait is over: what was freed before it may have left its pool."""
+    if fg_peek_int(&fg_stale):
+        fg_look_again()
+    return status
+
+
+cdef inline int fg_wait_on(int call, void *what) noexcept nogil:
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    return fg_after((<ctx_in_t> real)(what))
+
+
+cdef public int cuStreamSynchronize(void *stream) noexcept nogil:
+    return fg_wait_on(FG_cuStreamSynchronize, stream)
+
+
+cdef public int cuStreamSynchronize_ptsz(void *stream) noexcept nogil:
+    return fg_wait_on(FG_cuStreamSynchronize_ptsz, stream)
+
+
+cdef public int cuEventSynchronize(void *event) noexcept nogil:
+    return fg_wait_on(FG_cuEventSynchronize, event)
+
+
+cdef public int cuCtxSynchronize_v2(void *context) noexcept nogil:
+    return fg_wait_on(FG_cuCtxSynchronize_v2, context)
+
+
+cdef public int cuCtxSynchronize() noexcept nogil:
+    cdef void *real = fg_function(FG_cuCtxSynchronize)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    return fg_after((<ctx_void_t> real)())
