@@ -8,8 +8,8 @@
 
 from libc.errno cimport errno
 from libc.stddef cimport size_t
-from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memmove, memset, strcmp, strcpy, strncmp, strrchr
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strcmp, strcpy, strncmp, strrchr
 
 from fgshim.cuda cimport *
 from fgshim.nvml cimport *
@@ -56,3 +56,4 @@ include "hook_views.pxi"
 include "hook_old.pxi"
 include "hook_cards.pxi"
 include "hook_processes.pxi"
+include "hook_smi.pxi"

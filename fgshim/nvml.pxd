@@ -66,3 +66,5 @@ ctypedef int (*nvml_name_of_t)(uint32_t, char *, uint32_t) noexcept nogil
 ctypedef int (*nvml_samples_t)(void *, void *, uint32_t *, uint64_t) noexcept nogil
 ctypedef int (*nvml_pids_t)(void *, uint32_t *, uint32_t *) noexcept nogil
 ctypedef int (*nvml_stats_t)(void *, uint32_t, void *) noexcept nogil
+ctypedef int (*nvml_text_t)(char *, uint32_t) noexcept nogil
+ctypedef int (*nvml_table_t)(const void **, const void *) noexcept nogil

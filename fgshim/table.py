@@ -120,7 +120,7 @@ VIEWS = [
         *PROCESS_LISTS,
         *("nvmlDeviceGetAccountingPids", "nvmlDeviceGetAccountingStats", "nvmlDeviceGetProcessUtilization"),
         *("nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetRunningProcessDetailList"),
-        *("nvmlSystemGetProcessName",),
+        *("nvmlSystemGetProcessName", "nvmlInternalGetExportTable"),
     ),
 ]
 CALLS = sorted([*LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS])
@@ -150,7 +150,7 @@ ASKED = {
         "cuStreamIsCapturing",
         "cuStreamIsCapturing_ptsz",
     ),
-    NVML: ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetUUID"),
+    NVML: ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion"),
 }
 
 

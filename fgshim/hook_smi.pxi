@@ -1,0 +1,142 @@
+# nvidia-smi takes its list of processes from a private table of NVML, found by nvmlInternalGetExportTable.
+#
+# It is given a copy in which the entries that tell of cards and processes are ours. Where these lie, and what a
+# list looks like, is known of driver branch 580 from the reports of others and not promised by anybody. So whatever
+# does not look as it should is an empty list, and a driver of another branch shows an empty list at once.
+
+cdef extern from *:
+    """
+    enum { FG_SMI_CARD = 81, FG_SMI_LIST = 213, FG_SMI_LISTS = 3, FG_SMI_LEAST = 216, FG_SMI_MOST = 8192 };
+    typedef struct {
+        uint32_t pid;
+        uint64_t used;
+        uint32_t gi, ci;
+        uint64_t secret;
+        char name[4096];
+    } fg_smi_process;
+    typedef int (*fg_smi_call)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+    static const uint8_t fg_smi_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6e, 0x4c,
+                                          0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
+    static void **fg_smi_own, **fg_smi_real;   /* the copy, and the driver's */
+    static int fg_smi_known;                   /* whether the layout of this driver's lists is */
+    """
+    const int FG_SMI_CARD, FG_SMI_LIST, FG_SMI_LISTS, FG_SMI_LEAST, FG_SMI_MOST
+    ctypedef struct fg_smi_process:
+        uint32_t pid
+        char name[4096]
+    ctypedef int (*fg_smi_call)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t) noexcept nogil
+    const uint8_t *fg_smi_id
+    void **fg_smi_own
+    void **fg_smi_real
+    int fg_smi_known
+
+
+cdef bint fg_smi_plausible(const fg_smi_process *list, uint32_t count) noexcept nogil:
+    """Whether these bytes can be a list of processes: pids, and names that end."""
+    cdef uint32_t at
+    for at in range(count):
+        if list[at].pid == 0 or list[at].pid > 1 << 22 or list[at].name[0] < c" ":
+            return False
+        if memchr(list[at].name, 0, sizeof(list[at].name)) == NULL:
+            return False
+    return True
+
+
+cdef bint fg_smi_device(uintptr_t device) noexcept nogil:
+    """Whether NVML knows this handle."""
+    cdef char text[96]
+    cdef void *ask = fg_function(FG_nvmlDeviceGetUUID)
+    return device >= 4096 and ask != NULL and (<nvml_uuid_t> ask)(<void *> device, text, sizeof(text)) == NVML_SUCCESS
+
+
+cdef int fg_smi_list(int slot, uintptr_t device, uintptr_t number, uintptr_t into, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
+    """One of the lists. A call of another form is none, and goes on to the driver."""
+    cdef fg_smi_call real = <fg_smi_call> fg_smi_real[slot]
+    cdef uint32_t *count = <uint32_t *> number
+    cdef uint32_t room
+    if number < 4096 or into < 4096 or not fg_smi_device(device) or not 1 <= count[0] <= 65536:
+        return real(device, number, into, d, e, f)
+    if not fg_smi_known:
+        count[0] = 0
+        return NVML_SUCCESS
+    room = count[0]
+    cdef int status = real(device, number, into, d, e, f)
+    if status == NVML_SUCCESS and (count[0] > room or not fg_smi_plausible(<fg_smi_process *> into, count[0])):
+        count[0] = 0
+    elif status == NVML_SUCCESS:
+        count[0] = fg_only_jobs(<void *> into, count[0], sizeof(fg_smi_process), 0)
+    return status
+
+
+cdef int fg_smi_list0(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
+    return fg_smi_list(FG_SMI_LIST, a, b, c, d, e, f)
+
+
+cdef int fg_smi_list1(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
+    return fg_smi_list(FG_SMI_LIST + 1, a, b, c, d, e, f)
+
+
+cdef int fg_smi_list2(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
+    return fg_smi_list(FG_SMI_LIST + 2, a, b, c, d, e, f)
+
+
+cdef int fg_smi_card(uintptr_t index, uintptr_t device, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
+    """The handle of a card by its number: the job's number, so the driver is asked for its own."""
+    cdef void *by_uuid = fg_function(FG_nvmlDeviceGetIndex)
+    cdef void *own = NULL
+    cdef uint32_t number = 0
+    cdef int status
+    if fg_smi_known and device >= 4096 and index < 64:
+        status = fg_by_index(FG_nvmlDeviceGetHandleByIndex_v2, <uint32_t> index, &own)
+        if status == NVML_SUCCESS and by_uuid:
+            status = (<nvml_index_t> by_uuid)(own, &number)
+        if status != NVML_SUCCESS:
+            return status
+        index = number
+    return (<fg_smi_call> fg_smi_real[FG_SMI_CARD])(index, device, c, d, e, f)
+
+
+cdef bint fg_smi_branch() noexcept nogil:
+    """Whether the driver is of the branch whose lists are known."""
+    cdef char version[96]
+    cdef void *ask = fg_function(FG_nvmlSystemGetDriverVersion)
+    return ask != NULL and (<nvml_text_t> ask)(version, sizeof(version)) == NVML_SUCCESS and strncmp(version, "580.", 4) == 0
+
+
+cdef void **fg_smi_copy(void **real) noexcept nogil:
+    """The table with our entries in it; it begins with its own size. NULL: it cannot be one that we know of."""
+    cdef size_t size = <size_t> real[0]
+    cdef int saved = errno
+    cdef void *room
+    if size < FG_SMI_LEAST * sizeof(void *) or size > FG_SMI_MOST:
+        return NULL
+    room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    set_errno(saved)
+    if room == MAP_FAILED:
+        return NULL
+    memcpy(room, real, size)
+    cdef void **copy = <void **> room
+    copy[FG_SMI_CARD] = <void *> fg_smi_card
+    copy[FG_SMI_LIST] = <void *> fg_smi_list0
+    copy[FG_SMI_LIST + 1] = <void *> fg_smi_list1
+    copy[FG_SMI_LIST + 2] = <void *> fg_smi_list2
+    return copy
+
+
+cdef public int nvmlInternalGetExportTable(const void **table, const void *id) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlInternalGetExportTable)
+    cdef void **copy
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_table_t> real)(table, id)
+    if status != NVML_SUCCESS or table == NULL or table[0] == NULL or id == NULL or memcmp(id, fg_smi_id, 16) != 0:
+        return status
+    if not fg_load(&fg_smi_own):
+        copy = fg_smi_copy(<void **> table[0])
+        if copy == NULL:
+            return status
+        fg_store(&fg_smi_real, <void *> table[0])
+        fg_store(&fg_smi_own, copy)
+    fg_store_int(&fg_smi_known, fg_smi_branch())  # now, for NVML may not have been started before
+    table[0] = fg_load(&fg_smi_own)
+    return status
