@@ -74,7 +74,7 @@ class Client:
                     raise _lost(error, safe=repeat) from None
         raise AssertionError("unreachable")
 
-    def watch(self, ids: Sequence[int]) -> "Watch":
+    def watch(self, ids: Sequence[int | str]) -> "Watch":
         """Wait for the end of jobs beside other work, on a connection of its own."""
         return Watch(self.places, ids, may_start=self._may_start)
 
@@ -122,7 +122,7 @@ class Client:
 class Watch:
     """Jobs that are waited for, looked at now and then; it survives a controller that is started anew."""
 
-    def __init__(self, places: Places, ids: Sequence[int], *, may_start: bool) -> None:
+    def __init__(self, places: Places, ids: Sequence[int | str], *, may_start: bool) -> None:
         self._places, self._may_start = places, may_start
         self._request = _message("wait", {"ids": list(ids), "progress": True})
         self._socket: socket.socket | None = None

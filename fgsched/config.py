@@ -80,6 +80,12 @@ class Config:
         "jobs", kinds.DURATION, 0, says="Time limit of jobs that name none; in the form of --time."
     )
     max_script: int = key("jobs", kinds.SIZE, 4 * MIB, low=MIB, high=4 * MIB, says="Longest script taken.")
+    max_requeue: int = key(
+        "jobs", kinds.WHOLE, 5, low=0, high=1000, says="Times the host may fail a job before it is held."
+    )
+    kill_invalid_depend: bool = key(
+        "jobs", kinds.SWITCH, False, says="Whether a job is cancelled when its dependency can never be met."
+    )
     allow_root_jobs: bool = key(
         "jobs", kinds.SWITCH, False, says="Whether root and uids below 1000 may own jobs on the host."
     )
@@ -164,6 +170,7 @@ class Config:
             cpus=self.cpus or len(os.sched_getaffinity(0)),
             host_memory=self.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             max_jobs_per_gpu=self.max_jobs_per_gpu,
+            max_requeue=self.max_requeue,
             share_step=self.share_step,
             spread=self.placement == "spread",
         )

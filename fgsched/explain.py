@@ -1,7 +1,7 @@
 """Why a job waits, in words with figures."""
 
-from fgsched.model import WHOLE, Reason
-from fgsched.moments import format_limit
+from fgsched.model import WHOLE, Job, Reason
+from fgsched.moments import format_limit, format_time
 from fgsched.placement import Short
 from fgsched.units import format_mebibytes, format_share
 
@@ -48,6 +48,30 @@ _RESOURCES = {
     "cpus": "needs {need} CPU, {left} of {total} free",
     "host memory": "needs {need_bytes} of host memory, {left_bytes} of {total_bytes} is free",
 }
+
+
+def gate(job: Job, reason: Reason) -> str:
+    """What keeps a job from being considered at all."""
+    match reason:
+        case Reason.DEPENDENCY:
+            return f"waits for {job.depends}"
+        case Reason.DEPENDENCY_NEVER:
+            return f"{job.depends} can come true no more; fgctl update dependency= gives it another one"
+        case Reason.BEGIN_TIME if job.not_before > job.request.begin:
+            return f"the host failed it {job.failures} times; not before {format_time(job.not_before)}"
+        case Reason.BEGIN_TIME:
+            return f"not before {format_time(float(job.request.begin))}"
+        case Reason.ARRAY_TASK_LIMIT:
+            return f"{job.request.throttle} tasks of its array run, which is as many as may"
+        case Reason.HELD_MAX_REQUEUE:
+            return f"the host failed it {job.failures} times; fgctl release lets it try again"
+    return ""
+
+
+def standing_still(job: Job) -> str:
+    """What a suspended job keeps."""
+    kept = ", ".join(f"{format_mebibytes(hold.memory)} on GPU {hold.gpu}" for hold in job.holds)
+    return f"suspended; keeps {kept}" if kept else "suspended"
 
 
 def sentence(short: Short) -> str:

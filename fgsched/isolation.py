@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
+from fgsched.arrays import variables as array_variables
 from fgsched.model import Hold, Job, Request
 from fgsched.patterns import Values, expand
 from fgsched.tiers import is_hooked
@@ -94,7 +95,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     return Launch(
         job=job.id,
         attempt=job.attempt,
-        append=request.append,
+        append=request.append or job.restarts > 0,
         become_user=site.become_user,
         uid=job.uid,
         gid=owner.gid,
@@ -103,7 +104,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         rlimits=request.rlimits,
         signal=early.signal if early else 0,
         signal_target=_TARGETS[early.target] if early else 0,
-        time_limit=request.time_limit * 1000,
+        time_limit=_limit(job),
         signal_before=early.before * 1000 if early else 0,
         grace=int(site.kill_wait * 1000),
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
@@ -119,6 +120,14 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
             base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so" if hooked else ""
         ),
     )
+
+
+def _limit(job: Job) -> int:
+    """Milliseconds that the job may take; 0: as long as it likes."""
+    limits = [job.request.time_limit * 1000] if job.request.time_limit else []
+    if job.request.deadline:
+        limits.append(max(1, int((job.request.deadline - (job.started_at or 0)) * 1000)))
+    return min(limits, default=0)
 
 
 def _tmpdir(site: Site, job: Job) -> str:
@@ -174,13 +183,16 @@ def variables(
         "FG_CPUS_ON_NODE": str(request.demand.cpus),
         "FG_CPUS_PER_TASK": str(request.demand.cpus),
         "FG_JOB_START_TIME": str(int(job.started_at or 0)),
-        "FG_RESTART_COUNT": "0",
+        "FG_RESTART_COUNT": str(job.restarts),
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
         **_gpu_variables(given),
         **_resource_variables(job, site.visible),
+        **_array_variables(job),
     }
+    if request.dependency:
+        own["FG_JOB_DEPENDENCY"] = request.dependency
     if job.deadline is not None:
         own["FG_JOB_END_TIME"] = str(int(job.deadline))
     if request.demand.host_memory:
@@ -218,6 +230,15 @@ def _resource_variables(job: Job, visible: Mapping[str, str]) -> dict[str, str]:
         if visible.get(name):
             found[visible[name]] = listed
     return found
+
+
+def _array_variables(job: Job) -> dict[str, str]:
+    """Of which array it is a task, and of what others."""
+    if not job.array:
+        return {}
+    about = {"ARRAY_JOB_ID": job.array, "ARRAY_TASK_ID": job.task}
+    about |= {f"ARRAY_TASK_{name}": value for name, value in array_variables(job.request.array).items()}
+    return {f"FG_{name}": str(value) for name, value in about.items()}
 
 
 def _slurm(own: Mapping[str, str]) -> dict[str, str]:
@@ -259,6 +280,9 @@ def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> 
         home=home,
         host=site.host.partition(".")[0],
         gpus=tuple(card.hold.gpu for card in given),
+        restarts=job.restarts,
+        array=job.array,
+        task=job.task or 0,
     )
 
 

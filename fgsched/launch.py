@@ -26,7 +26,8 @@ _COMMAND = struct.Struct("<IIQIiQ")
 _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
 _APPEND, _BECOME_USER = 1, 2
 _LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
-CANCEL, DELIVER = 1, 2  # verbs of a command
+CANCEL, DELIVER, SUSPEND, RESUME = 1, 2, 3, 4  # verbs of a command
+DUE_TO_REQUEUE = 1  # what a cancel says of itself in the job's errors
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
 
 

@@ -5,10 +5,6 @@ from dataclasses import dataclass
 from fgsched.model import Ended, Job, JobState, Reason
 from fgsched.shortage import Refusal
 
-MAX_ATTEMPTS = (
-    20  # at a job that never gets to run, because shepherd or controller are killed again and again
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -88,7 +84,7 @@ class Finish:
     refusal: Refusal | None = None  # the device memory that it did not get last
 
 
-def recover(job: Job, seen: Seen, *, boot: str) -> Requeue | Adopt | Hunt | Finish:
+def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Adopt | Hunt | Finish:
     """What a starting controller does about a job that was STARTING or RUNNING.
 
     A job that another boot of the host started cannot be running, and may have
@@ -96,27 +92,30 @@ def recover(job: Job, seen: Seen, *, boot: str) -> Requeue | Adopt | Hunt | Fini
     """
     match seen:
         case Result():
-            return due(job, seen)
+            return due(job, seen, most=most)
         case _ if job.boot != boot:
             ended = Ended(status=0, detail="the host restarted while the job ran")
             return Finish(JobState.NODE_FAIL, Reason.SYSTEM_FAILURE, ended, lost=True)
         case Unclaimed() if job.state is JobState.STARTING:
-            return Requeue() if job.attempt < MAX_ATTEMPTS else _given_up()
+            return _again(job, most)
         case Alive(shepherd=shepherd):
             return Adopt(shepherd)
         case _:
             return Hunt()
 
 
-def _given_up() -> Finish:
-    ended = Ended(status=0, detail=f"given up after {MAX_ATTEMPTS} attempts: each was killed before it ran")
+def _again(job: Job, most: int) -> Requeue | Finish:
+    """Another start for a job that never ran; too often is the end of one that may not be requeued."""
+    if job.failures < most or job.request.requeue:
+        return Requeue()
+    ended = Ended(status=0, detail=f"given up after {most + 1} attempts: each was killed before it ran")
     return Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended, lost=True)
 
 
-def due(job: Job, result: Result) -> Requeue | Finish:
+def due(job: Job, result: Result, *, most: int = 5) -> Requeue | Finish:
     """What a result asks for: the job's end, or another start if its shepherd was killed before it ran."""
-    if result.cause == "launch" and result.lost and job.attempt < MAX_ATTEMPTS:
-        return Requeue()
+    if result.cause == "launch" and result.lost:
+        return _again(job, most)
     return finish(job, result)
 
 
@@ -148,6 +147,8 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
     if result.cause == "launch":
         return JobState.FAILED, Reason.LAUNCH_FAILURE
     if result.cause == "timeout":
+        if 0 < job.request.deadline <= result.ended_at:
+            return JobState.DEADLINE, Reason.DEADLINE
         return JobState.TIMEOUT, Reason.TIME_LIMIT
     if result.cause == "cancel" or (result.lost and result.status and job.is_to_end):
         return _asked_for(job)
@@ -187,7 +188,11 @@ def reason_of(job: Job) -> Reason:
         return Reason.SIGNALED if job.ended.signal else Reason.EXIT_CODE
     if job.outcome is JobState.OUT_OF_MEMORY:
         return Reason.GPU_OUT_OF_MEMORY if job.ended and job.ended.refusals else Reason.OUT_OF_MEMORY
-    reasons = {JobState.TIMEOUT: Reason.TIME_LIMIT, JobState.NODE_FAIL: Reason.SYSTEM_FAILURE}
+    reasons = {
+        JobState.TIMEOUT: Reason.TIME_LIMIT,
+        JobState.NODE_FAIL: Reason.SYSTEM_FAILURE,
+        JobState.DEADLINE: Reason.DEADLINE,
+    }
     return reasons.get(job.outcome, Reason.NONE)
 
 

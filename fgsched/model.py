@@ -68,6 +68,13 @@ class Request:
     submit_line: str = ""
     tier: str = ""  # how it is to be held to its share; "": the best that the host has
     slurm_env: bool = False  # give SLURM_ twins of the FG_ variables
+    array: str = ""  # the indices of its tasks, such as "0-15:4"; "": it is no array
+    throttle: int = 0  # tasks that may run at a time; 0: no limit
+    begin: int = 0  # not before, in seconds since the epoch; 0: any time
+    deadline: int = 0  # to be over by then; 0: any time
+    dependency: str = ""  # as dependencies.py writes it
+    kill_invalid: str = ""  # "yes" or "no": cancel it when that can never be met; "": as the site has it
+    requeue: bool = True  # whether it may run again after the host failed it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +139,15 @@ class Job:
     warning: str = ""  # what the watchdog saw of it last, for a person
     post_mortem: PostMortem | None = None  # it ran out of device memory
     condemned: Reason = Reason.NONE  # why the watchdog ends it; set before the first signal is sent
+    array: int = 0  # the array that it is of: the id of the row that stands for its waiting tasks
+    task: int | None = None  # its index; None: the tasks that still wait, or no array
+    restarts: int = 0  # how often it was to run again
+    failures: int = 0  # how often the host failed it since somebody last let it go
+    not_before: float = 0.0  # it is left alone until then, after a failure
+    wish: str = ""  # "requeue": it is to run again once it has ended
+    depends: str = ""  # what is left of its dependency
+    suspended_at: float | None = None  # since when it stands still
+    suspended: float = 0.0  # seconds that it stood still before that
 
     @property
     def is_to_end(self) -> bool:
@@ -146,10 +162,17 @@ class Job:
 
     @property
     def deadline(self) -> float | None:
-        """When its time is up, in seconds since the epoch."""
-        if self.started_at is None or not self.request.time_limit:
+        """When its time is up, in seconds since the epoch, if it goes on from now."""
+        if self.started_at is None or not (self.request.time_limit or self.request.deadline):
             return None
-        return self.started_at + self.request.time_limit
+        limit, by = self.request.time_limit, self.request.deadline
+        ends = [self.started_at + limit] * bool(limit) + [float(by)] * bool(by)
+        return min(ends) + self.suspended
+
+    @property
+    def is_rest(self) -> bool:
+        """Whether it stands for the tasks of an array that have not been started."""
+        return bool(self.array) and self.task is None
 
 
 class GpuState(Enum):
@@ -225,4 +248,5 @@ class Limits:
     host_memory: int  # bytes
     max_jobs_per_gpu: int = 0  # 0: no limit
     share_step: int = 1  # ten-thousandths; shares are multiples of this
+    max_requeue: int = 5  # failures of the host after which a job is held
     spread: bool = False  # placement: an emptier card first

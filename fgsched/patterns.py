@@ -21,17 +21,25 @@ class Values:
     home: str
     host: str  # short name
     restarts: int = 0
+    array: int = 0  # the id of its array; 0: none
+    task: int = 0  # its index there
     gpus: tuple[int, ...] = ()
 
     def letter(self, letter: str, width: int) -> str:
         match letter:
-            case "j" | "A":
+            case "j":
                 return f"{self.job_id:0{width}d}"
+            case "A":
+                return f"{self.array or self.job_id:0{width}d}"
             case "J":
                 return f"{self.job_id:0{width}d}.batch"
             case "r":
                 return f"{self.restarts:0{width}d}"
-            case "a" | "b" | "n" | "t":  # no arrays yet, one node, one task
+            case "a":
+                return f"{self.task:0{width}d}"
+            case "b":
+                return f"{self.task % 10:0{width}d}"
+            case "n" | "t":  # one node, one task of it
                 return f"{0:0{width}d}"
         return self._text(letter)
 

@@ -18,7 +18,19 @@ from fgsched.cgroups import MemoryCgroup
 from fgsched.crash import point
 from fgsched.errors import FgschedError, Refused
 from fgsched.isolation import Given, Person, Site, job_dir, launch
-from fgsched.launch import CANCEL, DELIVER, RunDir, Spawner, command, command_value, pack, watch
+from fgsched.launch import (
+    CANCEL,
+    DELIVER,
+    DUE_TO_REQUEUE,
+    RESUME,
+    SUSPEND,
+    RunDir,
+    Spawner,
+    command,
+    command_value,
+    pack,
+    watch,
+)
 from fgsched.lifecycle import Seen, Shepherd
 from fgsched.model import Job
 from fgsched.process import descendants, kill, marked, parents
@@ -136,6 +148,15 @@ class Shepherds:
 
     def cancel(self, job: Job) -> None:
         self._command(job, command_value(CANCEL))
+
+    def requeue(self, job: Job) -> None:
+        self._command(job, command_value(CANCEL, number=DUE_TO_REQUEUE))
+
+    def suspend(self, job: Job) -> None:
+        self._command(job, command_value(SUSPEND))
+
+    def resume(self, job: Job) -> None:
+        self._command(job, command_value(RESUME))
 
     def deliver(self, job: Job, signal: int, target: str) -> None:
         self._command(job, command_value(DELIVER, number=signal, target=_TARGETS[target]))

@@ -9,6 +9,7 @@ class JobState(Enum):
     PENDING = "PENDING"  # queued, holds nothing
     STARTING = "CONFIGURING"  # hold reserved in the store, process not yet known
     RUNNING = "RUNNING"  # its shepherd is known by pid and start time
+    SUSPENDED = "SUSPENDED"  # its processes are stopped; it holds all that it held
     COMPLETING = "COMPLETING"  # over, but a card still lists processes of it, so it holds its share
     COMPLETED = "COMPLETED"  # exited with status 0
     FAILED = "FAILED"  # exited otherwise, or could not be started
@@ -16,6 +17,7 @@ class JobState(Enum):
     TIMEOUT = "TIMEOUT"  # ended because its time was up
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
     NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran
+    DEADLINE = "DEADLINE"  # it could not, or did not, end before its deadline
 
     code: str  # Slurm's short form: PD, R, CG …
     holds: bool  # whether a job in this state holds its share of the cards
@@ -29,25 +31,29 @@ _ENDS = {
     JobState.TIMEOUT: "TO",
     JobState.OUT_OF_MEMORY: "OOM",
     JobState.NODE_FAIL: "NF",
+    JobState.DEADLINE: "DL",
 }
 _CODES = {
     JobState.PENDING: "PD",
     JobState.STARTING: "CF",
     JobState.RUNNING: "R",
+    JobState.SUSPENDED: "S",
     JobState.COMPLETING: "CG",
     **_ENDS,
 }
 _NEXT: dict[JobState, set[JobState]] = {
-    JobState.PENDING: {JobState.STARTING, JobState.CANCELLED},
+    JobState.PENDING: {JobState.STARTING, JobState.CANCELLED, JobState.DEADLINE},
     JobState.STARTING: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
-    JobState.RUNNING: {JobState.PENDING, JobState.COMPLETING, *_ENDS},  # PENDING: nothing of it ran after all
-    JobState.COMPLETING: set(_ENDS),
+    # PENDING: nothing of it ran after all, or it is to run again
+    JobState.RUNNING: {JobState.PENDING, JobState.SUSPENDED, JobState.COMPLETING, *_ENDS},
+    JobState.SUSPENDED: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
+    JobState.COMPLETING: {JobState.PENDING, *_ENDS},
     **{end: set() for end in _ENDS},
 }
 for _state in JobState:  # plain attributes: they are asked for several times a job and turn
     _state.code = _CODES[_state]
     _state.is_final = not _NEXT[_state]
-    _state.holds = _state in {JobState.STARTING, JobState.RUNNING, JobState.COMPLETING}
+    _state.holds = _state in {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
 
 
 class Reason(Enum):
@@ -76,14 +82,20 @@ class Reason(Enum):
     ACCOUNT_MAX_JOBS = "AssocGrpJobsLimit"
     ACCOUNT_MAX_GPUS = "AssocGrpGRES"
     ACCOUNT_GPU_MINUTES = "AssocGrpGRESMinutes"
+    DEPENDENCY = "Dependency"  # on jobs that have not come so far
+    DEPENDENCY_NEVER = "DependencyNeverSatisfied"
+    BEGIN_TIME = "BeginTime"  # not before a time that was asked for, or that a restart has to wait for
+    ARRAY_TASK_LIMIT = "JobArrayTaskLimit"  # as many tasks of its array run as may
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"
+    HELD_MAX_REQUEUE = "JobHoldMaxRequeue"  # the host failed it too often
     LAUNCH_FAILURE = "JobLaunchFailure"
     EXIT_CODE = "NonZeroExitCode"
     SIGNALED = "RaisedSignal"
     OUT_OF_MEMORY = "OutOfMemory"
     GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
     TIME_LIMIT = "TimeLimit"
+    DEADLINE = "DeadLine"
     SYSTEM_FAILURE = "SystemFailure"
     GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance
     GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a card that is not its own

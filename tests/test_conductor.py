@@ -125,7 +125,7 @@ def test_a_job_whose_shepherd_and_result_are_gone_is_hunted_and_failed():
 
 def test_a_job_of_an_earlier_boot_ends_as_node_fail():
     world = World([a_gpu(0)])
-    world.submit([a_demand(5000)])
+    world.submit([a_demand(5000)], requeue=False)
     world.settle()
     world.host.boot = "boot-2"
     world.host.attempts[1, 1].shepherd = False
@@ -443,15 +443,19 @@ def test_traces_are_removed_only_after_the_end_is_stored():
     assert seen == [False]
 
 
-def test_a_job_that_never_gets_to_run_is_given_up_after_twenty_attempts():
+@pytest.mark.parametrize("may", [True, False])
+def test_a_job_that_never_gets_to_run_is_held_or_given_up_after_six_attempts(may):
     world = World([a_gpu(0)])
     world.host.start = lambda job, given: None
-    world.submit([a_demand(5000)])
-    for _ in range(30):
+    world.submit([a_demand(5000)], requeue=may)
+    for _ in range(100):
         world.start()
         world.turn()
-    assert (world.job(1).state, world.job(1).attempt) == (JobState.FAILED, 20)
+    job = world.job(1)
+    assert (job.state, job.attempt) == (JobState.PENDING if may else JobState.FAILED, 6)
     assert world.holds() == []
+    if may:
+        assert world.conductor.book.reason(job) is Reason.HELD_MAX_REQUEUE
 
 
 def test_a_job_that_did_not_run_and_was_cancelled_meanwhile_does_not_come_back():

@@ -56,6 +56,8 @@ def test_every_key_is_read(configured):
         default_time = "1:00:00"
         max_script = "1M"
         allow_root_jobs = true
+        max_requeue = 7
+        kill_invalid_depend = true
         tmp = "/scratch"
         [sampling]
         interval = 2.5
@@ -102,6 +104,8 @@ def test_every_key_is_read(configured):
         watchdog="warn",
         tolerance=1024 * MIB,
         tiers=("shim", "none"),
+        max_requeue=7,
+        kill_invalid_depend=True,
         operators=("ann",),
         weight_partition=1,
         weight_qos=2,
@@ -115,7 +119,7 @@ def test_every_key_is_read(configured):
         named={"resources": {"matlab": ResourceSettings(count=5)}},
     )
     assert found.limits == Limits(
-        cpus=12, host_memory=65_536 * MIB, max_jobs_per_gpu=4, share_step=500, spread=True
+        cpus=12, host_memory=65_536 * MIB, max_jobs_per_gpu=4, share_step=500, spread=True, max_requeue=7
     )
     assert (found.site.shards_per_gpu, found.site.fgpu_per_gpu, found.site.share_step) == (8, 2, 500)
     unset = {one.name for one in fields(Config) if getattr(found, one.name) == one.default}

@@ -3,8 +3,9 @@
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desk import MAX_IDS, Desk, Rules
+from fgsched.controller.desk import Desk, Rules
 from fgsched.controller.events import Asked
+from fgsched.controller.verbs import MAX_IDS
 from fgsched.errors import FgschedError
 from fgsched.model import WHOLE, GpuState, JobState, Reason
 from worlds import World, a_demand, a_gpu, a_result

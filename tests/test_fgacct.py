@@ -42,7 +42,8 @@ def record(**changes):
         **{"id": 7, "uid": 0, "gid": 0, "user": "ann", "state": "COMPLETED", "reason": "None", "attempt": 1},
         **{"submitted_at": 10.0, "started_at": 20.0, "ended_at": 30.0, "elapsed": 1800.0, "tier": "shim"},
         **{"exit_code": 0, "signal": 0, "gpu_peak": GIB, "max_rss": 1, "cpu_seconds": 61.5},
-        **{"cancelled_by": None, "is_private": False, "allocated": [card]},
+        **{"cancelled_by": None, "is_private": False, "allocated": [card], "restarts": 0, "suspended": 0.0},
+        **{"array": None, "task": None, "tasks": None},
         "request": {"name": "job", "demand": {"gpus": 1, "share": 2500, "cpus": 4}, "chdir": "/home/ann"},
     }
     return base | changes

@@ -260,10 +260,13 @@ def test_a_cut_can_be_marked():
     assert fit("日本語日本語", 8, mark="+") == "日本語+ "
 
 
+IDS = ["id", "array", "task", "tasks"]
+
+
 def test_a_format_keeps_the_text_around_its_items():
     form = queueformat.percent("<%.4i>{%j}")
     assert form.header() == "<JOBI>{NAME}"
-    assert list(form.lines([[7, "a{b}"]], ["id", "name"])) == ["<   7>{a{b}}"]
+    assert list(form.lines([[7, None, None, None, "a{b}"]], [*IDS, "name"])) == ["<   7>{a{b}}"]
 
 
 def test_names_have_twenty_columns_unless_told_otherwise():
@@ -273,7 +276,8 @@ def test_names_have_twenty_columns_unless_told_otherwise():
 
 def test_a_terminal_gives_its_spare_width_to_names_and_users():
     form = queueformat.named("JobID:.4 ,Name:.4 ,UserName:.4 ,State:0")
-    row, names = [7, "evaluation", "ann-marie", "R"], ["id", "name", "user", "state"]
+    row = [7, None, None, None, "evaluation", "ann-marie", "R"]
+    names = [*IDS, "name", "user", "state"]
     wide = form.widened([row], names, 80)
     assert list(wide.lines([row], names)) == ["   7 evaluation ann-marie R"]
     narrow = form.widened([row], names, 20)
@@ -298,4 +302,4 @@ def test_the_controller_refuses_fields_and_filters_that_it_does_not_have(home):
         with pytest.raises(BadUsage, match="queue: "):
             home.client.ask("queue", **bad)
     with pytest.raises(BadUsage, match="neither a text nor a number"):
-        home.client.ask("queue", fields=["id"], where={"id": [[]]})
+        home.client.ask("queue", fields=["id"], where={"name": [[]]})

@@ -19,6 +19,7 @@ LAYERS = {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
         *("records", "isolation", "explain", "watchdog", "postmortem", "tiers", "fragmentation", "links"),
         *("policy", "limits", "admission", "priority", "fairshare", "waiting", "stock", "backfill"),
+        *("arrays", "dependencies", "endings"),
     },
     "edges": {
         *("config", "settings", "sections", "places", "store", "gpus", "process", "launch", "shepherds"),

@@ -1,11 +1,12 @@
 """One job, what is seen of it, and what is due."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.lifecycle import (
-    MAX_ATTEMPTS,
     Adopt,
     Alive,
     Finish,
@@ -59,7 +60,10 @@ def test_a_cancelled_job_whose_shepherd_was_killed_is_cancelled():
 def test_a_job_whose_shepherd_was_killed_before_it_ran_is_started_again():
     killed = a_result(127 << 8, "launch", lost=True)
     assert due(a_job(state=JobState.STARTING), killed) == Requeue()
-    assert due(a_job(state=JobState.STARTING, attempt=MAX_ATTEMPTS), killed).state is JobState.FAILED
+    tired = a_job(state=JobState.STARTING, failures=5)
+    assert due(tired, killed) == Requeue()
+    stays = replace(tired, request=replace(tired.request, requeue=False))
+    assert due(stays, killed).state is JobState.FAILED
 
 
 def test_an_unknown_end_is_never_called_completed():

@@ -114,8 +114,8 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--time=1:60"], "--time=1:60: seconds are 0 to 59 here"),
         (["--time=400-0"], "--time=400-0: limit is at most 366 days"),
         (["--mem=99999999T"], "--mem=99999999T is larger than 2^63 bytes"),
-        (["--array=0-9"], "--array is not supported yet"),
-        (["-a", "0-9"], "--array is not supported yet"),
+        (["--container=x"], "--container is not supported yet"),
+        (["-F", "hosts"], "--nodefile is not supported yet"),
         (["--mail-type=END"], "--mail-type is not supported yet"),
         (["--test-only"], "--test-only is not supported yet"),
         (["--nodes=2"], "--nodes=2: a job here is one task on a single host; only 1 is possible"),
@@ -198,10 +198,10 @@ def test_a_header_means_what_the_command_line_means():
         (["#FG -V"], "train.sh:2: -V has no meaning in a script"),
         (["#FG --wrap=x"], "train.sh:2: --wrap has no meaning in a script"),
         (["#FG --batch=x"], "train.sh:2: --batch has no meaning in a script"),
-        (["#FG --array=0-9"], "train.sh:2: --array is not supported yet"),
+        (["#FG --container=x"], "train.sh:2: --container is not supported yet"),
         (["#FG --mail-type=END"], "train.sh:2: --mail-type is not supported yet"),
-        (["#SBATCH --array=0-9"], "train.sh:2: --array is not supported yet"),
-        (["#SBATCH -d afterok:1"], "train.sh:2: --dependency is not supported yet"),
+        (["#SBATCH --container=x"], "train.sh:2: --container is not supported yet"),
+        (["#SBATCH -F hosts"], "train.sh:2: --nodefile is not supported yet"),
         (["#SBATCH --gpus=x"], f"train.sh:2: --gpus=x {NAN}"),
     ],
 )
@@ -228,11 +228,11 @@ def test_gres_without_a_gpu_says_nothing_of_gpus():
 def test_harmless_options_of_slurm_are_listed_in_one_warning():
     settings, warnings = header(
         "#SBATCH --mail-type=ALL --mail-user ann@example.org",
-        "#SBATCH -N 1 -n 1 --requeue -G 1",
+        "#SBATCH -N 1 -n 1 --reboot -G 1",
         "#SBATCH --mail-type END",
     )
     assert list(settings) == ["nodes", "ntasks", "gpus"]
-    assert warnings == ["train.sh: ignored, without effect here: --mail-type, --mail-user, --requeue"]
+    assert warnings == ["train.sh: ignored, without effect here: --mail-type, --mail-user, --reboot"]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,10 @@ def test_a_flag_in_the_environment_is_set_as_in_slurm(text, is_set):
 
 @pytest.mark.parametrize(
     ("variable", "message"),
-    [("FGSUB_GPUS", f"FGSUB_GPUS=x {NAN}"), ("FGSUB_ARRAY", "FGSUB_ARRAY: --array is not supported yet")],
+    [
+        ("FGSUB_GPUS", f"FGSUB_GPUS=x {NAN}"),
+        ("FGSUB_CONTAINER", "FGSUB_CONTAINER: --container is not supported yet"),
+    ],
 )
 def test_a_bad_variable_is_refused_by_name(variable, message):
     with pytest.raises(BadUsage) as raised:

@@ -9,6 +9,7 @@ from errno import EEXIST, EINVAL, ESRCH
 import pytest
 
 from fgsched import PROTOCOL
+from fgsched.controller.book import Book
 from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
 from fgsched.controller.waiters import Waiters
@@ -69,7 +70,11 @@ class Counter:
         return BIG
 
     def _wait(self, connection, caller, arguments):
-        self._loop.finish(connection, lambda: self.waiters.add(connection, self.jobs, arguments))
+        self._loop.finish(connection, lambda: self._add(connection, arguments))
+
+    def _add(self, connection, arguments):
+        over = [job for job in self.jobs if job.state.is_final]
+        self.waiters.add(connection, over, {job.id for job in self.jobs if job not in over}, arguments)
 
 
 class Place:
@@ -170,7 +175,7 @@ def test_a_large_answer_to_a_wait_comes_whole(place):
     client = place.client()
     client.sendall(line("wait"))
     place.serve()
-    place.waiters.over([a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)])
+    place.waiters.over([a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)], Book())
     (answer,) = place.answer(client)
     assert len(answer["ok"]["jobs"]) == 8000
 
@@ -181,7 +186,7 @@ def test_a_client_that_went_while_it_waited_is_forgotten_when_it_is_told(place):
     client.sendall(line("wait"))
     place.serve()
     client.close()
-    place.waiters.over([a_job(1, state=JobState.COMPLETED)])
+    place.waiters.over([a_job(1, state=JobState.COMPLETED)], Book())
     place.serve()
     assert place.registered == 2
     works(place)
@@ -381,7 +386,7 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
     book.put(a_job(1))
     place.waiters.tell(book, 4.0)
     place.waiters.tell(book, -1000.0)
-    place.waiters.over([a_job(1, state=JobState.COMPLETED)])
+    place.waiters.over([a_job(1, state=JobState.COMPLETED)], book)
     assert [job["id"] for job in place.answer(client)[0]["ok"]["jobs"]] == [1]
     news = [one["progress"] for one in place.answer(other)]
     assert news == [
@@ -389,5 +394,5 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
         {"done": 0, "running": 1, "pending": 1},
     ]
     assert place.waiters.delay is None
-    place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)])
+    place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)], book)
     assert [job["state"] for job in place.answer(other)[0]["ok"]["jobs"]] == ["COMPLETED", "FAILED"]

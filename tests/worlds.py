@@ -78,6 +78,7 @@ class PretendHost:
     boot: str = BOOT
     runs: list[int] = field(default_factory=list)  # job ids, once for each time one really ran
     signals: list[int] = field(default_factory=list)
+    stopped: set[tuple[int, int]] = field(default_factory=set)
     inbox: list[Event] = field(default_factory=list)  # of the controller that is up
 
     def attempt(self, job: Job) -> Attempt:
@@ -103,6 +104,15 @@ class PretendHost:
         self.signals.append(job.id)
         if attempt.shepherd and attempt.result is None:
             self.finish(job.id, job.attempt, a_result(15, "cancel"))
+
+    def requeue(self, job: Job) -> None:
+        self.cancel(job)
+
+    def suspend(self, job: Job) -> None:
+        self.stopped.add((job.id, job.attempt))
+
+    def resume(self, job: Job) -> None:
+        self.stopped.discard((job.id, job.attempt))
 
     def deliver(self, job: Job, signal: int, target: str) -> None:
         self.signals.append(job.id)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from fgsched.cli.choices import name_of
 from fgsched.errors import BadUsage
 from fgsched.model import WHOLE, JobState, Reason
 from fgsched.moments import HOUR, MINUTE, format_elapsed, format_time
@@ -137,7 +138,7 @@ def stream(record: Record, which: str) -> str:
 
 
 def restarts(record: Record) -> int:
-    return max(0, int(record["attempt"]) - 1)
+    return int(record["restarts"])
 
 
 def owned(record: Record, name: str, default: str = "") -> str:
@@ -202,7 +203,7 @@ _TABLE = (
     Field("GPUIdx", 8, lambda r, u: format_indices(card["gpu"] for card in r["allocated"])),
     Field("GPUType", 20, lambda r, u: models(r)),
     Field("Group", 9, lambda r, u: _group(r["gid"])),
-    Field("JobID", 12, lambda r, u: str(r["id"]), left=True),
+    Field("JobID", 12, lambda r, u: name_of(r), left=True),
     Field("JobIDRaw", 12, lambda r, u: str(r["id"]), left=True),
     Field("JobName", 10, lambda r, u: r["request"]["name"]),
     Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
@@ -226,6 +227,7 @@ _TABLE = (
     Field("StdOut", 30, lambda r, u: stream(r, "stdout")),
     Field("Submit", 19, lambda r, u: _time(r["submitted_at"])),
     Field("SubmitLine", 20, lambda r, u: owned(r, "submit_line")),
+    Field("Suspended", 10, lambda r, u: format_elapsed(r["suspended"])),
     Field("Timelimit", 10, lambda r, u: _limit(r)),
     Field("TotalCPU", 10, lambda r, u: _cpu_time(r["cpu_seconds"])),
     Field("UID", 6, lambda r, u: str(r["uid"])),
@@ -235,7 +237,7 @@ _TABLE = (
     Field("WorkDir", 20, lambda r, u: owned(r, "chdir", "/")),
 )
 FIELDS = {field.name.lower(): field for field in _TABLE}
-LATER = frozenset("avegpuutil eligible gpuhoursused planned priority suspended".split())  # noqa: SIM905
+LATER = frozenset("avegpuutil eligible gpuhoursused planned priority".split())  # noqa: SIM905
 
 
 def field(name: str) -> Field:

@@ -1,16 +1,22 @@
 """Lists that users type to choose jobs: ids, users, states, names."""
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from fgsched.arrays import format_array, parse_tasks
 from fgsched.errors import BadUsage
 from fgsched.model import JobState
-from fgsched.units import parse_ids
-from fgsched.values import shown
+from fgsched.units import format_indices, parse_ids
+from fgsched.values import BadValue, shown
 
+Name = int | str  # of a job, an array or some of its tasks
+_SEPARATOR = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
+_TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,40})|\[([^\]]*)\])")
 OPEN = tuple(state for state in JobState if not state.is_final)
 _ELSEWHERE = (  # states of Slurm in which no job of ours can be
-    *("SUSPENDED S", "PREEMPTED PR", "DEADLINE DL", "REQUEUED RQ", "REQUEUE_HOLD RH", "SPECIAL_EXIT SE"),
+    *("PREEMPTED PR", "REQUEUED RQ", "REQUEUE_HOLD RH", "SPECIAL_EXIT SE"),
     *("STOPPED ST", "BOOT_FAIL BF", "RESIZING RS", "REVOKED RV", "SIGNALING SI", "STAGE_OUT SO"),
 )
 _BY_WORD = {word: state for state in JobState for word in (state.value, state.code)}
@@ -36,9 +42,48 @@ def states(texts: Iterable[str]) -> set[JobState]:
     return found
 
 
-def ids(texts: Iterable[str]) -> list[int]:
-    """Job ids; lists and ranges are allowed."""
-    return list(dict.fromkeys(job for text in texts for job in parse_ids(text)))
+def ids(texts: Iterable[str]) -> list[Name]:
+    """Jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them."""
+    found: list[Name] = []
+    for text in texts:
+        for part in _SEPARATOR.split(text):
+            match = _TASKS.fullmatch(part)
+            if match is None:
+                found += parse_ids(part)
+                continue
+            bits = _tasks(match[2] or match[3], part)
+            listed = format_array(bits)
+            found.append(f"{int(match[1])}_{listed}" if listed.isdigit() else f"{int(match[1])}_[{listed}]")
+    return list(dict.fromkeys(found))
+
+
+def _tasks(listed: str, part: str) -> int:
+    try:
+        return parse_tasks(listed, whole=part)
+    except BadValue as error:
+        raise BadUsage(f"{shown(part)}{error.why}") from None
+
+
+def spelled(names: Iterable[Name]) -> str:
+    """Names as one list."""
+    known = list(names)
+    parts = [one for one in known if isinstance(one, str)]
+    numbers = format_indices(one for one in known if isinstance(one, int))
+    return ",".join([numbers] * bool(numbers) + parts)
+
+
+def exactly(row: Mapping[str, Any]) -> Name:
+    """The name of this row alone: that of an array's waiting tasks names no others."""
+    if row["array"] is None:
+        return int(row["id"])
+    return name_of({**row, "tasks": (row["tasks"] or "").partition("%")[0] or None})
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """What a job is called: 12, 12_3, 12_[4-15%2]."""
+    if row["task"] is not None:
+        return f"{row['array']}_{row['task']}"
+    return str(row["id"]) if row["tasks"] is None else f"{row['id']}_[{row['tasks']}]"
 
 
 def users(texts: Iterable[str]) -> list[str]:

@@ -16,7 +16,6 @@ from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit
 from fgsched.model import JobState
 from fgsched.moments import parse_time
-from fgsched.units import format_indices
 
 _IDS_AT_A_TIME = 500
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
@@ -81,7 +80,7 @@ def fgacct(helpformat: bool, **options: Any) -> int:
     unit = _unit(options)
     ids = choices.ids(options["jobs"])
     window = _window(options, everything=bool(ids))
-    missing: list[int] = []
+    missing: list[choices.Name] = []
     with Client(find_places()) as client:
         found = _named(client, ids, missing) if ids else _all(client, window, mine=_only_mine(options))
         users = choices.users(options["users"])
@@ -95,7 +94,7 @@ def fgacct(helpformat: bool, **options: Any) -> int:
         else:
             _print(accttable.aligned(records, chosen, unit, header=header))
     if missing:
-        warn("fgacct", f"Invalid job id specified: {format_indices(missing)}")
+        warn("fgacct", f"Invalid job id specified: {choices.spelled(missing)}")
     return Exit.NO_SUCH_JOB if missing else Exit.DONE
 
 
@@ -149,13 +148,13 @@ def _only_mine(options: dict[str, Any]) -> bool:
     return not options["users"] and not options["allusers"] and os.geteuid() != 0
 
 
-def _named(client: Client, ids: list[int], missing: list[int]) -> Iterator[Record]:
+def _named(client: Client, ids: list[choices.Name], missing: list[choices.Name]) -> Iterator[Record]:
     """The records of these jobs; `missing` gathers those that there are not."""
     for at in range(0, len(ids), _IDS_AT_A_TIME):
         part = ids[at : at + _IDS_AT_A_TIME]
-        jobs = client.ask("history", ids=part)["jobs"]
-        missing += sorted(set(part) - {job["id"] for job in jobs})
-        yield from jobs
+        page = client.ask("history", ids=part)
+        missing += page["missing"]
+        yield from page["jobs"]
 
 
 def _all(client: Client, window: Window, *, mine: bool) -> Iterator[Record]:

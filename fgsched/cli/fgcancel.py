@@ -1,13 +1,15 @@
 """fgcancel: end jobs, or send them a signal."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import click
 
+from fgsched.arrays import format_array, parse_tasks
 from fgsched.cli import choices
 from fgsched.cli.cells import clean
+from fgsched.cli.choices import Name
 from fgsched.cli.command import Command, warn, write
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit, NotPermitted
@@ -15,7 +17,7 @@ from fgsched.units import parse_signal, signal_name
 
 _AT_ONCE = 10_000  # ids in one request
 _TERM, _KILL = 15, 9
-_FIELDS = ("id", "name", "partition", "user", "state")
+_FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
 def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
@@ -73,31 +75,45 @@ def _listed(words: Sequence[str]) -> Iterator[str]:
             yield from (listed for line in sys.stdin for listed in line.split())
 
 
-def _chosen(client: Client, ids: Sequence[int] | None, **given: Any) -> list[int]:
-    """The open jobs that ids and filters select, asked about or only told of where that is wanted."""
+def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[Name]:
+    """The open jobs that names and filters select, asked about or only told of where that is wanted."""
     states, users = choices.states(given["states"]), choices.users(given["users"])
     _may(client, users)
     if given["me"]:
         users = [choices.me()] if not users or choices.me() in users else [""]
-    names, partitions = choices.words(given["names"]), choices.words(given["partitions"])
-    wanted = None if ids is None else set(ids)
-    found = []
-    is_filtered = bool(states or users or names or partitions)
-    for row in client.ask("queue", fields=list(_FIELDS))["rows"]:
-        job = dict(zip(_FIELDS, row, strict=True))
-        if (wanted is None or job["id"] in wanted) and all(
-            not allowed or job[field] in allowed
-            for field, allowed in (
-                *(("name", names), ("partition", partitions), ("user", users)),
-                ("state", {state.value for state in states}),
-            )
-        ):
-            found.append(job)
+    where: dict[str, list[Any]] = {
+        "name": choices.words(given["names"]),
+        "partition": choices.words(given["partitions"]),
+        "user": users,
+        "state": [state.value for state in states],
+    }
+    is_filtered = any(where.values())
+    where = {field: allowed for field, allowed in where.items() if allowed}
+    if only is not None:
+        where["id"] = list(only)
+    rows = client.ask("queue", fields=list(_FIELDS), where=where)["rows"]
+    found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
     if not found and is_filtered and given["verbose"]:
         click.echo("fgcancel: no active jobs match", err=True)
-    here = {job["id"] for job in found}
-    rest = [] if is_filtered or ids is None else [one for one in ids if one not in here]
-    return [*rest, *(job["id"] for job in found if _agreed(job, given))]
+    here = {job["id"] for job in found} | {job["array"] for job in found}
+    rest = [] if is_filtered or only is None else [one for one in only if not _is_among(one, here)]
+    return [*rest, *(_within(job, only) for job in found if _agreed(job, given))]
+
+
+def _is_among(name: Name, here: Set[int | None]) -> bool:
+    return (name if isinstance(name, int) else int(name.partition("_")[0])) in here
+
+
+def _within(job: dict[str, Any], names: Sequence[Name] | None) -> Name:
+    """The name of a row; of waiting tasks, those alone that were named."""
+    if job["tasks"] is None or names is None or job["array"] in names:
+        return choices.exactly(job)
+    mine = [one for one in names if isinstance(one, str) and one.startswith(f"{job['array']}_")]
+    wanted = 0
+    for one in mine:
+        wanted |= parse_tasks(one.partition("_")[2].strip("[]"))
+    still = parse_tasks(job["tasks"].partition("%")[0]) & wanted
+    return f"{job['array']}_[{format_array(still)}]" if still else choices.exactly(job)
 
 
 def _may(client: Client, users: Iterable[str]) -> None:
@@ -110,7 +126,7 @@ def _may(client: Client, users: Iterable[str]) -> None:
 
 def _agreed(job: dict[str, Any], given: dict[str, Any]) -> bool:
     """Whether to go on with a job: not in a dry run, and not without a yes where it is to be asked."""
-    about = f"job_id={job['id']} name={clean(job['name'])} partition={job['partition']}"
+    about = f"job_id={choices.name_of(job)} name={clean(job['name'])} partition={job['partition']}"
     if given["dry_run"]:
         write(f"Would cancel {about} user={clean(job['user'])} state={job['state']}\n")
         return False
@@ -120,7 +136,7 @@ def _agreed(job: dict[str, Any], given: dict[str, Any]) -> bool:
     return bool(sys.stdin) and sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _act(client: Client, ids: Sequence[int], *, number: int | None, target: str) -> Iterator[dict[str, Any]]:
+def _act(client: Client, ids: Sequence[Name], *, number: int | None, target: str) -> Iterator[dict[str, Any]]:
     """Every job's outcome. TERM and KILL to a whole job cancel it; KILL does not wait."""
     ends = number in (None, _TERM, _KILL) and target == "all"
     for start in range(0, len(ids), _AT_ONCE):

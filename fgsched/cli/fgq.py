@@ -10,13 +10,14 @@ import click
 
 from fgsched.cli import choices, queueformat
 from fgsched.cli.command import Command, warn, write
-from fgsched.cli.queueformat import Format, ordered, sort_keys
+from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit
 from fgsched.model import JobState
-from fgsched.units import format_indices, parse_count
+from fgsched.units import parse_count
 
 _SORT = "P,t,i"
+_NAMES = ("id", "array", "task", "tasks")  # what a job is called is made of these
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _LATER = ("--start", "--why")
 _LATER_WITH_VALUE = ("-A/--account", "-q/--qos")
@@ -53,7 +54,7 @@ def _with_later(command: click.Command) -> click.Command:
 @click.option("--slurm-columns", "as_slurm", is_flag=True, help="The columns of squeue.")
 @click.option("--json", "as_json", is_flag=True, help="All fields, as one JSON object.")
 @click.option("-a", "--all", is_flag=True, expose_value=False, hidden=True, help="No partition is hidden.")
-@click.option("-r", "--array", is_flag=True, expose_value=False, hidden=True, help="There are no arrays.")
+@click.option("-r", "--array", "expand", is_flag=True, help="A line for each task of an array.")
 def fgq(iterate: int | None, **options: Any) -> int:
     """Show the jobs that wait and run, and why those wait that do."""
     wanted = _format(options)
@@ -104,7 +105,7 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
         fields = wanted.fields
     sorting = [column.fields[0] for column, _ in options["keys"]]
     return {
-        "fields": list(dict.fromkeys([*fields, *sorting, "id"])),
+        "fields": list(dict.fromkeys([*fields, *sorting, *_NAMES])),
         "where": {field: values for field, values in where.items() if values},
         "recent": options["recent"] or any(state.is_final for state in states),
     }
@@ -113,14 +114,16 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
 def _show(client: Client, asked: dict[str, Any], options: dict[str, Any], wanted: Format) -> int:
     answer = client.ask("queue", **asked)
     rows = ordered(answer["rows"], answer["fields"], options["keys"])
+    if options["expand"]:
+        rows = expanded(rows, answer["fields"])
     if options["as_json"]:
         from fgsched.cli import queuejson
 
         write(queuejson.document(answer["fields"], rows))
     else:
         write(_table(rows, answer["fields"], options, wanted))
-    missing = set(asked["where"].get("id", ())) - {row[answer["fields"].index("id")] for row in rows}
-    return _account_for(client, sorted(missing), asked) if missing else Exit.DONE
+    named = asked["where"].get("id", ())
+    return _account_for(client, named, answer, asked) if named else Exit.DONE
 
 
 def _table(
@@ -144,21 +147,28 @@ def _terminal() -> int:
         return 80
 
 
-def _account_for(client: Client, missing: Sequence[int], asked: dict[str, Any]) -> int:
-    """Say of jobs asked for by id that they are over, or that there are none."""
-    known: dict[int, str] = {}
-    for at in range(0, len(missing), 500):
-        page = client.ask("history", ids=missing[at : at + 500])["jobs"]
-        known |= {job["id"]: job["state"] for job in page}
-    ended = [job for job, state in known.items() if JobState(state).is_final]
+def _account_for(
+    client: Client, named: Sequence[choices.Name], answer: dict[str, Any], asked: dict[str, Any]
+) -> int:
+    """Say of jobs asked for by name that they are over, or that there are none."""
+    id_at, array_at = answer["fields"].index("id"), answer["fields"].index("array")
+    shown = {row[id_at] for row in answer["rows"]} | {row[array_at] for row in answer["rows"]}
+    absent = [name for name in named if name not in shown and not (isinstance(name, str) and answer["rows"])]
+    if not absent:
+        return Exit.DONE
+    ended: dict[int, str] = {}
+    unknown: list[choices.Name] = []
+    for at in range(0, len(absent), 500):
+        page = client.ask("history", ids=absent[at : at + 500])
+        unknown += page["missing"]
+        ended |= {job["id"]: job["state"] for job in page["jobs"] if JobState(job["state"]).is_final}
     if ended and not asked["recent"]:
-        which = format_indices(ended)
-        how = known[ended[0]] if len(ended) == 1 else "over"
+        which = choices.spelled(name for name in absent if name not in unknown)
+        how = next(iter(ended.values())) if len(ended) == 1 else "over"
         click.echo(f"fgq: {which}: {how}; see fgacct -j {which}", err=True)
-    unknown = [job for job in missing if job not in known]
     if not unknown:
         return Exit.DONE
-    warn("fgq", f"Invalid job id specified: {format_indices(unknown)}", "fgacct -S -30d lists older jobs.")
+    warn("fgq", f"Invalid job id specified: {choices.spelled(unknown)}", "fgacct -S -30d lists older jobs.")
     return Exit.NO_SUCH_JOB
 
 

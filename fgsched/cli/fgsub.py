@@ -138,13 +138,13 @@ def _print_json(client: Client, ids: range) -> None:
 
     shown = []
     for job_id in ids:
-        job = client.ask("job", id=job_id)
+        job = client.ask("jobs", id=job_id)["jobs"][0]
         demand = job["request"].get("demand", {})
         share = demand.get("share", 0) * demand.get("gpus", 0)
         shown.append(
             {
                 "job_id": job_id,
-                "array": None,
+                "array": job["request"].get("array"),
                 "state": job["state"],
                 "reason": job["reason"],
                 "gpus": float(format_share(share)),

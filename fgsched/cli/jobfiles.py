@@ -20,6 +20,9 @@ def files_of(record: Mapping[str, Any]) -> Files:
         home=_home(record["uid"]),
         host=os.uname().nodename.partition(".")[0],
         gpus=tuple(card["gpu"] for card in record["allocated"]),
+        restarts=record.get("restarts", 0),
+        array=record.get("array") or 0,
+        task=record.get("task") or 0,
     )
     return files(from_record(record["request"]), values)
 

@@ -1,10 +1,15 @@
 """What the value of one option of fgsub may be: text in, a value or BadValue out."""
 
+import math
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from fgsched.arrays import parse_array
+from fgsched.dependencies import parse_dependency
 from fgsched.model import WHOLE, EarlySignal
+from fgsched.moments import parse_time
 from fgsched.patterns import ALLOWED, unknown
 from fgsched.records import NICEST
 from fgsched.tiers import WORDS
@@ -184,6 +189,36 @@ def command(text: str) -> str:
 
 def count(text: str) -> int:
     return parse_count(text)
+
+
+def array(text: str) -> tuple[str, int]:
+    """(indices in their shortest form, how many may run at a time)."""
+    return parse_array(text)
+
+
+def dependency(text: str) -> str:
+    return str(parse_dependency(text))
+
+
+def yes_or_no(text: str) -> str:
+    if text not in ("yes", "no"):
+        raise BadValue(text, " is not yes or no")
+    return text
+
+
+def begin(text: str) -> int:
+    """Not before this second; one that has passed is now."""
+    now = time.time()
+    found = parse_time(text, now)
+    return math.ceil(found) if found > now else 0
+
+
+def deadline(text: str) -> int:
+    now = time.time()
+    found = parse_time(text, now)
+    if found <= now:
+        raise BadValue(text, " has passed")
+    return int(found)
 
 
 def only_one(text: str) -> int:

@@ -64,7 +64,10 @@ def _memory(size: int | None) -> str:
 
 def indices(held: list[int]) -> str:
     """GPU indices; a list that is long is cut."""
-    text = format_indices(held)
+    return _cut(format_indices(held))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_LIST else text[: _LONGEST_LIST - 1] + "…"
 
 
@@ -89,11 +92,22 @@ def _optional(text: str | None) -> str:
     return text or "(null)"
 
 
+def job_id(number: int, array: int | None, task: int | None, rest: str | None) -> str:
+    """12, 12_3, or 12_[4-15%2] for the tasks that wait; a list that is long is cut."""
+    if array is None:
+        return str(number)
+    return f"{array}_{task}" if task is not None else f"{array}_[{_cut(rest or '')}]"
+
+
+def _task(task: int | None, rest: str | None) -> str:
+    return str(task) if task is not None else "N/A" if rest is None else _cut(rest)
+
+
 COLUMNS = (
-    Column("JOBID", ("id",), str, ("JobID", "JobArrayID"), "i"),
-    Column("JOBID", ("id",), str, (), "A"),
-    Column("ARRAY_JOB_ID", ("id",), str, ("ArrayJobID",), "F"),
-    Column("ARRAY_TASK_ID", ("id",), lambda job: "N/A", ("ArrayTaskID",), "K"),
+    Column("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
+    Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
+    Column("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
+    Column("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
     Column("PARTITION", ("partition",), str, ("Partition",), "P"),
     Column("NAME", ("name",), str, ("Name",), "j"),
     Column("USER", ("user",), str, ("UserName",), "u"),
@@ -126,6 +140,8 @@ COLUMNS = (
     Column("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
     Column("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
     Column("ENFORCE", ("tier",), str, ("Enforce",)),
+    Column("DEPENDENCY", ("dependency",), _optional, ("Dependency",), "E"),
+    Column("DEADLINE", ("deadline",), shown_time, ("Deadline",)),
     Column("COMMENT", ("comment",), _optional, ("Comment",), "k"),
     Column("COMMAND", ("command",), _optional, ("Command",), "o"),
     Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
@@ -133,11 +149,11 @@ COLUMNS = (
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
 _BY_NAME = {name.lower(): column for column in COLUMNS for name in column.names}
 _LATER_LETTERS = {
-    **{"a": "account", "E": "dependency", "p": "priority", "Q": "priority", "q": "QOS"},
+    **{"a": "account", "p": "priority", "Q": "priority", "q": "QOS"},
     **{"v": "reservation", "y": "nice"},
 }
 _LATER_NAMES = {
-    *("account", "dependency", "priority", "prioritylong", "qos", "reservation", "nice"),
+    *("account", "priority", "prioritylong", "qos", "reservation", "nice"),
     *("gpumemused", "gpuutil"),
 }
 

@@ -1,11 +1,12 @@
 """fgq's formats: %-letters as in -o, names as in -O, and rows set in them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
+from fgsched.arrays import parse_tasks, tasks
 from fgsched.cli.cells import columns as width_of
 from fgsched.cli.cells import fit
 from fgsched.cli.queuecolumns import COLUMNS, Column, by_letter, by_name, safe
@@ -146,15 +147,39 @@ def sort_keys(text: str) -> list[tuple[Column, bool]]:
     return keys
 
 
+def expanded(rows: Iterable[list[Any]], names: Sequence[str]) -> list[list[Any]]:
+    """Each waiting task of an array as a row of its own."""
+    task_at, rest_at = names.index("task"), names.index("tasks")
+    found = []
+    for row in rows:
+        listed = (row[rest_at] or "").partition("%")[0]
+        if not listed:
+            found.append(row)
+            continue
+        for task in tasks(parse_tasks(listed)):
+            one = list(row)
+            one[task_at], one[rest_at] = task, None
+            found.append(one)
+    return found
+
+
+def _order(column: Column, names: Sequence[str]) -> Callable[[list[Any]], Any]:
+    """What rows are sorted by: the first field of the column; the tasks of an array stand together."""
+    at = names.index(column.fields[0])
+    if column.fields[:3] != ("id", "array", "task"):
+        return lambda row: column.order(row[at])
+    array_at, task_at = names.index("array"), names.index("task")
+
+    def place(row: list[Any]) -> tuple[int, int]:
+        return row[array_at] or row[at], -1 if row[task_at] is None else row[task_at]
+
+    return place
+
+
 def ordered(
     rows: list[list[Any]], names: Sequence[str], keys: Sequence[tuple[Column, bool]]
 ) -> list[list[Any]]:
     """The rows sorted by the keys; equal ones stay in the order of their ids."""
     for column, down in reversed(keys):
-        at = names.index(column.fields[0])
-
-        def key(row: list[Any], at: int = at, column: Column = column) -> Any:
-            return column.order(row[at])
-
-        rows.sort(key=key, reverse=down)
+        rows.sort(key=_order(column, names), reverse=down)
     return rows

@@ -7,6 +7,7 @@ from fgsched.cli import machine
 from fgsched.model import JobState
 
 FIELDS = (
+    *("array", "task", "tasks", "dependency", "deadline"),
     *("id", "name", "partition", "user", "uid", "state", "reason", "why", "elapsed", "time_limit"),
     *("submitted_at", "started_at", "ended_at", "share", "gpus", "memory", "gpu_type", "indices", "tier"),
     *("cpus", "host_memory", "comment", "chdir", "command"),
@@ -23,6 +24,11 @@ def _job(job: dict[str, Any]) -> dict[str, Any]:
     plain = {name: job[name] for name in ("name", "partition", "user", "uid", "state", "reason", "why")}
     return {
         "job_id": job["id"],
+        "array_job_id": job["array"],
+        "array_task_id": job["task"],
+        "array_tasks": job["tasks"],
+        "dependency": job["dependency"] or None,
+        "deadline": job["deadline"],
         **plain,
         "state_code": JobState(job["state"]).code,
         "elapsed": job["elapsed"],

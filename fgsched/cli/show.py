@@ -38,8 +38,15 @@ def document(what: str, records: Sequence[Record]) -> str:
 
 def _jobs(client: Client, words: Sequence[str]) -> list[Record]:
     """The jobs named, or all that are open."""
-    ids = choices.ids(words) or [row[0] for row in client.ask("queue", fields=["id"])["rows"]]
-    return [client.ask("job", id=job_id) for job_id in ids]
+    if not words:
+        rows = client.ask("queue", fields=["id", "array", "task"])["rows"]
+        names = [job if array is None or task is None else f"{array}_{task}" for job, array, task in rows]
+    else:
+        names = choices.ids(words)
+    found: dict[int, Record] = {}
+    for name in dict.fromkeys(names):
+        found |= {job["id"]: job for job in client.ask("jobs", id=name)["jobs"]}
+    return list(found.values())
 
 
 def _gpus(client: Client, words: Sequence[str]) -> list[Record]:
@@ -79,11 +86,14 @@ def _job(job: Record) -> Group:
     request = job["request"]
     until = job["started_at"] + request["time_limit"] if _is_limited(job) else None
     return [
-        [("JobId", job["id"]), ("JobName", request["name"])],
+        [("JobId", job["id"]), *_array(job), ("JobName", request["name"])],
         [("UserId", f"{job['user']}({job['uid']})"), ("GroupId", job["gid"])],
         [("JobState", job["state"]), ("Reason", job["reason"]), ("Held", job["held"] or "no")],
         [("Why", job["why"])] if job["why"] else [],
         [("ExitCode", f"{job['exit_code']}:{job['signal']}"), ("Attempt", job["attempt"])],
+        [("Requeue", int(request.get("requeue", True))), ("Restarts", job["restarts"]), *_suspended(job)],
+        [("Dependency", job["depends"] or "(null)")],
+        _gates(request),
         [
             ("RunTime", format_runtime(job["elapsed"])),
             ("TimeLimit", format_limit(request.get("time_limit", 0))),
@@ -99,6 +109,24 @@ def _job(job: Record) -> Group:
         [("Detail", job["detail"])] if job["detail"] else [],
         *([("Event", _event(event))] for event in job["events"]),
     ]
+
+
+def _array(job: Record) -> list[tuple[str, object]]:
+    if job["array"] is None:
+        return []
+    which = job["tasks"].partition("%")[0] if job["task"] is None else job["task"]
+    most = job["request"].get("throttle", 0)
+    throttle = [("ArrayTaskThrottle", most)] if most else []
+    return [("ArrayJobId", job["array"]), ("ArrayTaskId", which), *throttle]
+
+
+def _suspended(job: Record) -> list[tuple[str, object]]:
+    return [("SuspendedTime", format_runtime(job["suspended"]))] if job["suspended"] else []
+
+
+def _gates(request: Record) -> list[tuple[str, object]]:
+    names = (("BeginTime", "begin"), ("Deadline", "deadline"))
+    return [(key, _time(float(request[name]))) for key, name in names if request.get(name)]
 
 
 def _is_limited(job: Record) -> bool:

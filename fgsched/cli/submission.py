@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 from fgsched.cli import checks, options
 from fgsched.cli.caller import account, rlimits, umask
+from fgsched.cli.conditions import conditions
 from fgsched.cli.demand import demand
 from fgsched.cli.export import exported
 from fgsched.cli.options import Setting
@@ -211,13 +212,14 @@ class Submitter:
             time_limit=limit.value if limit is not None and isinstance(limit.value, int) else 0,
             early_signal=early.value if early is not None and isinstance(early.value, EarlySignal) else None,
             chdir=chdir,
-            output=_text(settings, "output", "fg-%j.out"),
+            output=_text(settings, "output", "fg-%A_%a.out" if "array" in settings else "fg-%j.out"),
             error=_text(settings, "error", ""),
             input=_text(settings, "input", "/dev/null"),
             append=_text(settings, "open-mode", "truncate") == "append",
             comment=_text(settings, "comment", ""),
             tier=_text(settings, "tier", ""),
             slurm_env=_is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
+            **conditions(settings),
             **self._limits,
         )
 

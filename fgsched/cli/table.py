@@ -37,8 +37,8 @@ _NO_VARIABLE = {"batch", "explain-options", "ignore-sbatch", "wrap", "nodes", "n
 _NOT_IN_SCRIPTS = {"batch", "wrap", "explain-options", "ignore-sbatch"}
 _OF_CALL = {"batch", "explain-options", "json", "parsable", "quiet", "wait"}
 _SHOWN = {  # in --help, which is one screen; the manual has all
-    *("gpus", "gpu-mem", "gpu-type", "cpus-per-task", "mem", "time", "job-name", "output", "error"),
-    *("chdir", "export", "signal", "hold", "wrap", "batch", "wait", "parsable"),
+    *("gpus", "gpu-mem", "cpus-per-task", "mem", "time", "job-name", "output", "error"),
+    *("chdir", "export", "array", "dependency", "hold", "wrap", "batch", "wait", "parsable"),
 }
 _VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
 
@@ -93,6 +93,13 @@ OPTIONS: tuple[Option, ...] = (
     _option("qos q", "NAME", values.label, "Quality of service."),
     _option("nice", "[N]", values.nice, "Lower its priority by N; default 100.", bare="100"),
     _option("signal", "[B:|C:]SIG[@SEC]", values.early_signal, "Signal before the time limit."),
+    _option("array a", "LIST[%N]", values.array, "An array: 0-15, 1,5-9, 0-90:10; N at a time."),
+    _option("dependency d", "LIST", values.dependency, "Wait for jobs: afterok:7, afterany:7:8, singleton."),
+    _option("kill-on-invalid-dep", "yes|no", values.yes_or_no, "Cancel it when they can never be met."),
+    _option("begin b", "TIME", values.begin, "Not before: 18:00, tomorrow, now+2hours."),
+    _option("deadline", "TIME", values.deadline, "To be over by then, or not to start."),
+    _option("requeue", "", _FLAG, "Run it again after the host failed it: the default."),
+    _option("no-requeue", "", _NO, "Do not.", slot="requeue"),
     _option("hold H", "", _FLAG, "Queue it held."),
     _option("tier", "TIER", values.tier, "driver, shim, watchdog or none."),
     _option("comment", "TEXT", values.comment, "A note."),
@@ -112,17 +119,17 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 # What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
-_CHANGES_MEANING = """array= begin= container= container-id= cpus-per-gpu= deadline= dependency= exclusive?
+_CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
     export-file= gid= gpus-per-socket= nodefile= reservation= test-only tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
-    gres-flags= hint= ignore-pbs kill-on-invalid-dep= licenses= mail-type= mail-user= mcs-label= mem-bind=
-    mem-update= mincpus= network= no-kill? no-requeue nodelist= ntasks-per-core= ntasks-per-gpu=
+    gres-flags= hint= ignore-pbs licenses= mail-type= mail-user= mcs-label= mem-bind=
+    mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core= ntasks-per-gpu=
     ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
-    requeue? resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
+    resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
     threads-per-core= time-min= tmp= tres-bind= use-min-nodes verbose wait-all-nodes= wckey="""
 _SHORT = {
-    **{"a": "array", "B": "extra-node-info", "b": "begin", "d": "dependency"},
+    **{"B": "extra-node-info"},
     **{"F": "nodefile", "k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution"},
     **{"O": "overcommit", "S": "core-spec", "s": "oversubscribe", "v": "verbose"},
     **{"w": "nodelist", "x": "exclude"},

@@ -33,7 +33,7 @@ class Progress:
 
 
 def wait_for(
-    client: Client, ids: Sequence[int], *, any_will_do: bool = False, patience: float | None = None
+    client: Client, ids: Sequence[int | str], *, any_will_do: bool = False, patience: float | None = None
 ) -> list[dict[str, Any]]:
     """How the jobs ended, once all are over (or the first). TimedOut when patience ends.
 
@@ -56,7 +56,7 @@ def wait_for(
 
 
 def _ask(
-    client: Client, ids: Sequence[int], any_will_do: bool, patience: float | None
+    client: Client, ids: Sequence[int | str], any_will_do: bool, patience: float | None
 ) -> list[dict[str, Any]]:
     progress = Progress()
     tell = progress.tell if progress.wanted else None

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fgsched.controller.caller import Caller, no_such_job
+from fgsched.arrays import tasks
+from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.fields import Look, chosen, elapsed, getters
-from fgsched.errors import BadUsage, NotPermitted
-from fgsched.explain import sentence
+from fgsched.controller.fields import Look, chosen, elapsed, getters, rest_text, why
+from fgsched.controller.references import References, split_reference
+from fgsched.controller.waiters import Key, standing
+from fgsched.endings import stood_still
+from fgsched.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.model import Ended, Job
 from fgsched.policy import Policy
 from fgsched.records import to_record
@@ -34,10 +37,12 @@ class Answers:
 
     def __init__(self, conductor: Conductor, pids: Callable[[Job], list[int]]) -> None:
         self._conductor = conductor
+        self._references = References(conductor)
         self._pids = pids
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "queue": self.queue,
             "job": self.job,
+            "jobs": self.jobs,
             "script": self.script,
             "pids": self.pids,
             "history": self.history,
@@ -61,11 +66,16 @@ class Answers:
 
     def job(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """All that there is to say of one job; its arguments and paths only to whom they belong."""
-        past = self._past(arguments)
-        book = self._conductor.book
+        return self._full(self._past(arguments), caller, now)
+
+    def jobs(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """The same of all that a name means: an array has many rows."""
+        found = self._references.past(arguments.get("id"))
+        return {"jobs": [self._full(past, caller, now) for past in found]}
+
+    def _full(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         record = self._record(past, caller, now)
-        short = book.short(past.job)
-        record["why"] = sentence(short) if short else ""
+        record["why"] = why(self._conductor.book, past.job)
         record["events"] = self._conductor.store.events(past.job.id)
         return record
 
@@ -84,12 +94,33 @@ class Answers:
         caller.must_own(job)
         return {"pids": self._pids(job) if job.state.holds else []}
 
-    def present(self, ids: Any) -> list[Job]:
-        """Jobs as they stand now, open or over; refuses the first id that there is no job for."""
-        if not isinstance(ids, list) or len(ids) > _WAITED or any(type(one) is not int for one in ids):
+    def waited(self, ids: Any) -> tuple[list[Job], set[Key]]:
+        """(those that are over, what is waited for); refuses the first name that there is no job for."""
+        if not isinstance(ids, list) or len(ids) > _WAITED:
             raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
         book = self._conductor.book.jobs
-        return [book.get(one) or self._past({"id": one}).job for one in dict.fromkeys(ids)]
+        over: list[Job] = []
+        keys: set[Key] = set()
+        for name in dict.fromkeys(ids):
+            if name in book and not book[name].array:
+                keys.add(name)
+                continue
+            for past in self._references.past(name):
+                if past.job.state.is_final:
+                    over.append(past.job)
+                else:
+                    keys |= self._keys(past.job, name)
+        return over, keys
+
+    def _keys(self, job: Job, name: Any) -> set[Key]:
+        """What waiting for an open row means: all of its array, some tasks of its rest, or itself."""
+        if job.array and name == job.array:
+            return {(job.array, None)}
+        _, wanted = split_reference(name)
+        array = self._conductor.book.arrays.get(job.array) if job.is_rest else None
+        if array is None:
+            return {job.id}
+        return {(job.array, task) for task in tasks(array.rest & (wanted or 0))}
 
     @property
     def policy(self) -> Policy:
@@ -102,12 +133,12 @@ class Answers:
     def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """A page of the jobs that existed in a window of time, by id; `next` asks for the one after.
 
-        With `ids`, those of at most a page of them that there are.
+        With `ids`, those of at most a page of names; `missing` are the names that nothing has.
         """
         store = self._conductor.store
+        missing: list[Any] = []
         if "ids" in arguments:
-            known = (store.past(job_id) for job_id in _page_of_ids(arguments["ids"]))
-            page = [past for past in known if past]
+            page, missing = self._named(arguments["ids"])
         else:
             uid = arguments.get("uid")
             window: dict[str, Any] = {
@@ -122,11 +153,13 @@ class Answers:
         return {
             "jobs": [self._record(past, caller, now) for past in page],
             "next": page[-1].job.id if more else None,
+            "missing": missing,
         }
 
     def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         """`describe`, with the present reason, and without what is the owner's secret."""
         record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
+        record["tasks"] = rest_text(self._conductor, past.job)
         record["is_private"] = not caller.may_see_secrets(past.job)
         if record["is_private"]:
             record["detail"] = ""  # it names paths
@@ -177,26 +210,25 @@ class Answers:
         return {"queue": self._conductor.store.check()}
 
     def _past(self, arguments: dict[str, Any]) -> Past:
-        job_id = arguments.get("id")
-        if type(job_id) is not int:
-            raise BadUsage(f"{str(job_id)[:80]!r} is not a job id")
-        past = self._conductor.store.past(job_id) if 0 < job_id < 2**63 else None
-        if past is None:
-            raise no_such_job(job_id)
-        present = self._conductor.book.jobs.get(job_id)
-        return Past(present, past.allocated) if present else past
+        """The one job that is named."""
+        name = arguments.get("id")
+        found = self._references.past(name)
+        if len(found) > 1:
+            raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
+        return found[0]
 
-
-def standing(job: Job) -> dict[str, Any]:
-    """How a job stands, in what waiting for it needs."""
-    ended = job.ended or Ended(status=0)
-    return {
-        "id": job.id,
-        "state": job.state.value,
-        "final": job.state.is_final,
-        "exit_code": ended.exit_code,
-        "signal": ended.signal,
-    }
+    def _named(self, ids: Any) -> tuple[list[Past], list[Any]]:
+        """(those that there are of a page of names, the names that nothing has)."""
+        if not isinstance(ids, list) or len(ids) > PAGE:
+            raise BadUsage(f"history: ids is not a list of at most {PAGE} job ids")
+        found: list[Past] = []
+        missing = []
+        for one in ids:
+            try:
+                found += self._references.past(one)
+            except NoSuchJob:
+                missing.append(one)
+        return found, missing
 
 
 def describe(past: Past, now: float) -> dict[str, Any]:
@@ -212,6 +244,11 @@ def describe(past: Past, now: float) -> dict[str, Any]:
         "reason": job.reason.value,
         "held": job.held,
         "attempt": job.attempt,
+        "restarts": job.restarts,
+        "array": job.array or None,
+        "task": job.task,
+        "depends": job.depends,
+        "suspended": stood_still(job, now),
         "submitted_at": job.submitted_at,
         "started_at": job.started_at,
         "ended_at": job.ended_at if job.state.is_final else None,
@@ -236,9 +273,3 @@ def _number(arguments: dict[str, Any], name: str, default: float) -> float:
     if type(value) not in {int, float} or not -_MOST <= value <= _MOST:
         raise BadUsage(f"{name} is not a number of up to 15 digits")
     return float(value)
-
-
-def _page_of_ids(ids: Any) -> list[int]:
-    if not isinstance(ids, list) or len(ids) > PAGE or any(type(one) is not int for one in ids):
-        raise BadUsage(f"history: ids is not a list of at most {PAGE} job ids")
-    return [one for one in ids if 0 < one < 2**63]

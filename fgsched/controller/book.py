@@ -2,9 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
+from fgsched.controller.arrays import Arrays
+from fgsched.controller.gates import Gates
 from fgsched.fragmentation import Recent
 from fgsched.limits import Key, Who, falls_under
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
@@ -51,17 +53,18 @@ def _running(job: Job, now: float) -> Running:
     """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
     if job.state is JobState.COMPLETING:
         return Running(_NOTHING, job.holds, now, job.partition, who_of(job))
-    until = math.inf if job.deadline is None else max(now, job.deadline)
+    until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
     return Running(job.request.demand, job.holds, until, job.partition, who_of(job))
 
 
-def pending(job: Job) -> Pending:
-    """A waiting job as the planner sees it."""
+def pending(job: Job, count: int = 1) -> Pending:
+    """A waiting job as the planner sees it; a row of an array stands for so many."""
     request = job.request
     return Pending(
         job.id,
         request.demand,
         request.time_limit,
+        count,
         partitions=tuple(request.partition.split(",")) if request.partition else (MAIN,),
         who=who_of(job),
         nice=request.nice,
@@ -72,12 +75,17 @@ def pending(job: Job) -> Pending:
 class Book:
     """Every job that is not over. Only committed states stay in it: after a failed commit it is made anew."""
 
-    def __init__(self, jobs: Iterable[Job] = ()) -> None:
+    def __init__(
+        self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
+    ) -> None:
+        """`made(array)`: the indices of an array that have rows of their own."""
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
         self.revision = 0  # another one after every change
         self._decided = Plan()
+        self.arrays = Arrays(made)
+        self.gates = Gates(self.arrays)
         self._queue = Queue()
         self._slots = Slots()
         self._recent = Recent()
@@ -88,10 +96,10 @@ class Book:
     def put(self, job: Job) -> None:
         """Take in a job's present state; one that is over leaves the book."""
         self.revision += 1
-        if job.id not in self.jobs:
+        before = self.jobs.get(job.id)
+        if before is None:
             self._recent.add(job.request.demand)
-        self._count(self.jobs.get(job.id), -1)
-        self._count(job, 1)
+        self._count(before, -1)
         if job.state.is_final:
             self.jobs.pop(job.id, None)
         else:
@@ -102,13 +110,41 @@ class Book:
         elif was := self.holding.pop(job.id, None):
             self.given.pop(job.id, None)
             self._slots.give(was.slot)
+        if job.array:
+            self.arrays.put(before, job)
+        self._count(job, 1)
+        self.gates.put(before, job)
+        self.offer(job)
+        if job.array:
+            self._offer_rest(job)
+
+    def take(self, rest: Job, task: int) -> bool:
+        """A task gets a row of its own, which is put here next; whether it is the last."""
+        self._queued[rest.request.partition, who_of(rest)] -= 1
+        return self.arrays.take(rest.array, task)
+
+    def tasks(self, job: Job) -> int:
+        """How many jobs a row stands for."""
+        array = self.arrays.get(job.array) if job.is_rest else None
+        return array.rest.bit_count() if array else 1
+
+    def offer(self, job: Job) -> None:
+        """Have the planner consider a job, if nothing keeps it from that."""
         self._queue.remove(job.id)
-        if job.state is JobState.PENDING and not job.held:
-            self._queue.add(pending(job))
+        if job.state is JobState.PENDING and not job.held and self.gates.closed(job) is None:
+            self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
+
+    def _offer_rest(self, job: Job) -> None:
+        """The other waiting rows of an array: how many of them may start has changed."""
+        array = self.arrays.get(job.array)
+        if array is not None:
+            others = array.waiting if array.throttle else array.waiting & {job.array}
+            for other in others - {job.id}:
+                self.offer(self.jobs[other])
 
     def _count(self, job: Job | None, change: int) -> None:
         if job is not None and job.state is JobState.PENDING:
-            self._queued[job.request.partition, who_of(job)] += change
+            self._queued[job.request.partition, who_of(job)] += change * self.tasks(job)
 
     def waiting_in(self, key: Key) -> int:
         """How many jobs wait within one scope of limits."""
@@ -178,7 +214,7 @@ class Book:
 
     def short(self, job: Job) -> Short | None:
         """What a waiting job is short of, as far as the last plan looked."""
-        if job.state is not JobState.PENDING or job.held:
+        if job.state is not JobState.PENDING or job.held or self.gates.closed(job) is not None:
             return None
         return self._decided.short(pending(job).kind)
 
@@ -187,7 +223,11 @@ class Book:
         if job.state is not JobState.PENDING:
             return job.reason
         if job.held:
+            if job.reason is Reason.HELD_MAX_REQUEUE:
+                return job.reason
             return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
+        if (closed := self.gates.closed(job)) is not None:
+            return closed
         short = self.short(job)
         return short.reason if short else Reason.NONE
 

@@ -56,7 +56,7 @@ def refuse_claims(arguments: Mapping[str, Any]) -> None:
         raise BadUsage(f"a request does not name its {min(claimed)}: the kernel tells who asks")
 
 
-def no_such_job(job_id: int) -> NoSuchJob:
+def no_such_job(job_id: int | str) -> NoSuchJob:
     return NoSuchJob(
         f"Invalid job id specified: {job_id}", "fgq lists the jobs there are, fgacct those ended."
     )

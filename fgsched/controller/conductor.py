@@ -12,19 +12,21 @@ from dataclasses import replace
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
 from fgsched.controller.charges import Charges
+from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher, Noticed
 from fgsched.controller.noticing import post_mortem, take_notice
+from fgsched.controller.orphans import look_after_orphans
+from fgsched.controller.reminders import remind
 from fgsched.crash import point
+from fgsched.endings import returned, returns, settled, stood_still
 from fgsched.errors import OurFault, StorageError
-from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Result, Seen, Shepherd, lost, reason_of, recover
+from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, reason_of, recover
 from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
 from fgsched.planner import Start
 from fgsched.policy import Policy
 from fgsched.store import Allocation, StorageBroken, Store
 from fgsched.tiers import tier_of
-
-_GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
 
 class Conductor:
@@ -39,6 +41,7 @@ class Conductor:
         self.charges = Charges(store)
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
+        self.eligibility = Eligibility(self)
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
@@ -56,8 +59,9 @@ class Conductor:
             with self.store.write():
                 for event in events:
                     self._take_in(event, now)
-                self._look_after_orphans(now)
+                look_after_orphans(self, now)
                 self._clean(now)
+                self.eligibility.settle(now)
                 self._start_what_fits(now)
                 point("controller_before_commit")
         except StorageError as error:
@@ -111,7 +115,7 @@ class Conductor:
 
     def _read_book(self) -> None:
         found = self.store.open_past()
-        self.book = Book(past.job for past in found)
+        self.book = Book((past.job for past in found), self.store.tasks.made)
         self.charges.read()
         self.book.given = {past.job.id: past.allocated for past in found if past.job.state.holds}
 
@@ -137,7 +141,7 @@ class Conductor:
                 ended = Ended(status=0, detail=why)
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
             case Died():
-                self._collect(job, now)
+                self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case Noticed(attempt=job.attempt):
                 take_notice(self, job, event, now)
 
@@ -148,12 +152,7 @@ class Conductor:
                 self.book.put(running)
                 job = running
         self.then(lambda: self.launcher.follow(job, shepherd))
-        if job.is_to_end:
-            self.then(lambda: self.launcher.cancel(job))
-
-    def _collect(self, job: Job, now: float) -> None:
-        """Its shepherd has ended: with a result, before it claimed the attempt, or by a signal."""
-        self._take_up(job, self.launcher.seize(job), now)
+        self.then(lambda: remind(self.launcher, job))
 
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
@@ -164,20 +163,25 @@ class Conductor:
             "started_at": how.started_at or job.started_at,
             "ended_at": how.ended_at or now,
             "supervisor_lost": how.lost,
-            "outcome": how.state,
+            "outcome": JobState.PENDING if returns(job, how) else how.state,
+            "held": job.held if job.wish else "",
+            "suspended": stood_still(job, how.ended_at or now),
+            "suspended_at": None,
         }
         if how.refusal:
             changes["post_mortem"] = post_mortem(self, job, how.refusal)
-        if not dirty:
-            changes["holds"] = ()
-        after = job.advance(JobState.COMPLETING if dirty else how.state, **changes)
-        self._save(job, after, now)
+        over = replace(job, **changes)  # type: ignore[arg-type]
+        self.step(
+            job,
+            over.advance(JobState.COMPLETING) if dirty else settled(over, now, most=self.limits.max_requeue),
+            now,
+        )
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
-        self.then(lambda: self.launcher.forget(after))
+        self.then(lambda: self.launcher.forget(over))
 
-    def _save(self, before: Job, after: Job, now: float) -> bool:
+    def step(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
             return False
         if before.holds and not after.holds:
@@ -191,27 +195,10 @@ class Conductor:
     def change(self, before: Job, now: float, **changes: object) -> Job:
         """A change that is no step: held, cancelled …"""
         after = replace(before, **changes)  # type: ignore[arg-type]
-        self._save(before, after, now)
+        self.step(before, after, now)
         return after
 
     # -- what is due ----------------------------------------------------------------------------
-
-    def _look_after_orphans(self, now: float) -> None:
-        """Jobs whose shepherd was killed: their spawner may still bring the result."""
-        for job_id, empty_since in list(self.orphans.items()):
-            job = self.book.jobs.get(job_id)
-            if job is None:
-                del self.orphans[job_id]
-                continue
-            seen = self.launcher.seize(job)
-            if isinstance(seen, Result):
-                self._take_up(job, seen, now)
-            elif not self.launcher.hunt(job):
-                self.orphans[job_id] = math.inf
-            elif now - empty_since >= _GRACE:
-                self.end(job, lost(job), now)
-            else:
-                self.orphans[job_id] = min(now, empty_since)
 
     def _clean(self, now: float) -> None:
         """Give back the shares of ended jobs that no card lists any more."""
@@ -221,8 +208,8 @@ class Conductor:
                 continue
             if not is_clean:
                 self.cards.left_dirty(job_id, [hold.gpu for hold in job.holds], now)
-            over = {"reason": reason_of(job), "holds": (), "ended_at": job.ended_at or now}
-            self._save(job, job.advance(job.outcome, **over), now)
+            over = replace(job, reason=reason_of(job), ended_at=job.ended_at or now)
+            self.step(job, settled(over, now, most=self.limits.max_requeue), now)
         for gpu in self.cards.changed():
             self.store.mark_card(gpu)
 
@@ -240,7 +227,9 @@ class Conductor:
 
     def _reserve(self, start: Start, now: float) -> None:
         """Write the hold down first; only a job that is written down is started."""
-        job = self.book.jobs[start.job_id]
+        job = self.eligibility.task_of(self.book.jobs[start.job_id])
+        if job is None:
+            return  # other rows of its array took the last places
         after = job.advance(
             JobState.STARTING,
             attempt=job.attempt + 1,
@@ -271,14 +260,14 @@ class Conductor:
         with self.store.write():
             for job in list(self.book.holding.values()):
                 if job.state is not JobState.COMPLETING:
-                    self._take_up(job, self.launcher.seize(job), now)
+                    self.take_up(job, self.launcher.seize(job), now)
             self._resume_cleaning(now)
             point("controller_in_recovery")
         self.launcher.sweep({(job.id, job.attempt) for job in self.book.holding.values()})
         self.carry_out(self._drain())
 
-    def _take_up(self, job: Job, seen: Seen, now: float) -> None:
-        match recover(job, seen, boot=self.launcher.boot):
+    def take_up(self, job: Job, seen: Seen, now: float) -> None:
+        match recover(job, seen, boot=self.launcher.boot, most=self.limits.max_requeue):
             case Finish() as how:
                 self.end(job, how, now)
             case Requeue():
@@ -295,6 +284,6 @@ class Conductor:
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
             return
-        self._save(job, job.advance(JobState.PENDING, holds=(), started_at=None), now)
+        self.step(job, returned(job, now, most=self.limits.max_requeue, ran=False), now)
         self.orphans.pop(job.id, None)
         self.then(lambda: self.launcher.forget(job))

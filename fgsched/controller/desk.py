@@ -5,16 +5,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fgsched.admission import Asker, Ground
-from fgsched.controller.caller import Caller, no_such_job
+from fgsched.controller.caller import Caller
+from fgsched.controller.conditions import Conditions, size
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.intake import MAX_PENDING, read_submission, room_for
-from fgsched.controller.updating import updated
-from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
+from fgsched.controller.orders import Orders
+from fgsched.controller.references import References
+from fgsched.controller.updating import touched, updated
+from fgsched.controller.verbs import Verbs, named
+from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
 from fgsched.tiers import check_tier
 
 FIRST_USER = 1000  # uids below it are root's and of services
-MAX_IDS = 100_000  # in one request: all others wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Rules:
     default_time: int  # seconds; 0: none
     least_uid: int = 0  # of those who may own jobs
     tiers: tuple[str, ...] = ()  # that a job may ask for
+    kill_invalid: bool = False  # jobs whose dependency can never be met, unless they say otherwise
 
 
 class Desk:
@@ -33,6 +37,8 @@ class Desk:
     def __init__(self, conductor: Conductor, rules: Rules) -> None:
         self._conductor = conductor
         self._rules = rules
+        self._verbs = Verbs(conductor)
+        self._references = References(conductor)
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "submit": self.submit,
             "cancel": self.cancel,
@@ -43,21 +49,26 @@ class Desk:
             "update": self.update,
             "drain": self.drain,
             "resume": self.resume,
+            **Orders(conductor).operations,
         }
 
     def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The ids of the new jobs; a key that was seen before gets the ids it got then."""
         conductor = self._conductor
+        conditions = Conditions(conductor, kill_invalid=self._rules.kill_invalid)
         caller.may_own_jobs(self._rules.least_uid)
         key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self._rules.max_script)
         for request in {id(job.request): job.request for job in jobs}.values():
             check_tier(request.tier, self._rules.tiers, conductor.tier)
         known = conductor.store.submitted(caller.uid, key)
         if known is None:
-            pending = sum(1 for job in conductor.book.jobs.values() if job.uid == caller.uid)
-            if pending + len(jobs) > MAX_PENDING:
+            pending = sum(
+                conductor.book.tasks(job) for job in conductor.book.jobs.values() if job.uid == caller.uid
+            )
+            if pending + sum(map(size, jobs)) > MAX_PENDING:
                 raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
             room_for(jobs, conductor.book, caller.name, conductor.policy)
+            jobs = [conditions.settled(job, caller, now) for job in jobs]
             who = (caller.uid, caller.gid, caller.name)
             made = conductor.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
@@ -81,7 +92,7 @@ class Desk:
 
     def cancel(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Cancel jobs. One outcome for each id: "cancelled", "over" with its state, or an error."""
-        return {"jobs": [self._each(caller, job_id, self._cancel, now) for job_id in _ids(arguments)]}
+        return self._verbs.each(caller, named(arguments), self._cancel, now)
 
     def signal(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Send running jobs a signal; the batch shell, its children, or all processes."""
@@ -97,31 +108,35 @@ class Desk:
             self._conductor.then(lambda: self._conductor.launcher.deliver(job, number, target))
             return {"outcome": "signalled"}
 
-        return {"jobs": [self._each(caller, job_id, act, now) for job_id in _ids(arguments)]}
+        return self._verbs.each(caller, named(arguments), act, now)
 
     def hold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Keep pending jobs from starting; what an operator holds only an operator releases."""
-        return {"jobs": [self._each(caller, job_id, self._hold, now) for job_id in _ids(arguments)]}
+        return self._verbs.each(caller, named(arguments), self._hold, now, meant=_waits)
 
     def uhold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The same, as if the owner had: the owner can release them."""
-        return {"jobs": [self._each(caller, job_id, self._hold_as_user, now) for job_id in _ids(arguments)]}
+        return self._verbs.each(caller, named(arguments), self._hold_as_user, now, meant=_waits)
 
     def release(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        return {"jobs": [self._each(caller, job_id, self._release, now) for job_id in _ids(arguments)]}
+        return self._verbs.each(caller, named(arguments), self._release, now, meant=_waits)
 
     def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Change what a job asked for, as far as its state allows."""
         changes = arguments.get("changes")
         if not isinstance(changes, dict) or not changes:
             raise BadUsage("update: nothing to change")
-        job = self._job(arguments.get("id"))
-        caller.must_own(job)
         conductor = self._conductor
-        request = updated(job, changes, self._asker_of(caller, job), self._ground)
-        conductor.store.change_request(job.id, request)
-        conductor.book.put(replace(job, request=request))
-        return {"id": job.id}
+        rows = self._references.own_rows(arguments.get("id"), caller.must_own)
+        conditions = Conditions(conductor, kill_invalid=self._rules.kill_invalid)
+        for job in touched(rows, changes):
+            request = updated(job, changes, self._asker_of(caller, job), self._ground)
+            after = conditions.changed(job, request, caller, now)
+            conductor.store.change_request(job.id, after.request)
+            conductor.book.put(after)
+            if (after.depends, after.reason) != (job.depends, job.reason):
+                conductor.change(after, now)
+        return {"id": arguments.get("id")}
 
     def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """No new jobs on a card; those on it go on."""
@@ -139,33 +154,6 @@ class Desk:
         return {"gpu": index}
 
     # -- one job --------------------------------------------------------------------------------
-
-    def _each(
-        self,
-        caller: Caller,
-        job_id: int,
-        act: Callable[[Caller, Job, float], dict[str, Any]],
-        now: float,
-    ) -> dict[str, Any]:
-        """The outcome for one of several jobs; an error of one does not touch the others."""
-        try:
-            job = self._job(job_id)
-            caller.must_own(job)
-            return {"id": job_id} | act(caller, job, now)
-        except FgschedError as error:
-            body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
-            return {"id": job_id, "error": body}
-
-    def _job(self, job_id: Any) -> Job:
-        if type(job_id) is not int:
-            raise BadUsage(f"{str(job_id)[:80]!r} is not a job id")
-        job = self._conductor.book.jobs.get(job_id)
-        if job is None:
-            past = self._conductor.store.past(job_id) if 0 < job_id < 2**63 else None
-            if past is None:
-                raise no_such_job(job_id)
-            job = past.job
-        return job
 
     def _cancel(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
         conductor = self._conductor
@@ -207,13 +195,10 @@ class Desk:
         return index
 
 
+def _waits(job: Job) -> bool:
+    return job.state is JobState.PENDING
+
+
 def _must_wait(job: Job) -> None:
     if job.state is not JobState.PENDING:
         raise Refused(f"job {job.id} is no longer pending", "Only pending jobs can be held or released.")
-
-
-def _ids(arguments: dict[str, Any]) -> list[Any]:
-    ids = arguments.get("ids")
-    if not isinstance(ids, list) or len(ids) > MAX_IDS:
-        raise BadUsage(f"ids is not a list of at most {MAX_IDS}")
-    return ids

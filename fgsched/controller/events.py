@@ -30,6 +30,15 @@ class Launcher(Protocol):
     def deliver(self, job: Job, signal: int, target: str) -> None:
         """Have its shepherd send the job a signal."""
 
+    def suspend(self, job: Job) -> None:
+        """Have its shepherd stop the job, and its clock."""
+
+    def resume(self, job: Job) -> None:
+        """Have its shepherd let it go on."""
+
+    def requeue(self, job: Job) -> None:
+        """The same as cancel, with another word in the job's errors."""
+
     def seize(self, job: Job) -> Seen:
         """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
 

@@ -3,11 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from fgsched.arrays import format_array
+from fgsched.controller.book import Book
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.gates import opens
+from fgsched.controller.references import split_reference
+from fgsched.endings import stood_still
 from fgsched.errors import BadUsage
-from fgsched.explain import sentence
-from fgsched.model import Demand, Hold, Job
+from fgsched.explain import gate, sentence, standing_still
+from fgsched.model import Demand, Hold, Job, JobState
 from fgsched.placement import cost, is_of_type
 
 
@@ -48,23 +53,50 @@ class Look:
         return hold.memory if hold else job.request.demand.memory or None
 
     def why(self, job: Job) -> str:
-        short = self.conductor.book.short(job)
-        return sentence(short) if short else ""
+        return why(self.conductor.book, job)
+
+    def tasks(self, job: Job) -> str | None:
+        return rest_text(self.conductor, job)
 
     def owned(self, job: Job, value: str) -> str | None:
         """What only the owner and operators are told."""
         return value if self._caller.may_see_secrets(job) else None
 
 
+def rest_text(conductor: Conductor, job: Job) -> str | None:
+    """The tasks that a row stands for, as Slurm writes them: 3-15:4%2; None where it is one job."""
+    if not job.is_rest:
+        return None
+    array = conductor.book.arrays.get(job.array)
+    waiting = array.rest if array and not job.state.is_final else conductor.store.tasks.rest(job)
+    most = f"%{job.request.throttle}" if job.request.throttle else ""
+    return (format_array(waiting) if waiting else "") + most
+
+
+def why(book: Book, job: Job) -> str:
+    """Why a job waits, in a sentence; what one that stands still keeps."""
+    if (short := book.short(job)) is not None:
+        return sentence(short)
+    if job.state is JobState.SUSPENDED:
+        return standing_still(job)
+    return gate(job, book.reason(job)) if job.state is JobState.PENDING else ""
+
+
 def elapsed(job: Job, now: float) -> float:
-    """Seconds that a job has run, so far or in all."""
+    """Seconds that a job has run, so far or in all; not those for which it was suspended."""
     if job.started_at is None:
         return 0.0
-    return max(0.0, (job.ended_at or now) - job.started_at)
+    return max(0.0, (job.ended_at or now) - job.started_at - stood_still(job, now))
 
 
 FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "id": lambda look, job: job.id,
+    "array": lambda look, job: job.array or None,
+    "task": lambda look, job: job.task,
+    "tasks": lambda look, job: look.tasks(job),
+    "dependency": lambda look, job: job.depends,
+    "eligible_at": lambda look, job: opens(job) or None,
+    "deadline": lambda look, job: job.request.deadline or None,
     "name": lambda look, job: job.request.name,
     "partition": lambda look, job: job.partition or job.request.partition,
     "account": lambda look, job: job.request.account,
@@ -102,11 +134,28 @@ def getters(names: Any) -> list[Callable[[Look, Job], Any]]:
     return [FIELDS[name] for name in names]
 
 
+def _named(jobs: Iterable[Job], names: list[Any]) -> list[Job]:
+    """Those that are meant by one of the names."""
+    whole = {name for name in names if type(name) is int}
+    parts: dict[int, int] = {}
+    for name in names:
+        if type(name) is not int:
+            number, bits = split_reference(name)
+            parts[number] = parts.get(number, 0) | (bits or 0)
+    return [job for job in jobs if job.id in whole or job.array in whole or _is_part(job, parts)]
+
+
+def _is_part(job: Job, parts: dict[int, int]) -> bool:
+    bits = parts.get(job.array, 0) if job.array else 0
+    return bool(bits and (job.task is None or bits >> job.task & 1))
+
+
 def chosen(jobs: Iterable[Job], where: Any, look: Look) -> list[Job]:
     """The jobs whose fields have one of the values that `where` allows: {"user": ["ann"], "id": [7, 8]}."""
     if not isinstance(where, Mapping) or not all(isinstance(allowed, list) for allowed in where.values()):
         raise BadUsage('queue: where is not an object of lists, such as {"user": ["ann"]}')
-    found = list(jobs)
+    found = _named(jobs, where["id"]) if "id" in where else list(jobs)
+    where = {name: allowed for name, allowed in where.items() if name != "id"}
     for get, allowed in zip(getters(list(where)), where.values(), strict=True):
         try:
             wanted = set(allowed)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from fgsched.admission import Asker, Ground, admit
+from fgsched.arrays import parse_array
 from fgsched.controller.book import Book
+from fgsched.dependencies import parse_dependency
 from fgsched.errors import BadUsage, Refused
 from fgsched.limits import Who, check_pending
 from fgsched.model import Request
@@ -66,7 +68,14 @@ def _list(arguments: dict[str, Any], name: str) -> list[Any]:
 
 
 def _request(record: Any, asker: Asker, ground: Ground) -> Request:
-    return admit(from_record(record), asker, ground)
+    request = admit(from_record(record), asker, ground)
+    if request.kill_invalid not in ("", "yes", "no"):
+        raise BadUsage("request: kill_invalid is neither yes nor no")
+    if request.array and parse_array(request.array) != (request.array, 0):
+        raise BadUsage("request: array is not a list of indices in its shortest form")
+    if request.dependency and str(parse_dependency(request.dependency)) != request.dependency:
+        raise BadUsage("request: dependency is not written as it should be")
+    return request
 
 
 def _script(text: Any, limit: int) -> bytes:

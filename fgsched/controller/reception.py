@@ -85,8 +85,8 @@ class Reception:
         self._loop.finish(connection, lambda: connection.succeed(about))
 
     def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
-        jobs = self._answers.present(arguments.get("ids"))
-        self._loop.finish(connection, partial(self._waiters.add, connection, jobs, arguments))
+        over, keys = self._answers.waited(arguments.get("ids"))
+        self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, arguments))
 
     def _stop(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
         caller.must_operate("stop the controller")

@@ -39,6 +39,7 @@ from fgsched.watchdog import Policy
 from fgshim import library, spawner
 
 log = logging.getLogger("fgsched.controller")
+_LONGEST = 300.0  # seconds until the clock is looked at again while a job waits for a time: it may be set
 _SOON = 0.1  # seconds between two looks while something ended is not clean yet
 
 
@@ -165,12 +166,14 @@ class _Controller:
         conductor = self._conductor
         unsaved = 1.0 if conductor.unsaved else None
         orphans = _SOON if conductor.orphans else None
-        dues = (unsaved, orphans, self._lookout.due, self._waiters.delay)
+        due = conductor.book.gates.next_due
+        timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
+        dues = (unsaved, orphans, timer, self._lookout.due, self._waiters.delay)
         return min((due for due in dues if due is not None), default=None)
 
     def _tell_waiters(self) -> None:
         ended, self._conductor.ended = self._conductor.ended, []
-        self._waiters.over(ended)
+        self._waiters.over(ended, self._conductor.book)
         self._waiters.tell(self._conductor.book, time.time())
 
     @contextmanager
@@ -195,7 +198,11 @@ class _Controller:
 def _rules(places: Places, config: Config) -> Rules:
     anybody = places.mode == "user" or config.allow_root_jobs
     return Rules(
-        config.max_script, config.default_time, least_uid=0 if anybody else FIRST_USER, tiers=config.tiers
+        config.max_script,
+        config.default_time,
+        least_uid=0 if anybody else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
     )
 
 

@@ -1,5 +1,6 @@
 """What may be changed of a job, in which state."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fgsched.admission import Asker, Ground, admit
@@ -7,8 +8,19 @@ from fgsched.errors import BadUsage, Refused
 from fgsched.model import Job, JobState, Request
 from fgsched.records import from_record, to_record
 
-_ALWAYS = {"name", "comment"}
-_WHILE_PENDING = {"demand", "time_limit", "output", "error", "partition", "account", "qos", "nice"}
+_ALWAYS = {"name", "comment", "requeue"}
+_WHILE_PENDING = {
+    *("demand", "time_limit", "output", "error", "partition", "account", "qos", "nice"),
+    *("dependency", "begin", "deadline"),
+}
+_OF_ARRAYS = {"throttle"}  # of all its tasks together
+
+
+def touched(rows: Sequence[Job], changes: dict[str, Any]) -> list[Job]:
+    """Those of an array's rows that a change concerns: all if it may, else those that wait."""
+    if set(changes) <= _ALWAYS | _OF_ARRAYS:
+        return [row for row in rows if not row.state.is_final] or list(rows[:1])
+    return [row for row in rows if row.state is JobState.PENDING] or list(rows[:1])
 
 
 def updated(job: Job, changes: dict[str, Any], asker: Asker, ground: Ground) -> Request:
@@ -16,6 +28,10 @@ def updated(job: Job, changes: dict[str, Any], asker: Asker, ground: Ground) -> 
     if job.state.is_final or job.state is JobState.COMPLETING:
         raise Refused(f"job {job.id} is already completing or completed", "Only open jobs can be changed.")
     for name in changes:
+        if name in _OF_ARRAYS and job.array:
+            continue
+        if name in _OF_ARRAYS:
+            raise Refused(f"job {job.id} is no array", "Only arrays have a limit of tasks that run.")
         if name not in _ALWAYS | _WHILE_PENDING:
             raise BadUsage(f"update: {str(name)[:80]!r} cannot be changed", "fgctl(1) lists what can.")
         if name not in _ALWAYS and job.state is not JobState.PENDING:

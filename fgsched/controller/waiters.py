@@ -1,24 +1,25 @@
 """Clients that wait for jobs to end."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fgsched.controller.answers import standing
+from fgsched.arrays import bits_of, tasks
 from fgsched.controller.book import Book
 from fgsched.controller.events import Effect
 from fgsched.errors import Refused
-from fgsched.model import Job, JobState
+from fgsched.model import Ended, Job, JobState
 from fgsched.server import Connection
 
 _BETWEEN = 0.5  # seconds between two lines of progress
+Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (array, None): all of it
 
 
 @dataclass(slots=True)
 class _Waiter:
     connection: Connection
-    open: set[int]
+    open: set[Key]
     any_will_do: bool
     wants_progress: bool
     over: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -36,27 +37,32 @@ class Waiters:
         self._next = 0.0  # when it may be told again
         self.delay: float | None = None  # seconds until there is something to tell; None: nothing is
 
-    def add(self, connection: Connection, jobs: Iterable[Job], arguments: dict[str, Any]) -> None:
-        """`jobs`: as they stand now."""
+    def add(
+        self, connection: Connection, over: Iterable[Job], keys: set[Key], arguments: dict[str, Any]
+    ) -> None:
+        """`over`: those that have ended already; `keys`: what is waited for."""
         self._waiters = [one for one in self._waiters if not one.connection.is_closed]
         if any(one.connection is connection for one in self._waiters):
             raise Refused("this connection waits already", "Wait for other jobs on another one.")
-        known = list(jobs)
         waiter = _Waiter(
             connection,
-            {job.id for job in known if not job.state.is_final},
+            keys,
             bool(arguments.get("any")),
             bool(arguments.get("progress")),
-            {job.id: standing(job) for job in known if job.state.is_final},
+            {job.id: standing(job) for job in over},
         )
         if not self._answered(waiter):
             self._waiters.append(waiter)
 
-    def over(self, jobs: Iterable[Job]) -> None:
+    def over(self, jobs: Iterable[Job], book: Book) -> None:
         """These jobs have ended."""
-        ended = {job.id: job for job in jobs}
-        if ended and self._waiters:
-            self._waiters = [one for one in self._waiters if not self._advance(one, ended)]
+        if not self._waiters:
+            return
+        ended: dict[Key, Job] = {}
+        for job in jobs:
+            ended |= dict.fromkeys(_keys(job, book), job)
+        if ended:
+            self._waiters = [one for one in self._waiters if not self._advance(one, ended, book)]
 
     def tell(self, book: Book, now: float) -> None:
         """Tell those who asked for it how far their jobs have come: only news, and seldom."""
@@ -71,18 +77,21 @@ class Waiters:
             return
         self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
         for waiter in curious:
-            news = _progress(waiter, book.jobs)
+            news = _progress(waiter, book)
             if news != waiter.told:
                 waiter.told = news
                 self._send(waiter.connection, partial(waiter.connection.tell, news))
 
-    def _advance(self, waiter: _Waiter, ended: dict[int, Job]) -> bool:
+    def _advance(self, waiter: _Waiter, ended: dict[Key, Job], book: Book) -> bool:
         """True once the waiter needs nothing more."""
         if waiter.connection.is_closed:
             return True
-        for job_id in waiter.open & ended.keys():
-            waiter.open.discard(job_id)
-            waiter.over[job_id] = standing(ended[job_id])
+        whole = {key[0] for key in waiter.open if type(key) is tuple and key[1] is None}
+        for key, job in ended.items():
+            if key in waiter.open or job.array in whole:
+                waiter.over[job.id] = standing(job)
+        waiter.open -= ended.keys()
+        waiter.open -= {(array, None) for array in whole if book.arrays.get(array) is None}
         return self._answered(waiter)
 
     def _answered(self, waiter: _Waiter) -> bool:
@@ -93,6 +102,49 @@ class Waiters:
         return True
 
 
-def _progress(waiter: _Waiter, jobs: Mapping[int, Job]) -> dict[str, int]:
-    waiting = sum(1 for one in waiter.open if one in jobs and jobs[one].state is JobState.PENDING)
-    return {"done": len(waiter.over), "running": len(waiter.open) - waiting, "pending": waiting}
+def _keys(job: Job, book: Book) -> Iterable[Key]:
+    """What is over with a job: itself; with a rest that was cancelled, each of its tasks."""
+    yield job.id
+    if job.task is not None:
+        yield job.array, job.task
+    elif job.array:
+        array = book.arrays.get(job.array)
+        own = {book.jobs[row].task for row in array.rows} if array else set()
+        yield from ((job.array, task) for task in tasks(bits_of(job.request.array)) if task not in own)
+
+
+def _progress(waiter: _Waiter, book: Book) -> dict[str, int]:
+    waiting = running = 0
+    for key in waiter.open:
+        pending, others = _counts(key, book)
+        waiting += pending
+        running += others
+    return {"done": len(waiter.over), "running": running, "pending": waiting}
+
+
+def _counts(key: Key, book: Book) -> tuple[int, int]:
+    """How many jobs wait and run of what is waited for."""
+    if isinstance(key, int):
+        waits = key in book.jobs and book.jobs[key].state is JobState.PENDING
+        return int(waits), int(not waits)
+    array = book.arrays.get(key[0])
+    if array is None:
+        return 0, 0
+    if key[1] is not None:
+        waits = bool(array.rest >> key[1] & 1)
+        return int(waits), int(not waits)
+    return array.rest.bit_count() + len(array.waiting - {key[0]}), array.holding
+
+
+def standing(job: Job) -> dict[str, Any]:
+    """How a job stands, in what waiting for it needs."""
+    ended = job.ended or Ended(status=0)
+    return {
+        "id": job.id,
+        "array": job.array or None,
+        "task": job.task,
+        "state": job.state.value,
+        "final": job.state.is_final,
+        "exit_code": ended.exit_code,
+        "signal": ended.signal,
+    }

@@ -2,7 +2,7 @@
 
 from sqlite3 import OperationalError as DiskError
 
-from fgsched.store.rows import Allocation, Past
-from fgsched.store.store import NewJob, StorageBroken, Store
+from fgsched.store.rows import Allocation, NewJob, Past
+from fgsched.store.store import StorageBroken, Store
 
 __all__ = ["Allocation", "DiskError", "NewJob", "Past", "StorageBroken", "Store"]

@@ -24,21 +24,59 @@ INSERT INTO submission (uid, key, first, count, at) VALUES (:uid, :key, :first, 
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job';
 
 -- name: add_job
-INSERT INTO job (id, uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason, held)
-VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :environment, :submitted_at, :state, :reason, :held);
+INSERT INTO job (id, uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason, held,
+  array_job, depends)
+VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :environment, :submitted_at, :state, :reason, :held,
+  :array_job, :depends);
 
 -- name: save_job
 -- Compare and set: touches no row when the job has moved on meanwhile.
 UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
   started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
   status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
-  post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost
+  post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
+  restarts = :restarts, failures = :failures, not_before = :not_before,
+  wish = :wish, depends = :depends, suspended_at = :suspended_at, suspended = :suspended
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job
 UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, slot = :slot, boot = :boot,
   tier = :tier, started_at = :started_at, allocated = :allocated, partition = :partition, resources = :resources
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
+
+-- name: make_task
+-- One task of an array gets a row of its own, as the array's stands.
+INSERT INTO job (uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
+  held, array_job, array_task, depends)
+SELECT uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
+  held, array_job, :task, :depends
+FROM job WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
+
+-- name: keep_task
+-- The last task of an array takes the array's row.
+UPDATE job SET array_task = :task, depends = :depends WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
+
+-- name: tasks_made
+SELECT array_task FROM job WHERE array_job = :array AND array_task IS NOT NULL;
+
+-- name: get_task
+SELECT * FROM job WHERE array_job = :array AND array_task = :task;
+
+-- name: ends_of_array
+SELECT array_task, state FROM job WHERE array_job = :array AND array_task IS NOT NULL AND ended_at IS NOT NULL;
+
+-- name: jobs_of_array
+SELECT * FROM job WHERE array_job = :array ORDER BY array_task IS NULL, array_task;
+
+-- name: sum_of_array
+-- How many of its rows are over, how many completed, when the last of them started.
+SELECT count(*) AS count, total(ended_at IS NOT NULL) AS over, total(state = 'COMPLETED') AS completed,
+  CASE WHEN total(started_at IS NOT NULL OR ended_at IS NOT NULL) = count(*) THEN max(started_at) END AS started_at
+FROM job WHERE array_job = :array;
+
+-- name: last_of_user
+SELECT coalesce(array_job, id) AS id FROM job
+WHERE uid = :uid AND (array_job IS NULL OR array_job = id) ORDER BY id DESC LIMIT 1;
 
 -- name: run_job
 UPDATE job SET state = 'RUNNING', reason = 'None' WHERE id = :id AND state = 'CONFIGURING' AND attempt = :attempt;

@@ -27,6 +27,30 @@ class Allocation:
         return Hold(gpu=self.gpu, share=self.share, memory=self.memory)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """One submission, as it is written down."""
+
+    request: Request
+    script: bytes
+    environment: bytes  # NAME=value, each ended by NUL
+    held: str = ""
+
+    def job(self, number: int, who: tuple[int, int, str], now: float) -> Job:
+        """The job that it becomes, of (uid, gid, user name)."""
+        return Job(
+            id=number,
+            uid=who[0],
+            gid=who[1],
+            user=who[2],
+            request=self.request,
+            submitted_at=now,
+            held=self.held,
+            array=number if self.request.array else 0,
+            depends=self.request.dependency,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
     """A job with what it was given, as accounting shows it."""
@@ -56,8 +80,8 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         held=row["held"],
         attempt=row["attempt"],
         holds=holds,
-        partition=row["partition"] if row["attempt"] else "",
-        resources=_resources(row["resources"]),
+        partition=row["partition"] if row["started_at"] is not None else "",
+        resources=_resources(row["resources"]) if row["started_at"] is not None else (),
         slot=row["slot"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
@@ -70,6 +94,15 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         warning=row["warning"],
         post_mortem=_post_mortem(row["post_mortem"]),
         condemned=Reason(row["condemned"]),
+        array=row["array_job"] or 0,
+        task=row["array_task"],
+        restarts=row["restarts"],
+        failures=row["failures"],
+        not_before=row["not_before"],
+        wish=row["wish"],
+        depends=row["depends"],
+        suspended_at=row["suspended_at"],
+        suspended=row["suspended"],
     )
 
 
@@ -136,4 +169,11 @@ def columns_of(job: Job) -> dict[str, Any]:
         "condemned": job.condemned.value,
         "detail": ended.detail,
         "lost": int(job.supervisor_lost),
+        "restarts": job.restarts,
+        "failures": job.failures,
+        "not_before": job.not_before,
+        "wish": job.wish,
+        "depends": job.depends,
+        "suspended_at": job.suspended_at,
+        "suspended": job.suspended,
     }

@@ -34,8 +34,8 @@ CREATE TABLE job (
   script       INTEGER NOT NULL REFERENCES blob,
   environment  INTEGER NOT NULL REFERENCES blob,
   submitted_at REAL NOT NULL,
-  state        TEXT NOT NULL CHECK (state IN ('PENDING', 'CONFIGURING', 'RUNNING', 'COMPLETING', 'COMPLETED',
-                 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')),
+  state        TEXT NOT NULL CHECK (state IN ('PENDING', 'CONFIGURING', 'RUNNING', 'SUSPENDED', 'COMPLETING', 'COMPLETED',
+                 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE')),
   reason       TEXT NOT NULL DEFAULT 'None',
   held         TEXT NOT NULL DEFAULT '' CHECK (held IN ('', 'user', 'admin')),
   attempt      INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
@@ -58,13 +58,27 @@ CREATE TABLE job (
   condemned    TEXT NOT NULL DEFAULT 'None',
   detail       TEXT NOT NULL DEFAULT '',
   lost         INTEGER NOT NULL DEFAULT 0 CHECK (lost IN (0, 1)),
+  array_job    INTEGER REFERENCES job,        -- the row that stands for the waiting tasks of its array
+  array_task   INTEGER CHECK (array_task >= 0),
+  restarts     INTEGER NOT NULL DEFAULT 0 CHECK (restarts >= 0),
+  failures     INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
+  not_before   REAL NOT NULL DEFAULT 0,
+  wish         TEXT NOT NULL DEFAULT '' CHECK (wish IN ('', 'requeue')),
+  depends      TEXT NOT NULL DEFAULT '',      -- what is left of its dependency
+  suspended_at REAL,
+  suspended    REAL NOT NULL DEFAULT 0 CHECK (suspended >= 0),
   -- a job that is under way was started at some time by some boot, and has what it asked for
-  CHECK (state NOT IN ('CONFIGURING', 'RUNNING', 'COMPLETING')
+  CHECK (state NOT IN ('CONFIGURING', 'RUNNING', 'SUSPENDED', 'COMPLETING')
          OR (attempt > 0 AND boot <> '' AND started_at IS NOT NULL AND (gpus = 0 OR allocated <> ''))),
   -- only what is over has an end, and all that is over has one
-  CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')))
+  CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE'))),
+  -- what stands for the waiting tasks of an array never runs itself
+  CHECK (array_job IS NULL OR array_task IS NOT NULL OR (id = array_job AND attempt = 0)),
+  CHECK ((suspended_at IS NOT NULL) = (state = 'SUSPENDED'))
 ) STRICT;
 CREATE INDEX job_open ON job (id) WHERE ended_at IS NULL;
+-- no task of an array is ever made twice
+CREATE UNIQUE INDEX job_of_array ON job (array_job, array_task) WHERE array_job IS NOT NULL;
 CREATE INDEX job_by_end ON job (ended_at) WHERE ended_at IS NOT NULL;
 
 -- The cards as they were when the controller started, so that the file itself can refuse an over-full one.

@@ -6,7 +6,6 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from fgsched.fairshare import Owner, Usage
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.records import to_record
 from fgsched.store.opening import named, open_queue, source
-from fgsched.store.rows import Allocation, Past, allocated_text, allocations, columns_of, job_of
+from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
+from fgsched.store.tasks import Tasks
 
 SQL = named(source("queries.sql"))
 
@@ -35,16 +35,6 @@ def _text(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
-    """One submission, as it is written down."""
-
-    request: Request
-    script: bytes
-    environment: bytes  # NAME=value, each ended by NUL
-    held: str = ""
-
-
 class Store:
     """The real store on a file, or on ":memory:" for tests."""
 
@@ -54,6 +44,7 @@ class Store:
         self._blobs: dict[bytes, int] = {}  # digest -> id of those seen lately
         self._blob_of = lru_cache(maxsize=64)(self._read_blob)
         self._events: list[dict[str, object]] = []  # of the transaction that is open
+        self.tasks = Tasks(self._db, SQL)
 
     def close(self) -> None:
         self._db.close()
@@ -97,17 +88,13 @@ class Store:
 
     def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
         """Write down one submission of (uid, gid, user name); ids are consecutive."""
-        uid, gid, user = who
         first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
-        made = [
-            Job(id=number, uid=uid, gid=gid, user=user, request=new.request, submitted_at=now, held=new.held)
-            for number, new in enumerate(jobs, first)
-        ]
+        made = [new.job(number, who, now) for number, new in enumerate(jobs, first)]
         texts: dict[int, str] = {}
         self._db.executemany(
             SQL["add_job"], [self._row(job, new, texts) for job, new in zip(made, jobs, strict=True)]
         )
-        submission = {"uid": uid, "key": key, "first": first, "count": len(made), "at": now}
+        submission = {"uid": who[0], "key": key, "first": first, "count": len(made), "at": now}
         self._db.execute(SQL["add_submission"], submission)
         return made
 
@@ -130,6 +117,8 @@ class Store:
             "state": job.state.value,
             "reason": job.reason.value,
             "held": job.held,
+            "array_job": job.array or None,
+            "depends": job.depends,
         }
 
     def _blob(self, data: bytes) -> int:

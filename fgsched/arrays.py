@@ -1,0 +1,103 @@
+"""The tasks of an array: text such as '0-15:4,20%2' <-> a set of indices, kept as the bits of an integer."""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from fgsched.units import format_indices
+from fgsched.values import BadValue
+
+MOST = 100_001  # indices are below it
+LONGEST = 8192  # characters of a list, written in its shortest form
+_PART = re.compile(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
+
+
+def parse_array(text: str) -> tuple[str, int]:
+    """(indices in their shortest form, how many may run at a time; 0: all) of what a user typed."""
+    listed, percent, most = text.strip().partition("%")
+    if percent and not (re.fullmatch(r"[0-9]{1,6}", most) and int(most)):
+        raise BadValue(text, f": {percent + most!r} is not a number of tasks that may run at a time")
+    if listed.startswith("[") and listed.endswith("]"):
+        listed = listed[1:-1]
+    found = format_array(parse_tasks(listed, whole=text))
+    if len(found) > LONGEST:
+        raise BadValue(text, f" is a list of {len(found)} characters; limit {LONGEST}")
+    return found, int(most or 0)
+
+
+def parse_tasks(listed: str, *, whole: str = "") -> int:
+    """The indices of a list such as '1-5,8', as bits; BadValue names the part that is not right."""
+    whole = whole or listed
+    flags = bytearray(b"0" * MOST)
+    for part in listed.split(","):
+        first, last, step = _range(part, whole)
+        flags[first : last + 1 : step] = b"1" * len(range(first, last + 1, step))
+    return int(bytes(flags[::-1]), 2)
+
+
+def _range(part: str, whole: str) -> tuple[int, int, int]:
+    match = _PART.fullmatch(part)
+    if not match:
+        raise BadValue(whole, f": {part!r} is not an index or a range (such as 3, 0-15 or 0-15:4)")
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    if not step:
+        raise BadValue(whole, f": the step of {part!r} is 0")
+    if last < first:
+        raise BadValue(whole, f": {part!r} runs backwards")
+    if last >= MOST:
+        count = (last - first) // step + 1
+        if count > MOST:
+            raise BadValue(whole, f" is an array of {count} tasks; limit {MOST - 1}")
+        raise BadValue(whole, f": an index is at most {MOST - 1}")
+    return first, last, step
+
+
+def tasks(bits: int) -> Iterator[int]:
+    """The indices, ascending."""
+    text = bin(bits)[:1:-1]
+    at = text.find("1")
+    while at >= 0:
+        yield at
+        at = text.find("1", at + 1)
+
+
+def lowest(bits: int) -> int:
+    """The first index; there is one."""
+    return (bits & -bits).bit_length() - 1
+
+
+@lru_cache(maxsize=256)
+def bits_of(text: str) -> int:
+    """The indices of a request's array, which has been checked."""
+    return parse_tasks(text)
+
+
+@lru_cache(maxsize=256)
+def format_array(bits: int) -> str:
+    """'0-15:4' where one step leads from each to the next, else '0,2-4'."""
+    found = list(tasks(bits))
+    if (step := _step(found)) > 1:
+        return f"{found[0]}-{found[-1]}:{step}"
+    return format_indices(found)
+
+
+def _step(found: list[int]) -> int:
+    """What lies between each index and the next of at least three; 0 if that is not always the same."""
+    if len(found) < 3:
+        return 0
+    step = found[1] - found[0]
+    return step if found == list(range(found[0], found[-1] + 1, step)) else 0
+
+
+@lru_cache(maxsize=256)
+def variables(text: str) -> dict[str, int]:
+    """COUNT, MIN, MAX and STEP of an array, as a task is told them."""
+    found = list(tasks(bits_of(text)))
+    return {"COUNT": len(found), "MIN": found[0], "MAX": found[-1], "STEP": _step(found) or 1}
+
+
+def bits_from(indices: Iterable[int]) -> int:
+    flags = bytearray(b"0" * MOST)
+    for index in indices:
+        flags[index] = ord("1")
+    return int(bytes(flags[::-1]), 2)

@@ -1,0 +1,170 @@
+"""What has become due or come true for waiting jobs since the last turn, before anything is planned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fgsched.controller.gates import last_start
+from fgsched.dependencies import (
+    Dependency,
+    Fact,
+    Standing,
+    Term,
+    due,
+    fact_of,
+    for_task,
+    judge,
+    left,
+    parse_dependency,
+)
+from fgsched.model import Job, JobState, Reason
+
+if TYPE_CHECKING:
+    from fgsched.controller.conductor import Conductor
+
+
+class Eligibility:
+    """Begin times, deadlines, dependencies, tasks of arrays. Changes jobs through the conductor."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+
+    def settle(self, now: float) -> None:
+        """Look at the jobs for which something may have changed; at no others."""
+        book = self._conductor.book
+        for job_id in book.gates.due(now):
+            if (job := book.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
+                self._ring(job, now)
+        while book.gates.stirred or book.gates.corresponding:
+            while book.gates.stirred:
+                self._look(book.gates.stirred.pop(), now)
+            pairs, book.gates.corresponding = book.gates.corresponding, set()
+            for job_id, task in pairs:
+                self._pair(job_id, task, now)
+
+    def _ring(self, job: Job, now: float) -> None:
+        if job.request.deadline and last_start(job) <= now:
+            over = {"state": JobState.DEADLINE, "reason": Reason.DEADLINE, "ended_at": now}
+            self._conductor.change(job, now, **over)
+            return
+        if job.depends:
+            self._conductor.book.gates.stirred.add(job.id)
+        self._conductor.book.offer(job)
+
+    # -- dependencies ---------------------------------------------------------------------------
+
+    def _look(self, job_id: int, now: float) -> None:
+        """Write down what is left of a job's dependency."""
+        job = self._conductor.book.jobs.get(job_id)
+        if job is None or job.state is not JobState.PENDING or not job.depends:
+            return
+        if job.reason is Reason.DEPENDENCY_NEVER:
+            return
+        dependency = parse_dependency(job.depends)
+        standings = {term: self._standing(job, term, dependency, now) for term in dependency.terms}
+        still = left(dependency, standings)
+        if still is None:
+            self._never(job, now)
+        elif still != dependency:
+            job = self._conductor.change(job, now, depends=str(still))
+        if still and job.is_rest and job.state is JobState.PENDING:
+            self._open(job, still, now)
+
+    def _standing(self, job: Job, term: Term, dependency: Dependency, now: float) -> Standing:
+        if term.kind == "singleton":
+            return Standing.MET if self._is_alone(job) else Standing.OPEN
+        fact = self.fact(term)
+        if fact is None:
+            return Standing.NEVER  # it was there when this was submitted
+        if _corresponds(job, term, dependency):
+            return Standing.MET if fact.is_over and not fact.has_failed else Standing.OPEN
+        if term.kind == "after" and now < due(term, fact) < float("inf"):
+            self._conductor.book.gates.ring(due(term, fact), job.id)
+        return judge(term, fact, now)
+
+    def _is_alone(self, job: Job) -> bool:
+        """Whether no job of its name and user runs, or waits before it."""
+        book = self._conductor.book
+        others = (book.jobs[one] for one in book.gates.same(job) if one != job.id)
+        return not any(
+            other.state.holds or other.id < job.id
+            for other in others
+            if not (job.array and other.array == job.array)
+        )
+
+    def fact(self, term: Term) -> Fact | None:
+        """How that on which a condition depends stands; None: there is no such job."""
+        store = self._conductor.store
+        if term.task is not None and (own := store.tasks.get(term.job, term.task)) is not None:
+            return fact_of(own.job)
+        past = store.past(term.job)
+        if past is None:
+            return None
+        if term.task is not None or past.job.array != past.job.id:
+            return fact_of(past.job)
+        found = store.tasks.sum(past.job.id)
+        return Fact(found.over == found.rows, found.over > found.completed, found.started_at)
+
+    def _never(self, job: Job, now: float) -> None:
+        """Its dependency can never be met: it shows that, or is cancelled where that is wanted."""
+        over = {"state": JobState.CANCELLED, "ended_at": now} if job.request.kill_invalid == "yes" else {}
+        self._conductor.change(job, now, reason=Reason.DEPENDENCY_NEVER, **over)
+
+    # -- tasks that correspond ------------------------------------------------------------------
+
+    def _open(self, rest: Job, dependency: Dependency, now: float) -> None:
+        """Let those waiting tasks start whose counterparts have completed."""
+        array = self._conductor.book.arrays.get(rest.array)
+        terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
+        if array is None or not terms:
+            return
+        for task in set().union(*(self._conductor.store.tasks.ended(term.job) for term in terms)):
+            self._pair(rest.id, task, now)
+
+    def _pair(self, job_id: int, task: int | None, now: float) -> None:
+        """One task has ended: the one that corresponds to it may start, or never can."""
+        book = self._conductor.book
+        rest = book.jobs.get(job_id)
+        if rest is None or not rest.is_rest or not rest.depends or rest.state is not JobState.PENDING:
+            return
+        if task is None:
+            book.gates.stirred.add(job_id)
+            return
+        array, dependency = book.arrays.get(rest.array), parse_dependency(rest.depends)
+        terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
+        if array is None or not terms or not array.rest >> task & 1:
+            return
+        facts = [self.fact(Term(term.kind, term.job, task)) for term in terms]
+        if any(fact is None or fact.has_failed for fact in facts):
+            self._never(self.split(rest, task), now)
+        elif all(fact.is_over for fact in facts if fact is not None):
+            array.open |= 1 << task
+            book.offer(rest)
+
+    # -- rows of arrays -------------------------------------------------------------------------
+
+    def split(self, rest: Job, task: int, *, depends: str | None = None) -> Job:
+        """Give one waiting task a row of its own."""
+        conductor = self._conductor
+        is_last = conductor.book.take(rest, task)
+        if depends is None:
+            depends = for_task(rest.depends, task)
+        made = conductor.store.tasks.make(rest, task, is_last=is_last, depends=depends)
+        assert made is not None, "what the book has waiting, the store has"
+        conductor.book.put(made)
+        return made
+
+    def task_of(self, job: Job) -> Job | None:
+        """What is to start for an entry of the queue; None if its array may start no more."""
+        book = self._conductor.book
+        if not job.array:
+            return job
+        if not book.arrays.ready(job):
+            return None
+        task = book.arrays.next_task(job.array) if job.is_rest else None
+        return job if task is None else self.split(job, task, depends="")
+
+
+def _corresponds(job: Job, term: Term, dependency: Dependency) -> bool:
+    """Whether a condition is one for each task of an array by itself."""
+    return job.is_rest and term.kind == "aftercorr" and term.task is None and not dependency.one_will_do

@@ -1,0 +1,32 @@
+"""Jobs whose shepherd was killed: their spawner may still bring the result; else what is left is ended."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fgsched.lifecycle import Result, lost
+
+if TYPE_CHECKING:
+    from fgsched.controller.conductor import Conductor
+
+_GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
+
+
+def look_after_orphans(conductor: Conductor, now: float) -> None:
+    """What is due for each of them."""
+    orphans = conductor.orphans
+    for job_id, empty_since in list(orphans.items()):
+        job = conductor.book.jobs.get(job_id)
+        if job is None:
+            del orphans[job_id]
+            continue
+        seen = conductor.launcher.seize(job)
+        if isinstance(seen, Result):
+            conductor.take_up(job, seen, now)
+        elif not conductor.launcher.hunt(job):
+            orphans[job_id] = math.inf
+        elif now - empty_since >= _GRACE:
+            conductor.end(job, lost(job), now)
+        else:
+            orphans[job_id] = min(now, empty_since)

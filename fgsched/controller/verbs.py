@@ -1,0 +1,61 @@
+"""What is done to several jobs by name: the rows that each name means, and one outcome for each of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fgsched.controller.caller import Caller
+from fgsched.controller.conductor import Conductor
+from fgsched.controller.references import References, name_of
+from fgsched.errors import BadUsage, FgschedError
+from fgsched.model import Job
+
+MAX_IDS = 100_000  # in one request: all others wait for it
+Act = Callable[[Caller, Job, float], dict[str, Any]]
+
+
+def named(arguments: dict[str, Any]) -> list[Any]:
+    """The names that a request lists."""
+    ids = arguments.get("ids")
+    if not isinstance(ids, list) or len(ids) > MAX_IDS:
+        raise BadUsage(f"ids is not a list of at most {MAX_IDS}")
+    return ids
+
+
+class Verbs:
+    """`verbs.each(caller, names, act, now)`: an error of one does not touch the others."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._references = References(conductor)
+
+    def each(
+        self,
+        caller: Caller,
+        names: list[Any],
+        act: Act,
+        now: float,
+        *,
+        meant: Callable[[Job], bool] = lambda job: True,
+    ) -> dict[str, Any]:
+        """Of an array that is named as a whole only the rows that are `meant` count, if any is."""
+        found: list[dict[str, Any]] = []
+        for name in names:
+            try:
+                rows = self._references.own_rows(name, caller.must_own)
+            except FgschedError as error:
+                found.append(_failed(name, error))
+                continue
+            chosen = [row for row in rows if meant(row)] if type(name) is int else rows
+            found += [_one(caller, row, act, now) for row in chosen or rows[:1]]
+        return {"jobs": found}
+
+
+def _one(caller: Caller, row: Job, act: Act, now: float) -> dict[str, Any]:
+    try:
+        return {"id": name_of(row)} | act(caller, row, now)
+    except FgschedError as error:
+        return _failed(name_of(row), error)
+
+
+def _failed(name: Any, error: FgschedError) -> dict[str, Any]:
+    body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
+    return {"id": name, "error": body}

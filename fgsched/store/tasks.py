@@ -1,0 +1,68 @@
+"""The rows of an array: one that stands for the tasks that wait, one for each that was started."""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fgsched.arrays import bits_from, bits_of
+from fgsched.model import Job, JobState
+from fgsched.store.rows import Past, allocations, job_of
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySum:
+    """What has become of the rows of an array."""
+
+    rows: int
+    over: int
+    completed: int
+    started_at: float | None  # when the last of them was, once all were
+
+
+class Tasks:
+    """Rows of arrays, within the transactions of the store that has them."""
+
+    def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
+        self._db = db
+        self._sql = statements
+
+    def make(self, array: Job, task: int, *, is_last: bool, depends: str = "") -> Job | None:
+        """One waiting task by itself; the last keeps its array's row. None if the array does not wait."""
+        place = {"array": array.id, "task": task, "depends": depends}
+        made = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
+        if not made.rowcount:
+            return None
+        return replace(
+            array, id=array.id if is_last else int(made.lastrowid or 0), task=task, depends=depends
+        )
+
+    def made(self, array: int) -> list[int]:
+        """The indices that have rows of their own."""
+        return [row["array_task"] for row in self._db.execute(self._sql["tasks_made"], {"array": array})]
+
+    def rest(self, array: Job) -> int:
+        """The tasks that an array's own row stands for, as bits."""
+        return bits_of(array.request.array) & ~bits_from(self.made(array.id))
+
+    def ended(self, array: int) -> dict[int, bool]:
+        """{index: whether it completed} of the tasks that are over."""
+        rows = self._db.execute(self._sql["ends_of_array"], {"array": array})
+        return {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
+
+    def get(self, array: int, task: int) -> Past | None:
+        row = self._db.execute(self._sql["get_task"], {"array": array, "task": task}).fetchone()
+        return Past(job_of(row), allocations(row)) if row else None
+
+    def of(self, array: int) -> list[Past]:
+        """Every row of an array; none if there is no such array."""
+        rows = self._db.execute(self._sql["jobs_of_array"], {"array": array})
+        return [Past(job_of(row), allocations(row)) for row in rows]
+
+    def sum(self, array: int) -> ArraySum:
+        row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
+        return ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
+
+    def last_of(self, uid: int) -> int | None:
+        """The last submission of a user: a job, or an array."""
+        row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
+        return int(row["id"]) if row else None
