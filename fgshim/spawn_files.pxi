@@ -40,6 +40,7 @@ cdef int make_script(Slot *slot) noexcept nogil:
 
 
 cdef int make_region(Slot *slot) noexcept nogil:
+    global job_region
     cdef const char *path = path_of(slot, b"/job/", b"/region")
     job_region = -1
     if launch.head.region_size == 0:

@@ -15,12 +15,18 @@ cdef int64_t readable(uint64_t number) noexcept nogil:
 cdef const fg_region *read_region(const Slot *slot) noexcept nogil:
     """The user could write it: it is copied first, and nothing in it is trusted. NULL: none that can be read."""
     cdef ssize_t told = <char *> region_copy.slot - <char *> &region_copy  # the slots after it are not asked for
+    cdef ssize_t got
     cdef int fd = job_region
     if slot.head.region_size == 0:
         return NULL
     if fd <= 0:  # another process made it
         fd = open(path_of(slot, b"/job/", b"/region"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    if fd < 0 or pread(fd, &region_copy, <size_t> told, 0) < told:
+    if fd < 0:
+        return NULL
+    got = pread(fd, &region_copy, <size_t> told, 0)
+    if fd != job_region:
+        close(fd)
+    if got < told:
         return NULL
     return NULL if fg_region_flaw(&region_copy, sizeof(fg_region)) else &region_copy
 

@@ -105,6 +105,17 @@ def test_a_region_full_of_noise_is_read_without_harm(spawner):
     assert (result.exit_code, result.peak, result.refusals) == (0, 0, 0)
 
 
+def test_a_region_that_the_job_puts_in_place_of_its_own_is_not_read(spawner, tmp_path):
+    region = pytest.importorskip("fgshim.region", reason="the region module is not built")
+    data = bytearray(region.pack(1, 1, [(0, "GPU-00000000-0000-0000-0000-000000000000", 1 << 30)]))
+    forged = bytearray(data)
+    struct.pack_into("<QQ", forged, 96 + 32, 5000, 2)
+    (tmp_path / "forged").write_bytes(forged + bytes(region.SIZE - len(forged)))
+    script = '#!/bin/sh\nmv forged "${0%/*}/region"\n'
+    result = spawner.launch(script, env=PATH, region=bytes(data), region_size=region.SIZE).result()
+    assert (result.exit_code, result.peak, result.refusals) == (0, 0, 0)
+
+
 def test_peak_and_refusals_are_read_from_the_region(spawner):
     region = pytest.importorskip("fgshim.region", reason="the region module is not built")
     cards = [(index, f"GPU-{index:08x}-0000-0000-0000-000000000000", 1 << 30) for index in range(2)]

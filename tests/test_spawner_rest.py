@@ -8,6 +8,7 @@ import pytest
 
 from spawning import ALL, CANCEL, DELIVER, SUSPEND, Gate, Result, await_end, queue_command, spawning
 
+PATH = {"PATH": os.environ["PATH"]}
 TRIVIAL = "#!/bin/sh\nexit 0\n"
 
 
@@ -94,12 +95,23 @@ def test_a_command_without_a_mark_is_nobodys(spawner, gate, go):
 
 def test_the_use_of_one_job_is_not_counted_for_the_next(spawner):
     hungry = "#!/bin/sh\nexec python3 -S -c 'x = bytearray(64 << 20); sum(range(3_000_000))'\n"
-    one = done(spawner, hungry, env={"PATH": os.environ["PATH"]})
+    one = done(spawner, hungry, env=PATH)
     two = fresh(spawner, after=one, first=2)
     two.over()
     first, second = Result.read(one.link), Result.read(two.link)
     assert first.max_rss > 64 * 1024 > second.max_rss
     assert second.user + second.system < (first.user + first.system) / 2
+
+
+def test_nothing_of_an_earlier_job_stays_open_in_a_shepherd(spawner, tmp_path):
+    fields = {"region": b"x" * 100, "region_size": 10_000, "tmpdir": f"{tmp_path}/private", "env": PATH}
+    one = done(spawner, **fields)
+    two = fresh(spawner, "#!/bin/sh\nreadlink /proc/$PPID/fd/* >>open\n", after=one, first=2, **fields)
+    two.over()
+    held = (tmp_path / "open").read_text().split()[-5:]
+    assert held[:3] == ["/dev/null"] * 3
+    assert held[3].startswith("pipe:")
+    assert held[4] == f"{two.wish.directory}/region"
 
 
 def test_a_message_that_is_too_large_for_a_slot_gets_a_shepherd_of_its_own(spawner):
