@@ -99,6 +99,9 @@ def test_a_cgroup_that_is_no_cgroup_is_a_launch_that_failed(spawner, tmp_path):
     assert (result.cause, result.errno, result.detail) == ("launch", errno.ENOENT, f"join cgroup {directory}")
 
 
+FIRST_CARD = 104  # where it begins in a region
+
+
 def test_a_region_full_of_noise_is_read_without_harm(spawner):
     script = '#!/bin/sh\ncd "${0%/*}"; head -c 100000 /dev/urandom >region\n'
     result = spawner.launch(script, env=PATH, region_size=100_000).result()
@@ -109,7 +112,7 @@ def test_a_region_that_the_job_puts_in_place_of_its_own_is_not_read(spawner, tmp
     region = pytest.importorskip("fgshim.region", reason="the region module is not built")
     data = bytearray(region.pack(1, 1, [(0, "GPU-00000000-0000-0000-0000-000000000000", 1 << 30)]))
     forged = bytearray(data)
-    struct.pack_into("<QQ", forged, 96 + 32, 5000, 2)
+    struct.pack_into("<QQ", forged, FIRST_CARD + 32, 5000, 2)
     (tmp_path / "forged").write_bytes(forged + bytes(region.SIZE - len(forged)))
     script = '#!/bin/sh\nmv forged "${0%/*}/region"\n'
     result = spawner.launch(script, env=PATH, region=bytes(data), region_size=region.SIZE).result()
@@ -121,8 +124,8 @@ def test_peak_and_refusals_are_read_from_the_region(spawner):
     cards = [(index, f"GPU-{index:08x}-0000-0000-0000-000000000000", 1 << 30) for index in range(2)]
     data = bytearray(region.pack(1, 1, cards))
     for card, (peak, refused) in enumerate([(5000, 2), (7000, 3)]):
-        struct.pack_into("<QQ", data, 104 + 72 * card + 32, peak, refused)
-        struct.pack_into("<QQ", data, 104 + 72 * card + 56, 100 + card, 200 + card)
+        struct.pack_into("<QQ", data, FIRST_CARD + 72 * card + 32, peak, refused)
+        struct.pack_into("<QQ", data, FIRST_CARD + 72 * card + 56, 100 + card, 200 + card)
     result = spawner.launch("#!/bin/sh\n", region=bytes(data), region_size=region.SIZE).result()
     assert (result.peak, result.refusals) == (7000, 5)
     assert (result.refusing, result.asked, result.held) == (1, 101, 201)
