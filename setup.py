@@ -92,7 +92,7 @@ def main() -> None:
     names = os.environ.get("FG_BUILD_ONLY", "hook spawner region").split()
     extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]
     setup(
-        packages=find_packages(include=["fgsched", "fgsched.*", "fgshim"]),
+        packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),
         package_data={"fgsched.store": ["*.sql", "migrations/*.sql"]},
         include_package_data=False,  # sources of the native parts belong in the sdist only
         data_files=data_files(),

@@ -19,10 +19,11 @@ class Host(Home):
 
     driver: FakeDriver | None = None
     open: ExitStack = field(default_factory=ExitStack)
+    extra: dict[str, str] = field(default_factory=dict)  # variables of the controller and the commands
 
     @property
     def environ(self):
-        return super().environ | self.driver.env
+        return super().environ | self.driver.env | self.extra
 
     def live(self, *options):
         """A fakejob as a job of its own: (its id, what tells it what to do)."""

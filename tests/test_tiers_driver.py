@@ -32,18 +32,9 @@ class Hosting:
     def __call__(self, more=ALL, **env):
         self.driver.cards(Card("A100", 40 * GIB, context=CONTEXT))
         config = driven.CONFIG.format(timeout=60, more=more)
-        host = _Host(self.path, devices="auto", config=config, driver=self.driver, extra=env)
+        host = Host(self.path, devices="auto", config=config, driver=self.driver, extra=env)
         self.made.append(host)
         return host
-
-
-@dataclass
-class _Host(Host):
-    extra: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def environ(self):
-        return super().environ | self.extra
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from fgsched.cli.cells import table
 from fgsched.cli.command import Group, warn, write
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
@@ -144,9 +145,12 @@ def _described(about: dict[str, Any]) -> str:
 
 
 @fgsched.command("doctor")
+@click.option("--enforcement", is_flag=True, help="Run jobs that try to get past their share of a GPU.")
 @_as_json
-def _doctor(as_json: bool) -> int:
+def _doctor(enforcement: bool, as_json: bool) -> int:
     """Check this host and this controller; 1 if anything fails."""
+    if enforcement:
+        return _enforcement(as_json)
     from fgsched.cli.doctor import FAIL, examine
 
     findings = examine(find_places())
@@ -160,6 +164,24 @@ def _doctor(as_json: bool) -> int:
     else:
         write("".join(f"{one}\n" for one in findings))
     return Exit.REFUSED if failed else Exit.DONE
+
+
+def _enforcement(as_json: bool) -> int:
+    """What holds a job to its share here, and what does not; 1 if anything does not."""
+    from fgsched.cli.enforcement import FAILS, enforced
+
+    with Client(find_places()) as client:
+        rows = [[row.tier, row.check, row.verdict, row.why] for row in enforced(client)]
+    holds = all(row[2] != FAILS for row in rows)
+    if as_json:
+        names = ("tier", "check", "verdict", "why")
+        write(
+            json.dumps({"holds": holds, "checks": [dict(zip(names, row, strict=True)) for row in rows]})
+            + "\n"
+        )
+    else:
+        write(table(["TIER", "CHECK", "RESULT", "WHY"], rows, header=True))
+    return Exit.DONE if holds else Exit.REFUSED
 
 
 @fgsched.command("config")

@@ -42,7 +42,7 @@ def _tried(about: dict[str, Any]) -> str:
         (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
         (folder / "libfgshim.so").symlink_to(about["hook"])
         done = subprocess.run(
-            [sys.executable, "-I", "-S", trial.__file__, "fence"],
+            trial.command("fence"),
             env=_environment(folder, about["gpu"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,

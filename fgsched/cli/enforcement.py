@@ -1,0 +1,122 @@
+"""`fgsched doctor --enforcement`: real jobs that try to get past their share, and what came of it."""
+
+import json
+import os
+import secrets
+import shlex
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fgsched.client import Client
+from fgsched.errors import Refused
+from fgsched.states import Reason, Tier
+from fgshim import trial
+
+HOLDS, FAILS, ABSENT = "holds", "does not hold", "not offered here"
+_VERDICTS = {True: HOLDS, False: FAILS, None: ABSENT}
+_LIMIT = 4 << 30  # bytes that a trial asks for; less where a card is small
+_PATIENCE = 600.0  # seconds for a job to start and end
+_NEEDS = "needs a driver from r615, cgroups of version 2, and a controller of root's"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was tried."""
+
+    tier: str
+    check: str
+    verdict: str
+    why: str = ""
+
+
+def enforced(client: Client) -> Iterator[Row]:
+    """Try every tier, a job each; refuses where there is no card to try it on."""
+    about, answer = client.ask("ping"), client.ask("gpus")
+    if about["source"] != "nvml" or not answer["gpus"]:
+        what = "its cards are simulated" if about["source"] == "sim" else about["note"] or "none was found"
+        raise Refused(f"no GPU: {what}, so there is nothing to enforce", "fginfo -g shows the cards.")
+    limit = min([_LIMIT, *(card["usable"] // 4 for card in answer["gpus"])]) >> 20 << 20
+    with tempfile.TemporaryDirectory(prefix="fg-doctor-") as folder:
+        host = _Trials(client, Path(folder), limit)
+        yield from _by_driver(host, answer["enforce"])
+        yield from host.tried(Tier.SHIM)
+        yield host.watched(about["config"])
+
+
+def _by_driver(host: "_Trials", best: str) -> Iterator[Row]:
+    if best == Tier.DRIVER.value:
+        yield from host.tried(Tier.DRIVER)
+    else:
+        yield Row(Tier.DRIVER.value, "all", ABSENT, _NEEDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Runs jobs that try."""
+
+    client: Client
+    folder: Path
+    limit: int  # bytes
+
+    def tried(self, tier: Tier) -> Iterator[Row]:
+        """Every way, view and process, in one job."""
+        job, said = self._run(tier, trial.command("all", self.limit))
+        if not said:
+            why = job["detail"] or f"the job ended {job['state']} ({job['reason']}) and said nothing"
+            yield Row(tier.value, "all", FAILS, why)
+        for found in said:
+            if "error" in found:
+                yield Row(tier.value, "all", FAILS, found["error"])
+            else:
+                yield Row(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
+
+    def watched(self, config: dict[str, Any]) -> Row:
+        """A process without the hook: the watchdog has to see it, and what the policy says has to follow."""
+        row, kills = (Tier.WATCHDOG.value, "unhooked process"), config["watchdog"] == "kill"
+        seconds = int(config["interval"] * 5) + 30 if kills else int(config["interval"] * 2) + 3
+        job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *trial.command("hold", seconds)])
+        if said and said[0].get("hooked"):
+            return Row(*row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see")
+        if not job["warning"]:
+            return Row(*row, FAILS, f"it was not seen; the job ended {job['state']} {job['detail']}".strip())
+        if kills and job["reason"] != Reason.GPU_UNHOOKED.value:
+            return Row(*row, FAILS, f"the job was warned and not ended by it: {job['state']}")
+        return Row(*row, HOLDS, "the job was ended" if kills else "the job was warned")
+
+    def _run(self, tier: Tier, command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(how the job ended, what it said)."""
+        output = self.folder / f"{tier.value}{secrets.token_hex(4)}"
+        request = {
+            "name": f"doctor-{tier.value}",
+            "chdir": str(self.folder),
+            "output": str(output),
+            "demand": {"gpus": 1, "memory": self.limit},
+            "tier": tier.value,
+            "time_limit": int(_PATIENCE),
+        }
+        answer = self.client.ask(
+            "submit",
+            key=secrets.token_hex(16),
+            scripts=[f"#!/bin/sh\nexec {shlex.join(command)}\n"],
+            environments=[dict(os.environ)],
+            requests=[request],
+            jobs=[[0, 0, 0, False]],
+        )
+        job = answer["first"]
+        self.client.ask("wait", ids=[job], patience=_PATIENCE)
+        return self.client.ask("job", id=job), _said(output)
+
+
+def _said(output: Path) -> list[dict[str, Any]]:
+    """The lines of JSON; whatever else a library printed is passed over."""
+    found = []
+    for line in output.read_text(errors="replace").splitlines() if output.exists() else []:
+        if line.startswith("{"):
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue
+    return found

@@ -1,0 +1,64 @@
+"""What another process of a job can do: take more, leave what it held behind, go without the hook."""
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fgshim.trial import BEYOND, OUT_OF_MEMORY, command
+from fgshim.trial.ways import linear
+
+
+@contextmanager
+def _other(size: int, env: dict[str, str] | None = None) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
+    """Another process of the job that took so much: (the status it got, itself)."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command("take", size), stdin=pipe, stdout=pipe, env=env, text=True) as process:
+        assert process.stdout
+        said = process.stdout.readline()
+        try:
+            yield int(said) if said.strip().lstrip("-").isdigit() else -1, process
+        finally:
+            process.kill()
+
+
+def _second(library: ctypes.CDLL, limit: int) -> str:
+    size = limit * 6 // 10
+    with _other(size) as (status, _):
+        if status:
+            return f"another process could not take {size >> 20} MiB: status {status}"
+        status, give_back = linear(library, size)
+        if not status:
+            give_back()
+            return f"two processes had {2 * size >> 20} MiB together; the limit is {limit >> 20} MiB"
+    return ""
+
+
+def _killed(library: ctypes.CDLL, limit: int) -> str:
+    size = limit * 6 // 10
+    with _other(size) as (_, process):
+        process.kill()
+        process.wait()
+    status, give_back = linear(library, size)
+    if status:
+        return f"what a killed process held stays charged: {size >> 20} MiB came to status {status}"
+    give_back()
+    return ""
+
+
+def _bare() -> dict[str, str]:
+    """The environment without the preloaded hook and without what fgsched says in it."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and name[:3] != "FG_"}
+
+
+def _cleared(library: ctypes.CDLL, limit: int) -> str:
+    with _other(limit + BEYOND, _bare()) as (status, _):
+        return "" if status == OUT_OF_MEMORY else f"a process without LD_PRELOAD came to status {status}"
+
+
+OTHERS: dict[str, Callable[[ctypes.CDLL, int], str]] = {
+    "second process": _second,
+    "SIGKILL": _killed,
+    "env -i": _cleared,
+}
