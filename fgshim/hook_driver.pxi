@@ -133,16 +133,16 @@ cdef void fg_bind(int library) noexcept nogil:
 
     Without a lock: a program can call us from within dlopen, whose lock we need here.
     """
-    cdef int at
+    cdef int at, saved = errno
     cdef void *handle = fg_library(library, RTLD_NOLOAD)
     if not handle:
         handle = fg_library(library, 0)
-    if not handle:
-        return
-    for at in range(FG_ALL):
+    for at in range(FG_ALL if handle else 0):
         if fg_calls[at].library == library:
             fg_store(&fg_real[at], fg_dlsym_real()(handle, fg_calls[at].symbol))
-    fg_store_int(&fg_bound[library], 1)
+    if handle:
+        fg_store_int(&fg_bound[library], 1)
+    set_errno(saved)
 
 
 cdef inline void *fg_function(int at) noexcept nogil:
