@@ -12,12 +12,13 @@ from fgsched.cli import simulating
 from fgsched.errors import BadUsage
 from fgsched.gpus.sim import parse
 from fgsched.model import WHOLE, Demand, Limits
-from fgsched.simulate import Task, replay
+from fgsched.policy import Caps, Partition, Policy
+from fgsched.simulate import Site, Task, replay
 from fgsched.simulate.drawing import svg
 from fgsched.simulate.figures import figures, percentile
 from fgsched.simulate.logs import read
 from fgsched.simulate.made import made
-from fgsched.simulate.workload import runnable
+from fgsched.simulate.workload import known, runnable
 
 HOST = Limits(cpus=64, host_memory=1 << 50)
 
@@ -27,7 +28,7 @@ def a_task(share=WHOLE, *, at=0.0, run=10.0, gpus=1, **more):
 
 
 def simulated(*tasks, gpus="sim:1x16G", limits=HOST):
-    return replay(tasks, parse(gpus), limits)
+    return replay(tasks, Site(gpus=parse(gpus), limits=limits))
 
 
 def spans(result):
@@ -142,6 +143,19 @@ def test_the_same_seed_makes_the_same_jobs_and_they_ask_for_the_load():
     assert max(task.demand.gpus for task in one.tasks) <= 4
 
 
+def test_the_rules_of_the_site_hold():
+    """Two users of one partition that runs one job at a time: whoever used less comes first."""
+    policy = Policy(partitions=(Partition(name="night", total=Caps(running=1)), Partition(name="day")))
+    tasks = [a_task(1000, at=at, run=100.0, partition="night", user=user) for at, user in enumerate("aaab")]
+    tasks.append(a_task(1000, at=3.0, run=100.0, partition="gone", user="a"))
+    site = Site(gpus=parse("sim:1x16G"), limits=HOST, policy=policy)
+    ordered = known(tasks, policy)
+    assert [task.partition for task in ordered] == ["night"] * 5
+    result = replay(ordered, site)
+    assert sorted(one.started for one in result.outcomes) == [0, 100, 200, 300, 400]
+    assert result.outcomes[3].started == 100, "the others are of a user who has had something"
+
+
 # -- figures ------------------------------------------------------------------------------------
 
 
@@ -174,7 +188,7 @@ def test_the_curve_covers_what_was_held():
 
 
 def test_nothing_has_figures_too():
-    assert figures(replay([], parse("sim:1x16G"), HOST)).waits == ()
+    assert figures(simulated()).waits == ()
 
 
 def test_the_picture_is_well_formed_whatever_the_title():

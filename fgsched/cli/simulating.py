@@ -18,6 +18,7 @@ from fgsched.moments import format_runtime
 if TYPE_CHECKING:  # a command that does something else does without
     from fgsched.config import Config
     from fgsched.model import Gpu, Limits
+    from fgsched.simulate import Simulated, Site
     from fgsched.simulate.figures import Figures, Waits
     from fgsched.simulate.workload import Workload
 
@@ -46,13 +47,15 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
     """Replay a log in virtual time; say how long jobs would have waited."""
     from fgsched.client import find_places
     from fgsched.config import load
+    from fgsched.simulate import Site
     from fgsched.simulate.figures import figures
 
     config = load(find_places())
     gpus = _cards(said["gpus"], config)
     limits = _limits(config, said)
     workload = _workload(file, said, len(gpus))
-    simulated, refused = _run(workload, gpus, limits)
+    site = Site(gpus=gpus, limits=limits, policy=config.policy)
+    simulated, refused = _run(workload, site)
     found = figures(simulated)
     title = f"{workload.source}, {len(gpus)} GPUs, {'spread' if limits.spread else 'pack'}"
     if svg:
@@ -121,16 +124,16 @@ def _workload(file: str | None, said: dict[str, Any], cards: int) -> "Workload":
     return replace(workload, tasks=tasks)
 
 
-def _run(workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "Limits") -> Any:
+def _run(workload: "Workload", site: "Site") -> "tuple[Simulated, int]":
     from fgsched.simulate import replay
-    from fgsched.simulate.workload import runnable
+    from fgsched.simulate.workload import known, runnable
 
-    tasks, refused = runnable(workload.tasks, gpus, limits)
+    tasks, refused = runnable(known(workload.tasks, site.policy), site.gpus, site.limits)
     if not tasks:
         raise Refused("no job of the workload could ever run on these GPUs", "Name others with --gpus.")
     progress = _Progress(len(tasks))
     try:
-        return replay(tasks, gpus, limits, told=progress.told), refused
+        return replay(tasks, site, told=progress.told), refused
     finally:
         progress.clear()
 

@@ -2,23 +2,32 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Protocol
 
 from fgsched.controller.book import Book
 from fgsched.fairshare import Owner, Standing, Usage, accrued, by_scope, factors, standings
 from fgsched.model import WHOLE, Gpu, Job, Limits
 from fgsched.policy import Policy
 from fgsched.priority import Order
-from fgsched.store import Allocation, Store
+from fgsched.store import Allocation
 
 
 def owner_of(job: Job) -> Owner:
     return job.request.account, job.user
 
 
+class Ledger(Protocol):
+    """Where use is written down: the store, or what a simulation has in its place."""
+
+    def usage(self) -> dict[Owner, Usage]: ...
+
+    def put_usage(self, owner: Owner, usage: Usage) -> None: ...
+
+
 class Charges:
     """Use is written down when a job gives back what it held; what runs is counted besides."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Ledger) -> None:
         self._store = store
         self._usage: dict[Owner, Usage] = {}
         self._order = Order()

@@ -8,7 +8,7 @@ figures     what came of it, in numbers
 drawing     the same as a picture
 """
 
-from fgsched.simulate.replay import Outcome, Simulated, replay
+from fgsched.simulate.replay import Outcome, Simulated, Site, replay
 from fgsched.simulate.workload import Task
 
-__all__ = ["Outcome", "Simulated", "Task", "replay"]
+__all__ = ["Outcome", "Simulated", "Site", "Task", "replay"]

@@ -48,6 +48,8 @@ def _job(job: dict[str, Any]) -> Task | None:
         user=str(job["user"]),
         uid=int(job["uid"]),
         partition=str(job["partition"]),
+        account=str(job.get("account") or ""),
+        qos=str(job.get("qos") or ""),
     )
 
 

@@ -1,11 +1,12 @@
 """What is replayed: tasks that come at a time, ask for something, and run for so long."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fgsched.errors import FgschedError
 from fgsched.feasible import check
 from fgsched.model import Demand, Gpu, Job, Limits, Request
+from fgsched.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +20,19 @@ class Task:
     name: str = "job"
     user: str = "nobody"
     uid: int = 0
-    partition: str = "main"
+    partition: str = ""  # "": the default one
+    account: str = ""
+    qos: str = ""
 
     def job(self, number: int) -> Job:
         """The job that it is submitted as."""
         request = Request(
-            name=self.name, demand=self.demand, partition=self.partition, time_limit=self.time_limit
+            name=self.name,
+            demand=self.demand,
+            partition=self.partition,
+            account=self.account,
+            qos=self.qos,
+            time_limit=self.time_limit,
         )
         return Job(
             id=number, uid=self.uid, gid=0, user=self.user, request=request, submitted_at=self.submitted
@@ -50,14 +58,26 @@ class Workload:
         return Workload(tasks=ordered, source=source, left_out=left_out)
 
 
+def known(tasks: Iterable[Task], policy: Policy) -> list[Task]:
+    """The same tasks with what this site has not left out: the default takes its place."""
+    return [
+        replace(
+            task,
+            partition=task.partition if policy.partition(task.partition) else policy.default.name,
+            qos=task.qos if policy.quality(task.qos) else "",
+        )
+        for task in tasks
+    ]
+
+
 def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: Limits) -> tuple[list[Task], int]:
     """(those that this host could ever run, how many it could not)."""
-    known: dict[Demand, bool] = {}
+    could: dict[Demand, bool] = {}
     kept, refused = [], 0
     for task in tasks:
-        if task.demand not in known:
-            known[task.demand] = _could_run(task.demand, gpus, limits)
-        if known[task.demand]:
+        if task.demand not in could:
+            could[task.demand] = _could_run(task.demand, gpus, limits)
+        if could[task.demand]:
             kept.append(task)
         else:
             refused += 1
