@@ -38,6 +38,18 @@ cdef extern from *:
     } fg_pool_props;
     typedef struct { fg_pool_props pool; const void *access; uint64_t accesses, bytes, address; } fg_alloc_node;
     typedef struct { uint64_t flags; void *stream, *node; int32_t result; } fg_instantiate_params;
+    typedef struct {
+        unsigned int shape[7];
+        void *stream, *attributes;
+        unsigned int count;
+    } fg_launch_config;
+    typedef struct {
+        void *function;
+        unsigned int shape[7];
+        void *stream;
+        void **parameters;
+    } fg_one_of_many;
+    enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2, CUDA_ERROR_NOT_READY = 600, FG_MOST_CARDS = 16 };
     #endif
     """
     enum:
@@ -100,6 +112,36 @@ cdef extern from *:
         void *node
         int32_t result
 
+    enum:
+        CU_STREAM_CAPTURE_MODE_RELAXED
+        CUDA_ERROR_NOT_READY
+        FG_MOST_CARDS
+    ctypedef struct fg_launch_config:
+        unsigned int shape[7]
+        void *stream
+    ctypedef struct fg_one_of_many:
+        void *function
+        unsigned int shape[7]
+        void *stream
+
+ctypedef unsigned int shape_t
+ctypedef int (*launch_t)(
+    void *, shape_t, shape_t, shape_t, shape_t, shape_t, shape_t, shape_t, void *, void **, void **
+) noexcept nogil
+ctypedef int (*cooperative_t)(
+    void *, shape_t, shape_t, shape_t, shape_t, shape_t, shape_t, shape_t, void *, void **
+) noexcept nogil
+ctypedef int (*launch_ex_t)(const fg_launch_config *, void *, void **, void **) noexcept nogil
+ctypedef int (*many_t)(fg_one_of_many *, unsigned int, unsigned int) noexcept nogil
+ctypedef int (*graph_launch_t)(void *, void *) noexcept nogil
+ctypedef int (*launch_one_t)(void *) noexcept nogil
+ctypedef int (*launch_grid_t)(void *, int, int) noexcept nogil
+ctypedef int (*launch_grid_async_t)(void *, int, int, void *) noexcept nogil
+ctypedef int (*event_create_t)(void **, unsigned int) noexcept nogil
+ctypedef int (*event_record_t)(void *, void *) noexcept nogil
+ctypedef int (*event_query_t)(void *) noexcept nogil
+ctypedef int (*event_elapsed_t)(float *, void *, void *) noexcept nogil
+ctypedef int (*exchange_mode_t)(int *) noexcept nogil
 ctypedef int (*find_t)(const char *, void **, int, uint64_t) noexcept nogil
 ctypedef int (*find2_t)(const char *, void **, int, uint64_t, int *) noexcept nogil
 ctypedef int (*alloc_t)(uint64_t *, size_t) noexcept nogil

@@ -8,18 +8,20 @@
 
 from libc.errno cimport errno
 from libc.stddef cimport size_t
-from libc.stdint cimport UINT32_MAX, UINT64_MAX, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strcmp, strcpy, strncmp, strrchr
 
 from fgshim.cuda cimport *
 from fgshim.nvml cimport *
 from fgshim.owner cimport fg_owner, fg_owner_lives, fg_owner_read
+from fgshim.pace cimport *
 from fgshim.region cimport (
     FG_MAX_GPUS,
     FG_MAX_SHARES,
     FG_MAX_SLOTS,
     FG_MOST,
     fg_region,
+    fg_region_gpus,
     fg_region_refusal,
     fg_region_share,
     fg_region_shares,
@@ -45,6 +47,8 @@ include "hook_shares.pxi"
 include "hook_table.pxi"
 include "hook_memory.pxi"
 include "hook_pool_rows.pxi"
+include "hook_pace.pxi"
+include "hook_launch.pxi"
 include "hook_pools.pxi"
 include "hook_streams.pxi"
 include "hook_graphs.pxi"

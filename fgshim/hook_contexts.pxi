@@ -55,6 +55,7 @@ cdef int fg_leave_primary(int call, int device) noexcept nogil:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     pthread_mutex_lock(&fg_own_lock)
     context = fg_primary(device)
+    fg_forget_marks(<void *> context)
     cdef int status = (<device_t> real)(device)
     if status == CUDA_SUCCESS and context and not fg_primary_lives(device):
         fg_end_context(context, fg_gpu_of(device))
@@ -84,6 +85,7 @@ cdef int fg_destroy_context(int call, void *context) noexcept nogil:
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     pthread_mutex_lock(&fg_own_lock)
+    fg_forget_marks(context)
     cdef int status = (<ctx_in_t> real)(context)
     if status == CUDA_SUCCESS:
         fg_end_context(<uint64_t> context, -1)

@@ -1,4 +1,4 @@
-# Graphs are instantiated, launched, uploaded and destroyed; those that take memory are known from the first on.
+# Graphs are instantiated, uploaded and destroyed (hook_launch.pxi launches them); those that take memory are known from the first on.
 
 cdef int fg_instantiated(int status, void **made, const fg_graph_needs *needs) noexcept nogil:
     cdef void *destroy = fg_function(FG_cuGraphExecDestroy)
@@ -73,14 +73,6 @@ cdef public int cuGraphUpload(void *graph, void *stream) noexcept nogil:
 
 cdef public int cuGraphUpload_ptsz(void *graph, void *stream) noexcept nogil:
     return fg_take_for_graph(FG_cuGraphUpload_ptsz, graph, stream, True)
-
-
-cdef public int cuGraphLaunch(void *graph, void *stream) noexcept nogil:
-    return fg_take_for_graph(FG_cuGraphLaunch, graph, stream, False)
-
-
-cdef public int cuGraphLaunch_ptsz(void *graph, void *stream) noexcept nogil:
-    return fg_take_for_graph(FG_cuGraphLaunch_ptsz, graph, stream, True)
 
 
 cdef public int cuGraphExecDestroy(void *graph) noexcept nogil:

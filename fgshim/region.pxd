@@ -7,6 +7,8 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
+from fgshim.pace cimport fg_pace
+
 cdef extern from *:
     """
     #ifndef FG_REGION_LAYOUT
@@ -15,9 +17,10 @@ cdef extern from *:
     #include <stddef.h>
     #include <stdint.h>
     #include <stdio.h>
+    #include "pace.h"
 
     #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
-    #define FG_REGION_VERSION 2
+    #define FG_REGION_VERSION 3
     #define FG_MAX_GPUS 16
     #define FG_MAX_SLOTS 256
     #define FG_MAX_SHARES 256
@@ -73,6 +76,7 @@ cdef extern from *:
         uint64_t seal;          /* over all that is written once: fg_region_seal */
         fg_region_gpu gpu[FG_MAX_GPUS];
         fg_region_refusal refusal;
+        fg_pace pace[FG_MAX_GPUS];
         uint32_t slots;         /* slots ever used: how far a sum has to look */
         uint32_t shares;        /* of share[], likewise */
         uint32_t reserved[14];
@@ -218,6 +222,7 @@ cdef extern from *:
         uint64_t seal
         fg_region_gpu gpu[16]
         fg_region_refusal refusal
+        fg_pace pace[16]
         uint32_t slots
         uint32_t shares
         fg_region_slot slot[256]

@@ -6,13 +6,15 @@ from collections import namedtuple
 from uuid import UUID
 
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from fgshim.owner cimport fg_owner_lives
+from fgshim.pace cimport *
 from fgshim.region cimport (
     FG_MAX_GPUS,
     FG_MAX_SHARES,
+    FG_MAX_SLOTS,
     FG_REGION_MAGIC,
     FG_REGION_VERSION,
     fg_region,
@@ -49,6 +51,8 @@ cdef extern from *:
     size_t FG_HEADER
     size_t FG_UNTRACKED_AT(size_t position)
 
+include "region_pace.pxi"
+
 SIZE = sizeof(fg_region)
 
 # held: bytes of living processes and what is untracked; peak: the most of that at once.
@@ -60,10 +64,11 @@ Process = namedtuple("Process", "pid start image bytes")
 Region = namedtuple("Region", "job attempt gpus processes refusal")
 
 
-def pack(job: int, attempt: int, gpus) -> bytes:
+def pack(job: int, attempt: int, gpus, pacing=()) -> bytes:
     """The first bytes of a fresh region; the file goes on with zeros up to SIZE.
 
     `gpus` are (index, UUID as NVML writes it, bytes that the job may hold), the job's `cuda:0` first.
+    `pacing` are (a word of POLICIES, ten-thousandths of the card's time), one for each; none: not paced.
     """
     cdef fg_region region
     if not 1 <= len(gpus) <= FG_MAX_GPUS:
@@ -82,6 +87,8 @@ def pack(job: int, attempt: int, gpus) -> bytes:
         region.gpu[at].limit = limit
         raw = _uuid_bytes(uuid)
         memcpy(region.gpu[at].uuid, <const char *> raw, 16)
+    for at, (policy, share) in enumerate(pacing[:len(gpus)]):
+        _set_pace(&region.pace[at], policy, share)
     region.seal = fg_region_seal(&region)
     return (<const char *> &region)[:FG_HEADER]
 

@@ -123,7 +123,22 @@ VIEWS = [
         *("nvmlSystemGetProcessName", "nvmlInternalGetExportTable"),
     ),
 ]
-CALLS = sorted([*LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS])
+
+
+def launches() -> list[Call]:
+    """What puts work on a card."""
+    return [
+        *cuda("launch", "cuLaunchKernel", 4000, ptsz=[7000]),
+        *cuda("launch", "cuLaunchKernelEx", 11060, ptsz=[11060]),
+        *cuda("launch", "cuLaunchCooperativeKernel", 9000, ptsz=[9000]),
+        *cuda("launch", "cuLaunchCooperativeKernelMultiDevice", 9000),
+        *cuda("launch", "cuLaunch", 2000),
+        *cuda("launch", "cuLaunchGrid", 2000),
+        *cuda("launch", "cuLaunchGridAsync", 2000),
+    ]
+
+
+CALLS = sorted([*launches(), *LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS])
 
 # What the hook itself asks the driver, unhooked.
 ASKED = {
@@ -139,6 +154,11 @@ ASKED = {
         "cuDeviceGetUuid",
         "cuDevicePrimaryCtxGetState",
         "cuDevicePrimaryCtxRetain",
+        "cuEventCreate",
+        "cuEventElapsedTime",
+        "cuEventQuery",
+        "cuEventRecord",
+        "cuEventRecord_ptsz",
         "cuGraphChildGraphNodeGetGraph",
         "cuGraphGetNodes",
         "cuGraphMemAllocNodeGetParams",
@@ -149,6 +169,7 @@ ASKED = {
         "cuStreamGetCtx_ptsz",
         "cuStreamIsCapturing",
         "cuStreamIsCapturing_ptsz",
+        "cuThreadExchangeStreamCaptureMode",
     ),
     NVML: ("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetUUID", "nvmlSystemGetDriverVersion"),
 }

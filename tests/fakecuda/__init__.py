@@ -85,6 +85,14 @@ class FakeDriver:
         return self.folder / "fakejob-linked"
 
     @property
+    def launcher(self) -> Path:
+        return self.folder / "launcher"
+
+    @property
+    def pacesim(self) -> Path:
+        return self.folder / "pacesim"
+
+    @property
     def stepkill(self) -> Path:
         return self.folder / "stepkill"
 
@@ -142,6 +150,8 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "fakejob.c"], folder / "fakejob-linked", "-DLINKED", str(driver), "-pthread")
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
+    compile_c([HERE / "launcher.c"], folder / "launcher", "-ldl")
+    compile_c([HERE / "pacesim.c"], folder / "pacesim", "-O2", f"-I{HERE.parents[1] / 'fgshim'}")
     _build_askers(folder)
     return FakeDriver(folder, folder / "cards")
 

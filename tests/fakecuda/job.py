@@ -76,11 +76,18 @@ class Job:
         return Live(subprocess.Popen(words, env=env, stdin=pipe, stdout=pipe, text=True))
 
 
-def make_job(driver: FakeDriver, folder: Path, limits: Sequence[tuple[Card, int]], *, job: int = 1) -> Job:
-    """A fresh job that may hold so many bytes on these cards."""
+def make_job(
+    driver: FakeDriver,
+    folder: Path,
+    limits: Sequence[tuple[Card, int]],
+    *,
+    job: int = 1,
+    pacing: Sequence[tuple[str, int]] = (),
+) -> Job:
+    """A fresh job that may hold so many bytes on these cards, and have so much of their time."""
     folder.mkdir()
     gpus = [(index, card.uuid, limit) for index, (card, limit) in enumerate(limits)]
-    head = region.pack(job, 1, gpus)
+    head = region.pack(job, 1, gpus, pacing)
     (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
     (folder / "libfgshim.so").symlink_to(fgshim.library())
     return Job(driver, folder)

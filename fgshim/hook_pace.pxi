@@ -1,0 +1,190 @@
+# Launches take turns: a job that has had its share of a card's time waits. pace.h is the budget, meter.h what fills it.
+#
+# A launch that need not wait calls nobody but the driver. What is recorded in a
+# stream that is being captured is not paced: the graph is, when it is launched.
+
+cdef extern from *:
+    """
+    #include <sys/syscall.h>
+    #include <time.h>
+    #include <unistd.h>
+    #include "meter.h"
+
+    static fg_meter fg_own_meter;
+    static pthread_mutex_t fg_meter_lock;      /* of fg_own_meter */
+    static int fg_paces;                       /* 0: not known; 1: no; 2: yes */
+    static int fg_flight;                      /* this process's place in fg_pace.flying, counted from 1 */
+    static uint64_t fg_clock(void) {
+        struct timespec at;
+        clock_gettime(CLOCK_MONOTONIC, &at);
+        return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+    }
+    /* The system call itself: a thread cannot be cancelled in it, as it cannot in a launch. */
+    static void fg_nap(uint64_t time) {
+        struct timespec rest = {(time_t)(time / 1000000000u), (long)(time % 1000000000u)};
+        syscall(SYS_nanosleep, &rest, (void *)0);
+    }
+    """
+    fg_meter fg_own_meter
+    pthread_mutex_t fg_meter_lock
+    int fg_paces, fg_flight
+    uint64_t fg_clock() nogil
+    void fg_nap(uint64_t) nogil
+    void fg_fly "fg_pace_put"(uint64_t *, uint64_t) nogil
+    unsigned long pthread_self() nogil
+
+cdef enum:
+    FG_NOT_PACED = 1
+    FG_PACED = 2
+
+cdef struct fg_launch:  # one launch that is paced
+    fg_turn turn
+    bint own  # it is of the twin whose stream 0 is the thread's
+
+
+cdef int fg_watch_record(void *self, void **event, void *stream) noexcept nogil:
+    """Record an event, with leave to do so while another thread captures."""
+    cdef bint own = (<fg_launch *> self).own
+    cdef void *create = fg_function(FG_cuEventCreate)
+    cdef void *record = fg_function(FG_cuEventRecord_ptsz if own else FG_cuEventRecord)
+    cdef void *exchange = fg_function(FG_cuThreadExchangeStreamCaptureMode)
+    cdef int mode = CU_STREAM_CAPTURE_MODE_RELAXED, done
+    if not create or not record or not exchange or (<exchange_mode_t> exchange)(&mode) != CUDA_SUCCESS:
+        return False
+    done = event[0] != NULL or (<event_create_t> create)(event, 0) == CUDA_SUCCESS
+    if done:
+        done = (<event_record_t> record)(event[0], stream if <uint64_t> stream != pthread_self() else NULL) == CUDA_SUCCESS
+    (<exchange_mode_t> exchange)(&mode)
+    return done
+
+
+cdef int fg_watch_reached(void *self, void *event) noexcept nogil:
+    cdef void *exchange = fg_function(FG_cuThreadExchangeStreamCaptureMode)
+    cdef int mode = CU_STREAM_CAPTURE_MODE_RELAXED, status
+    (<exchange_mode_t> exchange)(&mode)
+    status = (<event_query_t> fg_function(FG_cuEventQuery))(event)
+    (<exchange_mode_t> exchange)(&mode)
+    return 1 if status == CUDA_SUCCESS else 0 if status == CUDA_ERROR_NOT_READY else -1
+
+
+cdef int64_t fg_watch_between(void *self, void *start, void *end) noexcept nogil:
+    cdef float milliseconds = 0
+    cdef void *elapsed = fg_function(FG_cuEventElapsedTime)
+    if not elapsed or (<event_elapsed_t> elapsed)(&milliseconds, start, end) != CUDA_SUCCESS:
+        return -1
+    return <int64_t> (<double> milliseconds * 1e6)
+
+
+cdef void fg_pace_in_child() noexcept nogil:
+    """After fork: the marks are the parent's, and so is its place."""
+    global fg_flight
+    fg_flight = 0
+    memset(&fg_own_meter, 0, sizeof(fg_own_meter))
+    memset(&fg_meter_lock, 0, sizeof(fg_meter_lock))
+
+
+cdef bint fg_decide_pacing() noexcept nogil:
+    """Whether launches of this process are paced at all. What the region says at the first of them counts."""
+    global fg_paces
+    cdef fg_region *region = fg_attach()
+    cdef uint32_t at
+    cdef int paces = FG_NOT_PACED
+    if region:
+        for at in range(fg_region_gpus(region)):
+            if fg_pace_is_on(&region.pace[at]):
+                paces = FG_PACED
+    if paces == FG_PACED and fg_load_int(&fg_paces) == 0:
+        __register_atfork(NULL, NULL, fg_pace_in_child, NULL)
+    fg_store_int(&fg_paces, paces)
+    return paces == FG_PACED
+
+
+cdef inline bint fg_is_paced() noexcept nogil:
+    cdef int paces = fg_load_int(&fg_paces)
+    return paces == FG_PACED or (paces == 0 and fg_decide_pacing())
+
+
+cdef fg_pace *fg_pace_here() noexcept nogil:
+    """The budget for the card of the current context; NULL: there is none to keep."""
+    cdef fg_region *region = fg_attach()
+    cdef void *ask = fg_function(FG_cuCtxGetDevice)
+    cdef int device = 0, gpu = 0
+    if fg_region_gpus(region) > 1:
+        if not ask or (<ctx_device_t> ask)(&device) != CUDA_SUCCESS:
+            return NULL
+        gpu = fg_gpu_of(device)
+    return &region.pace[gpu] if gpu >= 0 and fg_pace_is_on(&region.pace[gpu]) else NULL
+
+
+cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
+    """Whether the launch is only recorded; where the driver will not say, it is taken to be."""
+    cdef int how = 0
+    cdef void *ask = fg_function(FG_cuStreamIsCapturing_ptsz if own else FG_cuStreamIsCapturing)
+    return ask != NULL and ((<stream_capturing_t> ask)(stream, &how) != CUDA_SUCCESS or how != 0)
+
+
+cdef void fg_rest(uint64_t time) noexcept nogil:
+    cdef int saved = errno
+    fg_nap(time)
+    set_errno(saved)
+
+
+cdef void fg_take_off(fg_pace *pace, uint64_t until) noexcept nogil:
+    """Tell the controller until when this process has work on the card."""
+    global fg_flight
+    if not fg_flight:
+        fg_flight = getpid() % FG_FLIGHTS + 1
+    fg_fly(&pace.flying[fg_flight - 1], until)
+
+
+cdef void fg_forget_marks(void *context) noexcept nogil:
+    """Before a context ends: its events end with it."""
+    if fg_load_int(&fg_paces) == FG_PACED:
+        pthread_mutex_lock(&fg_meter_lock)
+        fg_meter_forget(&fg_own_meter, context)
+        pthread_mutex_unlock(&fg_meter_lock)
+
+
+cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch) noexcept nogil:
+    """Wait for this launch's turn; True: fg_leave_mark is to be called behind it."""
+    cdef fg_pace *pace
+    cdef fg_stopwatch watch
+    cdef void *context = NULL
+    cdef uint64_t at, wait
+    launch.own = own
+    launch.turn.marks = False
+    if not fg_is_paced() or fg_only_records(stream, own):
+        return False
+    pace = fg_pace_here()
+    if pace == NULL or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&context) != CUDA_SUCCESS:
+        return False
+    watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
+    while True:
+        at = fg_clock()
+        pthread_mutex_lock(&fg_meter_lock)
+        wait = fg_meter_wait(&fg_own_meter, pace, kind, at, &watch)
+        if wait == 0:
+            break
+        pthread_mutex_unlock(&fg_meter_lock)
+        fg_rest(wait)
+    if own and stream == NULL:
+        stream = <void *> pthread_self()  # told apart from the legacy stream, and from other threads'
+    fg_meter_begin(&fg_own_meter, fg_track_of(&fg_own_meter, pace, stream, context), kind, at, &watch, &launch.turn)
+    fg_take_off(pace, launch.turn.track.busy_until)
+    pthread_mutex_unlock(&fg_meter_lock)
+    return launch.turn.marks
+
+
+cdef void fg_leave_mark(fg_launch *launch) noexcept nogil:
+    """A mark behind the launch."""
+    cdef fg_stopwatch watch
+    watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
+    pthread_mutex_lock(&fg_meter_lock)
+    fg_track_mark(launch.turn.track, fg_clock(), &watch)
+    pthread_mutex_unlock(&fg_meter_lock)
+
+
+cdef inline uint64_t fg_kind(void *function, const unsigned int *shape) noexcept nogil:
+    """Launches that are alike: one function on grids of one size."""
+    cdef uint64_t size = <uint64_t> shape[0] * shape[1] * shape[2] * 1024 + <uint64_t> shape[3] * shape[4] * shape[5]
+    return <uint64_t> function ^ size * <uint64_t> 0x9e3779b97f4a7c15

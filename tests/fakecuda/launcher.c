@@ -1,0 +1,84 @@
+/* launcher WAY NANOSECONDS COUNT [SYNC]: launch kernels that take so long, and tell what came of it.
+   WAY: kernel, ex, cooperative, many, graph, grid, gridasync, one; SYNC: launches after which it waits for the card.
+   LAUNCHER_TWINS=1 takes the per-thread twins, LAUNCHER_VIA=lookup asks cuGetProcAddress, LAUNCHER_CAPTURE=1
+   records instead. Prints: status, launches that the driver saw, microseconds until all of it was done. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct { unsigned grid[3], block[3], shared; void *on, *attributes; unsigned count; } config;
+typedef struct { void *f; unsigned grid[3], block[3], shared; void *on; void **parameters; } one_of_many;
+static void *driver, *stream;
+static int twins, lookup;
+
+static void *find(const char *name, const char *old, int has_twin) {
+    int (*ask)(const char *, void **, int, uint64_t, int *) = dlsym(driver, "cuGetProcAddress_v2");
+    char twin[80];
+    void *found = NULL;
+    int status;
+    snprintf(twin, sizeof twin, "%s_ptsz", name);
+    if (lookup) ask(old, &found, 12080, twins && has_twin ? 2 : 0, &status);
+    else found = dlsym(driver, twins && has_twin ? twin : name);
+    if (!found) { fprintf(stderr, "launcher: there is no %s\n", name); exit(1); }
+    return found;
+}
+static uint64_t microseconds(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (uint64_t)at.tv_sec * 1000000u + (uint64_t)at.tv_nsec / 1000u;
+}
+#define GRID 1, 1, 1, 1, 1, 1, 0
+#define UNSIGNEDS unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned
+static void *call;
+static void resolve(const char *way) {
+    if (!strcmp(way, "kernel")) call = find("cuLaunchKernel", "cuLaunchKernel", 1);
+    if (!strcmp(way, "ex")) call = find("cuLaunchKernelEx", "cuLaunchKernelEx", 1);
+    if (!strcmp(way, "cooperative")) call = find("cuLaunchCooperativeKernel", "cuLaunchCooperativeKernel", 1);
+    if (!strcmp(way, "many")) call = find("cuLaunchCooperativeKernelMultiDevice", "cuLaunchCooperativeKernelMultiDevice", 0);
+    if (!strcmp(way, "graph")) call = find("cuGraphLaunch", "cuGraphLaunch", 1);
+    if (!strcmp(way, "grid")) call = find("cuLaunchGrid", "cuLaunchGrid", 0);
+    if (!strcmp(way, "gridasync")) call = find("cuLaunchGridAsync", "cuLaunchGridAsync", 0);
+    if (!strcmp(way, "one")) call = find("cuLaunch", "cuLaunch", 0);
+}
+static int launch(const char *way, void *f) {
+    config how = {{1, 1, 1}, {1, 1, 1}, 0, stream, NULL, 0};
+    one_of_many many = {f, {1, 1, 1}, {1, 1, 1}, 0, stream, NULL};
+    switch (*way == 'g' ? way[4] : *way) {
+    case 'k': return ((int (*)(void *, UNSIGNEDS, void *, void **, void **))call)(f, GRID, stream, NULL, NULL);
+    case 'e': return ((int (*)(config *, void *, void **, void **))call)(&how, f, NULL, NULL);
+    case 'c': return ((int (*)(void *, UNSIGNEDS, void *, void **))call)(f, GRID, stream, NULL);
+    case 'm': return ((int (*)(one_of_many *, unsigned, unsigned))call)(&many, 1, 0);
+    case 'h': return ((int (*)(void *, void *))call)(f, stream);
+    case 'a': return ((int (*)(void *, int, int, void *))call)(f, 1, 1, stream);
+    case 0: return ((int (*)(void *, int, int))call)(f, 1, 1);
+    default: return ((int (*)(void *))call)(f);
+    }
+}
+int main(int argc, char **argv) {
+    long count = argc > 3 ? atol(argv[3]) : 1, sync = argc > 4 ? atol(argv[4]) : 0;
+    void *context, *f = (void *)(uintptr_t)strtoull(argv[2], NULL, 10), *graph;
+    int status, own = getenv("LAUNCHER_STREAM") != NULL;
+    twins = getenv("LAUNCHER_TWINS") != NULL;
+    lookup = getenv("LAUNCHER_VIA") != NULL;
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+    uint64_t (*seen)(void) = dlsym(driver, "fake_launches");
+    int (*wait)(void *) = find("cuStreamSynchronize", "cuStreamSynchronize", 1);
+    resolve(argv[1]);
+    ((int (*)(unsigned))find("cuInit", "cuInit", 0))(0);
+    ((int (*)(void **, int))find("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", 0))(&context, 0);
+    status = ((int (*)(void *))find("cuCtxSetCurrent", "cuCtxSetCurrent", 0))(context);
+    if (own || getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void **, unsigned))find("cuStreamCreate", "cuStreamCreate", 0))(&stream, 0);
+    if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, int))find("cuStreamBeginCapture_v2", "cuStreamBeginCapture", 1))(stream, 0);
+    uint64_t began = microseconds();
+    for (long i = 0; i < count && !status; i++) {
+        status = launch(argv[1], f);
+        if (sync && !((i + 1) % sync)) status |= wait(stream);
+    }
+    if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, void **))find("cuStreamEndCapture", "cuStreamEndCapture", 1))(stream, &graph);
+    status |= wait(stream);
+    printf("%d %llu %llu\n", status, (unsigned long long)seen(), (unsigned long long)(microseconds() - began));
+    return 0;
+}

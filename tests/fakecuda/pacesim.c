@@ -1,0 +1,197 @@
+/* pacesim: the pacing of jobs on a simulated card, in virtual time, with the very code of hook and controller.
+ *
+ *   pacesim SECONDS nvml|events JOB…        JOB: share,policy,processes,kernel µs[,key=value…]
+ *   keys: gap (µs between launches), sync (launches after which the process waits for the card), from, to (ms: when
+ *   the job is there), wake (ms: until when it does nothing), mix (µs: what one kernel in eight takes)
+ * Every 100 ms a line: the nanoseconds that each job had the card. The card gives the processes that have work turns
+ * of 2 ms, as a real one without MPS; a process can have 1024 launches waiting. The driver's measurement is a whole
+ * percentage of a sixth of a second, 300 ms late. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "lend.h"
+#include "meter.h"
+
+enum { ROOM = 2048, DEPTH = 1024, JOBS = 8, PROCESSES = 8, SAMPLES = 4096 };
+#define NEVER UINT64_MAX
+#define SLICE (2 * FG_MS)
+#define SECOND (1000 * FG_MS)
+
+typedef struct { uint64_t at; } event;
+typedef struct { uint64_t left; event *event; } item;
+typedef struct job job;
+typedef struct {
+    job *of;
+    fg_meter meter;
+    item queue[ROOM];
+    uint64_t wake, launches;
+    int head, count, kernels, number, syncing, full;
+    unsigned seed;
+} process;
+struct job {
+    fg_pace pace;
+    fg_lender lender;
+    process *process[PROCESSES];
+    int share, policy, processes, sync;
+    uint64_t kernel, mix, gap, from, to, had, had_before;
+};
+static job jobs[JOBS];
+static int n_jobs, by_nvml, turn_of;
+static process *all[JOBS * PROCESSES];
+static int n_all;
+static uint64_t now, slice_end;
+static uint64_t had_at[JOBS][SAMPLES];
+static int samples;
+
+static void push(process *p, uint64_t left, event *e) {
+    if (p->count == ROOM) abort();
+    p->queue[(p->head + p->count++) % ROOM] = (item){left, e};
+    p->kernels += e == NULL;
+}
+static void reach(process *p) {   /* marks at the head are reached at once */
+    while (p->count && p->queue[p->head].event) {
+        p->queue[p->head].event->at = now;
+        p->head = (p->head + 1) % ROOM;
+        p->count--;
+    }
+}
+static int record(void *self, void **at, void *stream) {
+    (void)stream;
+    if (!*at) *at = malloc(sizeof(event));
+    ((event *)*at)->at = NEVER;
+    push(self, 0, *at);
+    reach(self);
+    return 1;
+}
+static int reached(void *self, void *e) { (void)self; return ((event *)e)->at <= now; }
+static int64_t between(void *self, void *from, void *to) { (void)self; return (int64_t)(((event *)to)->at - ((event *)from)->at); }
+
+/* The card runs what is at the head of the queue whose turn it is. */
+static process *running(void) {
+    if (n_all && all[turn_of]->count && now < slice_end) return all[turn_of];
+    for (int i = 1; i <= n_all; i++) {
+        int at = (turn_of + i) % n_all;
+        if (!all[at]->count) continue;
+        turn_of = at;
+        slice_end = now + SLICE;
+        return all[at];
+    }
+    return NULL;
+}
+static void run(process *p, uint64_t time) {
+    item *first = &p->queue[p->head];
+    p->of->had += time;
+    first->left -= time;
+    now += time;
+    if (first->left) return;
+    p->head = (p->head + 1) % ROOM;
+    p->count--;
+    p->kernels--;
+    reach(p);
+    if ((p->full && p->kernels < DEPTH) || (p->syncing && !p->count)) {
+        p->wake = now + (p->syncing ? 10 * FG_US + p->of->gap : 2 * FG_US);
+        p->full = p->syncing = 0;
+    }
+}
+static void launch(process *p, uint64_t takes) {
+    fg_stopwatch watch = {record, reached, between, p};
+    fg_pace *pace = &p->of->pace;
+    fg_turn turn = {0};
+    int paced = fg_pace_is_on(pace);
+    uint64_t wait = paced ? fg_meter_wait(&p->meter, pace, takes, now, &watch) : 0;
+    if (wait) { p->wake = now + wait + 60 * FG_US; return; }   /* a process sleeps a little longer than it asked for */
+    if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, p, p), takes, now, &watch, &turn);
+    push(p, takes, NULL);
+    if (turn.marks) fg_track_mark(turn.track, now, &watch);
+    if (paced) pace->flying[p->number] = turn.track->busy_until;
+    p->launches++;
+    p->wake = now + 3 * FG_US + p->of->gap;
+    if (p->of->sync && p->launches % (unsigned)p->of->sync == 0) { p->syncing = 1; p->wake = NEVER; }
+    else if (p->kernels >= DEPTH) { p->full = 1; p->wake = NEVER; }
+}
+static void act(process *p) {
+    job *j = p->of;
+    if (now >= j->to) { p->wake = NEVER; return; }
+    launch(p, j->mix && (rand_r(&p->seed) & 7) == 0 ? j->mix : j->kernel);
+}
+static void controller(void) {
+    fg_lender *l[JOBS];
+    fg_pace *p[JOBS];
+    int n = 0;
+    for (int i = 0; i < n_jobs; i++) {
+        if (now < jobs[i].from || now >= jobs[i].to) continue;
+        fg_lend_look(&jobs[i].lender, &jobs[i].pace, now);
+        l[n] = &jobs[i].lender;
+        p[n++] = &jobs[i].pace;
+    }
+    fg_lend(l, p, n, now);
+}
+static void nvml(void) {
+    int late = 2, last = samples - 1 - late;   /* of a sixth of a second each */
+    if (!by_nvml || last < 1) return;
+    for (int i = 0; i < n_jobs; i++) {
+        uint64_t had = had_at[i][last] - had_at[i][last - 1], length = SECOND / 6;
+        uint64_t to = (uint64_t)(last + 1) * length;
+        fg_lend_measured(&jobs[i].lender, (uint32_t)(had * 100 / length) * 100, to - length, to);
+    }
+}
+static void sample(void) {
+    for (int i = 0; i < n_jobs; i++) had_at[i][samples] = jobs[i].had;
+    samples++;
+    if (samples % 2 == 0) nvml();
+}
+static uint64_t value_of(const char *text, const char *key, uint64_t otherwise) {
+    const char *at = strstr(text, key);
+    return at ? strtoull(at + strlen(key), NULL, 10) : otherwise;
+}
+static void read_job(const char *text, job *j) {
+    char policy[8];
+    double kernel;
+    if (sscanf(text, "%d,%7[a-z],%d,%lf", &j->share, policy, &j->processes, &kernel) != 4 || j->processes > PROCESSES) exit(2);
+    j->kernel = (uint64_t)(kernel * 1000);
+    j->mix = value_of(text, "mix=", 0) * FG_US;
+    j->gap = value_of(text, "gap=", 0) * FG_US;
+    j->sync = (int)value_of(text, "sync=", 0);
+    j->from = value_of(text, "from=", 0) * FG_MS + SECOND;
+    j->to = value_of(text, "to=", 0) * FG_MS + SECOND;
+    if (j->to == SECOND) j->to = NEVER;
+    j->pace.policy = *policy == 'h' ? FG_PACE_HARD : *policy == 'f' ? FG_PACE_FAIR : FG_PACE_NONE;
+    j->pace.share = (uint32_t)j->share;
+    for (int i = 0; i < j->processes; i++) {
+        process *p = calloc(1, sizeof *p);
+        *p = (process){.of = j, .wake = SECOND + value_of(text, "wake=", (j->from - SECOND) / FG_MS) * FG_MS + (uint64_t)i * 777 * FG_US, .number = i, .seed = (unsigned)(n_all + 1)};
+        j->process[i] = all[n_all++] = p;
+    }
+}
+int main(int argc, char **argv) {
+    uint64_t end = (uint64_t)(atof(argv[1]) * (double)SECOND) + SECOND, tick = SECOND, tell = SECOND + 100 * FG_MS, measure = SECOND + SECOND / 6;
+    by_nvml = !strcmp(argv[2], "nvml");
+    now = SECOND;
+    samples = 6;
+    for (int i = 3; i < argc; i++) read_job(argv[i], &jobs[n_jobs++]);
+    while (now < end) {
+        uint64_t next = tick < tell ? tick : tell;
+        if (measure < next) next = measure;
+        process *awake = NULL, *at_work = running();
+        for (int i = 0; i < n_all; i++)
+            if (all[i]->wake < next) { next = all[i]->wake; awake = all[i]; }
+        if (next > now && at_work) {
+            uint64_t until = now + at_work->queue[at_work->head].left;
+            if (slice_end < until) until = slice_end;
+            if (until <= next) { run(at_work, until - now); continue; }
+            run(at_work, next - now);
+        }
+        if (next > now) now = next;
+        if (awake) act(awake);
+        if (now >= tick) { controller(); tick += 25 * FG_MS; }
+        if (now >= measure) { sample(); measure += SECOND / 6; }
+        if (now >= tell) {
+            for (int i = 0; i < n_jobs; i++) {
+                printf("%llu%c", (unsigned long long)(jobs[i].had - jobs[i].had_before), i + 1 < n_jobs ? ' ' : '\n');
+                jobs[i].had_before = jobs[i].had;
+            }
+            tell += 100 * FG_MS;
+        }
+    }
+    return 0;
+}
