@@ -115,7 +115,7 @@ cdef public int nvmlDeviceGetIndex(void *device, uint32_t *index) noexcept nogil
 
 
 cdef int fg_own_devices(int status, void **found, uint32_t number, uint32_t *count, void **devices) noexcept nogil:
-    """Hand on those of the job: as many as there is room for, or only how many there are."""
+    """Hand on those of the job: as many as there is room for, or only how many there are. In place too."""
     cdef uint32_t at, kept = 0
     if status != NVML_SUCCESS:
         return status
@@ -152,3 +152,15 @@ cdef public int nvmlSystemGetTopologyGpuSet(uint32_t cpu, uint32_t *count, void 
         return (<nvml_gpu_set_t> real)(cpu, count, devices)
     cdef int status = (<nvml_gpu_set_t> real)(cpu, &number, found)
     return fg_own_devices(status, found, number, count, devices)
+
+
+cdef public int nvmlUnitGetDevices(void *unit, uint32_t *count, void **devices) noexcept nogil:
+    cdef void *real = fg_function(FG_nvmlUnitGetDevices)
+    cdef uint32_t number
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_devices_t> real)(unit, count, devices)
+    if status != NVML_SUCCESS or devices == NULL:
+        return status
+    number = count[0]
+    return fg_own_devices(status, devices, number, count, devices)

@@ -165,6 +165,16 @@ cdef public int nvmlDeviceGetAccountingStats(void *device, uint32_t pid, void *s
     return (<nvml_stats_t> real)(device, pid, stats) if fg_only_jobs(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
 
 
+cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexcept nogil:
+    """Which process is meant, stands in the structure itself."""
+    cdef void *real = fg_function(FG_nvmlDeviceGetAccountingStats_v2)
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    if stats and not fg_only_jobs(stats, 1, 4, 0):
+        return NVML_ERROR_NOT_FOUND
+    return (<nvml_memory_t> real)(device, stats)
+
+
 cdef public int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t room) noexcept nogil:
     """A process of others is not there."""
     cdef void *real = fg_function(FG_nvmlSystemGetProcessName)

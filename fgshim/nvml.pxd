@@ -68,3 +68,4 @@ ctypedef int (*nvml_pids_t)(void *, uint32_t *, uint32_t *) noexcept nogil
 ctypedef int (*nvml_stats_t)(void *, uint32_t, void *) noexcept nogil
 ctypedef int (*nvml_text_t)(char *, uint32_t) noexcept nogil
 ctypedef int (*nvml_table_t)(const void **, const void *) noexcept nogil
+ctypedef int (*nvml_devices_t)(void *, uint32_t *, void **) noexcept nogil

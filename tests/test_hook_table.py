@@ -1,11 +1,18 @@
 """The table of hooked calls against CUDA's own headers of 12.x and 13.x."""
 
+import inspect
+import re
+
 import pytest
 
 from fakecuda.everyname import exports
 from fgshim import table, untouched
 
 pytestmark = pytest.mark.cudapackages
+ENUMERATES = re.compile(
+    r"nvml(DeviceGet(Count|HandleBy|Index|MemoryInfo)|\w*(Nearest|Set)Gpus|SystemGetTopologyGpuSet|UnitGetDevices"
+    r"|(Device|System)Get(?!Vgpu)\w*(Process|AccountingPids|AccountingStats))"
+)
 
 
 @pytest.fixture
@@ -52,3 +59,11 @@ def test_the_headers_are_read_whole(cuda_runtime, major):
     names = {abi.name for abi in cuda_runtime(major).abis()}
     assert len(names) > 430
     assert {"cuMemAlloc", "cuGraphicsGLRegisterBuffer", "cuProfilerStop", "cuCheckpointProcessLock"} <= names
+
+
+def test_every_call_of_nvml_that_tells_of_cards_or_processes_is_in_the_table():
+    """By pynvml, which knows all of them: what NVML has and the table lacks would show others to a job."""
+    pynvml = pytest.importorskip("pynvml")
+    known = set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', inspect.getsource(pynvml)))
+    ours = {call.export for call in table.CALLS if call.library == table.NVML}
+    assert {name for name in known if ENUMERATES.match(name)} - ours == set()

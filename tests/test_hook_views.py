@@ -98,3 +98,42 @@ def test_the_reserve_of_the_driver_stays_what_it_is(driver, tmp_path):
 def test_without_a_region_no_card_is_shown_and_nobodys_processes(busy):
     busy[0].region_file.unlink()
     assert ask(busy[0])["memory"] == ask(busy[0])["processes"] == []
+
+
+TWO = """
+import ctypes, json, sys, pynvml
+pynvml.nvmlInit()
+cuda, by = ctypes.CDLL("libcuda.so.1"), ctypes.byref
+context, at = ctypes.c_void_p(), ctypes.c_uint64()
+free, total, whole = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_size_t()
+cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(by(context), 0), cuda.cuCtxSetCurrent(context)
+card, said = pynvml.nvmlDeviceGetHandleByIndex(0), []
+for size in map(int, sys.argv[1:]):
+    cuda.cuMemAlloc_v2(by(at), ctypes.c_size_t(size))
+    cuda.cuMemGetInfo_v2(by(free), by(total)), cuda.cuDeviceTotalMem_v2(by(whole), 0)
+    used = total.value - free.value
+    views = [(whole.value, used, free.value), (total.value, used, free.value)]
+    old = pynvml.nvmlDeviceGetMemoryInfo(card)
+    new = pynvml.nvmlDeviceGetMemoryInfo(card, version=pynvml.nvmlMemory_v2)
+    said.append(views + [(info.total, info.used, info.free) for info in (old, new)])
+print(json.dumps(said))
+"""
+
+
+def test_cuda_and_nvml_tell_the_same_at_every_moment(driver, tmp_path):
+    """Where a context costs memory, where another process holds some, and once there is nothing left."""
+    from fakecuda import Card
+    from fakecuda.job import make_job
+
+    [card] = driver.cards(Card(context=96 * MIB, reserved=64 * MIB))
+    job = make_job(driver, tmp_path / "job", [(card, GIB)])
+    other = job.start()
+    assert other.say("alloc 100M") == (0,)
+    sizes = [1, 3 * MIB, 256 * MIB, 500 * MIB, 2 * GIB, 1]
+    words = [sys.executable, "-c", TWO, *map(str, sizes)]
+    done = subprocess.run(words, env=job.environment(), check=True, capture_output=True, text=True)
+    for views in json.loads(done.stdout):
+        assert len({tuple(view) for view in views}) == 1
+        total, used, free = views[0]
+        assert (total, total - used) == (GIB, free)
+    other.end()
