@@ -36,15 +36,19 @@ cdef int fg_only_own(int status, void **device) noexcept nogil:
 
 
 cdef int fg_by_index(int call, uint32_t index, void **device) noexcept nogil:
+    """The card where the controller saw it; by its UUID where it counts otherwise here, which looks at others too."""
     cdef void *real = fg_function(call)
     cdef void *ask = fg_function(FG_nvmlDeviceGetHandleByUUID)
-    cdef fg_job *job = fg_own_job()
+    cdef fg_region *region = fg_attach()
     cdef char text[48]
     if not real or not ask:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    if device == NULL or job == NULL or index >= job.cards:
+    if device == NULL or region == NULL or index >= fg_region_gpus(region):
         return (<nvml_by_index_t> real)(UINT32_MAX, device)
-    fg_uuid_text(job.card[index].uuid, text)
+    if (<nvml_by_index_t> real)(region.gpu[index].index, device) == NVML_SUCCESS and fg_nvml_gpu(device[0]) == <int> index:
+        return NVML_SUCCESS
+    device[0] = NULL
+    fg_uuid_text(region.gpu[index].uuid, text)
     return (<nvml_by_name_t> ask)(text, device)
 
 

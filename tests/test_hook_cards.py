@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from fakecuda.job import make_job
+from fgshim import region
 
 pytestmark = pytest.mark.compiler
 pytest.importorskip("pynvml")
@@ -41,10 +42,14 @@ def cards(driver):
     return driver.cards(*[Card(f"card {at}") for at in range(4)])
 
 
-@pytest.fixture
-def two_of_four(driver, cards, tmp_path):
-    """A job that was given the third card and the first, in this order."""
-    return make_job(driver, tmp_path / "job", [(cards[2], GIB), (cards[0], 2 * GIB)])
+@pytest.fixture(params=[(2, 0), (0, 1)], ids=["numbered as here", "numbered otherwise"])
+def two_of_four(request, driver, cards, tmp_path):
+    """A job that was given the third card and the first, in this order, whatever NVML's numbers were then."""
+    job = make_job(driver, tmp_path / "job", [(cards[2], GIB), (cards[0], 2 * GIB)])
+    given = zip(request.param, (cards[2].uuid, cards[0].uuid), (GIB, 2 * GIB), strict=True)
+    head = region.pack(1, 1, list(given))
+    job.region_file.write_bytes(head + bytes(region.SIZE - len(head)))
+    return job
 
 
 NAMES = """

@@ -93,6 +93,26 @@ def test_a_library_that_sees_its_own_dependencies_first_still_meets_the_hook(loo
     assert lookups(way, "cuMemAlloc_v2", hooked=False) == [DRIVER]
 
 
+@pytest.mark.parametrize("order", ["{other}:{hook}", "{hook}:{other}"])
+def test_another_library_that_stands_before_dlsym_is_asked_as_well(lookups, driver, job, tmp_path, order):
+    preload = order.format(other=driver.folder / "librecorder.so", hook=job.folder / HOOK)
+    extra = {"LD_PRELOAD": preload, "RECORDER_FILE": str(tmp_path / "record")}
+    assert lookups("driver", "cuMemAlloc_v2", "cuInit", "nonsense", **extra) == [HOOK, DRIVER, "nobody"]
+    asked = (tmp_path / "record").read_text()
+    assert "cuMemAlloc_v2" in asked
+    assert "cuInit" in asked
+
+
+def test_a_hooked_name_is_answered_alike_however_often_it_is_asked_for(lookups, driver, job):
+    both = {"LD_PRELOAD": f"{job.folder / HOOK}:{driver.folder / DRIVER}"}
+    for way in ("next", "asker-next", "default"):
+        assert len(set(lookups(way, *["cuMemAlloc_v2"] * 200, **both))) == 1
+
+
+def test_everything_of_the_hook_can_be_bound_at_the_start(lookups):
+    assert lookups("driver", "cuMemAlloc_v2", LD_BIND_NOW="1") == [HOOK]
+
+
 def test_a_library_is_looked_for_by_the_path_of_the_library_that_opens_it(lookups):
     assert lookups("plugin", "asker_own") == lookups("plugin", "asker_own", hooked=False) == ["libplugin.so"]
 
