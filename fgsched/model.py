@@ -234,7 +234,9 @@ class Reading:
     temperature: int | None = None  # degrees Celsius
     external: int = 0  # bytes held by processes that belong to no job
     error: str = ""  # why the card did not answer
-    is_lost: bool = False  # it fell off the bus: only a restart brings it back
+    is_lost: bool = False  # it fell off the bus
+    ecc: int | None = None  # errors in its memory that could not be corrected, since the driver was loaded
+    remap: str = ""  # rows of its memory that are to be replaced: "", "pending" or "failed"
 
 
 Readings = Mapping[int, Reading]  # by the card's index

@@ -102,6 +102,44 @@ def test_a_card_that_the_driver_does_not_list_is_suspect(cards):
     assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
 
 
+def health(cards, now, **about):
+    """A reading of card 0 with this of its health."""
+    cards.saw({0: Reading(gpu=0, used=0, **about), 1: Reading(gpu=1, used=0)}, there=(), now=now)
+    return cards.gpu(0)
+
+
+def test_a_card_that_fell_off_the_bus_is_down_until_it_answers_again(cards):
+    lost = health(cards, 1, error="GPU is lost", is_lost=True)
+    assert (lost.state, lost.note) == (GpuState.DOWN, "it fell off the bus: GPU is lost")
+    assert health(cards, 2, error="GPU is lost", is_lost=True).state is GpuState.DOWN
+    assert cards.gpu(1).state is GpuState.OK
+    assert health(cards, 3).state is GpuState.OK
+
+
+def test_a_card_that_was_down_from_the_start_does_not_come_up_by_itself():
+    cards = Looked([a_gpu(0, state=GpuState.DOWN), a_gpu(1)])
+    assert health(cards, 1).state is GpuState.DOWN
+
+
+def test_errors_in_a_cards_memory_drain_it_when_they_grow(cards):
+    assert health(cards, 1, ecc=3).state is GpuState.OK, "older than this controller"
+    drained = health(cards, 2, ecc=4)
+    assert (drained.state, drained.note) == (
+        GpuState.DRAINED,
+        "errors in its memory that could not be corrected: 4 [watchdog]",
+    )
+    cards.resume(0, 3)
+    assert health(cards, 4, ecc=4).state is GpuState.OK
+
+
+@pytest.mark.parametrize("remap", ["pending", "failed"])
+def test_bad_rows_drain_a_card_until_an_operator_resumes_it(cards, remap):
+    drained = health(cards, 1, remap=remap)
+    assert (drained.state, remap in drained.note) == (GpuState.DRAINED, True)
+    cards.resume(0, 2)
+    assert health(cards, 3, remap=remap).state is GpuState.OK
+
+
 def test_what_an_operator_says_stays(cards):
     cards.drain(0, "fan", 1)
     cards.look(2, gpu0="dead")

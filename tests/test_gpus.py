@@ -406,6 +406,14 @@ class TestDriver:
             (GpuState.DOWN, "MIG is on: not supported yet")
         }
 
+    def test_a_card_on_which_mig_is_switched_on_says_so_instead_of_a_reading(self, attached, driver):
+        _, sampler = attached()
+        driver("mig")
+        assert look(sampler).readings[0].error == "MIG is on: not supported yet"
+        driver("fine")
+        while look(sampler).readings[0].error:
+            pass  # the driver rests for a moment after an answer that was all trouble
+
     def test_a_driver_of_another_version_means_no_cards_and_says_what_to_do(self, attached, driver):
         driver("mismatch")
         inventory, sampler = attached()

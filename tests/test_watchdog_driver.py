@@ -147,3 +147,34 @@ def test_a_refusal_is_examined_and_fgacct_shows_it(host):
     fields = "OOMKind,OOMAsked,OOMLimit"
     done = host.run("fgacct", "-n", "-P", "-j", str(job), "-o", fields, "--units=M")
     assert done.lines == ["gpu|2048M|4096M"], done.err
+
+
+def test_the_jobs_of_a_card_that_falls_off_the_bus_end_and_the_other_card_goes_on(host):
+    lost, first = host.live("--gpus=1", "--no-requeue")
+    first.until_ready()
+    kept, second = host.live("--gpus=1")
+    second.until_ready()
+    gone = host.job(lost)["allocated"][0]["gpu"]
+    host.driver.set(gone, lost=1)
+    host.wait(lost)
+    found = host.job(lost)
+    assert (found["state"], found["reason"]) == ("NODE_FAIL", "GpuLost")
+    assert f"GPU {gone} fell off the bus" in found["warning"]
+    assert host.card(gone)["state"] == "down"
+    assert (host.job(kept)["state"], second.say("alloc 1G")[0]) == ("RUNNING", 0)
+    host.driver.set(gone, lost=0)
+    back, third = host.live("--gpus=1")
+    third.until_ready()
+    assert host.job(back)["allocated"][0]["gpu"] == gone
+
+
+def test_errors_in_a_cards_memory_drain_it_and_its_job_goes_on(host):
+    job, fakejob = host.live("--gpus=1")
+    fakejob.until_ready()
+    card = host.job(job)["allocated"][0]["gpu"]
+    host.driver.set(card, ecc=2)
+    deadline = time.monotonic() + PATIENCE
+    while host.card(card)["state"] != "drng":
+        assert time.monotonic() < deadline
+    assert host.card(card)["note"] == "errors in its memory that could not be corrected: 2 [watchdog]"
+    assert (host.job(job)["state"], fakejob.say("alloc 1G")[0]) == ("RUNNING", 0)

@@ -33,6 +33,8 @@ class Cards:
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
         self._there: frozenset[int] = frozenset()  # of these, those that it still shows
         self._changed: dict[int, Gpu] = {}
+        self._lost: set[int] = set()  # cards that fell off the bus
+        self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -67,12 +69,36 @@ class Cards:
 
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
         """A card that does not answer is suspect until it does; an operator's word stays."""
-        error = reading.error if reading else "the driver does not list it"
-        if error and gpu.state is GpuState.OK:
-            self._mark(replace(gpu, state=GpuState.SUSPECT, note=error, noted_at=now))
         is_left = not any(gpu.index in cards for cards in self._stayed.values())
-        if not error and is_left and gpu.state is GpuState.SUSPECT:
+        worse = self._worse(reading) if reading and not reading.error else ""
+        if reading is None or reading.error:
+            self._mark_bad(gpu, reading, now)
+        elif worse and gpu.state is not GpuState.DRAINED:
+            note = f"{worse} [watchdog]"
+            self._mark(replace(gpu, state=GpuState.DRAINED, note=note, noted_at=now))
+        elif is_left and (gpu.state is GpuState.SUSPECT or gpu.index in self._lost):
+            self._lost.discard(gpu.index)
             self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
+
+    def _mark_bad(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
+        """It did not answer, or fell off the bus."""
+        error = reading.error if reading else "the driver does not list it"
+        if reading and reading.is_lost and gpu.state in (GpuState.OK, GpuState.SUSPECT):
+            self._lost.add(gpu.index)
+            note = f"it fell off the bus: {error}"
+            self._mark(replace(gpu, state=GpuState.DOWN, note=note, noted_at=now))
+        elif gpu.state is GpuState.OK:
+            self._mark(replace(gpu, state=GpuState.SUSPECT, note=error, noted_at=now))
+
+    def _worse(self, reading: Reading) -> str:
+        """What has become worse with its memory since the last look; who resumes it has seen that."""
+        errors, remap = self._health.get(reading.gpu, (reading.ecc or 0, ""))
+        self._health[reading.gpu] = (reading.ecc or 0, reading.remap)
+        if (reading.ecc or 0) > errors:
+            return f"errors in its memory that could not be corrected: {reading.ecc}"
+        if reading.remap and reading.remap != remap:
+            return f"rows of its memory are bad, and their replacement is {reading.remap}"
+        return ""
 
     def gpus_for_planning(self, now: float) -> tuple[Gpu, ...]:
         """The cards, none of them open to new jobs while what is on them is not known."""
@@ -124,6 +150,7 @@ class Cards:
         self._mark(replace(self._gpus[index], state=GpuState.DRAINED, note=note, noted_at=now))
 
     def resume(self, index: int, now: float) -> None:
+        self._lost.discard(index)
         self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
 
     def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:

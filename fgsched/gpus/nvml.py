@@ -10,6 +10,7 @@ from fgsched.errors import FgschedError
 from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
 
 _CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
+_MIG = "MIG is on: not supported yet"
 _LISTS = ("Compute", "Graphics", "MPSCompute")
 
 
@@ -77,25 +78,40 @@ class Driver:
             links=self._links(index),
             cpus=self._cpus(handle),
             state=GpuState.DOWN if mig else GpuState.OK,
-            note="MIG is on: not supported yet" if mig else "",
+            note=_MIG if mig else "",
         )
 
     def _read(self, index: int) -> Reading:
         nvml, handle = self._nvml, self._handles[index]
         try:
+            if self._has_mig(handle):
+                return Reading(gpu=index, used=0, error=_MIG)
             _, _, used = self._memory(handle)
             processes = self._processes(handle)
             rates = self._optional(nvml.nvmlDeviceGetUtilizationRates, handle)
             heat = self._optional(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+            ecc, remap = self._health(handle)
         except nvml.NVMLError as error:
-            return Reading(gpu=index, used=0, error=f"the driver says: {error}")
+            is_lost = error.value == nvml.NVML_ERROR_GPU_IS_LOST
+            return Reading(gpu=index, used=0, error=f"the driver says: {error}", is_lost=is_lost)
         return Reading(
             gpu=index,
             used=used,
             processes=processes,
             utilisation=None if rates is None else rates.gpu,
             temperature=heat,
+            ecc=ecc,
+            remap=remap,
         )
+
+    def _health(self, handle: Any) -> tuple[int | None, str]:
+        """(errors that could not be corrected, what is to become of bad rows)."""
+        nvml = self._nvml
+        kinds = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
+        errors = self._optional(nvml.nvmlDeviceGetTotalEccErrors, handle, *kinds)
+        rows = self._optional(nvml.nvmlDeviceGetRemappedRows, handle)
+        pending, failed = rows[2:4] if rows else (0, 0)
+        return errors, "failed" if failed else "pending" if pending else ""
 
     def _memory(self, handle: Any) -> tuple[int, int, int]:
         """(total, kept by the driver, used by everybody); drivers before 510 count what they keep as used."""

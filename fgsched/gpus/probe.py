@@ -11,17 +11,23 @@ from fgsched.gpus import limits, wire
 from fgsched.gpus.nvml import Driver, NoDriver
 from fgsched.gpus.wire import Report
 
+_AGAIN = 12
+
 
 def main() -> None:
     """Answer until nobody asks."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the driver's library prints must not pass for an answer
     driver: Driver | None = None
+    lost = 0  # looks in a row with a card that was off the bus
     for line in sys.stdin:
         want = line.strip()
         try:
             driver = driver or Driver()
             report = _look(driver, want)
+            lost = lost + 1 if any(reading.is_lost for reading in report.readings.values()) else 0
+            if lost >= _AGAIN:  # a card that was reset is found only by opening the driver anew
+                driver, lost = None, 0
         except NoDriver as error:
             report = Report(want=want, error=error.cause)
         answers.write(wire.dump(report))

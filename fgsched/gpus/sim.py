@@ -19,6 +19,7 @@ STRANGER = (1 << 22) + 1  # a pid that no kernel gives
 _MOST = 1024
 _CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?")
 _KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
+_KNOWN |= {"lost", "ecc", "remap"}
 
 
 def parse(text: str) -> tuple[Gpu, ...]:
@@ -56,7 +57,8 @@ class Stage:
     """Simulated cards, and the file that says what happens to them.
 
     A JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}], "error": "…",
-    "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true}}`. `used` is what
+    "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true, "lost": true, "ecc": 3,
+    "remap": "pending"}}`. `used` is what
     strangers hold. The file is read at each look and need not exist.
     """
 
@@ -101,8 +103,9 @@ def _card(gpu: Gpu, about: dict[str, Any]) -> Gpu:
 
 
 def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
-    if about.get("error"):
-        return Reading(gpu=gpu.index, used=0, error=str(about["error"]))
+    if about.get("error") or about.get("lost"):
+        said = str(about.get("error", "GPU is lost"))
+        return Reading(gpu=gpu.index, used=0, error=said, is_lost=bool(about.get("lost")))
     processes = [
         GpuProcess(pid=one["pid"], memory=_bytes(one["memory"])) for one in about.get("processes", ())
     ]
@@ -114,6 +117,8 @@ def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
         processes=tuple(processes),
         utilisation=about.get("utilisation"),
         temperature=about.get("temperature"),
+        ecc=about.get("ecc"),
+        remap=str(about.get("remap", "")),
     )
 
 
