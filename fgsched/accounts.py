@@ -1,9 +1,11 @@
 """The host's accounts: names, homes and groups as they are now, or were a few seconds ago."""
 
+import grp
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 _FRESH = 5.0  # seconds for which what was found is believed: a start must not pay for a look-up each time
@@ -27,6 +29,15 @@ def look_up(uid: int) -> Account | None:
         return None
     groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
     return Account(name=entry.pw_name, gid=entry.pw_gid, home=entry.pw_dir, groups=groups)
+
+
+def names_of(groups: Iterable[int]) -> tuple[str, ...]:
+    """The names of groups; one without a name is left out."""
+    found = []
+    for gid in groups:
+        with suppress(KeyError):
+            found.append(grp.getgrgid(gid).gr_name)
+    return tuple(found)
 
 
 class Accounts:

@@ -177,6 +177,7 @@ class Policy:
     weights: Weights = Weights()
     is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
     has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
+    goes_by_groups: bool = field(init=False, repr=False, compare=False)
     _partitions: dict[str, Partition] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -184,6 +185,8 @@ class Policy:
         found = [caps for one in self.partitions for caps in (one.total, one.per_user, one.per_account)]
         found += [caps for quality in self.qos for caps in (quality.total, quality.per_user)]
         found += [account.caps for account in self.accounts] + [user.caps for user in self.users]
+        access = [one.access for one in self.partitions] + [quality.access for quality in self.qos]
+        object.__setattr__(self, "goes_by_groups", any(one.groups for one in access))
         object.__setattr__(self, "is_capped", any(caps != NO_CAPS for caps in found))
         object.__setattr__(self, "has_quotas", any(caps.gpu_seconds for caps in found))
 

@@ -26,7 +26,7 @@ from fgsched.policy import (
 from fgsched.settings import Key, declared, key
 
 Sections = Mapping[str, Mapping[str, Any]]  # table -> name -> its settings
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _JOBS = {"low": 0, "high": 1_000_000}
 _GPUS = {"low": 0, "high": 1024 * 10_000}
 
@@ -241,7 +241,7 @@ def read(path: str, text: str, table: str, values: Mapping[str, Any]) -> dict[st
     found: dict[str, Any] = {}
     for name, entry in values.items():
         where = f"{path}:{kinds.line_of(text, (table, name))}"
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise BadUsage(
                 f"{where}: {name!r} is not a name.", "Letters, digits, '_', '.' and '-', at most 64."
             )

@@ -108,6 +108,10 @@ class Shepherds:
         self._pidfds: dict[int, int] = {}
         self._accounts = ports.accounts
 
+    def obey(self, site: Site) -> None:
+        """What all jobs that start from now on share."""
+        self._site = site
+
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         launching = Launching(
             job,

@@ -33,6 +33,7 @@ _SAME = {  # other spellings, Slurm's among them
     **{"jobname": "name", "time": "timelimit", "output": "stdout", "error": "stderr"},
     **{"gpumemory": "gpumem", "numcpus": "cpus", "cpuspertask": "cpus", "minmemorynode": "mem"},
 }
+_PARTITION = {"partition", "partitionname"}
 KEYS = (
     "name",
     "comment",
@@ -103,3 +104,20 @@ def _amount(key: str, text: str, site: Site) -> dict[str, Any]:
     if key == "gpus" and not asked.gpus:
         found |= {"memory": 0, "memory_part": 0}
     return found
+
+
+def is_about_partition(words: Sequence[str]) -> bool:
+    keys = {word.partition("=")[0].lower() for word in words}
+    return bool(keys & _PARTITION) and not keys & {"job", "jobid"}
+
+
+def partition_words(words: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The name and the values of 'partition=night max_time=8h'; the controller knows the keys."""
+    pairs = [word.partition("=") for word in words]
+    for (key, equals, _), word in zip(pairs, words, strict=True):
+        if not equals or not key:
+            raise BadUsage(f"{shown(word)} is not KEY=VALUE")
+    names = [text for key, _, text in pairs if key.lower() in _PARTITION]
+    if len(names) != 1 or not names[0]:
+        raise BadUsage("partition=NAME says which partition is meant, once", "fginfo lists them.")
+    return names[0], {key: text for key, _, text in pairs if key.lower() not in _PARTITION}

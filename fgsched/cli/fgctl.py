@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from fgsched.cli import choices, show
-from fgsched.cli.changes import read_changes, words_by_key
+from fgsched.cli.changes import is_about_partition, partition_words, read_changes, words_by_key
 from fgsched.cli.command import Group, warn, write
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit, FgschedError
-from fgsched.units import Site, parse_indices
+from fgsched.units import Site, parse_ids, parse_indices
 from fgsched.values import shown
 
 _UNBUILT = (
-    *("requeue", "requeuehold", "suspend", "top", "notify", "reconfigure", "pidinfo", "create", "delete"),
+    *("requeue", "requeuehold", "suspend", "notify", "pidinfo"),
     *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
 )
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -75,9 +75,11 @@ def _release(words: Sequence[str]) -> int:
 
 
 @fgctl.command("update")
-@click.argument("words", nargs=-1, required=True, metavar="job=ID KEY=VALUE...")
+@click.argument("words", nargs=-1, required=True, metavar="job=ID|partition=NAME KEY=VALUE...")
 def _update(words: Sequence[str]) -> int:
-    """Change what jobs ask for."""
+    """Change what jobs ask for, or a partition."""
+    if is_about_partition(words):
+        return _partition("update_partition", words)
     given = words_by_key(words)
     named = [given.pop(key) for key in ("job", "jobid") if key in given]
     if len(named) != 1:
@@ -89,6 +91,51 @@ def _update(words: Sequence[str]) -> int:
         for job_id in ids:
             try:
                 client.ask("update", id=job_id, changes=changes)
+            except FgschedError as error:
+                warn("fgctl", error.cause, error.remedy)
+                worst = max(worst, error.exit_code)
+    return worst
+
+
+def _partition(operation: str, words: Sequence[str]) -> int:
+    name, values = partition_words(words)
+    with Client(find_places()) as client:
+        client.ask(operation, name=name, values=values)
+    return Exit.DONE
+
+
+@fgctl.command("create")
+@click.argument("words", nargs=-1, required=True, metavar="partition=NAME [KEY=VALUE]...")
+def _create(words: Sequence[str]) -> int:
+    """Add a partition; the keys are those of its table in fgsched.toml."""
+    return _partition("create_partition", words)
+
+
+@fgctl.command("delete")
+@click.argument("words", nargs=-1, required=True, metavar="partition=NAME")
+def _delete(words: Sequence[str]) -> int:
+    """Remove a partition that was created so."""
+    return _partition("delete_partition", words)
+
+
+@fgctl.command("reconfigure")
+def _reconfigure() -> None:
+    """Have the controller read its configuration anew."""
+    with Client(find_places()) as client:
+        said = client.ask("reconfigure")
+    for name in said["later"]:
+        click.echo(f"fgctl: {name} is obeyed once the controller is started anew", err=True)
+
+
+@fgctl.command("top")
+@_jobs
+def _top(words: Sequence[str]) -> int:
+    """Put pending jobs before their owner's others, the first named first."""
+    worst = int(Exit.DONE)
+    with Client(find_places()) as client:
+        for job_id in reversed([job for word in words for job in parse_ids(word)]):
+            try:
+                client.ask("top", id=job_id)
             except FgschedError as error:
                 warn("fgctl", error.cause, error.remedy)
                 worst = max(worst, error.exit_code)

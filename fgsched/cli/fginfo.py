@@ -12,9 +12,9 @@ from fgsched.cli.queuecolumns import host, indices, shown_time
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit
 from fgsched.model import WHOLE, GpuState, JobState, Near
+from fgsched.moments import format_runtime
 from fgsched.units import format_indices, format_mebibytes, format_share
 
-_PARTITION = "main"
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 _OUT = {
     GpuState.DRAINED.value: ("drain", "drng"),  # without jobs, with jobs
@@ -39,7 +39,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -s, -N and --types are different tables; give one of them")
     with Client(find_places()) as client:
-        answer = client.ask("gpus")
+        answer = client.ask("gpus") | {"partitions": client.ask("partitions")["partitions"]}
     if as_json:
         write(_document(answer))
     else:
@@ -48,24 +48,41 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     return Exit.DONE
 
 
+def _of(partition: Card, answer: Card) -> list[Card]:
+    """The cards that a partition may use."""
+    return [card for card in answer["gpus"] if card["index"] in partition["cards"]]
+
+
+def _name(partition: Card) -> str:
+    return f"{partition['name']}{'*' if partition['is_default'] else ''}"
+
+
+def _front(partition: Card, answer: Card) -> list[str]:
+    longest = partition["most"]["time"]
+    limit = format_runtime(longest) if longest else "infinite"
+    return [_name(partition), partition["state"], limit, _amounts(_of(partition, answer))]
+
+
 def _partition(answer: Card) -> tuple[str, list[list[str]]]:
-    jobs = answer["jobs"]
-    under_way = sum(jobs.get(state.value, 0) for state in _UNDER_WAY)
-    counts = f"{under_way}/{jobs.get(JobState.PENDING.value, 0)}"
-    row = [f"{_PARTITION}*", "up", "infinite", _amounts(answer["gpus"]), counts, _host_state(answer["gpus"])]
-    return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) JOBS(R/PD) STATE", [row]
+    rows = []
+    for partition in answer["partitions"]:
+        jobs = partition["jobs"]
+        under_way = sum(jobs.get(state.value, 0) for state in _UNDER_WAY)
+        counts = f"{under_way}/{jobs.get(JobState.PENDING.value, 0)}"
+        rows.append([*_front(partition, answer), counts, _host_state(_of(partition, answer))])
+    return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) JOBS(R/PD) STATE", rows
 
 
 def _summary(answer: Card) -> tuple[str, list[list[str]]]:
-    row = [f"{_PARTITION}*", "up", "infinite", _amounts(answer["gpus"]), host()]
-    return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) NODELIST", [row]
+    rows = [[*_front(partition, answer), host()] for partition in answer["partitions"]]
+    return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) NODELIST", rows
 
 
 def _node(answer: Card) -> tuple[str, list[list[str]]]:
     cpus, memory = answer["cpus"], answer["memory"]
     row = [
         host(),
-        f"{_PARTITION}*",
+        ",".join(map(_name, answer["partitions"])),
         _host_state(answer["gpus"]),
         _amounts(answer["gpus"]),
         f"{cpus['total'] - cpus['free']}/{cpus['free']}/0/{cpus['total']}",
@@ -192,27 +209,33 @@ def _host_state(cards: Sequence[Card]) -> str:
 
 
 def _document(answer: Card) -> str:
-    allocated, idle, other = _units(answer["gpus"])
-    partition = {
-        "name": _PARTITION,
-        "is_default": True,
-        "state": _host_state(answer["gpus"]),
-        "time_limit": None,
+    return machine.document(
+        partitions=[_partition_record(one, answer) for one in answer["partitions"]],
+        gpus=[_card_record(card) for card in answer["gpus"]],
+        cpus=answer["cpus"],
+        memory=answer["memory"],
+    )
+
+
+def _partition_record(partition: Card, answer: Card) -> Card:
+    cards = _of(partition, answer)
+    allocated, idle, other = _units(cards)
+    return {
+        "name": partition["name"],
+        "is_default": partition["is_default"],
+        "avail": partition["state"],
+        "state": _host_state(cards),
+        "time_limit": partition["most"]["time"] or None,
         "gpus": {
             "allocated": machine.gpus(allocated),
             "idle": machine.gpus(idle),
             "other": machine.gpus(other),
-            "total": len(answer["gpus"]),
+            "total": len(cards),
         },
-        "job_counts": answer["jobs"],
+        "job_counts": partition["jobs"],
+        **{name: partition[name] for name in ("defaults", "most", "total", "per_user", "per_account")},
+        **{name: partition[name] for name in ("access", "cards", "placement", "gpu_compute")},
     }
-    return machine.document(
-        partitions=[partition],
-        gpus=[_card_record(card) for card in answer["gpus"]],
-        enforce=answer["enforce"],
-        cpus=answer["cpus"],
-        memory=answer["memory"],
-    )
 
 
 def _card_record(card: Card) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from fgsched.errors import BadUsage, Exit
 from fgsched.model import JobState
 from fgsched.units import parse_count
 
-_SORT = "P,t,i"
+_SORT = "P,t,-p,i"
 _NAMES = ("id", "array", "task", "tasks")  # what a job is called is made of these
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _LATER = ("--start", "--why")
-_LATER_WITH_VALUE = ("-A/--account", "-q/--qos")
 
 
 def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
@@ -32,7 +31,6 @@ def _with_later(command: click.Command) -> click.Command:
     """Options of squeue that nothing here can honour yet."""
     about: dict[str, Any] = {"hidden": True, "expose_value": False, "callback": _refuse}
     command.params += [click.Option([name], is_flag=True, **about) for name in _LATER]
-    command.params += [click.Option(name.split("/"), **about) for name in _LATER_WITH_VALUE]
     return command
 
 
@@ -43,6 +41,8 @@ def _with_later(command: click.Command) -> click.Command:
 @click.option("-j", "--jobs", **_LIST, help="These jobs: 7,10-14.")
 @click.option("-t", "--states", **_LIST, help="Jobs in these states: R,PD; all.")
 @click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
+@click.option("-A", "--account", **_LIST, help="Jobs of these accounts.")
+@click.option("-q", "--qos", **_LIST, hidden=True, help="Jobs of these qualities of service.")
 @click.option("-n", "--name", **_LIST, help="Jobs with these names.")
 @click.option("--recent", is_flag=True, help="Also jobs that ended in the last 5 minutes.")
 @click.option("-l", "--long", is_flag=True, help="More columns.")
@@ -94,6 +94,8 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
         "state": [state.value for state in states],
         "partition": choices.words(options["partition"]),
         "name": choices.words(options["name"]),
+        "account": choices.words(options["account"]),
+        "qos": choices.words(options["qos"]),
     }
     if options["states"] and not states:
         where["state"] = ["none of those there are"]

@@ -88,6 +88,11 @@ def _gres(units: int | None) -> str:
     return f"gpu:{_share(units)}" if units != 0 else "N/A"
 
 
+def _priority(value: float | None) -> str:
+    """Of a job that waits; the others have none any more."""
+    return "0" if value is None else str(round(value))
+
+
 def _optional(text: str | None) -> str:
     return text or "(null)"
 
@@ -109,6 +114,11 @@ COLUMNS = (
     Column("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
     Column("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
     Column("PARTITION", ("partition",), str, ("Partition",), "P"),
+    Column("ACCOUNT", ("account",), _optional, ("Account",), "a"),
+    Column("QOS", ("qos",), _optional, ("QOS",), "q"),
+    Column("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
+    Column("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
+    Column("NICE", ("nice",), str, ("Nice",), "y"),
     Column("NAME", ("name",), str, ("Name",), "j"),
     Column("USER", ("user",), str, ("UserName",), "u"),
     Column("UID", ("uid",), str, ("UserID",), "U"),
@@ -149,11 +159,10 @@ COLUMNS = (
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
 _BY_NAME = {name.lower(): column for column in COLUMNS for name in column.names}
 _LATER_LETTERS = {
-    **{"a": "account", "p": "priority", "Q": "priority", "q": "QOS"},
-    **{"v": "reservation", "y": "nice"},
+    **{"v": "reservation"},
 }
 _LATER_NAMES = {
-    *("account", "priority", "prioritylong", "qos", "reservation", "nice"),
+    *("reservation",),
     *("gpumemused", "gpuutil"),
 }
 

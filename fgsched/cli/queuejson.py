@@ -6,9 +6,11 @@ from typing import Any
 from fgsched.cli import machine
 from fgsched.model import JobState
 
+_OWN = ("account", "qos", "nice", "priority")
 FIELDS = (
     *("array", "task", "tasks", "dependency", "deadline"),
     *("id", "name", "partition", "user", "uid", "state", "reason", "why", "elapsed", "time_limit"),
+    *_OWN,
     *("submitted_at", "started_at", "ended_at", "share", "gpus", "memory", "gpu_type", "indices", "tier"),
     *("cpus", "host_memory", "comment", "chdir", "command"),
 )
@@ -21,7 +23,8 @@ def document(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _job(job: dict[str, Any]) -> dict[str, Any]:
     moments = {"submit": job["submitted_at"], "start": job["started_at"], "end": job["ended_at"]}
-    plain = {name: job[name] for name in ("name", "partition", "user", "uid", "state", "reason", "why")}
+    named = ("name", "partition", "user", "uid", "state", "reason", "why", *_OWN)
+    plain = {name: job[name] for name in named}
     return {
         "job_id": job["id"],
         "array_job_id": job["array"],

@@ -11,11 +11,9 @@ from fgsched.client import Client
 from fgsched.errors import BadUsage, Refused
 from fgsched.moments import format_limit, format_runtime, format_time
 from fgsched.units import format_indices, format_mebibytes, format_share, parse_indices
-from fgsched.values import shown
 
 Record = dict[str, Any]
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
-_PARTITION = "main"
 _TIMED = ("submitted_at", "started_at", "ended_at")
 
 
@@ -59,11 +57,9 @@ def _gpus(client: Client, words: Sequence[str]) -> list[Record]:
 
 
 def _partitions(client: Client, words: Sequence[str]) -> list[Record]:
-    for word in words:
-        if word != _PARTITION:
-            raise Refused(f"invalid partition name specified: {shown(word)}", f"There is {_PARTITION}.")
-    answer = client.ask("gpus")
-    return [{"name": _PARTITION, **{key: answer[key] for key in ("gpus", "cpus", "memory", "jobs")}}]
+    from fgsched.cli.showpartition import partitions
+
+    return partitions(client, words)
 
 
 def _config(client: Client, words: Sequence[str]) -> list[Record]:
@@ -234,17 +230,9 @@ def _or_unknown(value: int | None, form: Callable[[int], str] = str) -> str:
 
 
 def _partition(found: Record) -> Group:
-    states = [(f"Jobs{state.capitalize()}", count) for state, count in sorted(found["jobs"].items())]
-    return [
-        [("PartitionName", found["name"]), ("State", "UP"), ("Default", "YES")],
-        [
-            ("Gpus", format_indices(card["index"] for card in found["gpus"])),
-            ("TotalGpus", len(found["gpus"])),
-        ],
-        [("TotalCPUs", found["cpus"]["total"]), ("FreeCPUs", found["cpus"]["free"])],
-        [("TotalMem", format_mebibytes(found["memory"]["total"]))],
-        states,
-    ]
+    from fgsched.cli.showpartition import lines
+
+    return lines(found)
 
 
 def _settings(about: Record) -> Group:

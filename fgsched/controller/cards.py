@@ -36,6 +36,10 @@ class Cards:
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
+    def obey(self, *, interval: float, clean_timeout: float) -> None:
+        """From now on, look and wait so long."""
+        self._interval, self._timeout = interval, clean_timeout
+
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         return tuple(self._gpus.values())

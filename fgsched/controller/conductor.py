@@ -38,7 +38,7 @@ class Conductor:
         self.cards = cards
         self.limits = limits
         self.policy = Policy()  # until whoever knows the site says otherwise
-        self.charges = Charges(store)
+        self.charges = Charges(store.kept)
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
         self.eligibility = Eligibility(self)

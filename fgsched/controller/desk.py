@@ -36,7 +36,7 @@ class Desk:
 
     def __init__(self, conductor: Conductor, rules: Rules) -> None:
         self._conductor = conductor
-        self._rules = rules
+        self.rules = rules
         self._verbs = Verbs(conductor)
         self._references = References(conductor)
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
@@ -55,11 +55,11 @@ class Desk:
     def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The ids of the new jobs; a key that was seen before gets the ids it got then."""
         conductor = self._conductor
-        conditions = Conditions(conductor, kill_invalid=self._rules.kill_invalid)
-        caller.may_own_jobs(self._rules.least_uid)
-        key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self._rules.max_script)
+        conditions = Conditions(conductor, kill_invalid=self.rules.kill_invalid)
+        caller.may_own_jobs(self.rules.least_uid)
+        key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self.rules.max_script)
         for request in {id(job.request): job.request for job in jobs}.values():
-            check_tier(request.tier, self._rules.tiers, conductor.tier)
+            check_tier(request.tier, self.rules.tiers, conductor.tier)
         known = conductor.store.submitted(caller.uid, key)
         if known is None:
             pending = sum(
@@ -87,7 +87,7 @@ class Desk:
             gpus=conductor.cards.gpus,
             limits=conductor.limits,
             policy=conductor.policy,
-            default_time=self._rules.default_time,
+            default_time=self.rules.default_time,
         )
 
     def cancel(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Desk:
             raise BadUsage("update: nothing to change")
         conductor = self._conductor
         rows = self._references.own_rows(arguments.get("id"), caller.must_own)
-        conditions = Conditions(conductor, kill_invalid=self._rules.kill_invalid)
+        conditions = Conditions(conductor, kill_invalid=self.rules.kill_invalid)
         for job in touched(rows, changes):
             request = updated(job, changes, self._asker_of(caller, job), self._ground)
             after = conditions.changed(job, request, caller, now)

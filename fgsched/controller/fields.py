@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fgsched.arrays import format_array
-from fgsched.controller.book import Book
+from fgsched.controller.book import Book, pending
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.gates import opens
@@ -24,6 +24,7 @@ class Look:
         self.now = now
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
+        self._standings: dict[tuple[int, str], float] = {}
 
     def hold(self, job: Job) -> Hold | None:
         """What the job has of each card, or would get; None where that differs from card to card."""
@@ -51,6 +52,17 @@ class Look:
         """Bytes of each card; None where it depends on the card."""
         hold = self.hold(job)
         return hold.memory if hold else job.request.demand.memory or None
+
+    def priority(self, job: Job) -> float | None:
+        """Of a job that waits, as it stands now."""
+        if job.state is not JobState.PENDING:
+            return None
+        key = (id(job.request), job.user)  # jobs of one submission share their request
+        if key not in self._standings:
+            self._standings[key] = self.conductor.book.order.standing(pending(job).kind)
+        weights = self.conductor.book.order.policy.weights
+        waited = max(0.0, self.now - job.submitted_at) / weights.max_age
+        return self._standings[key] + weights.age * min(1.0, waited)
 
     def why(self, job: Job) -> str:
         return why(self.conductor.book, job)
@@ -102,6 +114,7 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "account": lambda look, job: job.request.account,
     "qos": lambda look, job: job.request.qos,
     "nice": lambda look, job: job.request.nice,
+    "priority": lambda look, job: look.priority(job),
     "user": lambda look, job: job.user,
     "uid": lambda look, job: job.uid,
     "state": lambda look, job: job.state.value,

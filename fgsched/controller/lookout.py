@@ -29,7 +29,7 @@ class Lookout:
         self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
         self._watching, self._gate = watching, gate
         self._cards = conductor.cards
-        self._interval = interval
+        self.interval = interval
         self._looked_at = -interval  # by a clock that nobody sets
 
     @property
@@ -37,7 +37,7 @@ class Lookout:
         """Seconds until the next look; None: there is nothing to look for."""
         if not self._cards.needs_cleaning or not self._conductor.book.jobs:
             return None
-        pause = min(_AGAIN, self._interval) if self._watching.is_suspicious else self._interval
+        pause = min(_AGAIN, self.interval) if self._watching.is_suspicious else self.interval
         pause = _SOON if self._cards.is_cleaning else pause
         return max(0.0, self._looked_at + pause - time.monotonic())
 

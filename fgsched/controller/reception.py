@@ -9,13 +9,15 @@ from functools import partial
 from typing import Any
 
 from fgsched import PROTOCOL, __version__, gpus
-from fgsched.accounts import Accounts
+from fgsched.accounts import Accounts, names_of
 from fgsched.cgroups import MemoryCgroup
 from fgsched.config import Config
 from fgsched.controller.answers import Answers
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.desk import Desk
 from fgsched.controller.loop import Loop, Operation
+from fgsched.controller.sitedesk import SiteDesk
+from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
 from fgsched.places import Places
 from fgsched.server import Connection
@@ -34,35 +36,48 @@ class About:
     accounts: Accounts
 
 
+@dataclass(frozen=True, slots=True)
+class Desks:
+    """Whoever knows the requests that change something."""
+
+    jobs: Desk
+    site: SiteDesk
+    standings: Standings
+
+
 class Reception:
     """Knows every request by its name."""
 
-    def __init__(self, desk: Desk, answers: Answers, waiters: Waiters, loop: Loop, about: About) -> None:
-        self._desk, self._answers, self._waiters, self._loop = desk, answers, waiters, loop
-        self._about = about
+    def __init__(self, desks: Desks, answers: Answers, waiters: Waiters, loop: Loop, about: About) -> None:
+        self._answers, self._waiters, self._loop = answers, waiters, loop
+        self._writing = desks.jobs.operations | desks.site.operations | desks.standings.writing
+        self._reading = answers.operations | desks.standings.operations
+        self.about = about
         self._started_at = time.time()
         self._specials: dict[str, Special] = {"ping": self._ping, "wait": self._wait, "stop": self._stop}
 
     def caller(self, connection: Connection) -> Caller:
         """Whoever the kernel says is at the other end."""
-        uid, account = connection.uid, self._about.accounts.of(connection.uid)
+        uid, account = connection.uid, self.about.accounts.of(connection.uid)
         name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
-        may = operators(self._about.config.operators, uid, name, own=os.geteuid())
-        return Caller(uid, gid, name, may)
+        may = operators(self.about.config.operators, uid, name, own=os.geteuid())
+        groups = account.groups if account else (gid,)
+        named = names_of(groups) if self._answers.policy.goes_by_groups else ()
+        return Caller(uid, gid, name, may, named)
 
     def writing(self, name: str) -> Operation | None:
-        return self._desk.operations.get(name)
+        return self._writing.get(name)
 
     def reading(self, name: str) -> Operation | None:
-        return self._answers.operations.get(name)
+        return self._reading.get(name)
 
     def special(self, name: str) -> Special | None:
         return self._specials.get(name)
 
     def _ping(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
         """Who is there, and what a client has to know in order to read amounts."""
-        places, config, inventory = self._about.places, self._about.config, self._about.inventory
-        memory = self._about.memory
+        places, config, inventory = self.about.places, self.about.config, self.about.inventory
+        memory = self.about.memory
         about = {
             "version": __version__,
             "protocol": PROTOCOL,

@@ -9,21 +9,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from filelock import FileLock, Timeout
 
 from fgsched import cgroups, gpus
 from fgsched.accounts import Accounts
-from fgsched.config import Config
+from fgsched.config import Config, load
 from fgsched.controller.answers import Answers
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desk import FIRST_USER, Desk, Rules
-from fgsched.controller.events import Died
+from fgsched.controller.events import Asked, Died
 from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
-from fgsched.controller.reception import About, Reception
+from fgsched.controller.reception import About, Desks, Reception
+from fgsched.controller.sitedesk import Hands, SiteDesk
+from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
@@ -121,18 +124,20 @@ class _Controller:
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
-        self._conductor.policy = config.policy
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._waiters = Waiters(self._loop.finish)
-        self._reception = Reception(
-            Desk(self._conductor, _rules(places, config)),
-            Answers(self._conductor, shepherds.pids),
-            self._waiters,
-            self._loop,
-            About(places, config, inventory, memory, accounts),
-        )
+        self._reception = self._opened(About(places, config, inventory, memory, accounts))
+
+    def _opened(self, about: About) -> Reception:
+        """Whoever answers requests, at their desks."""
+        self._desk = Desk(self._conductor, _rules(about.places, about.config))
+        hands = Hands(lambda: load(about.places), self._obey, lambda: self._loop.happened(Died(0)))
+        self._site_desk = SiteDesk(self._conductor, about.config, hands)
+        desks = Desks(self._desk, self._site_desk, Standings(self._conductor))
+        answers = Answers(self._conductor, self._shepherds.pids)
+        return Reception(desks, answers, self._waiters, self._loop, about)
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Serve until stopped; True if it is to be started anew."""
@@ -161,6 +166,15 @@ class _Controller:
         self._conductor.recover(time.time())
         self._conductor.turn([], time.time())
 
+    def _obey(self, config: Config) -> None:
+        """The configuration was read anew: what may change while we run."""
+        about = self._reception.about
+        self._reception.about = replace(about, config=config)
+        self._desk.rules = _rules(about.places, config)
+        self._shepherds.obey(_site(about.places, config, self._store.name))
+        self._lookout.interval = config.interval
+        self._cards.obey(interval=config.interval, clean_timeout=config.clean_timeout)
+
     def _timeout(self) -> float | None:
         """Seconds until something is due by itself; None: nothing is."""
         conductor = self._conductor
@@ -168,8 +182,14 @@ class _Controller:
         orphans = _SOON if conductor.orphans else None
         due = conductor.book.gates.next_due
         timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
-        dues = (unsaved, orphans, timer, self._lookout.due, self._waiters.delay)
+        quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
+        dues = (unsaved, orphans, timer, quota, self._lookout.due, self._waiters.delay)
         return min((due for due in dues if due is not None), default=None)
+
+    @property
+    def _waits_for_a_quota(self) -> bool:
+        """GPU time that was used decays by itself: nothing else would tell that a job may start."""
+        return self._conductor.policy.has_quotas and bool(self._conductor.book.waiting)
 
     def _tell_waiters(self) -> None:
         ended, self._conductor.ended = self._conductor.ended, []
@@ -186,11 +206,14 @@ class _Controller:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
 
-        def heard() -> None:
-            if set(ours.recv(64)) & {signal.SIGTERM, signal.SIGINT}:
+        def hear() -> None:
+            heard = set(ours.recv(64))
+            if heard & {signal.SIGTERM, signal.SIGINT}:
                 self._loop.stopping = "asked by a signal"
+            if signal.SIGHUP in heard:
+                self._loop.happened(Asked(self._site_desk.hang_up, lambda error: log.error("%s", error)))
 
-        self._loop.watch(ours, heard)
+        self._loop.watch(ours, hear)
         yield
         signal.set_wakeup_fd(-1)
 

@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from fgsched.errors import StorageError
-from fgsched.fairshare import Owner, Usage
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.records import to_record
+from fgsched.store.kept import Kept
 from fgsched.store.opening import named, open_queue, source
 from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
 from fgsched.store.tasks import Tasks
@@ -43,6 +43,7 @@ class Store:
         self._db = open_queue(path)
         self._blobs: dict[bytes, int] = {}  # digest -> id of those seen lately
         self._blob_of = lru_cache(maxsize=64)(self._read_blob)
+        self.kept = Kept(self._db, SQL)
         self._events: list[dict[str, object]] = []  # of the transaction that is open
         self.tasks = Tasks(self._db, SQL)
 
@@ -261,18 +262,6 @@ class Store:
         """{uuid: (state, note, since)} as operators left them."""
         rows = self._db.execute(SQL["get_cards"])
         return {row["uuid"]: (GpuState(row["state"]), row["note"], row["at"]) for row in rows}
-
-    # -- who used how much ----------------------------------------------------------------------
-
-    def usage(self) -> dict[Owner, Usage]:
-        """Charged GPU seconds by account and user."""
-        rows = self._db.execute(SQL["all_usage"])
-        return {(row["account"], row["user"]): Usage(row["seconds"], row["at"]) for row in rows}
-
-    def put_usage(self, owner: Owner, usage: Usage) -> None:
-        account, user = owner
-        row = {"account": account, "user": user, "seconds": usage.seconds, "at": usage.at}
-        self._db.execute(SQL["put_usage"], row)
 
     # -- the file -------------------------------------------------------------------------------
 

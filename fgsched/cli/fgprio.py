@@ -1,0 +1,97 @@
+"""fgprio: what each waiting job's priority is made of, as sprio shows it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from fgsched.cli import choices, machine
+from fgsched.cli.cells import table
+from fgsched.cli.command import Command, warn, write
+from fgsched.client import Client, find_places
+from fgsched.errors import Exit
+from fgsched.units import format_indices, parse_ids
+
+Record = dict[str, Any]
+_FACTORS = ("age", "fairshare", "size", "partition", "qos")  # as the controller names their weights
+_HEADINGS = ("JOBID", "PARTITION", "PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS", "NICE")
+_LONG = ("JOBID", "PARTITION", "USER", "ACCOUNT", "QOS", *_HEADINGS[2:])
+_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
+
+
+@click.command(cls=Command, epilog="fgprio -u ann")
+@click.option("-j", "--jobs", **_LIST, help="These jobs: 7,10-14.")
+@click.option("-u", "--user", **_LIST, help="Jobs of these users.")
+@click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
+@click.option("-l", "--long", is_flag=True, help="User, account and quality of service too.")
+@click.option("-n", "--norm", is_flag=True, help="Each factor from 0 to 1, without its weight.")
+@click.option("-w", "--weights", is_flag=True, help="The weights instead.")
+@click.option("-h", "--noheader", is_flag=True, help="No heading.")
+@click.option("--json", "as_json", is_flag=True, help="All of it, as one JSON object.")
+def fgprio(**options: Any) -> int:
+    """Show the priority of waiting jobs, and what it is made of."""
+    ids = [job for text in options["jobs"] for job in parse_ids(text)]
+    with Client(find_places()) as client:
+        answer = client.ask("priorities")
+    jobs = _chosen(answer["jobs"], ids, options)
+    if options["as_json"]:
+        write(machine.document(jobs=[_record(job) for job in jobs], weights=answer["weights"]))
+    elif options["weights"]:
+        write(_weights(answer["weights"], header=not options["noheader"]))
+    else:
+        headings = _LONG if options["long"] else _HEADINGS
+        rows = [_row(job, answer["weights"], options) for job in jobs]
+        write(table(headings, rows, header=not options["noheader"]))
+    missing = sorted(set(ids) - {job["id"] for job in answer["jobs"]})
+    if missing:
+        warn("fgprio", f"no job that waits: {format_indices(missing)}", "fgq lists the jobs there are.")
+        return Exit.NO_SUCH_JOB
+    return Exit.DONE
+
+
+def _chosen(jobs: Sequence[Record], ids: Sequence[int], options: Record) -> list[Record]:
+    """The jobs asked for, the first in order first."""
+    users, partitions = choices.users(options["user"]), choices.words(options["partition"])
+    found = [
+        job
+        for job in jobs
+        if (not ids or job["id"] in ids)
+        and (not users or job["user"] in users)
+        and (not partitions or set(partitions) & set(job["partitions"].split(",")))
+    ]
+    return sorted(found, key=lambda job: (-job["priority"], job["id"]))
+
+
+def _row(job: Record, weights: Record, options: Record) -> list[str]:
+    front = [str(job["id"]), job["partitions"]]
+    if options["long"]:
+        front += [job["user"], job["account"] or "(null)", job["qos_name"]]
+    return [*front, _number(job["priority"]), *_factors(job, weights, norm=options["norm"]), str(job["nice"])]
+
+
+def _factors(job: Record, weights: Record, *, norm: bool) -> list[str]:
+    if not norm:
+        return [_number(job[name]) for name in _FACTORS]
+    return [f"{job[name] / weights[name] if weights[name] else 0.0:.7f}" for name in _FACTORS]
+
+
+def _number(value: float) -> str:
+    return str(round(value))
+
+
+def _weights(weights: Record, *, header: bool) -> str:
+    row = ["Weights", *(str(weights[name]) for name in _FACTORS)]
+    return table(("", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS"), [row], header=header)
+
+
+def _record(job: Record) -> Record:
+    named = ("id", "user", "account", "partitions", "qos_name", "priority", "nice")
+    return {name: job[name] for name in named} | {"factors": {name: job[name] for name in _FACTORS}}
+
+
+def main() -> None:
+    fgprio.main(prog_name="fgprio")
+
+
+if __name__ == "__main__":
+    main()

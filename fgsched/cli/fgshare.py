@@ -1,0 +1,75 @@
+"""fgshare: who has which share, used how much of it, and what comes of that, as sshare shows it."""
+
+from typing import Any
+
+import click
+
+from fgsched.cli import choices, machine
+from fgsched.cli.cells import table
+from fgsched.cli.command import Command, write
+from fgsched.client import Client, find_places
+from fgsched.errors import BadUsage, Exit
+
+Record = dict[str, Any]
+_HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
+_LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
+
+
+@click.command(cls=Command, epilog="fgshare --all")
+@click.option("-a", "--all", "everybody", is_flag=True, help="All users, not only me.")
+@click.option("-u", "--users", **_LIST, help="These users.")
+@click.option("-A", "--accounts", **_LIST, help="These accounts.")
+@click.option("-m", "--accounts-only", is_flag=True, help="No users.")
+@click.option("-p", "--parsable", is_flag=True, help="Columns divided by |, one at the end too.")
+@click.option("-P", "--parsable2", is_flag=True, help="Columns divided by |.")
+@click.option("-h", "-n", "--noheader", is_flag=True, help="No heading.")
+@click.option("--json", "as_json", is_flag=True, help="All of it, as one JSON object.")
+def fgshare(**options: Any) -> int:
+    """Show shares of the GPUs, what of them was used, and the factor."""
+    if options["everybody"] and options["users"]:
+        raise BadUsage("-a shows all users, -u some; give one of them")
+    users = None if options["everybody"] else choices.users(options["users"]) or [choices.me()]
+    accounts = choices.words(options["accounts"])
+    with Client(find_places()) as client:
+        answer = client.ask("shares")
+    rows = [
+        row
+        for row in answer["shares"]
+        if (not accounts or row["account"] in accounts)
+        and (not row["user"] or (not options["accounts_only"] and (users is None or row["user"] in users)))
+    ]
+    if options["as_json"]:
+        write(machine.document(shares=rows, half_life=answer["half_life"]))
+    else:
+        write(_text([_cells(row) for row in rows], options))
+    return Exit.DONE
+
+
+def _cells(row: Record) -> list[str]:
+    """The account above, its users set in below it."""
+    account = row["account"] or "(null)"
+    return [
+        f" {account}" if row["user"] else account,
+        row["user"],
+        str(row["shares"]),
+        f"{row['part']:.6f}",
+        str(round(row["seconds"])),
+        f"{row['used']:.6f}",
+        f"{row['factor']:.6f}",
+    ]
+
+
+def _text(rows: list[list[str]], options: Record) -> str:
+    if not (options["parsable"] or options["parsable2"]):
+        return table(_HEADINGS, rows, header=not options["noheader"])
+    lines = [*([] if options["noheader"] else [list(_HEADINGS)]), *rows]
+    end = "|" if options["parsable"] else ""
+    return "".join("|".join(cells) + f"{end}\n" for cells in lines)
+
+
+def main() -> None:
+    fgshare.main(prog_name="fgshare")
+
+
+if __name__ == "__main__":
+    main()
