@@ -165,12 +165,6 @@ cdef void fg_add_needs(void *graph, fg_graph_needs *needs, int depth) noexcept n
         munmap(nodes, room)
 
 
-cdef uint64_t fg_up_to_grain(uint64_t bytes) noexcept nogil:
-    """Memory is mapped by pieces of 2 MiB."""
-    cdef uint64_t mask = (<uint64_t> 2 << 20) - 1
-    return bytes if bytes > UINT64_MAX - mask else (bytes + mask) & ~mask
-
-
 cdef inline uint64_t fg_exec_key(void *graph, uint32_t gpu) noexcept nogil:
     return <uint64_t> graph ^ <uint64_t> gpu << 56
 

@@ -36,6 +36,17 @@ cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogi
     return CUDA_ERROR_OUT_OF_MEMORY
 
 
+cdef uint64_t fg_up_to_grain(uint64_t bytes) noexcept nogil:
+    """Memory is mapped by pieces of 2 MiB."""
+    cdef uint64_t mask = (<uint64_t> 2 << 20) - 1
+    return bytes if bytes > UINT64_MAX - mask else (bytes + mask) & ~mask
+
+
+cdef uint64_t fg_plain(uint64_t bytes) noexcept nogil:
+    """What plain memory takes: the driver packs what is up to 1 MiB, and maps the rest by pieces of 2 MiB."""
+    return bytes if bytes <= <uint64_t> 1 << 20 else fg_up_to_grain(bytes)
+
+
 cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Reserve on the device of the current context. Where there is none, the driver's own words."""
     cdef int device = 0
@@ -68,7 +79,7 @@ cdef int fg_finish(int status, const uint64_t *address, const fg_charge *charge)
 cdef public int cuMemAlloc_v2(uint64_t *address, size_t size) noexcept nogil:
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAlloc_v2)
-    cdef int status = fg_take(size, &charge)
+    cdef int status = fg_take(fg_plain(size), &charge)
     if status != CUDA_SUCCESS:
         return status
     return fg_finish((<alloc_t> real)(address, size), address, &charge)
@@ -78,7 +89,7 @@ cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int f
     """Counted like any other: managed memory pushes out the neighbours' if there is more of it than room."""
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAllocManaged)
-    cdef int status = fg_take(size, &charge)
+    cdef int status = fg_take(fg_plain(size), &charge)
     if status != CUDA_SUCCESS:
         return status
     return fg_finish((<alloc_managed_t> real)(address, size, flags), address, &charge)
@@ -91,7 +102,7 @@ cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
 
 cdef int fg_take_pitched(uint64_t width, uint64_t height, fg_charge *charge) noexcept nogil:
     """How long a row becomes is the driver's choice: reserve for the widest."""
-    return fg_take(fg_area(width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511, height), charge)
+    return fg_take(fg_plain(fg_area(width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511, height)), charge)
 
 
 cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
@@ -110,7 +121,7 @@ cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
 
 
 cdef int fg_finish_pitched(int status, const uint64_t *address, uint64_t bytes, fg_charge *charge) noexcept nogil:
-    if status == CUDA_SUCCESS and not fg_fit(bytes, charge):
+    if status == CUDA_SUCCESS and not fg_fit(fg_plain(bytes), charge):
         (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
         fg_refused(charge.gpu, bytes)
         status = CUDA_ERROR_OUT_OF_MEMORY

@@ -8,7 +8,7 @@ cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
     cdef void *real = fg_function(FG_cuMemAlloc)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_take(size, &charge)
+    cdef int status = fg_take(fg_plain(size), &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<old_alloc_t> real)(address, size)

@@ -22,18 +22,24 @@ cdef extern from *:
         return __atomic_compare_exchange_n(&fg_attached, &none, job, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
 
-    /* It is held for less than a microsecond at a time: what cannot be had in a second is no lock. */
+    /* It is held for less than a microsecond at a time: what cannot be had in a second is no lock.
+       Once it was given up it is tried for a twentieth of that. */
     static int fg_wait_for(pthread_mutex_t *lock) {
+        static int gave_up;
         struct timespec until;
-        int status = pthread_mutex_trylock(lock);
+        int status = pthread_mutex_trylock(lock), most = fg_peek(&gave_up) ? 1 : 20;
         for (int tries = 0; status == EBUSY || status == ETIMEDOUT; tries++) {
             uint32_t holder = (uint32_t)fg_peek(&lock->__data.__lock) & 0x3fffffff;
-            if (tries > 20 || (tries && holder && syscall(SYS_tkill, holder, 0))) return ETIMEDOUT;
+            if (tries >= most || (tries && holder && syscall(SYS_tkill, holder, 0))) {
+                fg_set(&gave_up, 1);
+                return ETIMEDOUT;
+            }
             clock_gettime(CLOCK_REALTIME, &until);
             until.tv_nsec += 50000000;
             if (until.tv_nsec >= 1000000000) { until.tv_sec++; until.tv_nsec -= 1000000000; }
             status = pthread_mutex_timedlock(lock, &until);
         }
+        if (fg_peek(&gave_up)) fg_set(&gave_up, 0);
         return status;
     }
 

@@ -1,14 +1,15 @@
 # A shepherd at watch: one sleep, which children, commands and deadlines end.
 
-cdef void write_line(const Slot *slot, const char *line) noexcept nogil:
-    """A last line in the job's stderr, written by a child that has become the user.
+cdef int write_line(const Slot *slot, const char *line) noexcept nogil:
+    """A last line in the job's stderr, written by a child that has become the user; 0: there is no child.
 
     As the user, by the path the user gave: root follows nothing. It is one more
     child of the job's tree, so one that hangs is killed with the rest.
     """
     cdef stat_t about
-    if fork_as_user(slot) != 0:
-        return
+    cdef pid_t child = fork_as_user(slot)
+    if child != 0:
+        return child > 0
     if chdir(slot.text + slot.cwd) < 0:
         _exit(1)
     cdef int fd = open(slot.text + slot.stderr, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
@@ -32,13 +33,14 @@ cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
     write_line(slot, line)
 
 
-cdef void write_refusal(const Slot *slot) noexcept nogil:
-    """What the job was refused of device memory, and who held it: one line, however often it was refused."""
+cdef int write_refusal(const Slot *slot) noexcept nogil:
+    """What the job was refused of device memory, and who held it: one line, however often; 0: it was refused none."""
     cdef char line[700]
     cdef const fg_region *region = read_region(slot)
     cdef char *at = put(line, b"fgsched: ")
     if region and fg_region_tell(region, at, sizeof(line) - 16) > 0:
-        write_line(slot, line)
+        return write_line(slot, line)
+    return 0
 
 
 cdef void begin_ladder(Slot *slot, int cause) noexcept nogil:
@@ -188,11 +190,13 @@ cdef void watch(Slot *slot) noexcept nogil:
         wait.tv_sec = left // 1000
         wait.tv_nsec = left % 1000 * 1000000
         number = sigtimedwait(&awaited, &info, &wait if due else NULL)
-        if reap(slot) == 0:
+        left = reap(slot)
+        if slot.phase >= ENDED and not slot.clearing and write_refusal(slot):
+            left = 1
+        if left == 0:
             return
         if number == fg_command_signal() and fg_meant(&info) == mark(&slot.head):
             obey(slot, fg_commanded(&info))
         if slot.phase >= ENDED and not slot.clearing:
-            write_refusal(slot)
             begin_clearing(slot)
         act_on_time(slot)

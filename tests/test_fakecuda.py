@@ -64,10 +64,10 @@ def test_a_card_forgets_the_dead(driver, run, start, end):
     first.end()
 
 
-def test_memory_is_taken_in_grains_of_two_mebibytes(driver, start):
+def test_more_than_a_mebibyte_is_taken_in_grains_of_two(driver, start):
     driver.cards(Card())
     live = start()
-    assert live.say("alloc 1") == (OK,)
+    assert live.say(f"alloc {MIB + 1}") == (OK,)
     assert driver.used() == [2 * MIB]
     assert live.say("free 0") == (OK,)
     assert (driver.used(), driver.high()) == ([0], [2 * MIB])

@@ -22,8 +22,8 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
     exec-end I, trim-graphs
     hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
-    race-hold THREADS SIZE (each takes one thing)
-    race THREADS ROUNDS SIZE (status: calls that went wrong; figure: refusals)
+    race-hold THREADS SIZE (each takes one thing), race-async (as race)
+    race THREADS ROUNDS SIZE (status: calls that went wrong; figures: refusals, allocations that were tried)
 
 FAKEJOB_VIA=lookup resolves through cuGetProcAddress, FAKEJOB_TWINS=1 takes the per-thread twins, and
 `driver.linked` is the same program linked against the driver. `driver.used()` and `driver.high()` are the

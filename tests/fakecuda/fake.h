@@ -13,6 +13,7 @@
 #define MAX_PROCESSES 1024
 #define MAX_LIMITS 64
 #define GRAIN ((uint64_t)2 << 20)
+#define PLAIN(bytes) ((bytes) > (uint64_t)1 << 20 ? GRAINS(bytes) : (bytes))   /* small ones are packed */
 #define GRAINS(bytes) (((bytes) + GRAIN - 1) / GRAIN * GRAIN)
 
 enum {

@@ -87,33 +87,36 @@ static int started(void) {
 }
 typedef struct { int32_t type, handles, where, id; void *win32; u64 flags; } prop;
 
-struct racer { u64 size; int rounds, refused, lost; unsigned seed; void *context; pthread_t thread; };
+struct racer { u64 size; int in_order, rounds, asked, refused, lost; unsigned seed; void *context; pthread_t thread; };
 static void *race(void *data) {
     struct racer *r = data;
     u64 held[64];
     int n = 0, status;
     cuCtxSetCurrent(r->context);
     for (int i = 0; i < r->rounds; i++) {
-        if (n && (n == 64 || rand_r(&r->seed) % 3 == 0)) { r->lost += cuMemFree_v2(held[--n]) != 0; continue; }
-        status = cuMemAlloc_v2(&held[n], r->size * (u64)(1 + rand_r(&r->seed) % 4));
+        u64 size = r->size * (u64)(1 + rand_r(&r->seed) % 4);
+        if (n && (n == 64 || rand_r(&r->seed) % 3 == 0)) { r->lost += (r->in_order ? cuMemFreeAsync(held[--n], NULL) : cuMemFree_v2(held[--n])) != 0; continue; }
+        status = r->in_order ? cuMemAllocAsync(&held[n], size, NULL) : cuMemAlloc_v2(&held[n], size);
+        r->asked++;
         if (!status) n++;
         else if (status == 2) r->refused++; else r->lost++;
     }
     while (n) r->lost += cuMemFree_v2(held[--n]) != 0;
     return NULL;
 }
-static int race_all(u64 threads, u64 rounds, u64 size, int *refused) {
+static int race_all(int in_order, u64 threads, u64 rounds, u64 size, u64 *refused, u64 *asked) {
     struct racer racer[64];
     void *context;
     int lost = 0;
     cuDevicePrimaryCtxRetain(&context, device);
     for (u64 i = 0; i < threads && i < 64; i++) {
-        racer[i] = (struct racer){.size = size, .rounds = (int)rounds, .seed = (unsigned)(getpid() * 64 + (int)i), .context = context};
+        racer[i] = (struct racer){.size = size, .in_order = in_order, .rounds = (int)rounds, .seed = (unsigned)(getpid() * 64 + (int)i), .context = context};
         pthread_create(&racer[i].thread, NULL, race, &racer[i]);
     }
     for (u64 i = 0; i < threads && i < 64; i++) {
         pthread_join(racer[i].thread, NULL);
-        *refused += racer[i].refused;
+        *refused += (u64)racer[i].refused;
+        *asked += (u64)racer[i].asked;
         lost += racer[i].lost;
     }
     return lost;
@@ -272,7 +275,8 @@ static int ask(char *line, int *status, u64 *a, u64 *b) {
     else if (is(&at, "trim")) *status = cuMemPoolTrimTo(pool, number(&at));
     else if (is(&at, "errno")) { errno = 77; u64 p; *status = cuMemAlloc_v2(&p, number(&at)); *a = (u64)errno; }
     else if (is(&at, "race-hold")) { u64 t = number(&at); *status = take_all(t, number(&at)); }
-    else if (is(&at, "race")) { u64 t = number(&at), r = number(&at); int refused = 0; *status = race_all(t, r, number(&at), &refused); *a = (u64)refused; }
+    else if (is(&at, "race")) { u64 t = number(&at), r = number(&at); *status = race_all(0, t, r, number(&at), a, b); }
+    else if (is(&at, "race-async")) { u64 t = number(&at), r = number(&at); *status = race_all(1, t, r, number(&at), a, b); }
     else return 0;
     return 1;
 }

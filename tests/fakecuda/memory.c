@@ -6,10 +6,10 @@ static int take(int kind, uint64_t *address, size_t size) {
     if (!c) return fake_ready() ? NOT_INITIALIZED : INVALID_CONTEXT;
     if (!address || !size) return INVALID_VALUE;
     if (size > (uint64_t)1 << 50) return OUT_OF_MEMORY;
-    int status = fake_charge(c->card, GRAINS(size));
+    int status = fake_charge(c->card, PLAIN(size));
     if (status) return status;
     pthread_mutex_lock(&fake_big);
-    *address = fake_piece(kind, c->card, size, GRAINS(size))->address;
+    *address = fake_piece(kind, c->card, size, PLAIN(size))->address;
     pthread_mutex_unlock(&fake_big);
     return OK;
 }

@@ -1,0 +1,108 @@
+"""The overshoot campaign: processes of one job race for its limit, and some are killed in the midst of it."""
+
+import argparse
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bench
+
+from fakecuda import Card, FakeDriver
+from fakecuda.job import Job, Live, make_job
+
+MIB = 1 << 20
+LIMIT = 1 << 30
+PROCESSES, THREADS, ROUNDS = 16, 8, 120
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the campaign has seen so far."""
+
+    batches: int = 0
+    ended: int = 0
+    killed: int = 0
+    given: int = 0
+    refused: int = 0
+    wrong: int = 0
+    over: int = 0
+    lost: int = 0
+    pauses: list[float] = field(default_factory=list)
+
+
+def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
+    """Batch after batch, until as many allocations were raced for as was asked."""
+    luck, tally, length = random.Random(asked.seed), Tally(), 0.5
+    [card] = driver.cards(Card(memory=8 << 30))
+    while tally.given + tally.refused < asked.allocations:
+        job = make_job(driver, folder / f"race{tally.batches}", [(card, LIMIT)])
+        begun = time.monotonic()
+        batch(job, tally, luck, length)
+        length = time.monotonic() - begun
+        check(job, driver, tally)
+        tally.batches += 1
+    report(table, tally, asked.seed)
+
+
+def batch(job: Job, tally: Tally, luck: random.Random, length: float) -> None:
+    """All at once; a third of them meet a SIGKILL at some moment of the time that the last batch took."""
+    racers = [job.start() for _ in range(PROCESSES)]
+    for racer in racers:
+        racer.tell(f"race {THREADS} {ROUNDS} {luck.choice((1, 3, 8)) * MIB}")
+    doomed = sorted(
+        (luck.random() * length, racer.process.pid, racer) for racer in luck.sample(racers, PROCESSES // 3)
+    )
+    begun = time.monotonic()
+    for when, _, racer in doomed:
+        time.sleep(max(0.0, begun + when - time.monotonic()))
+        racer.process.kill()
+    for racer in racers:
+        collect(racer, tally)
+
+
+def collect(racer: Live, tally: Tally) -> None:
+    """What one says at its end, if it came to that."""
+    said = racer.process.stdout.readline().split()
+    if racer.end() == 0 and said:
+        _, wrong, *figures = map(int, ["0", *said[1:]])
+        refused, taken = (*figures, 0, 0)[:2]
+        tally.wrong += wrong
+        tally.refused += refused
+        tally.given += taken - refused
+        tally.ended += 1
+    else:
+        tally.killed += 1
+
+
+def check(job: Job, driver: FakeDriver, tally: Tally) -> None:
+    """Never more than the limit; and now that all are gone, all of it can be had at once."""
+    tally.over = max(tally.over, driver.high()[0] - LIMIT)
+    begun = time.monotonic()
+    whole = job.run(f"alloc {LIMIT}", "free 0")
+    tally.pauses.append(time.monotonic() - begun)
+    tally.lost += job.region().gpus[0].held + sum(driver.used()) + (whole[0] != (0,)) * LIMIT
+
+
+def report(table: bench.Table, tally: Tally, seed: int) -> None:
+    """One line a figure."""
+    shape = f"{PROCESSES} processes of {THREADS} threads, seed {seed}"
+    table.add("racing allocations", tally.given + tally.refused, "", shape)
+    table.add("  of these refused at the limit", tally.refused, "")
+    table.add("batches", tally.batches, "", "a fresh job each")
+    table.add("processes that ended by themselves", tally.ended, "")
+    table.add(
+        "processes that were killed in the midst of it",
+        tally.killed,
+        "",
+        "their allocations not counted above",
+    )
+    table.add("calls with another answer than success or out of memory", tally.wrong, "")
+    table.add(
+        "most bytes over the limit at any moment", max(0, tally.over), "bytes", "by the driver's own count"
+    )
+    table.add("bytes lost", tally.lost, "bytes", "held by nobody after the end of all")
+    if tally.over > 0 or tally.lost or tally.wrong:
+        table.end()
+        sys.exit("the limit did not hold")

@@ -1,0 +1,58 @@
+"""The hook built with a sanitizer: its generated C, under the fake driver and the real linker.
+
+A sanitizer's runtime asks the linker for functions before it is ready: this build leaves the linker's own
+functions alone, and the program is one that is linked against the driver.
+"""
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import fgshim
+from fgshim import table
+
+SANITIZERS = {"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"}
+FLAGS = ("-O1", "-g", "-w", "-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections", "-shared")
+STRICT = ("-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "--param", "asan-globals=0")
+LINK = ("-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,-z,now")
+SOURCES = Path(fgshim.__file__).parent
+
+
+def runtime(name: str) -> str:
+    """The sanitizer's library; skips where the compiler has none."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("no gcc here to build with a sanitizer")
+    asked = [gcc, f"-print-file-name={SANITIZERS[name]}"]
+    found = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    if not Path(found).is_absolute():
+        pytest.skip(f"the compiler here has no {name} sanitizer")
+    return found
+
+
+def build(name: str, folder: Path) -> Path:
+    """The hook's library under this sanitizer."""
+    source = SOURCES / "hook.c"
+    if not source.exists():
+        pytest.skip("the hook's C is not here: run setup.py build_ext --inplace")
+    visible = " ".join(f"{call.export};" for call in table.CALLS if call.library != table.LINKER)
+    (folder / "map").write_text(f"{{ global: {visible} local: *; }};\n")
+    includes = [f"-I{sysconfig.get_path('include')}", f"-I{SOURCES}", f"-I{SOURCES.parent}"]
+    target = folder / "libfgshim.so"
+    words = ["gcc", *FLAGS, *STRICT, *LINK, f"-fsanitize={name}", f"-Wl,--version-script={folder / 'map'}"]
+    subprocess.run([*words, *includes, source, "-o", target], check=True)
+    return target
+
+
+def without_random_addresses() -> list[str]:
+    """The thread sanitizer needs its part of the address space free."""
+    words = ["setarch", "-R"]
+    if (
+        shutil.which("setarch")
+        and not subprocess.run([*words, "true"], capture_output=True, check=False).returncode
+    ):
+        return words
+    return []
