@@ -43,13 +43,22 @@ cdef int write_refusal(const Slot *slot) noexcept nogil:
     return 0
 
 
-cdef void begin_ladder(Slot *slot, int cause) noexcept nogil:
+cdef const char *reason_for(int cause, int number) noexcept nogil:
+    """What the last line in the job's errors says after the time."""
+    if cause == BY_TIMEOUT:
+        return b" DUE TO TIME LIMIT"
+    if number == FOR_REQUEUE:
+        return b" DUE TO JOB REQUEUE"
+    return b" DUE TO PREEMPTION" if number == FOR_PREEMPTION else b""
+
+
+cdef void begin_ladder(Slot *slot, int cause, int number) noexcept nogil:
     """CONT and TERM now, KILL when the grace is over. Only the first cause counts."""
     if slot.phase >= ENDED or slot.cause != BY_EXIT:
         return
     slot.cause = cause
     slot.kill_at = now() + slot.head.grace + 1
-    write_notice(slot, b" DUE TO TIME LIMIT" if cause == BY_TIMEOUT else b"")
+    write_notice(slot, reason_for(cause, number))
     deliver(slot, SIGCONT, TO_ALL)
     deliver(slot, SIGTERM, TO_ALL)
 
@@ -84,7 +93,7 @@ cdef void obey(Slot *slot, int value) noexcept nogil:
     cdef int number = (value >> 8) & 0xff
     cdef int target = (value >> 16) & 0xff
     if value & 0xff == VERB_CANCEL:
-        begin_ladder(slot, BY_CANCEL)
+        begin_ladder(slot, BY_CANCEL, number)
     elif value & 0xff == VERB_SIGNAL and 0 < number <= 64 and target <= TO_CHILDREN:
         deliver(slot, number, target)
     elif value & 0xff == VERB_SUSPEND:
@@ -165,7 +174,7 @@ cdef void act_on_time(Slot *slot) noexcept nogil:
             slot.warn_at = 0
             deliver(slot, <int> slot.head.warn_signal, <int> slot.head.warn_target)
         if slot.deadline and at >= slot.deadline:
-            begin_ladder(slot, BY_TIMEOUT)
+            begin_ladder(slot, BY_TIMEOUT, 0)
     if slot.kill_at and at >= slot.kill_at:
         kill_job(slot)
         # What a KILL does not end at once waits in the kernel: look again, but not all the time.

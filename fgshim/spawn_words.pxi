@@ -31,6 +31,8 @@ cdef enum:
     TO_SHELL = 1
     TO_CHILDREN = 2
 
+    FOR_REQUEUE = 1  # numbers of a cancel
+    FOR_PREEMPTION = 2
     VERB_CANCEL = 1
     VERB_SIGNAL = 2
     VERB_SUSPEND = 3

@@ -20,6 +20,11 @@ _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how
     "account": ("account", values.label),
     "qos": ("qos", values.label),
     "nice": ("nice", values.nice),
+    "dependency": ("dependency", lambda text: values.dependency(text) if text else ""),
+    "begin": ("begin", values.begin),
+    "deadline": ("deadline", lambda text: values.deadline(text) if text else 0),
+    "requeue": ("requeue", lambda text: bool(_number(text, 1))),
+    "arraytaskthrottle": ("throttle", lambda text: _number(text, 10**6)),
     "stdout": ("output", values.pattern),
     "stderr": ("error", values.pattern),
 }
@@ -31,6 +36,7 @@ _AMOUNTS = {  # key -> (option of fgsub, fields of the demand)
 }
 _SAME = {  # other spellings, Slurm's among them
     **{"jobname": "name", "time": "timelimit", "output": "stdout", "error": "stderr"},
+    **{"starttime": "begin", "begintime": "begin", "eligibletime": "begin", "throttle": "arraytaskthrottle"},
     **{"gpumemory": "gpumem", "numcpus": "cpus", "cpuspertask": "cpus", "minmemorynode": "mem"},
 }
 _PARTITION = {"partition", "partitionname"}
@@ -49,7 +55,18 @@ KEYS = (
     "account",
     "qos",
     "nice",
+    "dependency",
+    "begin",
+    "deadline",
+    "requeue",
+    "arraytaskthrottle",
 )
+
+
+def _number(text: str, most: int) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text[:9]) > most:
+        raise BadValue(text, f" is not a whole number from 0 to {most}")
+    return int(text[:9])
 
 
 def words_by_key(words: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from fgsched.units import Site, parse_ids, parse_indices
 from fgsched.values import shown
 
 _UNBUILT = (
-    *("requeue", "requeuehold", "suspend", "notify", "pidinfo"),
+    *("notify", "pidinfo"),
     *("shutdown", "takeover", "reboot", "setdebug", "abort", "token", "wait_job", "completing", "version"),
 )
 _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
@@ -43,10 +43,10 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
     write("".join(show.text(group, oneliner=oneliner) for group in groups))
 
 
-def _each(operation: str, words: Sequence[str]) -> int:
+def _each(operation: str, words: Sequence[str], **more: Any) -> int:
     """Do it to every job; the largest exit status of those that could not be."""
     with Client(find_places()) as client:
-        outcomes = client.ask(operation, ids=choices.ids(words))["jobs"]
+        outcomes = client.ask(operation, ids=choices.ids(words), **more)["jobs"]
     failed = [one["error"] for one in outcomes if "error" in one]
     for error in failed:
         warn("fgctl", error["cause"], error["remedy"])
@@ -72,6 +72,27 @@ def _uhold(words: Sequence[str]) -> int:
 def _release(words: Sequence[str]) -> int:
     """Let held jobs start."""
     return _each("release", words)
+
+
+@fgctl.command("requeue")
+@_jobs
+def _requeue(words: Sequence[str]) -> int:
+    """End jobs that run, and put them back in the queue."""
+    return _each("requeue", words)
+
+
+@fgctl.command("requeuehold")
+@_jobs
+def _requeuehold(words: Sequence[str]) -> int:
+    """The same, and hold them there."""
+    return _each("requeue", words, hold=True)
+
+
+@fgctl.command("suspend")
+@_jobs
+def _suspend(words: Sequence[str]) -> int:
+    """Stop running jobs; they keep what they hold."""
+    return _each("suspend", words)
 
 
 @fgctl.command("update")
@@ -162,14 +183,15 @@ def _drain(words: Sequence[str]) -> None:
 
 
 @fgctl.command("resume")
-@click.argument("words", nargs=-1, required=True, metavar="gpu=N")
-def _resume(words: Sequence[str]) -> None:
-    """Give jobs to drained GPUs again."""
-    if all(word.isdecimal() for word in words):
-        raise BadUsage("to resume a job is not supported yet", "GPUs are resumed with: fgctl resume gpu=N")
+@click.argument("words", nargs=-1, required=True, metavar="ID...|gpu=N")
+def _resume(words: Sequence[str]) -> int:
+    """Let suspended jobs go on, or give jobs to drained GPUs again."""
+    if not any("=" in word for word in words):
+        return _each("resume_jobs", words)
     with Client(find_places()) as client:
         for index in parse_indices(_card_words(words)["gpu"]):
             client.ask("resume", gpu=index)
+    return Exit.DONE
 
 
 @fgctl.command("listpids")

@@ -115,7 +115,7 @@ class Book:
         self._count(job, 1)
         self.gates.put(before, job)
         self.offer(job)
-        if job.array:
+        if job.array and (before is None or job.request.throttle):
             self._offer_rest(job)
 
     def take(self, rest: Job, task: int) -> bool:
@@ -130,9 +130,10 @@ class Book:
 
     def offer(self, job: Job) -> None:
         """Have the planner consider a job, if nothing keeps it from that."""
-        self._queue.remove(job.id)
         if job.state is JobState.PENDING and not job.held and self.gates.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
+        else:
+            self._queue.remove(job.id)
 
     def _offer_rest(self, job: Job) -> None:
         """The other waiting rows of an array: how many of them may start has changed."""
