@@ -171,12 +171,23 @@ cdef void fg_ask_inner(int at) noexcept nogil:
     fg_store(&fg_inner[at], found if status == CUDA_SUCCESS else NULL)
 
 
-cdef void fg_route(void **found) noexcept nogil:
+cdef bint fg_fits_better(int at, int than, int version, bint own_stream) noexcept nogil:
+    """Of two rows behind one address, the ABI that was asked for: the newest that is old enough."""
+    cdef bint fits = fg_calls[at].version <= version
+    if than < 0 or fits != (fg_calls[than].version <= version):
+        return than < 0 or fits
+    if fg_calls[at].own_stream != fg_calls[than].own_stream:
+        return fg_calls[at].own_stream == own_stream
+    return fg_calls[at].version > fg_calls[than].version
+
+
+cdef void fg_route(void **found, int version, uint64_t flags) noexcept nogil:
     """Put our function in the place of the driver's: the same address is the same ABI, whatever it was asked for as.
 
     Threads that race for the addresses find the same ones.
     """
-    cdef int at
+    cdef int at, best = -1
+    cdef bint own_stream = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0
     if found == NULL or found[0] == NULL:
         return
     if not fg_load_int(&fg_knows_inner):
@@ -186,8 +197,10 @@ cdef void fg_route(void **found) noexcept nogil:
         fg_store_int(&fg_knows_inner, 1)
     for at in range(FG_HOOKED):
         if fg_calls[at].library == FG_cuda and (found[0] == fg_load(&fg_inner[at]) or found[0] == fg_load(&fg_real[at])):
-            found[0] = fg_calls[at].hook
-            return
+            if fg_fits_better(at, best, version, own_stream):
+                best = at
+    if best >= 0:
+        found[0] = fg_calls[best].hook
 
 
 cdef public int cuGetProcAddress(const char *name, void **found, int version, uint64_t flags) noexcept nogil:
@@ -196,7 +209,7 @@ cdef public int cuGetProcAddress(const char *name, void **found, int version, ui
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<find_t> real)(name, found, version, flags)
     if status == CUDA_SUCCESS:
-        fg_route(found)
+        fg_route(found, version, flags)
     return status
 
 
@@ -208,5 +221,5 @@ cdef public int cuGetProcAddress_v2(
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<find2_t> real)(name, found, version, flags, symbol_status)
     if status == CUDA_SUCCESS:
-        fg_route(found)
+        fg_route(found, version, flags)
     return status

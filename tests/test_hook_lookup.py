@@ -131,6 +131,13 @@ def test_an_older_abi_of_a_hooked_name_is_the_hook_of_that_abi(procs):
     assert [said[2:] for said in procs(13000, 0, *names)] == [(HOOK, f"{name}_v2") for name in names]
 
 
+def test_a_driver_that_has_no_older_abi_gets_none_from_the_hook(procs):
+    names = ["cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuArrayCreate", "cuMemAllocAsync"]
+    newest = [f"{name}_v2" for name in names[:-1]] + ["cuMemAllocAsync"]
+    said = procs(13000, 0, *names, FAKE_CUDA_ONE_ABI="1")
+    assert [row[2:] for row in said] == [(HOOK, name) for name in newest]
+
+
 def test_flags_choose_between_a_call_and_its_twin(procs):
     names = ["cuMemAllocAsync", "cuMemFreeAsync"]
     for flags, suffix in ((0, ""), (1, ""), (2, "_ptsz")):
