@@ -68,7 +68,8 @@ def pending(job: Job, count: int = 1) -> Pending:
         partitions=tuple(request.partition.split(",")) if request.partition else (MAIN,),
         who=who_of(job),
         nice=request.nice,
-        since=job.submitted_at,
+        # A task that has a row of its own goes before the rest of its array.
+        since=job.submitted_at if job.task is None else math.nextafter(job.submitted_at, 0),
     )
 
 

@@ -185,7 +185,9 @@ class Desk:
         _must_wait(job)
         if job.held == "admin" and not caller.is_operator:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
-        self._conductor.change(job, now, held="")
+        never = Reason.DEPENDENCY_NEVER  # no release changes that
+        reason = job.reason if job.reason is never else Reason.NONE
+        self._conductor.change(job, now, held="", reason=reason, failures=0, not_before=0.0)
         return {"outcome": "released"}
 
     def _card(self, arguments: dict[str, Any]) -> int:

@@ -1,0 +1,169 @@
+"""Arrays, dependencies, requeue and suspend by the commands that users type, with real processes."""
+
+import pytest
+
+from fgsched.errors import Exit
+from home import living
+
+ONE_AT_A_TIME = "[host]\ncpus = 64\n"
+
+
+@pytest.fixture
+def cards(tmp_path):
+    with living(tmp_path / "home", devices="sim:1x16G", config=ONE_AT_A_TIME) as home:
+        yield home
+
+
+def sub(home, *words):
+    done = home.run("fgsub", "--parsable", *words)
+    assert (done.status, done.err) == (0, "")
+    return done.out.strip()
+
+
+def lines(home, command, *words):
+    done = home.run(command, *words)
+    assert done.status == 0, done.err
+    return done.lines
+
+
+def test_a10_an_array_of_five_sizes_gives_five_results_in_the_order_of_their_indices(cards):
+    """One whole GPU each, so they run one after another."""
+    script = cards.path / "sizes.sh"
+    script.write_text(
+        "#!/bin/sh\n#FG --array=1000-5000:1000 --gpus=1 --output=size-%a.out\n"
+        'echo "$FG_ARRAY_TASK_ID of $FG_ARRAY_TASK_COUNT" | tee -a results\n'
+    )
+    array = sub(cards, str(script))
+    assert cards.run("fgwait", array).status == 0
+    assert (cards.path / "results").read_text().splitlines() == [f"{n}000 of 5" for n in range(1, 6)]
+    assert (cards.path / "size-3000.out").read_text() == "3000 of 5\n"
+    found = lines(cards, "fgacct", "-P", "-n", "-j", array, "-o", "JobID,State,Elapsed,GPUIdx")
+    assert [line.split("|")[0] for line in found] == [f"{array}_{n}000" for n in range(1, 6)]
+    assert {line.split("|")[1] for line in found} == {"COMPLETED"}
+    assert all(line.split("|")[2].startswith("00:00:") for line in found)
+
+
+def test_waiting_tasks_share_a_line_and_have_their_own_when_asked_for(cards):
+    array = sub(cards, "--hold", "--array=0-15:4,16%2", "--wrap", "true")
+    assert lines(cards, "fgq", "-h", "-o", "%i %F %K %t") == [f"{array}_[0-16:4%2] {array} 0-16:4%2 PD"]
+    assert lines(cards, "fgq", "-h", "-r", "-o", "%i") == [f"{array}_{n}" for n in range(0, 17, 4)]
+    job = cards.run("fgq", "--json").json["jobs"][0]
+    assert (job["array_job_id"], job["array_task_id"], job["array_tasks"]) == (int(array), None, "0-16:4%2")
+    assert "ArrayTaskId=0-16:4  ArrayTaskThrottle=2" in cards.run("fgctl", "show", "job", array).out
+    done = cards.run("fgsub", "--json", "--hold", "--array=3", "--wrap", "true")
+    assert done.json["array"] == "3"
+
+
+def test_a_long_list_of_tasks_is_cut(cards):
+    odd = ",".join(str(n * n) for n in range(1, 60))
+    array = sub(cards, "--hold", f"--array={odd}", "--wrap", "true")
+    (line,) = lines(cards, "fgq", "-h", "-o", "%i")
+    assert line.startswith(f"{array}_[1,4,9,")
+    assert line.endswith("…]")
+
+
+def test_some_tasks_are_cancelled_by_name_and_by_what_they_do(cards):
+    array = sub(cards, "--hold", "--array=0-9", "--wrap", "true")
+    assert cards.run("fgcancel", f"{array}_[1-5,8]").status == 0
+    assert lines(cards, "fgq", "-h", "-j", f"{array}_0,{array}_9", "-o", "%i") == [f"{array}_[0,6-7,9]"]
+    done = cards.run("fgcancel", "-i", "-t", "PD", f"{array}_[6-7]", input="y\n")
+    assert done.err.startswith(f"Cancel job_id={array}_[0,6-7,9] name=wrap partition=main [y/n]? ")
+    assert lines(cards, "fgq", "-h", "-o", "%i") == [f"{array}_[0,9]"]
+    done = cards.run("fgcancel", f"{array}_10")
+    assert done.status == Exit.NO_SUCH_JOB
+    assert f"Kill job error on job id {array}_10: Invalid job id specified" in done.err
+    assert cards.run("fgcancel", array).status == 0
+    assert lines(cards, "fgq", "-h") == []
+    done = cards.run("fgwait", f"{array}_9", "--json")
+    assert (done.status, [job["state"] for job in done.json["jobs"]]) == (1, ["CANCELLED"])
+
+
+def test_a_task_is_waited_for_before_it_has_a_row(cards):
+    gate = cards.running(share=10_000)
+    array = sub(cards, "--gpus=1", "--array=0-2", "--wrap", "exit $FG_ARRAY_TASK_ID")
+    cards.client.ask("cancel", ids=[gate])
+    assert cards.run("fgwait", f"{array}_1").status == 1
+    assert cards.run("fgwait", array).status == 2
+    assert cards.run("fgwait", f"{array}_0").status == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--array=5-1"], "fgsub: error: --array=5-1: '5-1' runs backwards\n"),
+        (["--array=0-9999999999"], "is an array of 10000000000 tasks; limit 100000\n"),
+        (["--dependency=afterok:x"], "'x' is neither a job id nor a kind of dependency"),
+        (["--deadline=now-1"], "has passed"),
+        (["--begin=now+1hour", "--deadline=now+1minute"], "--begin leave no time for it"),
+        (["--kill-on-invalid-dep=maybe"], "is not yes or no"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_option(cards, words, says):
+    done = cards.run("fgsub", *words, "--wrap", "true")
+    assert (done.status, done.out) == (Exit.USAGE, "")
+    assert says in done.err
+
+
+def test_a_chain_of_jobs_runs_in_its_order(cards):
+    first = sub(cards, "--wrap", "echo 1 >>order; sleep 0.1")
+    second = sub(cards, f"--dependency=afterok:{first}", "--wrap", 'echo 2 "$FG_JOB_DEPENDENCY" >>order')
+    third = sub(cards, "--dependency=last", "--wrap", "echo 3 >>order; exit 1")
+    never = sub(cards, f"--dependency=afterok:{third}", "--wrap", "echo 4 >>order")
+    gone = sub(
+        cards, f"--dependency=afterok:{third}", "--kill-on-invalid-dep=yes", "--wrap", "echo 5 >>order"
+    )
+    assert cards.run("fgwait", first, second, third, gone).status == 1
+    assert (cards.path / "order").read_text() == f"1\n2 afterok:{first}\n3\n"
+    row = lines(cards, "fgq", "-h", "-o", "%i %r %E")
+    assert row == [f"{never} DependencyNeverSatisfied afterok:{third}"]
+    assert "can come true no more" in cards.run("fgctl", "show", "job", never).out
+
+
+def test_a_job_begins_when_its_time_comes_and_not_before(cards):
+    """The loop is woken by its timer: nothing else happens."""
+    job = sub(cards, "--begin=now+2", "--wrap", "true")
+    assert "not before " in lines(cards, "fgq", "-h", "-O", "Why:60")[0]
+    assert cards.run("fgwait", job).status == 0
+    about = cards.client.ask("job", id=int(job))
+    assert about["started_at"] >= about["request"]["begin"]
+
+
+def test_a_requeued_job_adds_to_its_output_and_is_told_how_often(cards):
+    script = "echo run $FG_RESTART_COUNT; [ $FG_RESTART_COUNT = 1 ] || exec sleep 1000"
+    job = sub(cards, "--output=out", "--wrap", script)
+    while not (cards.path / "out").exists() or "run 0" not in (cards.path / "out").read_text():
+        cards.client.ask("ping")
+    assert cards.run("fgctl", "requeue", job).status == 0
+    assert cards.run("fgwait", job).status == 0
+    text = (cards.path / "out").read_text().splitlines()
+    assert (text[0], text[-1]) == ("run 0", "run 1")
+    assert "DUE TO JOB REQUEUE ***" in text[1]
+    assert lines(cards, "fgacct", "-n", "-P", "-j", job, "-o", "Restarts,State") == ["1|COMPLETED"]
+
+
+def test_a_suspended_job_stands_still_and_says_what_it_keeps(cards):
+    job = cards.running(share=5000)
+    (pid,) = cards.client.ask("pids", id=job)["pids"]
+    assert cards.run("fgctl", "suspend", str(job)).status == 0
+    while _stat(pid) != "T":
+        cards.client.ask("ping")
+    assert lines(cards, "fgq", "-h", "-t", "S", "-o", "%i %t %g") == [f"{job} S 0"]
+    assert "Why=suspended; keeps 8192M on GPU 0" in cards.run("fgctl", "show", "job", str(job)).out
+    assert cards.run("fgctl", "resume", str(job)).status == 0
+    while _stat(pid) == "T":
+        cards.client.ask("ping")
+    assert lines(cards, "fgq", "-h", "-o", "%t") == ["R"]
+
+
+def _stat(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def test_how_many_tasks_run_is_changed_by_hand(cards):
+    array = sub(cards, "--gpus=0.1", "--array=0-3%1", "--wrap", "exec sleep 1000")
+    count = len(lines(cards, "fgq", "-h", "-t", "R,CF"))
+    assert count == 1
+    assert cards.run("fgctl", "update", f"job={array}", "ArrayTaskThrottle=3").status == 0
+    assert len(lines(cards, "fgq", "-h", "-t", "R,CF")) == 3
+    assert cards.run("fgctl", "update", f"job={array}", "arraytaskthrottle=x").status == Exit.USAGE

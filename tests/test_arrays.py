@@ -1,0 +1,287 @@
+"""Lists of indices, and the rows of an array: made as tasks start, limited, cancelled, never lost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgsched.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables
+from fgsched.controller.caller import Caller
+from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.events import Asked
+from fgsched.errors import FgschedError
+from fgsched.model import WHOLE, JobState, Reason
+from fgsched.values import BadValue
+from worlds import PowerCut, World, a_demand, a_gpu, a_result
+
+ROOT = Caller(0, 0, "root", is_operator=True)
+
+
+# -- lists ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "listed", "most"),
+    [
+        ("3", "3", 0),
+        ("0-15", "0-15", 0),
+        ("0-15:4", "0-12:4", 0),
+        ("0-15:4%2", "0-12:4", 2),
+        ("5,1-3,2", "1-3,5", 0),
+        ("[1,9]%1", "1,9", 1),
+        ("1-9:9", "1", 0),
+        ("0-4:2,5", "0,2,4-5", 0),
+        ("100000", "100000", 0),
+    ],
+)
+def test_a_list_of_indices_has_one_shortest_form(text, listed, most):
+    assert parse_array(text) == (listed, most)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("5-1", "'5-1' runs backwards"),
+        ("1-", "'1-' is not an index or a range"),
+        ("a-b", "'a-b' is not an index or a range"),
+        ("1,,2", "'' is not an index or a range"),
+        ("", "'' is not an index or a range"),
+        ("1-9:0", "the step of '1-9:0' is 0"),
+        ("0-9%0", "'%0' is not a number of tasks"),
+        ("0-9%", "'%' is not a number of tasks"),
+        ("-1", "'-1' is not an index or a range"),
+        ("0-9999999999", "is an array of 10000000000 tasks; limit 100000"),
+        ("100001", "an index is at most 100000"),
+        ("٣", "is not an index or a range"),
+    ],
+)
+def test_a_bad_list_is_refused_and_its_part_named(text, why):
+    with pytest.raises(BadValue) as error:
+        parse_array(text)
+    assert why in error.value.why
+
+
+@given(st.sets(st.integers(0, 5000), min_size=1, max_size=300))
+def test_what_is_written_of_a_set_is_read_as_the_same(indices):
+    bits = bits_from(indices)
+    assert list(tasks(bits)) == sorted(indices)
+    assert lowest(bits) == min(indices)
+    assert parse_tasks(format_array(bits)) == bits
+
+
+def test_a_task_is_told_of_its_array_what_slurm_tells():
+    assert variables("0-12:4") == {"COUNT": 4, "MIN": 0, "MAX": 12, "STEP": 4}
+    assert variables("1,5-6") == {"COUNT": 3, "MIN": 1, "MAX": 6, "STEP": 1}
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+class Hall(World):
+    """A world with a desk."""
+
+    def ask(self, name, caller=ROOT, **arguments):
+        said = []
+
+        def act(now):
+            desk = Desk(self.conductor, Rules(max_script=1000, default_time=0))
+            try:
+                answer = desk.operations[name](caller, arguments, now)
+            except FgschedError as error:
+                answer = error
+            return lambda: said.append(answer)
+
+        self.turn(Asked(act, said.append))
+        if isinstance(said[0], Exception):
+            raise said[0]
+        return said[0]
+
+    def outcomes(self, name, *ids, **more):
+        found = self.ask(name, ids=list(ids), **more)["jobs"]
+        return [(one["id"], one.get("outcome") or one["error"]["cause"]) for one in found]
+
+    def rows(self):
+        """(task, state) of every row, the rest last."""
+        found = [past.job for past in self.store.tasks.of(1)]
+        return [(job.task, job.state.code) for job in found]
+
+    def end(self, *tasks, status=0):
+        for task in tasks:
+            job = self.store.tasks.get(1, task).job
+            self.host.finish(job.id, job.attempt, a_result(status))
+        self.settle()
+
+
+def an_array(listed="0-7", throttle=0, share=2500, **more):
+    hall = Hall([a_gpu(0)])
+    hall.submit([a_demand(share)], array=listed, throttle=throttle, **more)
+    hall.settle()
+    return hall
+
+
+def test_an_array_is_one_row_until_its_tasks_start():
+    hall = an_array()
+    assert hall.rows() == [(0, "R"), (1, "R"), (2, "R"), (3, "R"), (None, "PD")]
+    assert hall.store.last_id() == 5
+    hall.end(1)
+    assert hall.rows()[-2:] == [(4, "R"), (None, "PD")]
+
+
+def test_the_last_task_takes_the_row_of_its_array():
+    hall = an_array("3,8")
+    assert hall.rows() == [(3, "R"), (8, "R")]
+    assert hall.job(1).task == 8
+    assert not hall.job(1).is_rest
+
+
+def test_no_more_tasks_run_than_the_array_allows():
+    hall = an_array(throttle=2)
+    assert hall.rows() == [(0, "R"), (1, "R"), (None, "PD")]
+    rest = hall.conductor.book.jobs[1]
+    assert hall.conductor.book.reason(rest) is Reason.ARRAY_TASK_LIMIT
+    hall.end(0)
+    assert hall.rows() == [(0, "CD"), (1, "R"), (2, "R"), (None, "PD")]
+
+
+def test_how_many_run_can_be_changed_while_they_do():
+    hall = an_array(throttle=1)
+    hall.ask("update", id=1, changes={"throttle": 3})
+    hall.settle()
+    assert [task for task, state in hall.rows() if state == "R"] == [0, 1, 2]
+    hall.ask("update", id=1, changes={"throttle": 0})
+    hall.settle()
+    assert [task for task, state in hall.rows() if state == "R"] == [0, 1, 2, 3]
+
+
+def test_a_job_that_is_no_array_has_no_limit_of_tasks():
+    hall = Hall([a_gpu(0)])
+    hall.submit([a_demand(2500)])
+    with pytest.raises(FgschedError, match="job 1 is no array"):
+        hall.ask("update", id=1, changes={"throttle": 3})
+
+
+def test_waiting_tasks_that_are_cancelled_alone_get_rows_and_the_rest_goes_on():
+    hall = an_array()
+    assert hall.outcomes("cancel", "1_[5-6]") == [("1_5", "cancelled"), ("1_6", "cancelled")]
+    hall.end(0, 1, 2, 3)
+    assert hall.rows() == [
+        *((task, "CD") for task in range(4)),
+        *((4, "R"), (5, "CA"), (6, "CA"), (7, "R")),
+    ]
+
+
+def test_an_array_that_is_cancelled_is_cancelled_whole():
+    hall = an_array()
+    assert len(hall.outcomes("cancel", 1)) == 5
+    hall.settle()
+    assert {state for _, state in hall.rows()} == {"CA"}
+    assert hall.conductor.book.jobs == {}
+    assert hall.conductor.book.arrays.get(1) is None
+
+
+def test_a_running_task_is_cancelled_alone():
+    hall = an_array()
+    assert hall.outcomes("cancel", "1_2") == [("1_2", "cancelled")]
+    hall.settle()
+    assert hall.rows()[2:5] == [(2, "CA"), (3, "R"), (4, "R")]
+
+
+def test_a_task_that_there_is_not_is_named():
+    hall = an_array("0-3")
+    assert hall.outcomes("cancel", "1_[3-4]") == [("1_[3-4]", "Invalid job id specified: 1_4")]
+    assert hall.outcomes("cancel", "2_1") == [("2_1", "Invalid job id specified: 2_1")]
+
+
+def test_a_held_task_does_not_keep_the_others_back():
+    hall = an_array()
+    assert hall.outcomes("hold", "1_4") == [("1_4", "held")]
+    hall.end(0)
+    assert hall.rows()[4:] == [(4, "PD"), (5, "R"), (None, "PD")]
+    hall.outcomes("release", "1_4")
+    hall.end(1)
+    assert hall.rows()[4] == (4, "R")
+
+
+def test_a_task_that_is_requeued_runs_again_and_counts_in_its_arrays_limit():
+    hall = an_array(throttle=2)
+    assert hall.outcomes("requeue", "1_0") == [("1_0", "requeued")]
+    hall.settle()
+    job = hall.store.tasks.get(1, 0).job
+    assert (job.restarts, job.attempt) == (1, 2 if job.state is JobState.RUNNING else 1)
+    assert sum(state == "R" for _, state in hall.rows()) == 2
+
+
+def test_what_was_started_of_an_array_is_known_to_the_next_controller():
+    hall = an_array()
+    hall.start()
+    hall.settle()
+    hall.end(0, 1)
+    assert hall.rows() == [
+        *((0, "CD"), (1, "CD"), (2, "R"), (3, "R"), (4, "R"), (5, "R")),
+        (None, "PD"),
+    ]
+    assert hall.conductor.book.arrays.get(1).rest == 0b11000000
+
+
+def test_every_column_of_an_array_goes_to_its_tasks_but_those_of_a_run():
+    hall = an_array(comment="x", time_limit=60)
+    array, task = hall.job(1), hall.store.tasks.get(1, 0).job
+    for name in ("uid", "gid", "user", "request", "submitted_at", "array"):
+        assert getattr(task, name) == getattr(array, name)
+    assert hall.store.material(task.id) == hall.store.material(array.id)
+
+
+class ArrayStory:
+    """Six tasks, one cancelled, one requeued; the power fails after `left` effects."""
+
+    def __init__(self, left):
+        self.hall = Hall([a_gpu(0)])
+        self.hall.conductor.left = left
+        self.crashes = 0
+
+    def step(self, act):
+        try:
+            act()
+        except PowerCut:
+            self.crashes += 1
+            self.hall.start()
+            act()
+
+    def tell(self):
+        hall = self.hall
+        submit = {"array": "0-5", "throttle": 2, "key": "key-of-the-array-0123"}
+        self.step(lambda: hall.submit([a_demand(2500)], **submit))
+        self.step(hall.settle)
+        self.step(lambda: hall.ask("cancel", ids=["1_4"]))
+        self.step(lambda: hall.ask("requeue", ids=["1_0"]))
+        for _ in range(8):
+            self.step(hall.settle)
+            for job, attempt in list(hall.host.running):
+                hall.host.finish(job, attempt, a_result())
+        self.step(hall.settle)
+        return hall
+
+
+@pytest.mark.parametrize("effects", range(70))
+def test_a_crash_at_any_effect_loses_no_task_and_makes_none_twice(effects):
+    hall = ArrayStory(effects).tell()
+    states = dict(hall.rows())
+    assert set(states) == set(range(6)), "each task has a row in the end, and one only"
+    assert {task for task, state in states.items() if state == "CA"} == {4}
+    assert {state for task, state in states.items() if task != 4} == {"CD"}
+    for task in (1, 2, 3, 5):
+        assert hall.host.runs.count(hall.store.tasks.get(1, task).job.id) == 1
+    assert hall.holds() == []
+    assert hall.conductor.book.arrays.get(1) is None
+
+
+def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
+    stories = [ArrayStory(effects) for effects in range(70)]
+    for story in stories:
+        story.tell()
+    assert sum(story.crashes for story in stories) >= 30
+    assert stories[69].crashes == 0
+
+
+def test_one_plan_starts_as_many_tasks_as_fit():
+    hall = an_array("0-99", share=WHOLE // 64 * 1)
+    assert sum(state == "R" for _, state in hall.rows()) == 64
