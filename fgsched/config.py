@@ -55,6 +55,9 @@ class Config:
     placement: str = key(
         "gpus", kinds.one_of("pack", "spread"), "pack", says="Leave most to the usual requests, or spread."
     )
+    defragment: int = key(
+        "gpus", kinds.DURATION, 0, says="GPU time of work that may be lost to make room for one job."
+    )
     cpus: int = key(
         "host",
         kinds.WHOLE,
@@ -173,6 +176,7 @@ class Config:
             max_requeue=self.max_requeue,
             share_step=self.share_step,
             spread=self.placement == "spread",
+            defragment=self.defragment,
         )
 
     @property

@@ -252,3 +252,4 @@ class Limits:
     share_step: int = 1  # ten-thousandths; shares are multiples of this
     max_requeue: int = 5  # failures of the host after which a job is held
     spread: bool = False  # placement: an emptier card first
+    defragment: int = 0  # GPU seconds of work that may be lost to make room for one job; 0: none

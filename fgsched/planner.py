@@ -12,12 +12,12 @@ can start plus a glance at each different kind, not the length of the queue;
 and why a kind waits is worked out when somebody asks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 
-from fgsched.backfill import Running
+from fgsched.backfill import Running, Shadow
 from fgsched.model import Hold, Limits
 from fgsched.placement import Host, Room, Short
 from fgsched.priority import Kind
@@ -48,6 +48,11 @@ class Plan:
     starts: tuple[Start, ...] = ()
     _after: Stock | None = None
     _waits: dict[Kind, Short | None] = field(default_factory=dict)
+
+    @property
+    def reserved(self) -> Mapping[str, Shadow]:
+        """By partition: where the first job that has no room will start."""
+        return self._after.shadows if self._after else {}
 
     def short(self, kind: Kind) -> Short | None:
         """What the jobs of a kind that did not start wait for."""

@@ -48,6 +48,7 @@ def test_every_key_is_read(configured):
         shards_per_gpu = 8
         fgpu_per_gpu = 2
         placement = "spread"
+        defragment = "2:00:00"
         [host]
         cpus = 12
         memory = "64G"
@@ -91,6 +92,7 @@ def test_every_key_is_read(configured):
         shards_per_gpu=8,
         fgpu_per_gpu=2,
         placement="spread",
+        defragment=7200,
         cpus=12,
         memory=65_536 * MIB,
         kill_wait=10,
@@ -119,7 +121,13 @@ def test_every_key_is_read(configured):
         named={"resources": {"matlab": ResourceSettings(count=5)}},
     )
     assert found.limits == Limits(
-        cpus=12, host_memory=65_536 * MIB, max_jobs_per_gpu=4, share_step=500, spread=True, max_requeue=7
+        cpus=12,
+        host_memory=65_536 * MIB,
+        max_jobs_per_gpu=4,
+        share_step=500,
+        spread=True,
+        max_requeue=7,
+        defragment=7200,
     )
     assert (found.site.shards_per_gpu, found.site.fgpu_per_gpu, found.site.share_step) == (8, 2, 500)
     unset = {one.name for one in fields(Config) if getattr(found, one.name) == one.default}

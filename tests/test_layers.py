@@ -17,7 +17,8 @@ LAYERS = {
     "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage"},
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
-        *("records", "isolation", "explain", "watchdog", "postmortem", "tiers", "fragmentation", "links"),
+        *("records", "isolation", "explain", "watchdog", "postmortem", "tiers"),
+        *("fragmentation", "defragment", "links"),
         *("policy", "limits", "admission", "priority", "fairshare", "waiting", "stock", "backfill"),
         *("arrays", "dependencies", "endings"),
     },

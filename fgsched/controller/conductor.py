@@ -14,6 +14,7 @@ from fgsched.controller.cards import Cards
 from fgsched.controller.charges import Charges
 from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher, Noticed
+from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.reminders import remind
@@ -39,6 +40,7 @@ class Conductor:
         self.limits = limits
         self.policy = Policy()  # until whoever knows the site says otherwise
         self.charges = Charges(store.kept)
+        self.mover = Mover()
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
         self.eligibility = Eligibility(self)
@@ -224,6 +226,8 @@ class Conductor:
         )
         for start in decided.starts:
             self._reserve(start, now)
+        if self.limits.defragment:
+            self.mover.make_room(self, decided, now)
 
     def _reserve(self, start: Start, now: float) -> None:
         """Write the hold down first; only a job that is written down is started."""

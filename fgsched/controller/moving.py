@@ -1,0 +1,86 @@
+"""Running jobs are started anew elsewhere where that lets one start that waits for room in one place."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from fgsched.backfill import Shadow
+from fgsched.controller.book import Book
+from fgsched.controller.cards import Cards
+from fgsched.controller.events import Effect, Launcher
+from fgsched.defragment import Movable, Place, moves
+from fgsched.model import WHOLE, Job, JobState, Limits
+from fgsched.placement import charged
+from fgsched.planner import Plan
+from fgsched.policy import Policy
+
+
+class Host(Protocol):
+    """What of the conductor this needs."""
+
+    book: Book
+    cards: Cards
+    launcher: Launcher
+    limits: Limits
+    policy: Policy
+
+    def change(self, before: Job, now: float, **changes: object) -> Job: ...
+
+    def then(self, effect: Effect) -> None: ...
+
+
+class Mover:
+    """Moves no job twice, and none while others are on their way back to the queue."""
+
+    def __init__(self) -> None:
+        self._moved: set[int] = set()
+
+    def make_room(self, host: Host, decided: Plan, now: float) -> None:
+        """Requeue what is in the way of the first job of a partition; it starts once they have ended."""
+        self._moved &= host.book.jobs.keys()
+        if any(job.wish or job.state is JobState.COMPLETING for job in host.book.holding.values()):
+            return
+        for partition, shadow in decided.reserved.items():
+            chosen = self._choose(host, partition, shadow, now)
+            for job in chosen:
+                self._moved.add(job.id)
+                asked = host.change(host.book.jobs[job.id], now, wish="requeue")
+                host.then(_requeue(host.launcher, asked))
+            if chosen:
+                return
+
+    def _choose(self, host: Host, partition: str, shadow: Shadow, now: float) -> Iterable[Movable]:
+        """Jobs that lose less than the waiting one gains, and no more than the site allows."""
+        there = host.policy.partition(partition)
+        if there is None:
+            return ()
+        rooms = host.book.rooms(host.cards.gpus_for_planning(now), host.cards.readings)
+        open_to = tuple(room for room in rooms if not there.cards or room.gpu.index in there.cards)
+        limits = there.limits(host.limits)
+        gains = (shadow.at - now) * sum(hold.share for hold in shadow.holds) / WHOLE
+        movable = [
+            Movable(job.id, job.request.demand, job.holds, self._loss(job, host.cards, now))
+            for job in host.book.holding.values()
+            if self._may_move(job, partition)
+        ]
+        place = Place(open_to, host.book.host(host.limits), limits)
+        return moves(shadow.demand, movable, place, most=min(gains, host.limits.defragment))
+
+    def _may_move(self, job: Job, partition: str) -> bool:
+        return (
+            job.state is JobState.RUNNING
+            and job.request.requeue
+            and not job.is_to_end
+            and job.partition == partition
+            and job.id not in self._moved
+        )
+
+    def _loss(self, job: Job, cards: Cards, now: float) -> float:
+        if job.started_at is None:
+            return math.inf
+        share = sum(charged(hold, cards.gpu(hold.gpu).usable) for hold in job.holds)
+        return (now - job.started_at) * share / WHOLE
+
+
+def _requeue(launcher: Launcher, job: Job) -> Callable[[], None]:
+    return lambda: launcher.requeue(job)
