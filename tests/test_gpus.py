@@ -496,7 +496,7 @@ def test_a_host_without_driver_has_no_cards_and_says_why(attached, monkeypatch):
     if inventory.source == "nvml":
         pytest.skip("this host has a driver")
     assert inventory == Inventory(
-        gpus=(), source="none", note="the driver's library libnvidia-ml.so.1 was not found"
+        gpus=(), source="none", note="the driver's library libnvidia-ml.so.1 was not found", failed=True
     )
     assert look(sampler) == Answer(want=READING, error=inventory.note)
 

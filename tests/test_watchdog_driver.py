@@ -168,6 +168,23 @@ def test_the_jobs_of_a_card_that_falls_off_the_bus_end_and_the_other_card_goes_o
     assert host.job(back)["allocated"][0]["gpu"] == gone
 
 
+def test_a_driver_that_is_gone_when_the_controller_starts_takes_no_card_away(host, tmp_path):
+    running, fakejob = host.live("--gpus=1")
+    fakejob.until_ready()
+    before = host.card(0)
+    assert host.run("fgsched", "stop").status == 0
+    host.driver.state.rename(tmp_path / "elsewhere")
+    waiting, late = host.live("--gpus=2")
+    shown = host.card(0)
+    assert (shown["state"], shown["note"]) == ("suspect", "the NVIDIA driver is not loaded")
+    same = ("uuid", "model", "usable")
+    assert [shown[name] for name in same] == [before[name] for name in same]
+    assert (host.job(running)["state"], host.job(waiting)["state"]) == ("RUNNING", "PENDING")
+    (tmp_path / "elsewhere").rename(host.driver.state)
+    host.client.ask("cancel", ids=[running])
+    late.until_ready()
+
+
 def test_errors_in_a_cards_memory_drain_it_and_its_job_goes_on(host):
     job, fakejob = host.live("--gpus=1")
     fakejob.until_ready()

@@ -56,7 +56,7 @@ def examine(places: Places) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
-        *(_controller, _run_directory, _queue, _sqlite, _cgroup, _namespaces, _driver, _leftovers)
+        *(_controller, _run_directory, _queue, _sqlite, _cgroup, _namespaces, _driver, _fence, _leftovers)
     ]
     for check in checks:
         try:
@@ -217,6 +217,18 @@ def _driver(places: Places, seen: _Seen) -> Finding:
     plural = "" if count == 1 else "s"
     text = f"{count} GPU{plural} from {source}" + (f": {note}" if note else "") + limited
     return Finding("GPUs", OK if count and source != "none" else WARN, text)
+
+
+def _fence(places: Places, seen: _Seen) -> Finding:
+    """As far as a job has made the controller try it."""
+    if not seen.about or seen.about["source"] != "nvml":
+        return Finding("fence", OK, "there is nothing to hold jobs to here")
+    if seen.about["fence"]:
+        return Finding(
+            "fence", FAIL, f"it does not hold: {seen.about['fence']}", "Jobs with GPUs are refused."
+        )
+    text = f"jobs are held to their share by {seen.about['enforce']}"
+    return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tries that")
 
 
 def _config(places: Places) -> Config:

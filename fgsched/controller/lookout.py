@@ -27,7 +27,7 @@ class Lookout:
         interval: float,
     ) -> None:
         self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
-        self._watching, self._gate = watching, gate
+        self.watching, self._gate = watching, gate
         self._cards = conductor.cards
         self.interval = interval
         self._looked_at = -interval  # by a clock that nobody sets
@@ -37,7 +37,7 @@ class Lookout:
         """Seconds until the next look; None: there is nothing to look for."""
         if not self._cards.needs_cleaning or not self._conductor.book.jobs:
             return None
-        pause = min(_AGAIN, self.interval) if self._watching.is_suspicious else self.interval
+        pause = min(_AGAIN, self.interval) if self.watching.is_suspicious else self.interval
         pause = _SOON if self._cards.is_cleaning else pause
         return max(0.0, self._looked_at + pause - time.monotonic())
 
@@ -72,4 +72,4 @@ class Lookout:
             running=book.holding,
         )
         self._cards.saw(seen.readings, there=seen.there, now=time.time())
-        self._watching.look(seen, book.holding)
+        self.watching.look(seen, book.holding)

@@ -15,6 +15,7 @@ from fgsched.config import Config
 from fgsched.controller.answers import Answers
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.desk import Desk
+from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
 from fgsched.controller.sitedesk import SiteDesk
 from fgsched.controller.standing import Standings
@@ -34,6 +35,8 @@ class About:
     inventory: gpus.Inventory
     memory: MemoryCgroup
     accounts: Accounts
+    tier: str  # how jobs are held to their share, if they do not say
+    gate: Gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Reception:
             "run": str(places.run),
             "source": inventory.source,
             "note": inventory.note,
+            "enforce": self.about.tier,
+            "fence": self.about.gate.verdict,
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "started_at": self._started_at,
             "host": socket.gethostname(),

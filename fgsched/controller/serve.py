@@ -25,6 +25,7 @@ from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.reception import About, Desks, Reception
+from fgsched.controller.remembered import remembered
 from fgsched.controller.sitedesk import Hands, SiteDesk
 from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
@@ -67,6 +68,7 @@ def serve(
         inventory, sampler = gpus.attach(config, environ, option=option)
         store = Store(places.queue)
         try:
+            inventory = remembered(inventory, store, sampler)
             again = _Controller(places, config, store, child, inventory, sampler).run(ready)
         finally:
             store.close()
@@ -128,7 +130,7 @@ class _Controller:
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._waiters = Waiters(self._loop.finish)
-        self._reception = self._opened(About(places, config, inventory, memory, accounts))
+        self._reception = self._opened(About(places, config, inventory, memory, accounts, best, gate))
 
     def _opened(self, about: About) -> Reception:
         """Whoever answers requests, at their desks."""
@@ -173,6 +175,7 @@ class _Controller:
         self._desk.rules = _rules(about.places, config)
         self._shepherds.obey(_site(about.places, config, self._store.name))
         self._lookout.interval = config.interval
+        self._lookout.watching.policy = _policy(config)
         self._cards.obey(interval=config.interval, clean_timeout=config.clean_timeout)
 
     def _timeout(self) -> float | None:

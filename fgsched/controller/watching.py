@@ -17,7 +17,7 @@ class Watching:
 
     def __init__(self, run: str, policy: Policy, tell: Callable[[Noticed], None]) -> None:
         self._run = run
-        self._policy = policy
+        self.policy = policy
         self._tell = tell
         self._before: dict[tuple[int, int], Memory] = {}  # (job, attempt) -> what the last look left
 
@@ -33,7 +33,7 @@ class Watching:
             if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
                 continue
             key = job.id, job.attempt
-            verdict = judge(job.tier, self._sights(job, seen), before.get(key, Memory()), self._policy)
+            verdict = judge(job.tier, self._sights(job, seen), before.get(key, Memory()), self.policy)
             self._before[key] = verdict.memory
             if verdict.charges:
                 charge(self._run, job, verdict.charges)

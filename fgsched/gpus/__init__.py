@@ -50,6 +50,7 @@ class Inventory:
     source: Literal["nvml", "sim", "none"]
     note: str = ""  # why there are none, or fewer than were named
     limits: bool = False  # the driver can limit a cgroup's device memory
+    failed: bool = False  # there may be cards, and the driver did not answer
     is_sampled: bool = False  # there is something to see on them: real ones, or simulated ones with a script
 
 
@@ -87,10 +88,10 @@ def _settled(sampler: Sampler, deadline: float) -> Inventory:
     while not answers and polling.select([sampler], [], [], deadline * WAKING + _STARTING)[0]:
         answers = sampler.read()
     if not answers:
-        return Inventory(gpus=(), source="none", note="the keeper of the driver's probe did not answer")
+        return Inventory(gpus=(), source="none", note="no keeper of the driver's probe answers", failed=True)
     answer = answers[0]
     sampler.watch(answer.gpus)
     if answer.error:
-        return Inventory(gpus=answer.gpus, source="none", note=answer.error)
+        return Inventory(gpus=answer.gpus, source="none", note=answer.error, failed=True)
     note = "" if answer.gpus else "the driver shows no GPU"
     return Inventory(gpus=answer.gpus, source="nvml", note=note, limits=answer.limits, is_sampled=True)

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import subprocess
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -39,6 +40,10 @@ class Watch:
     def watch(self, gpus: tuple[Gpu, ...]) -> None:
         """From now on readings are of these cards, told apart by UUID: indices change with a driver."""
         self._watched = gpus
+
+    def chosen(self, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+        """Those of the cards that are meant."""
+        return self._selection.of(gpus)
 
     def understand(self, report: Report) -> Answer:
         if report.want == INVENTORY:

@@ -17,6 +17,7 @@ from fgsched.values import shown
 
 STRANGER = (1 << 22) + 1  # a pid that no kernel gives
 _MOST = 1024
+_UUID = "GPU-51570000-0000-4000-8000-"
 _CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?")
 _KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
 _KNOWN |= {"lost", "ecc", "remap"}
@@ -49,7 +50,11 @@ def _links(index: int, group: range, near: Near | None) -> tuple[tuple[int, int]
 
 
 def uuid(index: int) -> str:
-    return f"GPU-51570000-0000-4000-8000-{index:012x}"
+    return f"{_UUID}{index:012x}"
+
+
+def is_simulated(uuid: str) -> bool:
+    return uuid.startswith(_UUID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

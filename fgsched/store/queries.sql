@@ -133,15 +133,15 @@ SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 UPDATE card SET uuid = '', state = 'ok', note = '' WHERE uuid = :uuid AND gpu <> :gpu;
 
 -- name: put_card
-INSERT INTO card (gpu, uuid, usable) VALUES (:gpu, :uuid, :usable)
-ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable,
+INSERT INTO card (gpu, uuid, usable, model) VALUES (:gpu, :uuid, :usable, :model)
+ON CONFLICT (gpu) DO UPDATE SET uuid = :uuid, usable = :usable, model = :model,
   state = CASE WHEN uuid = :uuid THEN state ELSE 'ok' END, note = CASE WHEN uuid = :uuid THEN note ELSE '' END;
 
 -- name: mark_card
 UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
 
 -- name: get_cards
-SELECT gpu, uuid, state, note, at FROM card ORDER BY gpu;
+SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
 
 -- name: snapshot
 VACUUM INTO :path;

@@ -86,6 +86,7 @@ CREATE TABLE card (
   gpu    INTEGER PRIMARY KEY,
   uuid   TEXT NOT NULL,
   usable INTEGER NOT NULL CHECK (usable >= 0),
+  model  TEXT NOT NULL DEFAULT '',
   state  TEXT NOT NULL DEFAULT 'ok',
   note   TEXT NOT NULL DEFAULT '',
   at     REAL NOT NULL DEFAULT 0

@@ -252,11 +252,18 @@ class Store:
     def put_cards(self, gpus: Sequence[Gpu]) -> None:
         for gpu in gpus:
             self._db.execute(SQL["move_card"], {"gpu": gpu.index, "uuid": gpu.uuid})
-            self._db.execute(SQL["put_card"], {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable})
+            card = {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable, "model": _text(gpu.model)}
+            self._db.execute(SQL["put_card"], card)
 
     def mark_card(self, gpu: Gpu) -> None:
         mark = {"gpu": gpu.index, "state": gpu.state.value, "note": _text(gpu.note), "at": gpu.noted_at}
         self._db.execute(SQL["mark_card"], mark)
+
+    def known_cards(self) -> list[Gpu]:
+        """The cards as a controller saw them last, with as much memory as jobs could be given."""
+        rows = self._db.execute(SQL["get_cards"])
+        about = [(row["gpu"], row["uuid"], row["model"], row["usable"]) for row in rows]
+        return [Gpu(index=gpu, uuid=uuid, model=model, total=usable) for gpu, uuid, model, usable in about]
 
     def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:
         """{uuid: (state, note, since)} as operators left them."""
