@@ -52,7 +52,9 @@ def ran(host, *commands, options=()):
     """(how a job ended, the statuses of what its fakejob did)."""
     words = " ".join(f"'{command}'" for command in commands)
     line = f"{host.driver.program} {words}"
-    done = host.run("fgsub", "--parsable", "--gpu-mem=4G", "--output=said", *options, "--wrap", line)
+    done = host.run(
+        "fgsub", "--parsable", "--gpu-mem=4G", "--output=said", "--error=/dev/null", *options, "--wrap", line
+    )
     assert (done.status, done.err) == (0, "")
     host.wait(int(done.out))
     said = host.path / "said"
@@ -105,7 +107,9 @@ def test_where_the_driver_limits_cgroups_a_job_is_held_by_it_even_past_the_hook(
     assert (found["tier"], statuses) == ("driver", [2, 0])
     env = " ".join(f"{name}={value}" for name, value in host.driver.env.items())
     line = f"env -i {env} {host.driver.program} 'alloc 5G' 'alloc 2G'"
-    done = host.run("fgsub", "--parsable", "--gpu-mem=4G", "--output=past", "--wrap", line)
+    done = host.run(
+        "fgsub", "--parsable", "--gpu-mem=4G", "--output=past", "--error=/dev/null", "--wrap", line
+    )
     host.wait(int(done.out))
     assert [line.split()[1] for line in (host.path / "past").read_text().splitlines()] == ["2", "0"]
     assert not list(cgroups.for_devices().glob("fgsched-*.*")), "its cgroup is left"

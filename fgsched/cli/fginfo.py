@@ -212,6 +212,7 @@ def _document(answer: Card) -> str:
     return machine.document(
         partitions=[_partition_record(one, answer) for one in answer["partitions"]],
         gpus=[_card_record(card) for card in answer["gpus"]],
+        enforce=answer["enforce"],
         cpus=answer["cpus"],
         memory=answer["memory"],
     )
