@@ -17,7 +17,8 @@ cdef extern from *:
         CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
         CUDA_ARRAY3D_LAYERED = 1, CUDA_ARRAY3D_SPARSE = 0x40, CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
         CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
-        CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2,
+        CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2, CU_MEM_OPERATION_TYPE_MAP = 1,
+        CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL = 1,
     };
     typedef struct {
         int32_t type, handle_types, location_type, location_id;
@@ -38,6 +39,16 @@ cdef extern from *:
     } fg_pool_props;
     typedef struct { fg_pool_props pool; const void *access; uint64_t accesses, bytes, address; } fg_alloc_node;
     typedef struct { uint64_t flags; void *stream, *node; int32_t result; } fg_instantiate_params;
+    typedef struct { char bytes[64]; } fg_ipc_handle;
+    typedef struct {   /* a part of a sparse array, and the block that it is mapped to */
+        int32_t kind;
+        uint64_t array;
+        int32_t part_kind;
+        uint64_t part[4];
+        int32_t operation, handle_kind;
+        uint64_t handle, offset;
+        uint32_t devices, flags, reserved[2];
+    } fg_map_info;
     typedef struct {
         unsigned int shape[7];
         void *stream, *attributes;
@@ -70,6 +81,8 @@ cdef extern from *:
         CU_GRAPH_NODE_TYPE_MEM_ALLOC
         CU_GRAPH_NODE_TYPE_MEM_FREE
         CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD
+        CU_MEM_OPERATION_TYPE_MAP
+        CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL
     ctypedef struct fg_allocation_prop:
         int32_t location_type
         int32_t location_id
@@ -111,6 +124,14 @@ cdef extern from *:
         void *stream
         void *node
         int32_t result
+    ctypedef struct fg_ipc_handle:
+        char bytes[64]
+    ctypedef struct fg_map_info:
+        uint64_t array
+        int32_t part_kind
+        uint64_t part[4]
+        int32_t operation
+        uint64_t handle
 
     enum:
         CU_STREAM_CAPTURE_MODE_RELAXED
@@ -193,3 +214,10 @@ ctypedef int (*graph_run_t)(void *, void *) noexcept nogil
 ctypedef int (*instantiate_old_t)(void **, void *, void **, char *, size_t) noexcept nogil
 ctypedef int (*instantiate_t)(void **, void *, unsigned long long) noexcept nogil
 ctypedef int (*instantiate_how_t)(void **, void *, fg_instantiate_params *) noexcept nogil
+ctypedef int (*address_range_t)(uint64_t *, size_t *, uint64_t) noexcept nogil
+ctypedef int (*ipc_get_t)(void *, uint64_t) noexcept nogil
+ctypedef int (*ipc_open_t)(uint64_t *, fg_ipc_handle, unsigned int) noexcept nogil
+ctypedef int (*export_t)(void *, uint64_t, int, uint64_t) noexcept nogil
+ctypedef int (*import_t)(uint64_t *, void *, int) noexcept nogil
+ctypedef int (*properties_t)(fg_allocation_prop *, uint64_t) noexcept nogil
+ctypedef int (*map_array_t)(fg_map_info *, unsigned int, void *) noexcept nogil

@@ -143,6 +143,8 @@ cdef int fg_destroy(int call, int kind, void *array) noexcept nogil:
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<destroy_t> real)(array)
+    if status == CUDA_SUCCESS:
+        fg_end_tiles(<uint64_t> array)
     if ours and status == CUDA_SUCCESS:
         fg_let_go(&charge)
     elif ours:

@@ -4,18 +4,18 @@
 # The driver is called under fg_own_lock here, so that a handle or an address
 # that it gives out again at once cannot be mistaken for the old one.
 
-cdef uint64_t fg_unref(uint64_t serial, fg_charge *charge) noexcept nogil:
-    """One handle or mapping less; the block's bytes once that was the last. Under fg_own_lock."""
+cdef void fg_unref(uint64_t serial) noexcept nogil:
+    """One handle or mapping less; with the last one the block is given back. Under fg_own_lock."""
+    cdef fg_charge charge
     cdef fg_entry *block = fg_get(FG_BLOCK, serial)
     if block == NULL:
-        return 0
+        return
     block.count -= 1
     if block.count:
-        return 0
-    charge.gpu = block.gpu
-    charge.bytes = block.bytes
+        return
+    fg_charge_of(block, &charge)
     fg_drop(block)
-    return charge.bytes
+    fg_let_go(&charge)
 
 
 cdef bint fg_ref(int kind, uint64_t key, uint64_t bytes, uint64_t serial) noexcept nogil:
@@ -71,9 +71,8 @@ cdef public int cuMemCreate(
 
 
 cdef public int cuMemRelease(uint64_t handle) noexcept nogil:
-    cdef fg_charge charge
     cdef fg_entry *entry
-    cdef uint64_t serial, gone = 0
+    cdef uint64_t serial
     cdef void *real = fg_function(FG_cuMemRelease)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
@@ -85,11 +84,14 @@ cdef public int cuMemRelease(uint64_t handle) noexcept nogil:
         entry.count -= 1
         if entry.count == 0:
             fg_drop(entry)
-        gone = fg_unref(serial, &charge)
+        fg_unref(serial)
     pthread_mutex_unlock(&fg_own_lock)
-    if gone:
-        fg_give_back(charge.gpu, charge.bytes)
     return status
+
+
+cdef bint fg_mapped(uint64_t address, uint64_t size, uint64_t serial) noexcept nogil:
+    """Account for a mapping; False: it cannot be. Under fg_own_lock."""
+    return fg_charge_at_map(serial, size) and fg_ref(FG_MAPPING, address, size, serial)
 
 
 cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags) noexcept nogil:
@@ -100,18 +102,17 @@ cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t 
     pthread_mutex_lock(&fg_own_lock)
     cdef int status = (<map_t> real)(address, size, offset, handle, flags)
     entry = fg_get(FG_HANDLE, handle)
-    if status == CUDA_SUCCESS and entry and not fg_ref(FG_MAPPING, address, size, entry.block):
+    if status == CUDA_SUCCESS and entry and not fg_mapped(address, size, entry.block):
         (<unmap_t> fg_function(FG_cuMemUnmap))(address, size)
         status = CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_unlock(&fg_own_lock)
     return status
 
 
-cdef uint64_t fg_unmapped(uint64_t address, uint64_t size, fg_charge *charge) noexcept nogil:
+cdef uint64_t fg_unmapped(uint64_t address, uint64_t size) noexcept nogil:
     """One mapping within the range is no more; how much of it: 0 once there is none. Under fg_own_lock."""
     cdef fg_entry *entry = fg_get(FG_MAPPING, address)
     cdef uint64_t at, serial, length
-    charge.bytes = 0
     if entry == NULL:
         for at in range(fg_room):
             if fg_entries[at].kind == FG_MAPPING and fg_entries[at].key - address < size:
@@ -122,13 +123,12 @@ cdef uint64_t fg_unmapped(uint64_t address, uint64_t size, fg_charge *charge) no
     serial = entry.block
     length = entry.bytes
     fg_drop(entry)
-    fg_unref(serial, charge)
+    fg_unref(serial)
     return length
 
 
 cdef public int cuMemUnmap(uint64_t address, size_t size) noexcept nogil:
     """A range may hold many mappings."""
-    cdef fg_charge charge
     cdef uint64_t gone, left = size
     cdef void *real = fg_function(FG_cuMemUnmap)
     if not real:
@@ -136,10 +136,8 @@ cdef public int cuMemUnmap(uint64_t address, size_t size) noexcept nogil:
     pthread_mutex_lock(&fg_own_lock)
     cdef int status = (<unmap_t> real)(address, size)
     while status == CUDA_SUCCESS and left:
-        gone = fg_unmapped(address, size, &charge)
+        gone = fg_unmapped(address, size)
         left -= gone if gone and gone < left else left
-        if gone and charge.bytes:
-            fg_give_back(charge.gpu, charge.bytes)
     pthread_mutex_unlock(&fg_own_lock)
     return status
 

@@ -36,6 +36,7 @@ cdef void fg_in_child() noexcept nogil:
     global fg_slot
     fg_slot = 0
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
     fg_forget_all()
     fg_forget_pools()
     fg_forget_graphs()

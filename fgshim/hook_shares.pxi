@@ -22,7 +22,9 @@ cdef extern from *:
     static inline uint64_t fg_share_key(const void *handle) {   /* of the 64 bytes of an IPC handle; never 0 */
         return fg_region_mix(0xcbf29ce484222325ull, handle, 64) | 1;
     }
+    static uint32_t fg_share_refs[FG_MAX_SHARES];   /* how often this process has each; under the region's lock */
     """
+    uint32_t *fg_share_refs
     bint fg_share_taken(const fg_region_share *) nogil
     bint fg_share_holds(const fg_region_share *, uint32_t) nogil
     void fg_share_join(fg_region_share *, uint32_t) nogil
@@ -63,24 +65,31 @@ cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
         if region.shares <= at:
             region.shares = at + 1
         fg_share_join(share, fg_slot - 1)
+        fg_share_refs[at] = 1
         fg_hold(region, charge.gpu, fg_held[charge.gpu] - charge.bytes)
         charge.share = at + 1
     fg_unlock(region)
     return charge.share
 
 
-cdef uint32_t fg_best_share(const fg_region *region, uint64_t key, uint32_t gpu, uint64_t bytes) noexcept nogil:
-    """The share of this key; of blocks, which have none, one of the size that the fewest have. Under the lock."""
+cdef bint fg_could_be(const fg_region_share *share, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
+    """`own`: one that this process has already. Blocks have no key, and are known by their size."""
+    if share.gpu != charge.gpu or share.key != key or not fg_share_taken(share):
+        return False
+    if key:
+        return True
+    return share.bytes == charge.bytes and fg_share_holds(share, fg_slot - 1) == own
+
+
+cdef uint32_t fg_best_share(const fg_region *region, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
+    """Of several blocks of one size: one that the fewest have. Under the lock."""
     cdef uint32_t at, best = 0
     cdef const fg_region_share *share
     for at in range(fg_region_shares(region)):
         share = &region.share[at]
-        if share.gpu != gpu or share.key != key or (not key and share.bytes != bytes) or not fg_share_taken(share):
-            continue
-        if not key and fg_share_holds(share, fg_slot - 1):
-            continue
-        if not best or fg_share_holders(share) < fg_share_holders(&region.share[best - 1]):
-            best = at + 1
+        if fg_could_be(share, key, charge, own):
+            if not best or fg_share_holders(share) < fg_share_holders(&region.share[best - 1]):
+                best = at + 1
     return best
 
 
@@ -92,8 +101,11 @@ cdef bint fg_partake(fg_charge *charge, uint64_t key) noexcept nogil:
         return False
     if fg_take_slot(region):
         fg_reap(region)
-        charge.share = fg_best_share(region, key, charge.gpu, charge.bytes)
+        charge.share = fg_best_share(region, key, charge, False)
+        if not charge.share:
+            charge.share = fg_best_share(region, key, charge, True)
         if charge.share:
+            fg_share_refs[charge.share - 1] += 1
             fg_share_join(&region.share[charge.share - 1], fg_slot - 1)
             charge.bytes = 0
     fg_unlock(region)
@@ -104,7 +116,9 @@ cdef void fg_leave(uint32_t number) noexcept nogil:
     """This process has it no more."""
     cdef fg_region *region = fg_attach()
     if number <= FG_MAX_SHARES and fg_lock(region):
-        if fg_slot:
+        if fg_share_refs[number - 1]:
+            fg_share_refs[number - 1] -= 1
+        if fg_slot and fg_share_refs[number - 1] == 0:
             fg_share_leave(&region.share[number - 1], fg_slot - 1)
         fg_unlock(region)
 

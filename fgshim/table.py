@@ -102,6 +102,14 @@ BLOCKS = [
     *cuda("blocks", "cuMemMap", 10020),
     *cuda("blocks", "cuMemUnmap", 10020),
     *cuda("blocks", "cuMemRetainAllocationHandle", 11000),
+    *cuda("blocks", "cuMemMapArrayAsync", 11010, ptsz=[11010]),
+]
+IMPORTS = [
+    *cuda("imports", "cuIpcGetMemHandle", 4010),
+    *cuda("imports", "cuIpcOpenMemHandle", 4010, 11000),
+    *cuda("imports", "cuIpcCloseMemHandle", 4010),
+    *cuda("imports", "cuMemExportToShareableHandle", 10020),
+    *cuda("imports", "cuMemImportFromShareableHandle", 10020),
 ]
 VIEWS = [
     *cuda("views", "cuMemGetInfo", 2000, 3020),
@@ -139,7 +147,9 @@ def launches() -> list[Call]:
     ]
 
 
-CALLS = sorted([*launches(), *LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS])
+CALLS = sorted(
+    [*launches(), *LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *IMPORTS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS]
+)
 
 # What the hook itself asks the driver, unhooked.
 ASKED = {
@@ -164,6 +174,8 @@ ASKED = {
         "cuGraphGetNodes",
         "cuGraphMemAllocNodeGetParams",
         "cuGraphNodeGetType",
+        "cuMemGetAddressRange_v2",
+        "cuMemGetAllocationPropertiesFromHandle",
         "cuMemPoolGetAttribute",
         "cuMipmappedArrayGetMemoryRequirements",
         "cuStreamGetCtx",

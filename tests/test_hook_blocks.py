@@ -57,6 +57,29 @@ def test_host_memory_is_not_charged(job):
     assert job.run(f"create 4G {HOST}", "info", "release 0", "info") == [(OK,), FREE, (OK,), FREE]
 
 
+SPARSE = "array 4096 4096 0 32 4 64"
+
+
+@pytest.mark.parametrize(
+    "way", [{}, {"FAKEJOB_VIA": "lookup"}, {"FAKEJOB_VIA": "lookup", "FAKEJOB_TWINS": "1"}]
+)
+@pytest.mark.parametrize("end", ["unmap-part 0 7", "array-end 0"])
+def test_a_part_of_a_sparse_array_keeps_the_block_that_it_is_mapped_to(job, driver, end, way):
+    said = job.run(SPARSE, "create 1G", "map-part 0 7 1", "release 1", "info", "alloc 1", end, "info", **way)
+    assert said == [(OK,)] * 4 + [FULL, (OOM,), (OK,), FREE]
+
+
+def test_a_part_that_is_mapped_anew_lets_go_of_what_it_had(job):
+    commands = [SPARSE, "create 512M", "create 256M", "map-part 0 7 1", "release 1", "map-part 0 7 2", "info"]
+    assert job.run(*commands, "release 2", "map-part 0 8 2", "unmap-part 0 7", "info")[-5:] == [
+        (OK, 768 * MIB, GIB),
+        (OK,),
+        (OK,),
+        (OK,),
+        FREE,
+    ]
+
+
 def test_an_unknown_handle_is_the_drivers_affair(job):
     assert job.run("alloc 2M", "release 0", "unmap 0", "info") == [
         (OK,),

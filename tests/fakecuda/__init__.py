@@ -17,7 +17,9 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     stream, capture, end-capture, sync, sync-all, sync-event, threshold SIZE, trim SIZE
     pool [location type [allocation type]], default-pool, from POOL SIZE, set-pool POOL,
     pool-threshold POOL SIZE, pool-trim POOL SIZE, pool-destroy POOL
-    array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I
+    array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I,
+    map-part ARRAY PART HANDLE, unmap-part ARRAY PART
+    ipc-give I (a key), ipc-open KEY, ipc-close I, export I (a key), import KEY SIZE, external SIZE, multicast
     context, context-end I, green, green-end I, primary, release-primary, reset-primary
     graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
     exec-end I, trim-graphs
@@ -41,7 +43,17 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CARD = ("card.c",)
 LIBRARIES = {
-    "libcuda.so.1": (*CARD, "cuda.c", "memory.c", "pools.c", "graphs.c", "arrays.c", "launch.c", "lookup.c"),
+    "libcuda.so.1": (
+        *CARD,
+        "cuda.c",
+        "memory.c",
+        "pools.c",
+        "graphs.c",
+        "arrays.c",
+        "imports.c",
+        "launch.c",
+        "lookup.c",
+    ),
     "libnvidia-ml.so.1": (*CARD, "nvml.c", "nvml_lists.c"),
 }
 FLAGS = ("-O1", "-g", "-Wall", "-D_GNU_SOURCE", "-fvisibility=hidden")

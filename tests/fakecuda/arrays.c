@@ -46,6 +46,7 @@ static int destroy(uint64_t handle) {
     if (p && p->kind != ARRAY) { fake_give(p); p = NULL; }
     pthread_mutex_unlock(&fake_big);
     if (!p) return INVALID_HANDLE;
+    fake_end_tiles(handle);
     if (p->charged) fake_release(p->card, p->charged);
     return free(p), OK;
 }

@@ -55,15 +55,31 @@ static int alive(uint32_t pid) {
     return found;
 }
 
+static void bury_shared(void);
 static void bury(void) {
     for (int i = 0; i < MAX_PROCESSES; i++) {
         holder *h = &shared->holder[i];
         if (h->pid && !alive(h->pid)) h->pid = 0;
     }
+    bury_shared();
+}
+
+/* Who of those that share memory is gone has it no more. */
+static void bury_shared(void) {
+    for (shared_block *b = shared->block; b < shared->block + 64; b++) {
+        int left = 0;
+        for (int i = 0; b->id && i < 16; i++) {
+            if (b->pid[i] && !alive(b->pid[i])) b->pid[i] = 0;
+            left += b->pid[i] != 0;
+        }
+        if (!left) b->id = 0;
+    }
 }
 
 static uint64_t sum(int card) {
     uint64_t used = 0;
+    for (shared_block *b = shared->block; b < shared->block + 64; b++)
+        if (b->id && b->card == card) used += b->bytes;
     for (int i = 0; i < MAX_PROCESSES; i++)
         if (shared->holder[i].pid) used += shared->holder[i].bytes[card];
     return used;
@@ -144,6 +160,52 @@ int fake_charge(int card, uint64_t bytes) {
 void fake_release(int card, uint64_t bytes) {
     lock();
     mine()->bytes[card] -= bytes;
+    pthread_mutex_unlock(&shared->lock);
+}
+
+static int own_place(shared_block *b) {
+    int free = -1;
+    for (int i = 15; i >= 0; i--) {
+        if (b->pid[i] == fake_pid()) return i;
+        if (!b->pid[i]) free = i;
+    }
+    return free;
+}
+uint64_t fake_share(int card, uint64_t bytes) {
+    uint64_t id = 0;
+    lock();
+    for (shared_block *b = shared->block; b < shared->block + 64 && !id; b++) {
+        if (b->id) continue;
+        memset(b, 0, sizeof *b);
+        *b = (shared_block){.id = id = ++shared->ids, .bytes = bytes, .card = card};
+        b->pid[0] = fake_pid();
+        mine()->bytes[card] -= bytes;
+    }
+    pthread_mutex_unlock(&shared->lock);
+    return id;
+}
+static shared_block *of_id(uint64_t id) {
+    for (shared_block *b = shared->block; b < shared->block + 64; b++)
+        if (id && b->id == id) return b;
+    return NULL;
+}
+int fake_join(uint64_t id, int *card, uint64_t *bytes) {
+    lock();
+    bury();
+    shared_block *b = of_id(id);
+    if (b && own_place(b) >= 0) {
+        b->pid[own_place(b)] = fake_pid();
+        *card = b->card;
+        *bytes = b->bytes;
+    }
+    pthread_mutex_unlock(&shared->lock);
+    return b ? OK : INVALID_VALUE;
+}
+void fake_part(uint64_t id) {
+    lock();
+    shared_block *b = of_id(id);
+    if (b && own_place(b) >= 0) b->pid[own_place(b)] = 0;
+    bury_shared();
     pthread_mutex_unlock(&shared->lock);
 }
 

@@ -86,8 +86,7 @@ static void leave(context *c) {
         piece *p = *at;
         if (p->owner != c || p->kind == ASYNC || p->kind == GRAPH) { at = &p->next; continue; }
         *at = p->next;
-        fake_release(p->card, p->charged);
-        free(p);
+        fake_drop(p);
     }
     if (!--with_context[c->card]) fake_release(c->card, fake_state()->card[c->card].context);
 }
@@ -196,10 +195,20 @@ uint64_t fake_address(uint64_t bytes) {
 /* Under fake_big. */
 piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged) {
     context *c = fake_current();
-    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, kind, card, c, NULL, pieces};
+    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, 0, kind, card, c, NULL, pieces};
     *p = made;
     if (c && c->primary) p->owner = c->primary;
     return pieces = p;
+}
+void fake_drop(piece *p) {
+    if (p->shared) fake_part(p->shared);
+    else if (p->charged) fake_release(p->card, p->charged);
+    free(p);
+}
+piece *fake_find(uint64_t address) {
+    piece *p = pieces;
+    while (p && address - p->address >= p->bytes) p = p->next;
+    return p;
 }
 piece *fake_take(uint64_t address) {
     for (piece **at = &pieces; *at; at = &(*at)->next) {

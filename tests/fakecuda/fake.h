@@ -43,9 +43,17 @@ typedef struct {
     uint64_t bytes[MAX_CARDS];
 } holder;
 
+typedef struct {                /* memory that several processes have */
+    uint64_t id, bytes;         /* id 0: free */
+    int card;
+    uint32_t pid[16];
+} shared_block;
+
 typedef struct {
     char magic[8];
     pthread_mutex_t lock;       /* robust, shared */
+    uint64_t ids;
+    shared_block block[64];
     uint32_t cards;
     card card[MAX_CARDS];
     holder holder[MAX_PROCESSES];
@@ -57,6 +65,9 @@ uint32_t fake_pid(void);                                  /* of this process, wi
 state *fake_state(void);                                  /* NULL: no card state, so no driver */
 int fake_charge(int card, uint64_t bytes);                /* OK or OUT_OF_MEMORY; for this process */
 void fake_release(int card, uint64_t bytes);
+uint64_t fake_share(int card, uint64_t bytes);            /* what this process has, from now on for others too */
+int fake_join(uint64_t id, int *card, uint64_t *bytes);   /* OK, or INVALID_VALUE */
+void fake_part(uint64_t id);                              /* this process has it no more */
 uint64_t fake_used(int card);                             /* by living processes */
 int fake_holders(int card, holder *into, int room);       /* living ones that hold something there */
 limit *fake_limit(int card, const char *path, int make);  /* under no lock; NULL: there is none */
@@ -73,7 +84,7 @@ typedef struct context { int card, refs; struct context *next, *primary; /* of a
 typedef struct stream { context *at; int capturing; uint64_t busy; /* until when, ns of CLOCK_MONOTONIC */ } stream;
 enum { LINEAR, GRAPH, ASYNC, MANAGED, ARRAY, FOREIGN };
 typedef struct piece {   /* one allocation, found by its address */
-    uint64_t address, bytes, charged;
+    uint64_t address, bytes, charged, shared;
     int kind, card;
     context *owner;
     void *pool;
@@ -84,6 +95,9 @@ context *fake_current(void);
 int fake_ready(void);                                     /* OK, or why no call can be served */
 int fake_card(int device);                                /* CUDA's ordinal -> card, or -1 */
 piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged);
+void fake_end_tiles(uint64_t array);                      /* of a sparse array that is destroyed */
+void fake_drop(piece *taken);                             /* its memory, and it */
+piece *fake_find(uint64_t address);                       /* that contains the address; under fake_big */
 piece *fake_take(uint64_t address);                       /* out of the list; the caller frees it */
 void fake_give(piece *taken);                             /* back into it */
 uint64_t fake_address(uint64_t bytes);                    /* fresh addresses */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 typedef uint64_t u64;
+typedef struct { u64 key; char rest[56]; } ipc;
 #define CALLS(X)                                                                                                  \
     X(cuInit, "cuInit", (unsigned)) X(cuDeviceGet, "cuDeviceGet", (int *, int))                                     \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int)) X(cuCtxSetCurrent, "cuCtxSetCurrent", (void *)) \
@@ -39,6 +40,12 @@ typedef uint64_t u64;
     X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", (void *)) X(cuGraphCreate, "cuGraphCreate", (void **, unsigned)) \
     X(cuGraphAddChildGraphNode, "cuGraphAddChildGraphNode", (void **, void *, const void *, size_t, void *))         \
     X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", (void **, void *, unsigned long long))             \
+    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (void *, u64)) X(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", (u64 *, ipc, unsigned)) \
+    X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", (u64)) X(cuMulticastCreate, "cuMulticastCreate", (u64 *, const void *)) \
+    X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", (void *, u64, int, u64))                         \
+    X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", (u64 *, void *, int))                        \
+    X(cuImportExternalMemory, "cuImportExternalMemory", (void **, const void *)) X(cuDestroyExternalMemory, "cuDestroyExternalMemory", (void *)) \
+    X(cuExternalMemoryGetMappedBuffer, "cuExternalMemoryGetMappedBuffer", (u64 *, void *, const void *))             \
     X(cuGraphExecDestroy, "cuGraphExecDestroy", (void *)) X(cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", (int))
 #define TWINS(X)                                                                                                  \
     X(cuMemAllocAsync, "cuMemAllocAsync", (u64 *, size_t, void *)) X(cuMemFreeAsync, "cuMemFreeAsync", (u64, void *)) \
@@ -46,6 +53,7 @@ typedef uint64_t u64;
     X(cuStreamSynchronize, "cuStreamSynchronize", (void *))                                                         \
     X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", (u64 *, size_t, void *, void *))                           \
     X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", (void **, void *, void *))                       \
+    X(cuMemMapArrayAsync, "cuMemMapArrayAsync", (void *, unsigned, void *))                                          \
     X(cuGraphUpload, "cuGraphUpload", (void *, void *)) X(cuGraphLaunch, "cuGraphLaunch", (void *, void *))
 #ifdef LINKED
 #define DECLARE(name, text, parameters) extern int name parameters;
@@ -258,6 +266,32 @@ static int contexts_and_graphs(char *line, int *status) {
     else return 0;
     return 1;
 }
+/* Memory from elsewhere. */
+static int imports(char *line, int *status, u64 *a) {
+    char *at = line;
+    ipc handle = {0, "a handle"};
+    u64 made = 0;
+    if (is(&at, "ipc-give")) { u64 i = number(&at); *status = cuIpcGetMemHandle(&handle, thing[i].address + thing[i].size / 2); *a = handle.key; }
+    else if (is(&at, "ipc-open")) { handle.key = number(&at); *status = cuIpcOpenMemHandle_v2(&made, handle, 1); made_thing(made, 0); }
+    else if (is(&at, "ipc-close")) *status = cuIpcCloseMemHandle(thing[number(&at)].address);
+    else if (is(&at, "export")) *status = cuMemExportToShareableHandle(a, thing[number(&at)].address, 1, 0);
+    else if (is(&at, "import")) { u64 key = number(&at); *status = cuMemImportFromShareableHandle(&made, (void *)key, 1); made_thing(made, number(&at)); }
+    else if (is(&at, "map-part") || is(&at, "unmap-part")) {   /* ARRAY PART [HANDLE] */
+        struct { int32_t kind; u64 array; int32_t part_kind; u64 part[4]; int32_t what, handle_kind; u64 handle, offset; uint32_t rest[4]; } p = {0};
+        p.array = thing[number(&at)].address;
+        p.part[0] = number(&at);
+        p.what = line[0] == 'm' ? 1 : 2;
+        if (p.what == 1) p.handle = thing[number(&at)].address;
+        *status = cuMemMapArrayAsync(&p, 1, stream);
+    } else if (is(&at, "multicast")) { *status = cuMulticastCreate(&made, NULL); made_thing(made, 0); }
+    else if (is(&at, "external")) {
+        void *outer;
+        u64 how[3] = {0, number(&at), 0};
+        *status = cuImportExternalMemory(&outer, NULL) || cuExternalMemoryGetMappedBuffer(&made, outer, how) || cuDestroyExternalMemory(outer);
+        made_thing(made, how[1]);
+    } else return 0;
+    return 1;
+}
 /* What is said about the card, and streams. */
 static int ask(char *line, int *status, u64 *a, u64 *b) {
     char *at = line;
@@ -306,7 +340,7 @@ static void obey(char *line) {
     sscanf(line, "%31s", verb);
     if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
     else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !pools_and_arrays(line, &status)
-             && !contexts_and_graphs(line, &status) && !ask(line, &status, &a, &b)) status = -1;
+             && !contexts_and_graphs(line, &status) && !imports(line, &status, &a) && !ask(line, &status, &a, &b)) status = -1;
     if (a || b) printf("%s %d %llu %llu\n", verb, status, (unsigned long long)a, (unsigned long long)b);
     else printf("%s %d\n", verb, status);
     fflush(stdout);

@@ -34,6 +34,14 @@
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000) X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000) \
     X(cuArrayGetMemoryRequirements, cuArrayGetMemoryRequirements, 11060)                                             \
     X(cuMipmappedArrayGetMemoryRequirements, cuMipmappedArrayGetMemoryRequirements, 11060)                           \
+    X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020) X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010)             \
+    X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010) X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000)              \
+    X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010) X(cuImportExternalMemory, cuImportExternalMemory, 10000)       \
+    X(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000)                                       \
+    X(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000) X(cuMulticastCreate, cuMulticastCreate, 12010)        \
+    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020)                                             \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020)                                         \
+    X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020)                         \
     X(cuCtxDestroy, cuCtxDestroy, 2000) X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000)                \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000) X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000) \
     X(cuGreenCtxCreate, cuGreenCtxCreate, 12040) X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040)                      \
@@ -49,7 +57,7 @@
     X(cuStreamIsCapturing, 10000) X(cuStreamGetCtx, 9020) X(cuStreamEndCapture, 10000) X(cuStreamSynchronize, 2000) \
     X(cuMemAllocAsync, 11020) X(cuMemFreeAsync, 11020) X(cuMemAllocFromPoolAsync, 11020) \
     X(cuLaunchKernel, 4000) X(cuLaunchKernelEx, 11060) X(cuLaunchCooperativeKernel, 9000) X(cuGraphLaunch, 10000)     \
-    X(cuEventRecord, 2000) X(cuGraphUpload, 11010) X(cuGraphInstantiateWithParams, 12000)
+    X(cuMemMapArrayAsync, 11010) X(cuEventRecord, 2000) X(cuGraphUpload, 11010) X(cuGraphInstantiateWithParams, 12000)
 
 /* Of every name of CUDA's headers, where everyname.py has made them: then they stand for these. */
 typedef struct fake_row { const char *name; void *at; int version, own; } fake_row;

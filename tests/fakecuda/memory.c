@@ -35,9 +35,7 @@ DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
     if (p->kind == GRAPH) return fake_graphs(p);
     if (p->kind == ASYNC) return fake_free_async(p);
     if (p->kind == ARRAY || p->kind == FOREIGN) return (pthread_mutex_lock(&fake_big), fake_give(p), pthread_mutex_unlock(&fake_big)), INVALID_VALUE;
-    fake_release(p->card, p->charged);
-    free(p);
-    return OK;
+    return fake_drop(p), OK;
 }
 DRIVER(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) {
     context *c = fake_current();
@@ -92,7 +90,7 @@ DRIVER(cuDeviceTotalMem, (uint32_t *bytes, int device), (bytes, device)) {
 }
 
 /* Physical blocks: they live until the last handle and the last mapping are gone. Handles are used again at once. */
-typedef struct { uint64_t bytes; int card, handles, maps, used; } block;
+typedef struct { uint64_t bytes; int card, handles, maps, used; uint64_t shared; } block;
 typedef struct { int block, refs; } handle;
 typedef struct mapping { uint64_t address, size; int block; struct mapping *next; } mapping;
 typedef struct { int32_t type, handles, where, id; void *win32; uint64_t flags; } prop;
@@ -102,7 +100,8 @@ static mapping *mappings;
 
 static void settle(block *b) {
     if (b->handles || b->maps || !b->used) return;
-    if (b->card >= 0) fake_release(b->card, b->bytes);
+    if (b->shared) fake_part(b->shared);
+    else if (b->card >= 0) fake_release(b->card, b->bytes);
     b->used = 0;
 }
 static int fresh_handle(int at) {
@@ -124,12 +123,46 @@ DRIVER(cuMemCreate, (uint64_t *out, size_t size, const prop *p, uint64_t flags),
     if (card >= 0 && (size > (uint64_t)1 << 50 || fake_charge(card, size))) return OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_big);
     while (at < 4095 && blocks[at].used) at++;
-    blocks[at] = (block){size, card, 0, 0, 1};
+    blocks[at] = (block){size, card, 0, 0, 1, 0};
     *out = (uint64_t)fresh_handle(at);
     pthread_mutex_unlock(&fake_big);
     return OK;
 }
+/* Given to other processes under a number, which stands for a descriptor and for a handle of a fabric. */
+DRIVER(cuMemExportToShareableHandle, (uint64_t *out, uint64_t h, int kind, uint64_t flags), (out, h, kind, flags)) {
+    (void)kind;
+    pthread_mutex_lock(&fake_big);
+    block *b = h && h < 4096 && handles[h].refs && !flags ? &blocks[handles[h].block] : NULL;
+    if (b && !b->shared) b->shared = fake_share(b->card, b->bytes);
+    if (b) *out = b->shared;
+    pthread_mutex_unlock(&fake_big);
+    return b ? OK : INVALID_VALUE;
+}
+DRIVER(cuMemImportFromShareableHandle, (uint64_t *out, void *from, int kind), (out, from, kind)) {
+    int at = 0, free = -1, card;
+    uint64_t bytes;
+    (void)kind;
+    if (fake_ready()) return NOT_INITIALIZED;
+    if (fake_join((uint64_t)from, &card, &bytes)) return INVALID_VALUE;
+    pthread_mutex_lock(&fake_big);
+    for (; at < 4096 && !(blocks[at].used && blocks[at].shared == (uint64_t)from); at++)
+        if (!blocks[at].used && free < 0) free = at;
+    if (at == 4096) blocks[at = free] = (block){bytes, card, 0, 0, 1, (uint64_t)from};
+    *out = (uint64_t)fresh_handle(at);
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+DRIVER(cuMemGetAllocationPropertiesFromHandle, (prop *out, uint64_t h), (out, h)) {
+    int device = 0, card;
+    if (!h || h >= 4096 || !handles[h].refs) return INVALID_VALUE;
+    card = blocks[handles[h].block].card;
+    while (card >= 0 && fake_card(device) != card) device++;
+    return *out = (prop){1, 0, card < 0 ? 3 : 1, card < 0 ? 0 : device, NULL, 0}, OK;
+}
+#define MULTICAST ((uint64_t)1 << 40)
+DRIVER(cuMulticastCreate, (uint64_t *out, const void *how), (out, how)) { (void)how; return *out = MULTICAST, OK; }
 DRIVER(cuMemRelease, (uint64_t h), (h)) {
+    if (h == MULTICAST) return OK;
     pthread_mutex_lock(&fake_big);
     int known = h && h < 4096 && handles[h].refs;
     if (known && --handles[h].refs >= 0) {
@@ -195,3 +228,36 @@ DRIVER(cuMemRetainAllocationHandle, (uint64_t *out, void *address), (out, addres
     *out = (uint64_t)given;
     return given ? OK : INVALID_VALUE;
 }
+
+/* Parts of sparse arrays that are mapped: of one array, known by the first number of the part. */
+typedef struct { int32_t kind; uint64_t array; int32_t part_kind; uint64_t part[4]; int32_t operation, handle_kind; uint64_t handle, offset; uint32_t rest[4]; } part;
+static struct { uint64_t array, where; int block; } tiles[256];
+static void unmap_tile(int at) {
+    blocks[tiles[at].block].maps--;
+    settle(&blocks[tiles[at].block]);
+    tiles[at].array = 0;
+}
+void fake_end_tiles(uint64_t array) {
+    pthread_mutex_lock(&fake_big);
+    for (int at = 0; at < 256; at++) if (tiles[at].array == array) unmap_tile(at);
+    pthread_mutex_unlock(&fake_big);
+}
+static int map_parts(const part *p, unsigned count) {
+    pthread_mutex_lock(&fake_big);
+    for (; count; count--, p++) {
+        int free = -1;
+        for (int at = 255; at >= 0; at--) {
+            if (tiles[at].array == p->array && tiles[at].where == p->part[0]) unmap_tile(at);
+            if (!tiles[at].array) free = at;
+        }
+        if (p->operation != 1 || !p->handle || p->handle >= 4096 || !handles[p->handle].refs || free < 0) continue;
+        tiles[free].array = p->array;
+        tiles[free].where = p->part[0];
+        tiles[free].block = handles[p->handle].block;
+        blocks[tiles[free].block].maps++;
+    }
+    pthread_mutex_unlock(&fake_big);
+    return OK;
+}
+DRIVER(cuMemMapArrayAsync, (const part *p, unsigned count, void *s), (p, count, s)) { (void)s; return map_parts(p, count); }
+DRIVER(cuMemMapArrayAsync_ptsz, (const part *p, unsigned count, void *s), (p, count, s)) { (void)s; return map_parts(p, count); }

@@ -173,9 +173,7 @@ static int give(uint64_t address, stream *s, int own) {
     if (!p) return INVALID_VALUE;
     if (p->kind == GRAPH) return fake_graphs(p);
     if (p->kind == ASYNC) return fake_free_async(p);
-    fake_release(p->card, p->charged);
-    free(p);
-    return OK;
+    return fake_drop(p), OK;
 }
 DRIVER(cuMemAllocAsync, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 0); }
 DRIVER(cuMemAllocAsync_ptsz, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 1); }

@@ -1,0 +1,77 @@
+# Sparse arrays: each part that is mapped to a block keeps that block, like any other mapping.
+
+cdef extern from *:
+    """
+    static uint32_t fg_tile_count;   /* parts that are mapped; under fg_own_lock */
+    static uint64_t fg_tile_key(const fg_map_info *part, int is_tail) {
+        uint64_t key = fg_region_mix(0xcbf29ce484222325ull, &part->array, 8);
+        key = fg_region_mix(key, &part->part_kind, 4);
+        if (!is_tail) return fg_region_mix(key, part->part, sizeof part->part);
+        return fg_region_mix(fg_region_mix(key, part->part, 4), part->part + 1, 16);   /* layer; offset, size */
+    }
+    """
+    uint32_t fg_tile_count
+    uint64_t fg_tile_key(const fg_map_info *, bint) nogil
+
+
+cdef void fg_end_tile(fg_entry *tile) noexcept nogil:
+    """Under fg_own_lock."""
+    global fg_tile_count
+    cdef uint64_t serial = tile.block
+    fg_drop(tile)
+    fg_publish(&fg_tile_count, fg_tile_count - 1)
+    fg_unref(serial)
+
+
+cdef bint fg_map_tile(const fg_map_info *part) noexcept nogil:
+    """What was mapped there before is so no more. A block that we do not know is the driver's affair."""
+    global fg_tile_count
+    cdef uint64_t key = fg_tile_key(part, part.part_kind == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL)
+    cdef fg_entry *old = fg_get(FG_TILE, key)
+    cdef fg_entry *handle
+    if old:
+        fg_end_tile(old)
+    handle = fg_get(FG_HANDLE, part.handle) if part.operation == CU_MEM_OPERATION_TYPE_MAP else NULL
+    if handle == NULL:
+        return True
+    if not fg_ref(FG_TILE, key, part.array, handle.block):
+        return False
+    fg_publish(&fg_tile_count, fg_tile_count + 1)
+    return True
+
+
+cdef void fg_end_tiles(uint64_t array) noexcept nogil:
+    """An array that is destroyed lets go of what its parts were mapped to."""
+    cdef uint64_t at = 0
+    if not fg_peek_int(&fg_tile_count):
+        return
+    pthread_mutex_lock(&fg_own_lock)
+    while at < fg_room:
+        if fg_entries[at].kind == FG_TILE and fg_entries[at].bytes == array:
+            fg_end_tile(&fg_entries[at])
+        else:
+            at += 1
+    pthread_mutex_unlock(&fg_own_lock)
+
+
+cdef int fg_map_array(int call, fg_map_info *parts, unsigned int count, void *stream) noexcept nogil:
+    """Unmapping takes effect when the stream comes to it, and is counted at once, as freeing is."""
+    cdef unsigned int at
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_own_lock)
+    cdef int status = (<map_array_t> real)(parts, count, stream)
+    for at in range(count if status == CUDA_SUCCESS else 0):
+        if not fg_map_tile(&parts[at]):
+            status = CUDA_ERROR_OUT_OF_MEMORY
+    pthread_mutex_unlock(&fg_own_lock)
+    return status
+
+
+cdef public int cuMemMapArrayAsync(fg_map_info *parts, unsigned int count, void *stream) noexcept nogil:
+    return fg_map_array(FG_cuMemMapArrayAsync, parts, count, stream)
+
+
+cdef public int cuMemMapArrayAsync_ptsz(fg_map_info *parts, unsigned int count, void *stream) noexcept nogil:
+    return fg_map_array(FG_cuMemMapArrayAsync_ptsz, parts, count, stream)
