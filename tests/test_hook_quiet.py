@@ -18,7 +18,7 @@ MARK = 77  # an errno that nobody sets
 SELF = """
 import json, os
 def status():
-    words = ("Threads", "SigBlk", "SigIgn", "SigCgt", "SigQ", "Umask", "NoNewPrivs", "Seccomp", "FDSize")
+    words = ("Threads", "SigBlk", "SigIgn", "SigCgt", "Umask", "NoNewPrivs", "Seccomp", "FDSize")
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return {word: lines[word].strip().split("/")[0] for word in words if word in lines}
 def look():
