@@ -443,6 +443,33 @@ def test_a_job_is_put_back_and_held():
     assert state(hall, 1) == ("PD", "JobHeldAdmin")
 
 
+def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_until_then():
+    hall = a_hall()
+    cards = hall.conductor.cards
+    cards.needs_cleaning = True
+    hall.outcomes("requeue", 1)
+    hall.settle()
+    assert (hall.job(1).state, hall.job(1).outcome) == (JobState.COMPLETING, JobState.PENDING)
+    assert hall.outcomes("cancel", 1) == [(1, "cancelled")]
+    cards.needs_cleaning = False
+    hall.settle()
+    assert (hall.job(1).state, hall.job(1).cancelled_by) == (JobState.CANCELLED, 0)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_requeued_job_waits_until_its_cards_are_clean(crash):
+    hall = a_hall()
+    hall.conductor.cards.needs_cleaning = True
+    hall.outcomes("requeue", 1)
+    hall.settle()
+    assert hall.job(1).state is JobState.COMPLETING
+    if crash:
+        hall.start()
+    hall.conductor.cards.needs_cleaning = False
+    hall.settle()
+    assert (hall.job(1).state, hall.job(1).restarts, hall.job(1).attempt) == (JobState.RUNNING, 1, 2)
+
+
 def test_a_pending_job_and_one_that_is_over_are_not_requeued():
     hall = a_hall(a_demand(WHOLE), a_demand(WHOLE))
     assert hall.outcomes("requeue", 2) == [(2, "job 2 is pending already")]

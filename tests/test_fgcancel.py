@@ -133,6 +133,17 @@ def test_who_is_asked_can_say_no(home):
     assert states(home, held, held + 1) == ["PENDING", "CANCELLED"]
 
 
-def test_a_reason_is_not_taken_and_forgotten(home):
-    done = home.run("fgcancel", "--reason", "tired", "1")
-    assert (done.status, done.err) == (2, "fgcancel: error: --reason is not supported yet\n")
+def test_a_reason_is_kept_with_the_job(home):
+    held = home.submit(hold=True)
+    assert home.run("fgcancel", "--reason", "wrong data", str(held)).status == 0
+    assert "CancelReason=wrong data" in home.run("fgctl", "show", "job", str(held)).out
+
+
+def test_jobs_of_an_account_or_a_quality_of_service_are_chosen(home):
+    held = home.submit(hold=True)
+    assert home.run("fgcancel", "-A", "nobodys", str(held)).status == 0
+    assert home.run("fgcancel", "-q", "none-such", str(held)).status == 0
+    assert states(home, held) == ["PENDING"]
+    account = home.client.ask("queue", fields=["account"], where={"id": [held]})["rows"][0][0]
+    assert home.run("fgcancel", "-A", account).status == 0
+    assert states(home, held) == ["CANCELLED"]

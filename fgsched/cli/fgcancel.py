@@ -20,11 +20,6 @@ _TERM, _KILL = 15, 9
 _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
-def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
-    if value is not None:
-        raise BadUsage(f"{option.opts[0]} is not supported yet")
-
-
 @click.command(cls=Command, epilog="fgcancel 7 10-14")
 @click.option(
     "-s", "--signal", "named", metavar="SIG", help="Send SIG; all but TERM and KILL let the job go on."
@@ -38,11 +33,13 @@ def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
 @click.option("-u", "--user", "users", multiple=True, metavar="LIST", help="Jobs of these users.")
 @click.option("--me", is_flag=True, help="Your own jobs.")
 @click.option("-p", "--partition", "partitions", multiple=True, metavar="LIST", help="Jobs there.")
+@click.option("-A", "--account", "accounts", multiple=True, metavar="LIST", help="Of these accounts.")
+@click.option("-q", "--qos", "qualities", multiple=True, metavar="LIST", help="Of these QOS.")
 @click.option("-i", "--interactive", is_flag=True, help="Ask before each job.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell of every job.")
 @click.option("--strict", is_flag=True, help="A job that is over is an error.")
-@click.option("--reason", hidden=True, expose_value=False, callback=_refuse)
+@click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the job.")
 @click.argument("words", nargs=-1, metavar="[ID|FIRST-LAST|-]...")
 def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, **given: Any) -> int:
     """Cancel jobs, or send them a signal."""
@@ -51,7 +48,9 @@ def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, *
     number = parse_signal(named) if named is not None else None
     if batch and number is None:
         number = _TERM
-    filters = [given[name] for name in ("states", "names", "users", "partitions", "me")]
+    filters = [
+        given[name] for name in ("states", "names", "users", "partitions", "accounts", "qualities", "me")
+    ]
     if not words and not any(filters):
         raise click.UsageError("no job is named: give ids, or a filter such as --me")
     if given["interactive"] and "-" in words:
@@ -62,7 +61,9 @@ def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, *
             ids = _chosen(client, ids if words else None, **given)
         if given["dry_run"]:
             return Exit.DONE
-        outcomes = _act(client, ids, number=number, target="shell" if batch else "all")
+        outcomes = _act(
+            client, ids, number=number, target="shell" if batch else "all", reason=given["reason"]
+        )
         return max((_report(one, number, **given) for one in outcomes), default=Exit.DONE)
 
 
@@ -84,6 +85,8 @@ def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[N
     where: dict[str, list[Any]] = {
         "name": choices.words(given["names"]),
         "partition": choices.words(given["partitions"]),
+        "account": choices.words(given["accounts"]),
+        "qos": choices.words(given["qualities"]),
         "user": users,
         "state": [state.value for state in states],
     }
@@ -136,13 +139,15 @@ def _agreed(job: dict[str, Any], given: dict[str, Any]) -> bool:
     return bool(sys.stdin) and sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _act(client: Client, ids: Sequence[Name], *, number: int | None, target: str) -> Iterator[dict[str, Any]]:
+def _act(
+    client: Client, ids: Sequence[Name], *, number: int | None, target: str, reason: str
+) -> Iterator[dict[str, Any]]:
     """Every job's outcome. TERM and KILL to a whole job cancel it; KILL does not wait."""
     ends = number in (None, _TERM, _KILL) and target == "all"
     for start in range(0, len(ids), _AT_ONCE):
         some = list(ids[start : start + _AT_ONCE])
         if ends:
-            yield from client.ask("cancel", ids=some)["jobs"]
+            yield from client.ask("cancel", ids=some, reason=reason)["jobs"]
         if not ends or number == _KILL:
             answer = client.ask("signal", ids=some, signal=number, target=target, repeat=False)
             yield from () if ends else answer["jobs"]

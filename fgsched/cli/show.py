@@ -101,6 +101,7 @@ def _job(job: Record) -> Group:
         *_post_mortem(job["post_mortem"]),
         [("Warning", job["warning"])] if job["warning"] else [],
         *([] if job["is_private"] else _secrets(job)),
+        [("CancelReason", job["note"])] if job["note"] else [],
         [("Comment", request.get("comment", ""))] if request.get("comment") else [],
         [("Detail", job["detail"])] if job["detail"] else [],
         *([("Event", _event(event))] for event in job["events"]),

@@ -163,6 +163,7 @@ class Answers:
         record["is_private"] = not caller.may_see_secrets(past.job)
         if record["is_private"]:
             record["detail"] = ""  # it names paths
+            record["note"] = ""
             record["request"] = {key: record["request"][key] for key in _PUBLIC if key in record["request"]}
         return record
 
@@ -248,6 +249,7 @@ def describe(past: Past, now: float) -> dict[str, Any]:
         "array": job.array or None,
         "task": job.task,
         "depends": job.depends,
+        "note": job.note,
         "suspended": stood_still(job, now),
         "submitted_at": job.submitted_at,
         "started_at": job.started_at,

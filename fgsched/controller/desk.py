@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fgsched.admission import Asker, Ground
@@ -17,6 +18,7 @@ from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
 from fgsched.tiers import check_tier
 
+_LONGEST_NOTE = 1024
 FIRST_USER = 1000  # uids below it are root's and of services
 
 
@@ -92,7 +94,10 @@ class Desk:
 
     def cancel(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Cancel jobs. One outcome for each id: "cancelled", "over" with its state, or an error."""
-        return self._verbs.each(caller, named(arguments), self._cancel, now)
+        note = arguments.get("reason", "")
+        if not isinstance(note, str) or len(note) > _LONGEST_NOTE:
+            raise BadUsage(f"cancel: the reason is no text of at most {_LONGEST_NOTE} characters")
+        return self._verbs.each(caller, named(arguments), partial(self._cancel, note), now)
 
     def signal(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Send running jobs a signal; the batch shell, its children, or all processes."""
@@ -155,15 +160,19 @@ class Desk:
 
     # -- one job --------------------------------------------------------------------------------
 
-    def _cancel(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+    def _cancel(self, note: str, caller: Caller, job: Job, now: float) -> dict[str, Any]:
         conductor = self._conductor
+        by = {"cancelled_by": caller.uid, "note": note}
+        if job.state is JobState.COMPLETING and job.outcome is JobState.PENDING:
+            conductor.change(job, now, outcome=JobState.CANCELLED, **by)  # it was to run again
+            return {"outcome": "cancelled"}
         if job.state.is_final or job.state is JobState.COMPLETING:
             return {"outcome": "over", "state": (job.outcome or job.state).value}
         if job.state is JobState.PENDING:
-            over = {"cancelled_by": caller.uid, "ended_at": now, "reason": Reason.NONE}
-            conductor.change(job, now, state=JobState.CANCELLED, **over)
+            over = {"ended_at": now, "reason": Reason.NONE}
+            conductor.change(job, now, state=JobState.CANCELLED, **by, **over)
             return {"outcome": "cancelled"}
-        asked = job if job.cancelled_by is not None else conductor.change(job, now, cancelled_by=caller.uid)
+        asked = job if job.cancelled_by is not None else conductor.change(job, now, **by)
         conductor.then(lambda: conductor.launcher.cancel(asked))
         return {"outcome": "cancelled"}
 

@@ -36,7 +36,7 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
   post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
   restarts = :restarts, failures = :failures, not_before = :not_before,
-  wish = :wish, depends = :depends, suspended_at = :suspended_at, suspended = :suspended
+  wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job

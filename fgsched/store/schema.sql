@@ -63,6 +63,7 @@ CREATE TABLE job (
   restarts     INTEGER NOT NULL DEFAULT 0 CHECK (restarts >= 0),
   failures     INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
   not_before   REAL NOT NULL DEFAULT 0,
+  note         TEXT NOT NULL DEFAULT '',      -- why it was cancelled
   wish         TEXT NOT NULL DEFAULT '' CHECK (wish IN ('', 'requeue')),
   depends      TEXT NOT NULL DEFAULT '',      -- what is left of its dependency
   suspended_at REAL,
