@@ -5,7 +5,7 @@ Each key is declared once, as a field of Config: type, unit, default, range and 
 
 import os
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,9 @@ class Config:
     )
     defragment: int = key(
         "gpus", kinds.DURATION, 0, says="GPU time of work that may be lost to make room for one job."
+    )
+    gpu_compute: str = key(
+        "gpus", kinds.one_of("hard", "fair", "none"), "fair", says="How jobs share the time of a card."
     )
     cpus: int = key(
         "host",
@@ -193,7 +196,7 @@ class Config:
             half_life=self.half_life,
             interval=int(self.fairshare_interval),
         )
-        return sections.policy(self.named, weights)
+        return replace(sections.policy(self.named, weights), gpu_compute=self.gpu_compute)
 
     @property
     def site(self) -> Site:

@@ -67,6 +67,7 @@ class Request:
     comment: str = ""
     submit_line: str = ""
     tier: str = ""  # how it is to be held to its share; "": the best that the host has
+    gpu_compute: str = ""  # how it shares a card's time: hard, fair or none; "": as its partition does
     slurm_env: bool = False  # give SLURM_ twins of the FG_ variables
     array: str = ""  # the indices of its tasks, such as "0-15:4"; "": it is no array
     throttle: int = 0  # tasks that may run at a time; 0: no limit

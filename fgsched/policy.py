@@ -175,6 +175,7 @@ class Policy:
     users: tuple[User, ...] = ()
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
+    gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
     is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
     has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
     goes_by_groups: bool = field(init=False, repr=False, compare=False)

@@ -5,6 +5,7 @@ from typing import Any
 
 from fgsched.errors import BadUsage
 from fgsched.model import WHOLE, Demand, EarlySignal, Request
+from fgsched.pacing import check_word
 from fgsched.tiers import WORDS
 
 _BIG = 2**63 - 1
@@ -76,6 +77,7 @@ def from_record(record: Any) -> Request:
     _check_paths(request)
     if request.tier and request.tier not in WORDS:
         raise BadUsage(f"request: tier={request.tier!r} is not one of {', '.join(WORDS)}")
+    check_word(request.gpu_compute)
     return request
 
 

@@ -13,6 +13,7 @@ from typing import Protocol
 
 import fgshim.region as region
 
+from fgsched import pacing
 from fgsched.accounts import Account, Accounts
 from fgsched.cgroups import MemoryCgroup
 from fgsched.crash import point
@@ -93,6 +94,7 @@ class Ports:
     accounts: Accounts  # as whom jobs are started
     gate: Gate  # lets launches through
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
+    compute: Callable[[Job], str] = lambda job: pacing.NONE  # how a job shares the time of its cards
 
 
 class Shepherds:
@@ -138,7 +140,8 @@ class Shepherds:
         if places := self._cgroups.of_job(job):
             spec = replace(spec, cgroups=places)
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
-        head = region.pack(job.id, job.attempt, limits) if limits and spec.hook else b""
+        budgets = pacing.budgets(self._ports.compute(job), [one.hold for one in given])
+        head = region.pack(job.id, job.attempt, limits, budgets) if limits and spec.hook else b""
         return pack(spec, script, head)
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:

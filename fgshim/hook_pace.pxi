@@ -95,6 +95,9 @@ cdef bint fg_decide_pacing() noexcept nogil:
                 paces = FG_PACED
     if paces == FG_PACED and fg_load_int(&fg_paces) == 0:
         __register_atfork(NULL, NULL, fg_pace_in_child, NULL)
+        if fg_lock(region):  # by its slot the controller knows whose process it is
+            fg_take_slot(region)
+            fg_unlock(region)
     fg_store_int(&fg_paces, paces)
     return paces == FG_PACED
 

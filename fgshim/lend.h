@@ -72,7 +72,8 @@ static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, 
 /* Remember a look. Nothing can have used more time than there was: what is told late was used before. */
 static inline void fg_lend_remember(fg_lender *l, uint64_t used, uint64_t now) {
     uint32_t last = l->looks % FG_LOOKS, back = l->looks < FG_LOOKS ? l->looks : FG_LOOKS - 1;
-    if (back && used > l->used[(l->looks - 1) % FG_LOOKS] + FG_LUMP) l->lumpy_until = now + FG_LUMPY;
+    uint32_t before = (l->looks - 1) % FG_LOOKS;
+    if (back && used > l->used[before] + now - l->at[before] + FG_LUMP) l->lumpy_until = now + FG_LUMPY;
     l->at[last] = now;
     l->used[last] = used;
     for (uint32_t i = l->looks; back--; i--) {

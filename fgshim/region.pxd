@@ -105,6 +105,8 @@ cdef extern from *:
             seal = fg_region_mix(seal, r->gpu[i].uuid, 16);
             seal = fg_region_mix(seal, &r->gpu[i].limit, sizeof r->gpu[i].limit);
             seal = fg_region_mix(seal, &r->gpu[i].index, sizeof r->gpu[i].index);
+            seal = fg_region_mix(seal, &r->pace[i].policy, sizeof r->pace[i].policy);
+            seal = fg_region_mix(seal, &r->pace[i].share, sizeof r->pace[i].share);
         }
         return seal;
     }

@@ -66,6 +66,10 @@ cdef class Borrower:
         os.pwrite(self.fd, loan[:FG_LOAN_SIZE], FG_LOAN_AT(self.position))
 
     @property
+    def policy(self) -> str:
+        return {number: word for word, number in POLICIES.items()}.get(self.pace.policy, "none")
+
+    @property
     def lent(self) -> int:
         return self.pace.lent
 
@@ -75,7 +79,7 @@ cdef class Borrower:
 
     @property
     def mechanism(self) -> str:
-        return MECHANISMS[self.pace.mechanism]
+        return MECHANISMS.get(self.pace.mechanism, "events")
 
     @property
     def is_quiet(self) -> bool:

@@ -49,6 +49,7 @@ def test_every_key_is_read(configured):
         fgpu_per_gpu = 2
         placement = "spread"
         defragment = "2:00:00"
+        gpu_compute = "hard"
         [host]
         cpus = 12
         memory = "64G"
@@ -93,6 +94,7 @@ def test_every_key_is_read(configured):
         fgpu_per_gpu=2,
         placement="spread",
         defragment=7200,
+        gpu_compute="hard",
         cpus=12,
         memory=65_536 * MIB,
         kill_wait=10,

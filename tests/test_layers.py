@@ -20,7 +20,7 @@ LAYERS = {
         *("records", "isolation", "explain", "watchdog", "postmortem", "tiers"),
         *("fragmentation", "defragment", "links"),
         *("policy", "limits", "admission", "priority", "fairshare", "waiting", "stock", "backfill"),
-        *("arrays", "dependencies", "endings"),
+        *("arrays", "dependencies", "endings", "pacing"),
     },
     "edges": {
         *(

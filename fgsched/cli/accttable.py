@@ -135,6 +135,7 @@ def _fence(record: Record) -> dict[str, Any]:
         "post_mortem": record["post_mortem"],
         "warning": record["warning"] or None,
         "enforce": record["tier"],
+        "gpu_compute": record["gpu_compute"] if record["allocated"] else None,
     }
 
 

@@ -25,6 +25,7 @@ _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how
     "deadline": ("deadline", lambda text: values.deadline(text) if text else 0),
     "requeue": ("requeue", lambda text: bool(_number(text, 1))),
     "arraytaskthrottle": ("throttle", lambda text: _number(text, 10**6)),
+    "gpucompute": ("gpu_compute", values.gpu_compute),
     "stdout": ("output", values.pattern),
     "stderr": ("error", values.pattern),
 }
@@ -47,6 +48,7 @@ KEYS = (
     "gpus",
     "gpu-mem",
     "gpu-type",
+    "gpu-compute",
     "cpus",
     "mem",
     "output",

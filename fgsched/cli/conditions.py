@@ -36,3 +36,9 @@ def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> N
         raise BadUsage(
             f"{settings['deadline'].label}={settings['deadline'].text}: {what} leave no time for it"
         )
+
+
+def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The fields that are the words that were given."""
+    slots = ("account", "qos", "tier", "gpu-compute")
+    return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from fgsched import pacing
 from fgsched.arrays import parse_array
 from fgsched.dependencies import parse_dependency
 from fgsched.model import WHOLE, EarlySignal
@@ -131,6 +132,12 @@ def tier(text: str) -> str:
     return text
 
 
+def gpu_compute(text: str) -> str:
+    if text not in pacing.WORDS:
+        raise BadValue(text, ": give hard, fair or none")
+    return text
+
+
 def partition(text: str) -> str:
     if not all(_WORD.fullmatch(name) for name in text.split(",")):
         raise BadValue(text, ": invalid partition name")
@@ -161,7 +168,8 @@ def path(text: str) -> str:
 
 def pattern(text: str) -> str:
     if items := unknown(path(text)):
-        raise BadValue(text, f": unknown {' '.join(items)}; allowed {ALLOWED}")
+        named = " ".join(item if item.isprintable() else ascii(item)[1:-1] for item in items)
+        raise BadValue(text, f": unknown {named}; allowed {ALLOWED}")
     return text
 
 

@@ -12,6 +12,7 @@ FIELDS = (
     *("id", "name", "partition", "user", "uid", "state", "reason", "why", "elapsed", "time_limit"),
     *_OWN,
     *("submitted_at", "started_at", "ended_at", "share", "gpus", "memory", "gpu_type", "indices", "tier"),
+    "gpu_compute",
     *("cpus", "host_memory", "comment", "chdir", "command"),
 )
 
@@ -43,6 +44,7 @@ def _job(job: dict[str, Any]) -> dict[str, Any]:
         "gpu_type": job["gpu_type"] or None,
         "gpu_idx": job["indices"],
         "enforce": job["tier"],
+        "gpu_compute": job["gpu_compute"] if job["gpus"] else None,
         "cpus": job["cpus"],
         "mem": job["host_memory"] or None,
         "comment": job["comment"],

@@ -162,6 +162,7 @@ def _gpu_lines(job: Record) -> Group:
             ],
             [("GpuUuid", ",".join(card["uuid"] for card in cards))],
         ]
+    lines += [[("GpuCompute", job["gpu_compute"]), ("Pacing", job["pacing"] or "none")]] if cards else []
     return [*lines, [("Enforce", job["tier"]), ("MaxRSS", format_mebibytes(job["max_rss"]))]]
 
 

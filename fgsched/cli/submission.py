@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 from fgsched.cli import checks, options
 from fgsched.cli.caller import account, rlimits, umask
-from fgsched.cli.conditions import conditions
+from fgsched.cli.conditions import conditions, labels
 from fgsched.cli.demand import demand
 from fgsched.cli.export import exported
 from fgsched.cli.options import Setting
@@ -206,8 +206,6 @@ class Submitter:
             name=name,
             demand=demand(settings, self._site),
             partition=_text(settings, "partition", ""),
-            account=_text(settings, "account", ""),
-            qos=_text(settings, "qos", ""),
             nice=_number(settings, "nice"),
             time_limit=limit.value if limit is not None and isinstance(limit.value, int) else 0,
             early_signal=early.value if early is not None and isinstance(early.value, EarlySignal) else None,
@@ -217,8 +215,8 @@ class Submitter:
             input=_text(settings, "input", "/dev/null"),
             append=_text(settings, "open-mode", "truncate") == "append",
             comment=_text(settings, "comment", ""),
-            tier=_text(settings, "tier", ""),
             slurm_env=_is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
+            **labels(settings),
             **conditions(settings),
             **self._limits,
         )

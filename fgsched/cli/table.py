@@ -102,6 +102,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("no-requeue", "", _NO, "Do not.", slot="requeue"),
     _option("hold H", "", _FLAG, "Queue it held."),
     _option("tier", "TIER", values.tier, "driver, shim, watchdog or none."),
+    _option("gpu-compute", "POLICY", values.gpu_compute, "Share of a GPU's time: hard, fair or none."),
     _option("comment", "TEXT", values.comment, "A note."),
     _option("wrap", "COMMAND", values.command, "Run COMMAND instead of a script."),
     _option("batch", "FILE", values.path, "One submission a line; -: standard input."),

@@ -13,6 +13,7 @@ from fgsched.controller.waiters import Key, standing
 from fgsched.endings import stood_still
 from fgsched.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.model import Ended, Job
+from fgsched.pacing import policy_of
 from fgsched.policy import Policy
 from fgsched.records import to_record
 from fgsched.store import Past
@@ -35,10 +36,16 @@ _RECENT = 300.0  # seconds for which the queue still shows a job that is over, w
 class Answers:
     """`answer = answers.operations[name](caller, arguments, now)`."""
 
-    def __init__(self, conductor: Conductor, pids: Callable[[Job], list[int]]) -> None:
+    def __init__(
+        self,
+        conductor: Conductor,
+        pids: Callable[[Job], list[int]],
+        mechanism: Callable[[Job], str] = lambda job: "",
+    ) -> None:
         self._conductor = conductor
         self._references = References(conductor)
         self._pids = pids
+        self._mechanism = mechanism
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "queue": self.queue,
             "job": self.job,
@@ -159,6 +166,8 @@ class Answers:
     def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         """`describe`, with the present reason, and without what is the owner's secret."""
         record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
+        record["gpu_compute"] = policy_of(past.job, self._conductor.policy)
+        record["pacing"] = self._mechanism(past.job)
         record["tasks"] = rest_text(self._conductor, past.job)
         record["is_private"] = not caller.may_see_secrets(past.job)
         if record["is_private"]:

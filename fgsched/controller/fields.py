@@ -13,6 +13,7 @@ from fgsched.endings import stood_still
 from fgsched.errors import BadUsage
 from fgsched.explain import gate, sentence, standing_still
 from fgsched.model import Demand, Hold, Job, JobState
+from fgsched.pacing import policy_of
 from fgsched.placement import cost, is_of_type
 
 
@@ -134,6 +135,7 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "gpu_type": lambda look, job: job.request.demand.gpu_type,
     "indices": lambda look, job: [hold.gpu for hold in job.holds],
     "tier": lambda look, job: job.tier,
+    "gpu_compute": lambda look, job: policy_of(job, look.conductor.policy),
     "comment": lambda look, job: look.owned(job, job.request.comment),
     "chdir": lambda look, job: look.owned(job, job.request.chdir),
     "command": lambda look, job: look.owned(job, job.request.submit_line),

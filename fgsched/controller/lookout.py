@@ -1,6 +1,7 @@
 """Looking at the cards: when it is due, and what a look means for the conductor."""
 
 import time
+from collections.abc import Callable
 
 from fgsched import gpus
 from fgsched.controller.conductor import Conductor
@@ -31,6 +32,7 @@ class Lookout:
         self._cards = conductor.cards
         self.interval = interval
         self._looked_at = -interval  # by a clock that nobody sets
+        self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # who is told of USE
 
     @property
     def due(self) -> float | None:
@@ -54,6 +56,8 @@ class Lookout:
         for answer in self._sampler.read():
             if answer.want == gpus.READING:
                 self._understand(answer)
+            elif answer.want == gpus.USE:
+                self.measured(answer)
             elif answer.want != gpus.INVENTORY:
                 self._gate.hear(answer)
 

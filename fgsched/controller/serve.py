@@ -24,6 +24,7 @@ from fgsched.controller.events import Asked, Died
 from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
+from fgsched.controller.pacer import Pacer
 from fgsched.controller.reception import About, Desks, Reception
 from fgsched.controller.remembered import remembered
 from fgsched.controller.sitedesk import Hands, SiteDesk
@@ -33,6 +34,7 @@ from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
 from fgsched.isolation import Site
 from fgsched.launch import RunDir, Spawner, secret
+from fgsched.pacing import policy_of
 from fgsched.places import Places
 from fgsched.process import boot_id
 from fgsched.server import listen
@@ -114,21 +116,15 @@ class _Controller:
         best = (Tier.DRIVER if device else Tier.SHIM).value
         gate = Gate(sampler, run=str(places.run), hook=library(), is_real=inventory.source == "nvml")
         site = _site(places, config, store.name)
-        ports = Ports(
-            material=store.material,
-            failed=self._loop.failed,
-            watch=self._loop.watch_once,
-            gone=lambda job: self._loop.happened(Died(job)),
-            accounts=accounts,
-            cpus=lambda index: self._cards.gpu(index).cpus,
-            gate=gate,
-        )
+        ports = self._ports(accounts, gate)
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
+        self._pacer = Pacer(self._conductor, sampler, run=str(places.run), is_real=inventory.source == "nvml")
+        self._lookout.measured = self._pacer.measured
         self._waiters = Waiters(self._loop.finish)
         self._reception = self._opened(About(places, config, inventory, memory, accounts, best, gate))
 
@@ -138,8 +134,20 @@ class _Controller:
         hands = Hands(lambda: load(about.places), self._obey, lambda: self._loop.happened(Died(0)))
         self._site_desk = SiteDesk(self._conductor, about.config, hands)
         desks = Desks(self._desk, self._site_desk, Standings(self._conductor))
-        answers = Answers(self._conductor, self._shepherds.pids)
+        answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism)
         return Reception(desks, answers, self._waiters, self._loop, about)
+
+    def _ports(self, accounts: Accounts, gate: Gate) -> Ports:
+        return Ports(
+            material=self._store.material,
+            failed=self._loop.failed,
+            watch=self._loop.watch_once,
+            gone=lambda job: self._loop.happened(Died(job)),
+            accounts=accounts,
+            cpus=lambda index: self._cards.gpu(index).cpus,
+            gate=gate,
+            compute=lambda job: policy_of(job, self._conductor.policy),
+        )
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Serve until stopped; True if it is to be started anew."""
@@ -153,6 +161,7 @@ class _Controller:
                 self._loop.run_once(self._timeout())
                 self._tell_waiters()
                 self._lookout.look()
+                self._pacer.look()
         if self._conductor.is_broken:
             raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
         self._shepherds.tidy({job.slot for job in self._conductor.book.holding.values()})
@@ -186,7 +195,7 @@ class _Controller:
         due = conductor.book.gates.next_due
         timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
         quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
-        dues = (unsaved, orphans, timer, quota, self._lookout.due, self._waiters.delay)
+        dues = (unsaved, orphans, timer, quota, self._lookout.due, self._pacer.due, self._waiters.delay)
         return min((due for due in dues if due is not None), default=None)
 
     @property

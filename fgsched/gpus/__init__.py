@@ -22,7 +22,7 @@ from fgsched.gpus import sim
 from fgsched.gpus.occupancy import SLACK, external
 from fgsched.gpus.sampler import Answer, AnySampler, Sampler, SimSampler
 from fgsched.gpus.selection import select
-from fgsched.gpus.wire import FENCE, INVENTORY, LIMIT, READING, WAKING
+from fgsched.gpus.wire import FENCE, INVENTORY, LIMIT, READING, USE, WAKING
 from fgsched.model import Gpu
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "LIMIT",
     "READING",
     "SLACK",
+    "USE",
     "Answer",
     "AnySampler",
     "Inventory",

@@ -13,6 +13,8 @@ _CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
 _MIG = "MIG is on: not supported yet"
 _LISTS = ("Compute", "Graphics", "MPSCompute")
 
+_MEASURED = 1_000_000  # microseconds: the longest that one measurement is of
+
 
 class NoDriver(FgschedError):
     """There is no driver to ask, or it does not talk to this library."""
@@ -34,6 +36,7 @@ class Driver:
             raise NoDriver(_reason(pynvml, error)) from error
         self._handles = {index: self._try(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)}
         self._uuids = {index: self._uuid(index) for index in self._handles}
+        self._used_until: dict[str, int] = {}  # microseconds since the epoch: of the last measurement told
 
     def inventory(self) -> list[Gpu]:
         """Every card; one that does not answer is among them, down, with the reason."""
@@ -42,6 +45,21 @@ class Driver:
     def reading(self) -> dict[str, Reading]:
         """What each card shows now, by its UUID; a card that does not answer has an error."""
         return {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
+
+    def use(self) -> dict[str, list[list[int]]]:
+        """[pid, percent, from, to] of each card's processes since the last time; none: not told."""
+        return {uuid: self._used(index, uuid) for index, uuid in self._uuids.items() if uuid}
+
+    def _used(self, index: int, uuid: str) -> list[list[int]]:
+        nvml, since = self._nvml, self._used_until.get(uuid, 0)
+        found = self._try(nvml.nvmlDeviceGetProcessUtilization, self._handles[index], since)
+        if isinstance(found, nvml.NVMLError):
+            return []  # no new measurement, or a card that makes none
+        rows = [one for one in found if one.timeStamp > since and one.pid]
+        until = max((one.timeStamp for one in rows), default=since)
+        self._used_until[uuid] = until
+        start = max(since, until - _MEASURED)
+        return [[one.pid, min(100, one.smUtil), start, until] for one in rows]
 
     def handle(self, uuid: str) -> Any:
         """The driver's name for a card."""

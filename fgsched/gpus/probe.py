@@ -38,6 +38,8 @@ def _look(driver: Driver, want: str) -> Report:
     kind, _, rest = want.partition(" ")
     if kind == wire.LIMIT:
         return Report(want=want, error=limits.hold(driver, json.loads(rest)))
+    if want == wire.USE:
+        return Report(want=want, uses=driver.use())
     if want == wire.INVENTORY:
         return Report(want=want, gpus=tuple(driver.inventory()), limits=limits.are_offered(driver))
     return Report(want=want, readings=driver.reading())

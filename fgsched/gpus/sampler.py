@@ -28,6 +28,7 @@ class Answer:
     readings: dict[int, Reading] = field(default_factory=dict)  # to READING: of every watched card, by index
     error: str = ""  # why the driver said nothing; each reading then says so too
     limits: bool = False  # to INVENTORY: the driver can limit a cgroup's device memory
+    uses: dict[str, list[list[int]]] = field(default_factory=dict)  # to USE: by UUID, as in the report
 
 
 class Watch:
@@ -50,7 +51,7 @@ class Watch:
             chosen = self._selection.of(report.gpus, report.error)
             return Answer(want=INVENTORY, gpus=chosen, error=report.error, limits=report.limits)
         if report.want != READING:
-            return Answer(want=report.want, error=report.error)
+            return Answer(want=report.want, error=report.error, uses=report.uses)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}
         return Answer(want=READING, readings=readings, error=report.error)
 

@@ -8,6 +8,7 @@ from fgsched.model import Gpu, GpuProcess, GpuState, Reading
 
 INVENTORY = "inventory"
 READING = "reading"
+USE = "use"  # which process used how much of each card's time since the last such question
 FENCE = "fence"  # whether the hook holds here; JSON follows
 LIMIT = "limit"  # hold a cgroup to bytes of cards; JSON follows
 WAKING = 5  # times its deadline that the very first answer may take: the driver has to wake the cards up
@@ -22,6 +23,7 @@ class Report:
     readings: dict[str, Reading] = field(default_factory=dict)  # by UUID
     error: str = ""
     limits: bool = False  # the driver can limit a cgroup's device memory
+    uses: dict[str, list[list[int]]] = field(default_factory=dict)  # by UUID: pid, percent, from, to (µs)
 
     @property
     def trouble(self) -> str:

@@ -1,4 +1,5 @@
 /* libnvidia-ml.so.1: handles by other names, neighbours of a card, and what is known of processes. */
+#include <time.h>
 #include "fake.h"
 
 #define API __attribute__((visibility("default"))) int
@@ -82,8 +83,14 @@ API nvmlDeviceGetRunningProcessDetailList(card *device, details *into) {
     FILL(device, into->count, into->list, ((detail){found[i].pid, found[i].bytes[index], ~0u, ~0u, 0}));
 }
 typedef struct { unsigned pid; uint64_t time; unsigned sm, memory, encoder, decoder; } sample;
+static uint64_t microseconds(uint64_t since) {   /* now, and later than that */
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    uint64_t now = (uint64_t)at.tv_sec * 1000000u + (uint64_t)at.tv_nsec / 1000u;
+    return now > since ? now : since + 1;
+}
 API nvmlDeviceGetProcessUtilization(card *device, sample *into, unsigned *count, uint64_t since) {
-    FILL(device, *count, into, ((sample){found[i].pid, since + 1, 10, 20, 0, 0}));
+    FILL(device, *count, into, ((sample){found[i].pid, microseconds(since), 10, 20, 0, 0}));
 }
 typedef struct { uint64_t time; unsigned pid, sm, memory, encoder, decoder, jpeg, flow; } load;
 typedef struct { unsigned version, count; uint64_t since; load *list; } loads;

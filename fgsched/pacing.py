@@ -1,0 +1,31 @@
+"""How jobs share the time of a card: which policy a job gets, and what is written into its region."""
+
+from collections.abc import Sequence
+
+from fgsched.errors import BadUsage
+from fgsched.model import WHOLE, Hold, Job
+from fgsched.policy import Policy
+
+HARD, FAIR, NONE = "hard", "fair", "none"
+WORDS = (HARD, FAIR, NONE)
+
+
+def check_word(word: str) -> None:
+    """Refuse what is no policy; "" is that of the partition."""
+    if word and word not in WORDS:
+        raise BadUsage(f"request: gpu_compute={word!r} is not one of {', '.join(WORDS)}")
+
+
+def policy_of(job: Job, site: Policy) -> str:
+    """What was asked for, or else what the partition or the site says. Only shares of a card are paced."""
+    demand = job.request.demand
+    is_whole = all(hold.share == WHOLE for hold in job.holds) if job.holds else demand.is_whole
+    if not demand.gpus or is_whole:
+        return NONE
+    partition = site.partition(job.partition or job.request.partition)
+    return job.request.gpu_compute or (partition.gpu_compute if partition else "") or site.gpu_compute
+
+
+def budgets(policy: str, holds: Sequence[Hold]) -> list[tuple[str, int]]:
+    """(policy, share) of each card, for the region."""
+    return [(policy, hold.share) for hold in holds]

@@ -1,0 +1,128 @@
+"""Shares of compute from the command to the region: asked, launched, lent, measured and shown."""
+
+import time
+
+import pytest
+
+import fgshim
+from driven import hosting
+from fakecuda import Card
+from fgsched.pacing import FAIR, HARD, NONE
+from fgshim import region
+from home import PATIENCE
+
+pytestmark = pytest.mark.compiler
+GIB = 1 << 30
+MS = 1_000_000
+
+
+@pytest.fixture
+def host(driver, tmp_path):
+    if not fgshim.library().exists():
+        pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+    with hosting(tmp_path / "home", driver, Card("A100", 40 * GIB, context=256 << 20)) as one:
+        yield one
+
+
+def budget(host, job):
+    """What the job's region says of its first card."""
+    fd = region.open_region(host.places.run / "job" / f"{job}.1" / "region")
+    one = region.Borrower(fd, 0)
+    one.look(time.monotonic_ns())
+    return one
+
+
+def until(host, job, **wanted):
+    """What the controller says of a job once it says this."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := host.job(job)) | wanted != found:
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def launching(host, *options):
+    """A job that launches kernels of a millisecond until it is cancelled."""
+    line = f"exec {host.driver.launcher} kernel 1000000 100000000 5"
+    done = host.run("fgsub", "--parsable", "--output=/dev/null", *options, "--wrap", line)
+    assert (done.status, done.err) == (0, "")
+    return int(done.out)
+
+
+@pytest.mark.parametrize("word", [HARD, FAIR, NONE])
+def test_what_is_asked_for_reaches_the_region_and_is_shown(host, word):
+    job, fakejob = host.live("--gpus=0.5", f"--gpu-compute={word}")
+    fakejob.until_ready()
+    assert budget(host, job).policy == word
+    shown = host.run("fgctl", "show", "job", str(job)).out
+    assert f"GpuCompute={word}" in shown
+    [row] = host.run("fgq", "--json").json["jobs"]
+    assert row["gpu_compute"] == word
+
+
+def test_fair_is_what_a_job_gets_that_asks_for_nothing(host):
+    job, fakejob = host.live("--gpus=0.5")
+    fakejob.until_ready()
+    assert budget(host, job).policy == FAIR
+
+
+def test_a_header_can_ask_and_an_update_can_change_it_while_the_job_waits(host):
+    script = host.path / "job.sh"
+    script.write_text("#!/bin/sh\n#FG --gpus=0.5 --gpu-compute=hard --hold\ntrue\n")
+    job = int(host.run("fgsub", "--parsable", str(script)).out)
+    assert host.job(job)["gpu_compute"] == HARD
+    assert host.run("fgctl", "update", f"job={job}", "gpu-compute=none").status == 0
+    assert host.job(job)["gpu_compute"] == NONE
+
+
+def test_another_word_is_refused_with_those_there_are(host):
+    done = host.run("fgsub", "--gpus=0.5", "--gpu-compute=half", "--wrap", "true")
+    assert done.status == 2
+    assert "give hard, fair or none" in done.err
+
+
+def test_a_job_with_a_whole_card_is_not_paced(host):
+    job, fakejob = host.live("--gpus=1", "--gpu-compute=hard")
+    fakejob.until_ready()
+    assert host.job(job)["gpu_compute"] == NONE
+    assert budget(host, job).policy == NONE
+
+
+def test_a_partition_and_the_site_say_what_a_job_gets_that_asks_for_nothing(driver, tmp_path):
+    more = '[gpus]\ngpu_compute = "hard"\n[partitions.loose]\ngpu_compute = "none"\n'
+    with hosting(tmp_path / "home", driver, Card("A100", 40 * GIB, context=256 << 20), more=more) as host:
+        for options, word in (((), HARD), (("--partition=loose",), NONE)):
+            job, fakejob = host.live("--gpus=0.25", *options)
+            fakejob.until_ready()
+            assert budget(host, job).policy == word
+
+
+def test_a_job_that_is_alone_is_lent_the_card_and_a_hard_one_nothing(host):
+    fair, hard = launching(host, "--gpus=0.5"), None
+    until(host, fair, pacing="nvml")
+    assert budget(host, fair).lent == 10_000
+    hard = launching(host, "--gpus=0.25", "--gpu-compute=hard")
+    until(host, hard, pacing="nvml")
+    assert budget(host, hard).lent == 0
+    assert budget(host, fair).lent <= 7500
+
+
+def test_a_job_whose_neighbour_came_and_went_is_lent_the_card_again(host):
+    job = launching(host, "--gpus=0.5")
+    other = launching(host, "--gpus=0.5")
+    until(host, other, pacing="nvml")
+    assert budget(host, job).lent < 10_000
+    assert host.run("fgcancel", str(other)).status == 0
+    host.wait(other)
+    deadline = time.monotonic() + PATIENCE
+    while budget(host, job).lent < 10_000:
+        assert time.monotonic() < deadline
+
+
+def test_a_region_that_its_job_cut_short_is_left_alone(host):
+    job = launching(host, "--gpus=0.5")
+    until(host, job, pacing="nvml")
+    with open(host.places.run / "job" / f"{job}.1" / "region", "r+b") as file:
+        file.truncate(100)
+    other, fakejob = host.live("--gpus=0.25")
+    fakejob.until_ready()
+    assert host.job(other)["state"] == "RUNNING"
