@@ -29,6 +29,7 @@ class Shadow:
     holds: tuple[Hold, ...]  # what it would be given
     spare: dict[int, Room]  # on its cards, beside it, at that time
     host: Host  # the same for CPUs and host memory
+    job: int = 0  # whose it is
 
     def is_over(self, until: float) -> bool:
         """Whether a job that ends then has nothing to do with it."""

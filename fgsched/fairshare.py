@@ -52,8 +52,8 @@ def _left(age: float, half_life: float) -> float:
 def standings(used: Mapping[Owner, float], owners: Iterable[Owner], policy: Policy) -> list[Standing]:
     """Every account and each of its users, accounts before their users, by name.
 
-    A user's own use counts for what it is, and beside it a part of that of the
-    others in the account, as large as the user's part of its shares.
+    A user's own use counts for what it is; where accounts compete, a part of that
+    of the others in the account counts besides, as large as the user's shares.
     """
     members: dict[str, set[str]] = {one.name: set() for one in policy.accounts}
     for owner, user in (*used, *owners):
@@ -89,7 +89,8 @@ def _users(
         seconds = used.get((account.account, user), 0.0)
         spent = seconds / total if total else 0.0
         part = account.part * own / among
-        spent += (account.used - spent) * own / among
+        if account.part < 1:
+            spent += (account.used - spent) * own / among
         rows.append(
             Standing(
                 account=account.account,

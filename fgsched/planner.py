@@ -95,7 +95,7 @@ class _Planning:
             group = head[3]
             found = self._stock.find(group.kind) if self._stock.may_fit(group) else None
             if found is None:
-                self._reserve_for(group, heads)
+                self._reserve_for(group, head[2], heads)
                 misses += 1
                 if misses >= _MISSES:
                     heads, misses = self._with_room(heads), 0
@@ -176,7 +176,7 @@ class _Planning:
         for entry in group.in_order():
             yield from repeat(entry, self._queue.count(entry[1]))
 
-    def _reserve_for(self, group: Group, heads: list[Head]) -> None:
+    def _reserve_for(self, group: Group, job_id: int, heads: list[Head]) -> None:
         """A reservation for the first of its partition that only lacks room; else the next may be that."""
         kind, first = group.kind, group.kind.partitions[0]
         for name in kind.partitions:
@@ -187,6 +187,7 @@ class _Planning:
             self._tries[name] = self._tries.get(name, 0) + 1
             shadow = self._stock.reserve(kind, name)
             if shadow is not None:
+                shadow.job = job_id
                 self._stock.shadows[name] = shadow
                 return
         self._looked_at.add(id(group))

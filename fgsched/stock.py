@@ -111,6 +111,8 @@ class Stock:
         if isinstance(found, Short):
             self._full.add((demand, name))
             return found
+        if self._tally.counts and demand.gpus and not demand.share:  # what it takes differs from card to card
+            rooms, found = self._affordable(kind, name, rooms, found)
         until = self._now + kind.time_limit if kind.time_limit else math.inf
         minded = [shadow for shadow in self.shadows.values() if not shadow.is_over(until)]
         if not all(shadow.allows(demand, found, until) for shadow in minded):
@@ -118,6 +120,19 @@ class Stock:
         if not isinstance(found, Short) and self._tally.counts:
             return self._tally.blocked(name, kind.who, *self._charge(kind, found)) or found
         return found
+
+    def _affordable(
+        self, kind: Kind, name: str, rooms: list[Room], found: tuple[Hold, ...]
+    ) -> tuple[list[Room], tuple[Hold, ...]]:
+        """The cards that keep it within the limits, and what it gets there; as it was if that is nothing."""
+        limits, gpus = self._limits[name], kind.demand.gpus
+        left = []
+        for room in rooms:
+            holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
+            if self._tally.blocked(name, kind.who, *self._charge(kind, holds)) is None:
+                left.append(room)
+        there = attempt(kind.demand, left, self._host, limits) if len(left) >= gpus else None
+        return (rooms, found) if there is None or isinstance(there, Short) else (left, there)
 
     def _beside(
         self, demand: Demand, rooms: Sequence[Room], limits: Limits, minded: Sequence[Shadow]

@@ -1,0 +1,103 @@
+"""What a job counts in, and when one more is too many."""
+
+import pytest
+
+from fgsched.errors import Refused
+from fgsched.explain import sentence
+from fgsched.limits import Tally, Who, check_pending, falls_under, scopes
+from fgsched.model import Reason
+from fgsched.policy import Account, Caps, Partition, Policy, Qos, User
+
+ANN, BOB = Who("ann", "lab", "high"), Who("bob", "lab", "high")
+ONE = Caps(running=1, pending=1, share=5000, gpu_seconds=600)
+
+
+OF_PARTITION = ("total", "per_user", "per_account")
+
+
+def site(**capped):
+    """A site in which only one kind of scope has limits."""
+    return Policy(
+        partitions=(
+            Partition(
+                name="main",
+                **{one: capped[one] for one in ("total", "per_user", "per_account") if one in capped},
+            ),
+        ),
+        qos=(Qos(name="high", total=capped.get("qos", Caps()), per_user=capped.get("qos_user", Caps())),),
+        accounts=(Account(name="lab", caps=capped.get("account", Caps())),),
+        users=(User(name="ann", caps=capped.get("user", Caps())),),
+    )
+
+
+SCOPES = [
+    ("total", Reason.MAX_JOBS, Reason.MAX_GPUS, True, "partition main"),
+    ("per_user", Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER, False, "ann in partition main"),
+    (
+        "per_account",
+        Reason.MAX_JOBS_PER_ACCOUNT,
+        Reason.MAX_GPUS_PER_ACCOUNT,
+        True,
+        "account lab in partition main",
+    ),
+    ("qos", Reason.MAX_JOBS, Reason.MAX_GPUS, True, "quality of service high"),
+    ("qos_user", Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER, False, "ann in quality of service high"),
+    ("account", Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS, True, "account lab"),
+    ("user", Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS, False, "ann"),
+]
+every_scope = pytest.mark.parametrize(("scope", "jobs", "gpus", "for_bob", "says"), SCOPES)
+
+
+@every_scope
+def test_one_more_job_is_too_many_and_the_reason_says_of_what(scope, jobs, gpus, for_bob, says):
+    tally = Tally(site(**{scope: Caps(running=1)}))
+    assert tally.blocked("main", ANN, 0, 0) is None
+    tally.take("main", ANN, 0, 0)
+    short = tally.blocked("main", ANN, 0, 0)
+    assert (short.reason, short.total, short.who) == (jobs, 1, says)
+    assert (tally.blocked("main", BOB, 0, 0) is not None) is for_bob
+
+
+@every_scope
+def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, says):
+    tally = Tally(site(**{scope: Caps(share=5000)}))
+    tally.take("main", ANN, 3000, 0)
+    assert tally.blocked("main", ANN, 2000, 0) is None
+    short = tally.blocked("main", ANN, 2500, 0)
+    assert (short.reason, short.need, short.left, short.total) == (gpus, 2500, 2000, 5000)
+    assert sentence(short) == f"needs 0.25 of a GPU; of the 0.5 that {says} may hold, 0.2 is left"
+
+
+@pytest.mark.parametrize("scope", ["account", "user"])
+def test_minutes_are_what_was_used_what_runs_may_use_and_what_is_asked(scope):
+    key = (scope, "lab" if scope == "account" else "ann")
+    tally = Tally(site(**{scope: Caps(gpu_seconds=600)}), {key: 200.0})
+    tally.take("main", ANN, 0, 100.0)
+    assert tally.blocked("main", ANN, 0, 300.0) is None
+    short = tally.blocked("main", ANN, 0, 301.0)
+    assert (short.reason, short.need, short.left, short.total) == (Reason.ACCOUNT_GPU_MINUTES, 6, 5, 10)
+    tally = Tally(site(**{scope: Caps(gpu_seconds=600)}), {key: 600.0})
+    assert tally.blocked("main", ANN, 0, 0.0), "nothing is left, not even for a job without a time limit"
+
+
+@every_scope
+def test_jobs_that_wait_are_counted_at_the_submission(scope, jobs, gpus, for_bob, says):
+    policy = site(**{scope: Caps(pending=2)})
+    check_pending(["main"], ANN, 2, policy, lambda key: 0)
+    with pytest.raises(Refused, match=f"{says} has 1 jobs that wait"):
+        check_pending(["main"], ANN, 2, policy, lambda key: 1)
+
+
+@every_scope
+def test_a_waiting_job_falls_under_the_scopes_that_a_running_one_would(scope, jobs, gpus, for_bob, says):
+    (one,) = scopes("main", ANN, site(**{scope: ONE}))
+    assert falls_under(one.key, "other,main", ANN)
+    assert falls_under(one.key, "main", BOB) is for_bob
+    if one.key[0] == "partition":
+        assert not falls_under(one.key, "other", ANN)
+
+
+def test_where_there_are_no_limits_nothing_is_counted():
+    policy = site()
+    assert not policy.is_capped
+    assert scopes("main", ANN, policy) == ()

@@ -1,0 +1,429 @@
+"""Partitions, limits, priorities and drains in any order: what must hold after every plan."""
+
+import math
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fgsched.limits import Who, scopes
+from fgsched.model import WHOLE, GpuState, Hold, Limits, Reason
+from fgsched.placement import Host, Short, charged, place, rooms
+from fgsched.planner import Kind, Pending, Queue, Running, plan
+from fgsched.policy import Account, Caps, Most, Partition, Policy, Qos, User, Weights
+from fgsched.priority import Order
+from worlds import GIB, a_demand, a_gpu
+
+CPUS = 12
+LIMITS = Limits(cpus=CPUS, host_memory=2**50)
+NAMES = ("first", "second", "third")
+USERS = ("ann", "bob")
+ACCOUNTS = ("", "lab")
+MOST_TIME = 400
+
+caps = st.sampled_from([Caps()] * 7 + [Caps(running=2), Caps(share=WHOLE), Caps(running=4, share=15_000)])
+demands = st.one_of(
+    st.builds(
+        a_demand,
+        st.sampled_from([1000, 2500, 5000, 7500]),
+        st.sampled_from([0, 0, GIB, 9 * GIB]),
+        cpus=st.integers(1, 3),
+    ),
+    st.builds(a_demand, st.just(WHOLE), gpus=st.integers(1, 3)),
+    st.builds(a_demand, cpus=st.integers(1, 6)),
+)
+kinds = st.builds(
+    Kind,
+    demands,
+    st.sampled_from([0, 10, 60, MOST_TIME, MOST_TIME + 100]),
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True).map(tuple),
+    st.builds(Who, st.sampled_from(USERS), st.sampled_from(ACCOUNTS), st.just("normal")),
+    st.sampled_from([0, 0, 50]),
+)
+partitions = st.tuples(
+    *(
+        st.builds(
+            Partition,
+            name=st.just(name),
+            cards=st.sampled_from([(), (0,), (1, 2)]),
+            total=caps,
+            per_user=caps,
+            per_account=caps,
+            most=st.builds(Most, time=st.sampled_from([0, 0, MOST_TIME])),
+            placement=st.sampled_from(["", "spread"]),
+        )
+        for name in NAMES
+    )
+)
+policies = st.builds(
+    Policy,
+    partitions=partitions,
+    qos=st.builds(Qos, total=caps, per_user=caps).map(lambda one: (one,)),
+    accounts=st.builds(
+        Account,
+        name=st.just("lab"),
+        caps=st.builds(Caps, gpu_seconds=st.sampled_from([0, 0, 300])),
+    ).map(lambda one: (one,)),
+    users=st.builds(User, name=st.just("ann"), caps=caps).map(lambda one: (one,)),
+    weights=st.builds(
+        Weights,
+        partition=st.sampled_from([0, 1000]),
+        age=st.sampled_from([0, 100]),
+        size=st.sampled_from([0, 500]),
+        max_age=st.just(100),
+    ),
+)
+
+
+class Site(RuleBasedStateMachine):
+    """The planner as a controller uses it, on three cards."""
+
+    @initialize(policy=policies)
+    def open(self, policy):
+        self.policy = policy
+        self.gpus = [a_gpu(index) for index in range(3)]
+        self.now = 1000.0
+        self.running: dict[int, Running] = {}
+        self.waiting: dict[int, Pending] = {}
+        self.queue = Queue([], Order(policy=policy, gpus=3 * WHOLE, cpus=CPUS))
+        self.last = 0
+        self.decided = None
+
+    @rule(several=st.lists(kinds, min_size=1, max_size=6), count=st.sampled_from([1, 1, 3]))
+    def submit(self, several, count):
+        for kind in several:
+            self.add(kind, count)
+        self.decide()
+
+    def add(self, kind, count):
+        self.last += 1
+        demand, limit, names, who, nice = kind
+        job = Pending(self.last, demand, limit, count, partitions=names, who=who, nice=nice, since=self.now)
+        self.waiting[job.id] = job
+        self.queue.add(job)
+
+    @rule(luck=st.randoms(use_true_random=False))
+    def end_one(self, luck):
+        if self.running:
+            del self.running[luck.choice(sorted(self.running))]
+            self.decide()
+
+    @rule(luck=st.randoms(use_true_random=False))
+    def cancel_one(self, luck):
+        if self.waiting:
+            job_id = luck.choice(sorted(self.waiting))
+            del self.waiting[job_id]
+            self.queue.remove(job_id)
+            self.decide()
+
+    @rule(seconds=st.sampled_from([1, 30, 500]))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self.running = {number: job for number, job in self.running.items() if job.until > self.now}
+        self.decide()
+
+    @rule(index=st.integers(0, 2), state=st.sampled_from([GpuState.OK] * 3 + [GpuState.DRAINED]))
+    def drain_or_resume(self, index, state):
+        self.gpus[index] = replace(self.gpus[index], state=state)
+        self.decide()
+
+    @rule(name=st.sampled_from(NAMES), state=st.sampled_from(["up"] * 5 + ["down", "inactive", "drain"]))
+    def close_or_open(self, name, state):
+        changed = tuple(
+            replace(one, state=state) if one.name == name else one for one in self.policy.partitions
+        )
+        self.policy = replace(self.policy, partitions=changed)
+        self.queue.reorder(replace(self.queue.order, policy=self.policy))
+        self.decide()
+
+    @rule(shares=st.tuples(*[st.floats(0, 1)] * 4))
+    def shares_change(self, shares):
+        owners = [(account, user) for account in ACCOUNTS for user in USERS]
+        self.queue.reorder(replace(self.queue.order, shares=dict(zip(owners, shares, strict=True))))
+        self.decide()
+
+    def decide(self):
+        """A turn of the controller: after whatever has happened."""
+        self.decided = plan(
+            self.queue, list(self.running.values()), self.rooms(), self.host(), limits=LIMITS, now=self.now
+        )
+        for start in self.decided.starts:
+            job = self.waiting[start.job_id]
+            until = self.now + job.time_limit if job.time_limit else math.inf
+            number = max(self.running, default=0) + 1
+            self.running[number] = Running(job.demand, start.holds, until, start.partition, job.who)
+            if job.count == 1:
+                del self.waiting[job.id]
+                self.queue.remove(job.id)
+            else:
+                self.waiting[job.id] = replace(job, count=job.count - 1)
+                self.queue.add(self.waiting[job.id])
+            self.allowed(job, start)
+
+    def allowed(self, job, start):
+        """A start keeps to its partition."""
+        partition = self.policy.partition(start.partition)
+        assert start.partition in job.partitions
+        assert partition.starts
+        assert len(start.holds) == job.demand.gpus
+        for hold in start.holds:
+            assert not partition.cards or hold.gpu in partition.cards
+            assert self.gpus[hold.gpu].state is GpuState.OK
+        if partition.most.time:
+            assert 0 < job.time_limit <= partition.most.time
+
+    def rooms(self):
+        return rooms(self.gpus, [(hold, False) for job in self.running.values() for hold in job.holds], {})
+
+    def host(self):
+        return Host(CPUS - sum(job.demand.cpus for job in self.running.values()), 2**50)
+
+    def sums(self, scope):
+        """(jobs, share, GPU seconds still to come) of a scope of limits."""
+        within = [
+            job
+            for job in self.running.values()
+            if scope in {one.key: one for one in scopes(job.partition, job.who, self.policy)}
+        ]
+        seconds = sum(
+            (job.until - self.now) * charged(hold, 16 * GIB) / WHOLE
+            for job in within
+            for hold in job.holds
+            if job.until < math.inf
+        )
+        return len(within), sum(hold.share for job in within for hold in job.holds), seconds
+
+    @invariant()
+    def no_card_is_over_held_and_whole_and_shared_never_mix(self):
+        for index in range(3):
+            on_it = [hold for job in self.running.values() for hold in job.holds if hold.gpu == index]
+            assert sum(hold.share for hold in on_it) <= WHOLE
+            assert sum(hold.memory for hold in on_it) <= 16 * GIB
+            if any(hold.share == WHOLE for hold in on_it):
+                assert len(on_it) == 1
+        assert sum(job.demand.cpus for job in self.running.values()) <= CPUS
+
+    @invariant()
+    def no_limit_is_exceeded(self):
+        for job in self.running.values():
+            for scope in scopes(job.partition, job.who, self.policy):
+                jobs, share, seconds = self.sums(scope.key)
+                assert not scope.caps.running or jobs <= scope.caps.running
+                assert not scope.caps.share or share <= scope.caps.share
+                assert not scope.caps.gpu_seconds or seconds <= scope.caps.gpu_seconds + 1e-6
+
+    @invariant()
+    def every_job_that_waits_has_a_reason_that_is_true(self):
+        if self.decided is None:
+            return
+        for job in self.waiting.values():
+            short = self.decided.short(job.kind)
+            assert short is not None, job
+            self.is_true(short, job)
+
+    def is_true(self, short, job):
+        """Whether the first of its partitions that says anything says the truth."""
+        for name in job.partitions:
+            partition = self.policy.partition(name)
+            if short.reason in (Reason.PARTITION_DOWN, Reason.PARTITION_INACTIVE):
+                if not partition.starts:
+                    return
+            elif short.reason is Reason.PARTITION_TIME_LIMIT:
+                if partition.most.time and not 0 < job.time_limit <= partition.most.time:
+                    return
+            elif short.who:
+                if self.has_come_to_it(short, name, job):
+                    return
+            elif self.has_no_room(short, partition, job):
+                return
+        raise AssertionError(f"{short} of {job}")
+
+    def has_come_to_it(self, short, name, job):
+        """Whether one more such job would break the limit that is named."""
+        (scope,) = [one for one in scopes(name, job.who, self.policy) if one.says == short.who] or [None]
+        if scope is None:
+            return False
+        jobs, share, seconds = self.sums(scope.key)
+        if short.what == "running":
+            return jobs >= scope.caps.running > 0
+        if short.what == "gpus":
+            return share + short.need > scope.caps.share and short.need >= job.demand.gpus * job.demand.share
+        return seconds + job.time_limit * job.demand.gpus > scope.caps.gpu_seconds - 60
+
+    def has_no_room(self, short, partition, job):
+        """It does not fit by itself now; or it would, and somebody has a reservation."""
+        free = [room for room in self.rooms() if not partition.cards or room.gpu.index in partition.cards]
+        fits = self.host().fits(job.demand) and not isinstance(
+            place(job.demand, free, partition.limits(LIMITS), self.host()), Short
+        )
+        if short.reason is Reason.RESERVED_FOR_TOP:
+            return fits and bool(self.decided.reserved)
+        return not fits
+
+
+Site.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestSite = Site.TestCase
+
+
+# -- reservations -------------------------------------------------------------------------------
+
+
+class Timeline:
+    """Jobs on two cards in two partitions, in virtual time; they end when they end, before their limits."""
+
+    def __init__(self, jobs, policy):
+        self.jobs = jobs  # [(arrives, demand, limit, lasts, partition)]
+        self.policy = policy
+        self.started = {}
+        self.promised = {}
+
+    def run(self):
+        queue, running, now = Queue([], Order(policy=self.policy, gpus=2 * WHOLE, cpus=100)), {}, 0.0
+        coming = sorted(enumerate(self.jobs, 1), key=lambda one: one[1][0])
+        while coming or len(queue):
+            for number, (arrives, demand, limit, _, partition) in coming:
+                if arrives <= now:
+                    queue.add(Pending(number, demand, limit, partitions=(partition,), since=arrives))
+            coming = [one for one in coming if one[1][0] > now]
+            self.tick(queue, running, now)
+            moments = [end for _, end in running.values()] + [one[1][0] for one in coming]
+            if not moments:
+                break
+            now = min(moments)
+            for number in [number for number, (_, end) in running.items() if end <= now]:
+                del running[number]
+        return self
+
+    def tick(self, queue, running, now):
+        free = rooms(
+            [a_gpu(0), a_gpu(1)], [(hold, False) for job, _ in running.values() for hold in job.holds], {}
+        )
+        busy = [job for job, _ in running.values()]
+        limits = Limits(cpus=100, host_memory=2**50)
+        decided = plan(queue, busy, free, Host(100 - len(busy), 2**50), limits=limits, now=now)
+        for start in decided.starts:
+            _, demand, limit, lasts, partition = self.jobs[start.job_id - 1]
+            running[start.job_id] = (Running(demand, start.holds, now + limit, partition), now + lasts)
+            self.started[start.job_id] = now
+            queue.remove(start.job_id)
+        for shadow in decided.reserved.values():
+            self.promised.setdefault(shadow.job, []).append(shadow.at)
+
+
+ONE = Policy(partitions=(Partition(name="only"),), weights=Weights(age=1000, max_age=10**6))
+small = st.tuples(
+    st.integers(0, 60),
+    st.builds(a_demand, st.sampled_from([1000, 2500, 5000, 7500, WHOLE])),
+    st.integers(1, 50),
+    st.integers(1, 50),
+    st.just("only"),
+).map(lambda job: (*job[:3], min(job[2], job[3]), job[4]))
+large = st.tuples(
+    st.integers(0, 60), st.just(a_demand(WHOLE, gpus=2)), st.just(20), st.just(20), st.just("only")
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(jobs=st.lists(st.one_of(small, large), max_size=25))
+def test_backfill_never_delays_a_reservation(jobs):
+    run = Timeline(jobs, ONE).run()
+    assert run.started.keys() == set(range(1, len(jobs) + 1)), "nobody starves"
+    for job, promises in run.promised.items():
+        assert promises == sorted(promises, reverse=True), "a promise is only ever made better"
+        assert run.started[job] <= promises[0]
+
+
+def test_two_whole_cards_are_had_within_the_longest_limit_of_an_endless_stream_of_quarters():
+    stream = [(second / 2, a_demand(2500), 40, 40, "only") for second in range(400)]
+    run = Timeline([*stream, (50, a_demand(WHOLE, gpus=2), 10, 10, "only")], ONE).run()
+    assert run.started[401] <= 50 + 40 + max(0, _waiting_at(50, run, stream))
+
+
+def _waiting_at(moment, run, stream):
+    """How much longer those take that were there first: they come before it."""
+    first = [number for number, job in enumerate(stream, 1) if job[0] <= moment]
+    return max(run.started[number] for number in first) - moment
+
+
+def test_a_whole_card_job_in_a_later_partition_does_not_starve_behind_one_that_cannot_use_its_card():
+    policy = Policy(
+        partitions=(Partition(name="a", cards=(0,)), Partition(name="b", cards=(1,), is_default=False))
+    )
+    stream = [(second, a_demand(5000), 30, 30, "a") for second in range(200)]
+    others = [(second, a_demand(5000), 30, 30, "b") for second in range(100)]
+    run = Timeline([*stream, *others, (10, a_demand(WHOLE), 10, 10, "b")], policy).run()
+    last = max(run.started[number] for number in range(201, 212))
+    assert run.started[301] <= last + 30
+
+
+def test_a_job_without_limit_that_a_card_runs_does_not_keep_a_whole_card_job_from_another():
+    jobs = [
+        (0, a_demand(2500), 10**6, 10**6, "only"),
+        *((n, a_demand(2500), 20, 20, "only") for n in range(60)),
+    ]
+    run = Timeline([*jobs, (5, a_demand(WHOLE), 10, 10, "only")], ONE).run()
+    assert run.started[62] <= 60
+
+
+def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
+    policy = Policy(partitions=(Partition(name="only", per_user=Caps(running=1)),))
+    busy = [Running(a_demand(2500), (), 100.0, "only", Who("ann"))]
+    jobs = [
+        Pending(1, a_demand(WHOLE), 50, partitions=("only",), who=Who("ann")),
+        Pending(2, a_demand(WHOLE), 500, partitions=("only",), who=Who("bob")),
+    ]
+    free, order = rooms([a_gpu(0)], [], {}), Order(policy=policy)
+    decided = plan(Queue(jobs, order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
+    assert [start.job_id for start in decided.starts] == [2]
+    assert decided.short(jobs[0].kind).reason is Reason.MAX_JOBS_PER_USER
+    assert decided.reserved == {}
+
+
+def decide(jobs, busy, policy, *, gpus=2):
+    cards = [a_gpu(index) for index in range(gpus)]
+    free = rooms(cards, [(hold, False) for job in busy for hold in job.holds], {})
+    return plan(Queue(jobs, Order(policy=policy)), busy, free, Host(99, 2**50), limits=LIMITS, now=0.0)
+
+
+def test_the_first_of_each_partition_has_a_reservation_beside_those_before_it():
+    policy = Policy(partitions=(Partition(name="a"), Partition(name="b", is_default=False)))
+    busy = [
+        Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=1),), 100.0, "a"),
+        Running(a_demand(5000), (Hold(gpu=1, share=5000, memory=1),), 200.0, "a"),
+    ]
+    jobs = [Pending(number, a_demand(WHOLE), 50, partitions=(name,)) for number, name in ((1, "a"), (2, "b"))]
+    kept = decide(jobs, busy, policy).reserved
+    assert {name: (one.job, one.at, [hold.gpu for hold in one.holds]) for name, one in kept.items()} == {
+        "a": (1, 100.0, [0]),
+        "b": (2, 200.0, [1]),
+    }
+
+
+def test_whoever_can_never_start_does_not_take_the_reservation_of_the_next():
+    policy = Policy(partitions=(Partition(name="main"),))
+    busy = [Running(a_demand(7500), (Hold(gpu=0, share=7500, memory=1),), 100.0)]
+    never = [Pending(number, a_demand(WHOLE, gpus=2), 50) for number in (1, 2, 3)]
+    jobs = [*never, Pending(4, a_demand(WHOLE), 50, since=1.0), Pending(5, a_demand(2500), 500, since=2.0)]
+    decided = decide(jobs, busy, policy, gpus=1)
+    assert decided.reserved["main"].job == 4
+    assert decided.starts == ()
+
+
+def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
+    """An eighth of the large card, half of the small one."""
+    policy = Policy(partitions=(Partition(name="main", per_user=Caps(share=4000)),))
+    cards = [a_gpu(0, memory=16 * GIB), a_gpu(1, memory=64 * GIB)]
+    job = Pending(1, a_demand(memory=8 * GIB), 50)
+    whole = [Running(a_demand(WHOLE), (Hold(gpu=1, share=WHOLE, memory=64 * GIB),), 9.0, "main", Who("bob"))]
+    for busy, starts in (([], 1), (whole, 0)):
+        free = rooms(cards, [(hold, False) for one in busy for hold in one.holds], {})
+        order = Order(policy=policy)
+        decided = plan(Queue([job], order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
+        if busy:
+            assert decided.starts == ()
+            assert decided.short(job.kind).reason is Reason.MAX_GPUS_PER_USER
+        else:
+            assert len(decided.starts) == starts
