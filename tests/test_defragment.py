@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.defragment import Movable, Place, moves
-from fgsched.model import WHOLE, Hold, Limits
+from fgsched.model import WHOLE, Hold, JobState, Limits
 from fgsched.placement import Host, rooms
 from home import living
-from worlds import GIB, LIMITS, a_demand, a_gpu
+from worlds import GIB, LIMITS, World, a_demand, a_gpu, a_result
 
 PLENTY = Host(100, 1 << 50)
 
@@ -66,6 +66,12 @@ def test_a_job_of_several_cards_is_not_moved():
     assert moves(a_demand(WHOLE), [pair], place(pair), most=1e9) == ()
 
 
+def test_a_job_that_might_go_back_to_where_it_was_is_not_moved():
+    spread = Limits(cpus=64, host_memory=1 << 50, spread=True)
+    jobs = [a_job(1, 5000, 0), a_job(2, 5000, 1)]
+    assert moved(a_demand(WHOLE), jobs, limits=spread) == [], "the emptiest card is the one it left"
+
+
 def test_cpus_that_are_short_are_no_reason_to_move_anything():
     jobs = [a_job(1, 5000, 0), a_job(2, 5000, 1)]
     assert moved(a_demand(WHOLE, cpus=2), jobs, host=Host(1, 1 << 50)) == []
@@ -99,6 +105,79 @@ def test_whoever_is_moved_finds_a_place_and_so_does_the_one_that_waits(found, sh
         for each in (demand, *(job.demand for job in chosen)):
             left = left.start(each)
             assert left is not None
+
+
+# -- by the conductor ---------------------------------------------------------------------------
+
+
+def card_of(world, job):
+    return world.conductor.book.jobs[job].holds[0].gpu
+
+
+def halved(*, defragment=3600, **more):
+    """Two cards, on each a job that holds a half: 2 on the first, 4 on the second."""
+    limits = Limits(cpus=64, host_memory=1 << 50, defragment=defragment)
+    world = World([a_gpu(0), a_gpu(1)], limits=limits)
+    world.submit([a_demand(5000)] * 4, **({"time_limit": 7 * 86_400} | more))
+    world.settle()
+    for job in (1, 3):
+        world.host.finish(job, 1, a_result())
+    world.settle()
+    assert [card_of(world, job) for job in (2, 4)] == [0, 1]
+    return world
+
+
+def wanting(world, *demands, **more):
+    """The same once jobs with these demands have come."""
+    world.submit(demands, **more)
+    world.settle()
+    return world
+
+
+def restarts(world):
+    return [world.job(job).restarts for job in (2, 4)]
+
+
+def test_a_half_is_moved_and_the_whole_card_job_runs():
+    world = wanting(halved(), a_demand(WHOLE))
+    assert sorted(restarts(world)) == [0, 1]
+    assert world.job(5).state is JobState.RUNNING
+    assert len({card_of(world, job) for job in (2, 4)}) == 1
+
+
+def test_a_job_that_may_not_run_again_is_not_moved():
+    world = wanting(halved(requeue=False), a_demand(WHOLE))
+    assert restarts(world) == [0, 0]
+    assert world.job(5).state is JobState.PENDING
+
+
+def test_more_work_than_the_site_allows_is_not_lost():
+    assert restarts(wanting(halved(defragment=1), a_demand(WHOLE))) == [0, 0]
+
+
+def test_nothing_is_moved_for_a_job_that_starts_soon_anyway():
+    world = halved(time_limit=20)
+    world.now += 13
+    assert restarts(wanting(world, a_demand(WHOLE))) == [0, 0]
+
+
+def test_no_job_is_moved_twice():
+    world = wanting(halved(), a_demand(WHOLE))
+    moved, stays = sorted((2, 4), key=lambda job: -world.job(job).restarts)
+    world.host.finish(5, 1, a_result())
+    wanting(world, a_demand(5000), requeue=False)
+    world.host.finish(stays, 1, a_result())
+    wanting(world, a_demand(WHOLE))
+    assert world.job(7).state is JobState.PENDING, "of two halves one may not run again, and one was moved"
+    assert world.job(moved).restarts == 1
+
+
+def test_none_is_moved_while_another_is_on_its_way():
+    world, asked = halved(), []
+    world.host.requeue = asked.append
+    wanting(world, a_demand(WHOLE), a_demand(WHOLE))
+    world.settle()
+    assert len(asked) == 1
 
 
 # -- on a host ----------------------------------------------------------------------------------

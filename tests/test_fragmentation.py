@@ -53,6 +53,12 @@ def test_cards_that_are_too_few_for_the_usual_request_are_out_of_reach():
     assert waste(only(pair, reach=0), free(WHOLE, WHOLE, WHOLE)) == WHOLE, "the third card has no partner"
 
 
+def test_one_card_never_serves_a_request_for_two_however_small():
+    small = a_demand(memory=4 * GIB, gpus=2)
+    assert waste(only(small, fill=0), free(WHOLE)) == WHOLE
+    assert waste(only(small, reach=0), free(WHOLE, WHOLE)) == 15_000
+
+
 def test_bytes_that_are_gone_leave_a_share_idle_that_nobody_can_use():
     held = [(Hold(gpu=0, share=1000, memory=12 * GIB), False)]
     assert waste(only(a_demand(2500), fill=0), rooms([a_gpu(0)], held, {})) == 0

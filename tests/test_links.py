@@ -52,6 +52,16 @@ def test_the_slowest_way_counts_first():
     assert given_to(cards, 3) == [3, 4, 5]
 
 
+def test_one_slow_way_spoils_two_fast_ones():
+    cards = linked(6, (0, 1, Near.NVLINK), (0, 2, Near.NVLINK), *group(0, 3, 4, 5, how=Near.SOCKET))
+    assert nearest(cards, 3) == [3, 4, 5]
+
+
+def test_of_equal_groups_the_one_with_the_fewest_other_ties_is_taken():
+    cards = linked(5, *group(0, 0, 1, 2), (3, 4, Near.NVLINK))
+    assert nearest(cards, 2) == [3, 4]
+
+
 def test_a_pair_is_not_taken_out_of_a_group_of_four_if_there_is_a_pair():
     cards = linked(6, *group(0, 0, 1, 2, 3), (4, 5, Near.NVLINK))
     assert given_to(cards, 2) == [4, 5]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgsched.cli import simulating
+from fgsched.config import Config
 from fgsched.errors import BadUsage
 from fgsched.gpus.sim import parse
 from fgsched.model import WHOLE, Demand, Limits
@@ -58,6 +59,12 @@ def test_a_job_that_is_short_enough_passes_the_first_that_waits():
         a_task(5000, at=2.0, run=9.0, time_limit=9),
     ]
     assert spans(simulated(*tasks)) == [(0, 10), (10, 20), (2, 7), (20, 29)]
+
+
+def test_of_jobs_that_come_together_one_may_start_though_the_last_may_not():
+    long = {"run": 100.0, "time_limit": 100}
+    tasks = [a_task(5000, **long), a_task(at=1.0), a_task(5000, at=2.0, run=5, time_limit=5), a_task(at=2.0)]
+    assert simulated(*tasks).outcomes[2].started == 2
 
 
 def test_what_can_never_run_here_is_told_apart():
@@ -166,6 +173,11 @@ def test_waits_are_told_by_size():
     assert found.waits[-1].slowdown == pytest.approx((1 + 2 + 1.6) / 3)
 
 
+def test_the_slowdown_of_a_very_short_job_is_that_of_ten_seconds():
+    (row, _) = figures(simulated(a_task(run=1.0), a_task(run=1.0))).waits
+    assert row.slowdown == pytest.approx((1 + 1.1) / 2)
+
+
 def test_a_percentile_is_a_value_that_was_there():
     assert [percentile([1, 2, 3, 4], part) for part in (1, 50, 75, 99)] == [1, 2, 3, 4]
     assert percentile([7], 50) == 7
@@ -209,6 +221,13 @@ def test_the_log_of_a_host_can_be_replayed_with_one_card_more(home):
     assert done.json["jobs"] == len(ids)
     assert [gpu["model"] for gpu in done.json["gpus"]][-1] == "A100"
     assert [row["name"] for row in done.json["waits"]] == ["to 1/4", "1", "all"]
+
+
+def test_cards_that_are_added_are_near_to_each_other_and_to_no_others(monkeypatch):
+    monkeypatch.delenv("FG_DEVICES", raising=False)
+    config = Config(devices="sim:2x16G:V100:nvlink")
+    links = [gpu.links for gpu in simulating._cards("+2x80G:A100:switch", config)]
+    assert links == [((1, 3),), ((0, 3),), ((3, 2),), ((2, 2),)]
 
 
 def test_a_made_up_day_is_shown_as_a_table_and_drawn(home):
