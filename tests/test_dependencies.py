@@ -423,7 +423,7 @@ def test_a_requeued_job_that_is_cancelled_stays_cancelled():
     hall.outcomes("requeue", 1)
     hall.outcomes("cancel", 1)
     hall.settle()
-    assert hall.job(1).state is JobState.CANCELLED
+    assert (hall.job(1).state, hall.job(1).attempt) == (JobState.CANCELLED, 1)
 
 
 def test_a_job_is_requeued_though_the_power_failed_before_its_shepherd_was_told():

@@ -89,10 +89,11 @@ class Gates:
             self.stirred |= self._dependants.get((job.id, None), set())
 
     def _matters(self, job: Job) -> bool:
+        """Whether it was the last to end, or to start, or failed."""
         array = self.arrays.get(job.array)
-        if array is None or not array.rest or not array.rows:
-            return True
-        return job.state.is_final and job.state is not JobState.COMPLETED
+        if job.state.is_final:
+            return array is None or job.state is not JobState.COMPLETED
+        return array is not None and not array.rest
 
     def same(self, job: Job) -> Iterable[int]:
         """The open jobs of its name and user."""
