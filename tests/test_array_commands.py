@@ -1,9 +1,12 @@
 """Arrays, dependencies, requeue and suspend by the commands that users type, with real processes."""
 
+import subprocess
+import sys
+
 import pytest
 
 from fgsched.errors import Exit
-from home import living
+from home import PATIENCE, living
 
 ONE_AT_A_TIME = "[host]\ncpus = 64\n"
 
@@ -158,6 +161,23 @@ def test_a_suspended_job_stands_still_and_says_what_it_keeps(cards):
 def _stat(pid):
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0]
+
+
+def test_the_output_of_a_task_is_followed_from_before_it_has_a_row(cards):
+    gate = cards.running(share=10_000)
+    array = sub(cards, "--gpus=1", "--array=3-5", "--wrap", "echo task $FG_ARRAY_TASK_ID")
+    done = cards.run("fgtail", f"{array}_4")
+    assert done.err.startswith(f"fgtail: error: job {array}_4 is pending")
+    with subprocess.Popen(
+        [sys.executable, "-m", "fgsched.cli.fgtail", "-F", f"{array}_4"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=cards.environ,
+    ) as tail:
+        cards.client.ask("cancel", ids=[gate])
+        assert tail.communicate(timeout=PATIENCE)[0] == "task 4\n"
+    assert cards.run("fgwait", array).status == 0
+    assert "is an array of 3 rows" in cards.run("fgtail", array).err
 
 
 def test_how_many_tasks_run_is_changed_by_hand(cards):

@@ -48,7 +48,7 @@ def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: boo
             raise NotPermitted(f"job {ids[0]} belongs to another user", "Only its owner may see its output.")
         with client.watch(ids) as watch:
             if job["state"] == "PENDING":
-                job = _started(client, job, watch, wait)
+                job = _started(client, ids[0], watch, wait)
             its = files_of(job)
             with _opened(its.stderr if error else its.stdout, job, watch) as file:
                 if lines is not None:
@@ -57,13 +57,13 @@ def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: boo
     return 0
 
 
-def _started(client: Client, job: dict[str, Any], watch: Watch, wait: bool) -> dict[str, Any]:
+def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> dict[str, Any]:
     """The job once it runs or is over."""
     if not wait:
-        raise Refused(f"job {job['id']} is pending: it has written nothing yet", "fgtail -F waits for it.")
+        raise Refused(f"job {name} is pending: it has written nothing yet", "fgtail -F waits for it.")
     while not watch.is_over(3600) and not watch.progress.get("running"):
         continue
-    return client.ask("job", id=job["id"])
+    return client.ask("job", id=name)
 
 
 def _opened(path: str, job: dict[str, Any], watch: Watch) -> BinaryIO:
