@@ -101,7 +101,9 @@ def test_a13_a_job_sees_none_but_its_own_processes(host):
 
 def test_a_refused_allocation_is_written_down_with_the_job(host):
     line = f"{host.driver.program} 'alloc 2G'; exit 1"
-    done = host.run("fgsub", "--parsable", "--gpu-mem=1G", "--output=seen", "--wrap", line)
+    done = host.run(
+        "fgsub", "--parsable", "--gpu-mem=1G", "--output=seen", "--error=/dev/null", "--wrap", line
+    )
     host.wait(int(done.out))
     found = host.job(int(done.out))
     assert answers((host.path / "seen").read_text())[0][0] == 2

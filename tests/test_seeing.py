@@ -1,0 +1,56 @@
+"""Whose a process on a card is: by the shepherd above it, or by its user and its environment."""
+
+import os
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+from fgsched.controller.seeing import understood
+from fgsched.model import GpuProcess, JobState, Reading
+from worlds import a_job
+
+RUN = "/run/of/a/test"
+
+
+@contextmanager
+def a_process(**env):
+    """Its pid; it waits until the block is left."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env={**os.environ, **env}) as process:
+        process.stdin.write(b"here\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"here\n"
+        yield process.pid
+
+
+def seen(pid, *, shepherds=(), uid=None):
+    """What a reading with this process says, where job 7 runs."""
+    job = a_job(7, state=JobState.RUNNING, uid=os.geteuid() if uid is None else uid)
+    readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
+    return understood(readings, shepherds=dict(shepherds), ended=[], run=RUN, running={7: job})
+
+
+def test_a_process_below_a_shepherd_is_its_jobs():
+    with a_process() as pid:
+        found = seen(pid, shepherds={os.getpid(): 7})
+    assert (found.owners, found.readings[0].external) == ({pid: 7}, 0)
+
+
+def test_a_process_that_left_its_shepherd_is_known_by_the_environment_of_its_job():
+    with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
+        found = seen(pid)
+    assert (found.owners, found.readings[0].external) == ({pid: 7}, 0)
+
+
+@pytest.mark.parametrize("mark", ["", f"{RUN}/job/7.2", f"{RUN}/job/8.1"])
+def test_any_other_process_is_a_strangers(mark):
+    with a_process(FG_JOB_DIR=mark) as pid:
+        found = seen(pid)
+    assert (found.owners, found.readings[0].external) == ({}, 5 << 30)
+
+
+def test_nobody_can_pass_off_his_process_as_another_users_job():
+    with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
+        found = seen(pid, uid=os.geteuid() + 1)
+    assert (found.owners, found.readings[0].external) == ({}, 5 << 30)
