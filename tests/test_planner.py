@@ -9,14 +9,17 @@ from fgsched.backfill import reserve
 from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
 from fgsched.placement import Host, rooms
 from fgsched.planner import Kind, Pending, Queue, Running, Start, plan
+from fgsched.policy import Partition, Policy
+from fgsched.priority import Order
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
+ONE_PARTITION = Policy()
 
 
-def decide(queue, *, gpus=1, running=(), host=PLENTY, limits=LIMITS, now=0.0):
+def decide(queue, *, gpus=1, running=(), host=PLENTY, limits=LIMITS, now=0.0, policy=ONE_PARTITION):
     cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
-    return plan(Queue(queue), running, cards, host, limits=limits, now=now)
+    return plan(Queue(queue, Order(policy=policy)), running, cards, host, limits=limits, now=now)
 
 
 def started(decided):
@@ -44,6 +47,13 @@ def test_of_four_times_0_3_three_start_on_one_card():
     decided = decide(pending(3000, 3000, 3000, 3000))
     assert started(decided) == {1: [0], 2: [0], 3: [0]}
     assert decided.short(Kind(a_demand(3000), 0)).reason is Reason.RESOURCES
+
+
+def test_each_partition_places_by_its_own_rule():
+    policy = Policy(partitions=(Partition(name="main"), Partition(name="wide", placement="spread")))
+    for partition, card in (("main", 0), ("wide", 1)):
+        queue = [Pending(1, a_demand(2500), partitions=(partition,))]
+        assert started(decide(queue, gpus=2, running=[running(5000, gpu=0)], policy=policy)) == {1: [card]}
 
 
 def test_a_job_without_gpus_waits_for_cpus_only():

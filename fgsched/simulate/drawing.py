@@ -6,7 +6,7 @@ from html import escape
 from fgsched.simulate.figures import Figures, Moment
 
 _WIDTH, _HEIGHT = 960, 200  # of each of the two panels
-_LEFT, _TOP, _GAP = 60, 40, 50
+_LEFT, _TOP, _GAP = 60, 60, 60
 _STYLE = (
     "text{font:13px sans-serif;fill:#333}.grid{stroke:#ddd}.line{fill:none;stroke-width:1.5}"
     ".share{stroke:#2563a8}.fill{fill:#2563a8;opacity:.15}.jobs{stroke:#b3541e}"
