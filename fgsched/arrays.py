@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from fgsched.model import Request
 from fgsched.units import format_indices
 from fgsched.values import BadValue
 
@@ -94,6 +95,11 @@ def variables(text: str) -> dict[str, int]:
     """COUNT, MIN, MAX and STEP of an array, as a task is told them."""
     found = list(tasks(bits_of(text)))
     return {"COUNT": len(found), "MIN": found[0], "MAX": found[-1], "STEP": _step(found) or 1}
+
+
+def size(request: Request) -> int:
+    """How many jobs a submission stands for."""
+    return bits_of(request.array).bit_count() if request.array else 1
 
 
 def bits_from(indices: Iterable[int]) -> int:

@@ -282,6 +282,12 @@ def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
     assert stories[69].crashes == 0
 
 
+def test_every_task_that_waits_is_counted():
+    hall = an_array("0-99", share=5000)
+    assert hall.conductor.book.tasks(hall.job(1)) == 98
+    assert sum(hall.conductor.book._queued.values()) == 98
+
+
 def test_one_plan_starts_as_many_tasks_as_fit():
     hall = an_array("0-99", share=WHOLE // 64 * 1)
     assert sum(state == "R" for _, state in hall.rows()) == 64

@@ -71,7 +71,12 @@ def peak(record: Record) -> int | None:
 def gpu_hours(record: Record) -> float:
     """The charged share times the time that it was held."""
     charged = sum(card["charged"] for card in record["allocated"])
-    return float(charged) * float(record["elapsed"]) / WHOLE / HOUR
+    return float(charged) * _held_for(record) / WHOLE / HOUR
+
+
+def _held_for(record: Record) -> float:
+    """Seconds for which it had its cards: also those for which it was suspended."""
+    return float(record["elapsed"]) + float(record["suspended"])
 
 
 def wasted_hours(record: Record) -> float | None:
@@ -80,7 +85,7 @@ def wasted_hours(record: Record) -> float | None:
     if used is None:
         return None
     unused = sum(max(0, card["memory"] - used) for card in record["allocated"])
-    return float(unused) / _GIB * float(record["elapsed"]) / HOUR
+    return float(unused) / _GIB * _held_for(record) / HOUR
 
 
 def state(record: Record) -> str:

@@ -212,7 +212,7 @@ class Answers:
     def _counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for job in self._conductor.book.jobs.values():
-            found[job.state.value] = found.get(job.state.value, 0) + 1
+            found[job.state.value] = found.get(job.state.value, 0) + self._conductor.book.tasks(job)
         return found
 
     def check(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:

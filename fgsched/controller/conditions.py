@@ -13,11 +13,6 @@ from fgsched.store import NewJob
 _LONGEST = 8192  # characters of a dependency
 
 
-def size(job: NewJob) -> int:
-    """How many jobs one submission stands for."""
-    return bits_of(job.request.array).bit_count() if job.request.array else 1
-
-
 class Conditions:
     """Checks against the jobs that there are and were."""
 

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 from fgsched.admission import Asker, Ground
+from fgsched.arrays import size
 from fgsched.controller.caller import Caller
-from fgsched.controller.conditions import Conditions, size
+from fgsched.controller.conditions import Conditions
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.intake import MAX_PENDING, read_submission, room_for
 from fgsched.controller.orders import Orders
@@ -67,7 +68,7 @@ class Desk:
             pending = sum(
                 conductor.book.tasks(job) for job in conductor.book.jobs.values() if job.uid == caller.uid
             )
-            if pending + sum(map(size, jobs)) > MAX_PENDING:
+            if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
                 raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
             room_for(jobs, conductor.book, caller.name, conductor.policy)
             jobs = [conditions.settled(job, caller, now) for job in jobs]

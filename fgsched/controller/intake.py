@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fgsched.admission import Asker, Ground, admit
-from fgsched.arrays import parse_array
+from fgsched.arrays import parse_array, size
 from fgsched.controller.book import Book
 from fgsched.dependencies import parse_dependency
 from fgsched.errors import BadUsage, Refused
@@ -103,6 +103,8 @@ def _environment(entry: Any) -> bytes:
 
 def room_for(jobs: Sequence[NewJob], book: Book, user: str, policy: Policy) -> None:
     """Refused if a limit of jobs that wait would be passed."""
-    more = Counter((job.request.partition, Who(user, job.request.account, job.request.qos)) for job in jobs)
+    more: Counter[tuple[str, Who]] = Counter()
+    for job in jobs:
+        more[job.request.partition, Who(user, job.request.account, job.request.qos)] += size(job.request)
     for (partitions, who), count in more.items():
         check_pending(partitions.split(","), who, count, policy, book.waiting_in)

@@ -34,7 +34,7 @@ class Standings:
         for job in self._conductor.book.jobs.values():
             for name in (job.partition or job.request.partition).split(","):
                 of_it = counts.setdefault(name, {})
-                of_it[job.state.value] = of_it.get(job.state.value, 0) + 1
+                of_it[job.state.value] = of_it.get(job.state.value, 0) + self._conductor.book.tasks(job)
         return {
             "partitions": [
                 self._partition(one) | {"jobs": counts.get(one.name, {})}
