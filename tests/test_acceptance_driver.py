@@ -41,13 +41,6 @@ def controllers_child(host, module):
     raise AssertionError(f"no process runs {module}")
 
 
-def show_only(driver, count):
-    """The driver knows no more than so many of its cards: its calls about the others fail."""
-    with open(driver.state, "r+b") as state:
-        state.seek(48)  # after the magic and the lock
-        state.write(count.to_bytes(4, "little"))
-
-
 def until(host, *, card, state):
     """Look until a card is in a state: the controller looks at the cards once a second."""
     deadline = time.monotonic() + PATIENCE
@@ -176,7 +169,7 @@ def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, 
     with hosting(tmp_path / "home", driver, Card("A100"), Card("A100")) as host:
         first, fakejob = host.live("--gpus=1")
         fakejob.until_ready()
-        show_only(driver, 1)
+        driver.show_only(1)
         until(host, card=1, state="suspect")
         assert "Invalid Argument" in host.card(1)["note"]
         second, waiting = host.live("--gpus=1")
@@ -185,5 +178,5 @@ def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, 
         host.client.ask("cancel", ids=[first])
         waiting.until_ready()
         assert [one["gpu"] for one in host.job(second)["allocated"]] == [0]
-        show_only(driver, 2)
+        driver.show_only(2)
         until(host, card=1, state="idle")

@@ -132,6 +132,11 @@ class FakeDriver:
             words = [self.folder / "fakecards", "set", str(card), name, str(value)]
             subprocess.run(words, env={**os.environ, **self.env}, check=True)
 
+    def show_only(self, count: int) -> None:
+        """The driver knows no more than so many of its cards: its calls about the others fail."""
+        words = [self.folder / "fakecards", "only", str(count)]
+        subprocess.run(words, env={**os.environ, **self.env}, check=True)
+
     def used(self) -> list[int]:
         """Bytes in use on each card, by processes that live."""
         return [used for used, _ in self._count()]

@@ -1,4 +1,5 @@
 /* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT …: makes the card state.
+   fakecards only COUNT: the driver of FAKE_CUDA_STATE knows no more than its first cards.
    fakecards set INDEX ecc|pending|failed|lost VALUE: changes a card of FAKE_CUDA_STATE.
    fakecards: says of each card of FAKE_CUDA_STATE what is in use, and the most that ever was. */
 #include "fake.h"
@@ -19,6 +20,7 @@ static int set(uint32_t index, const char *what, uint32_t value) {
 
 int main(int argc, char **argv) {
     if (argc == 1) return show();
+    if (argc == 3 && !strcmp(argv[1], "only")) return fake_state() ? (fake_state()->cards = (uint32_t)atoi(argv[2]), 0) : 1;
     if (argc == 5 && !strcmp(argv[1], "set")) return set((uint32_t)atoi(argv[2]), argv[3], (uint32_t)atoi(argv[4]));
     state *s = calloc(1, sizeof *s);
     pthread_mutexattr_t how;
