@@ -218,6 +218,18 @@ def test_the_settings_printed_are_the_settings_in_force(home, tmp_path):
     assert set(tomllib.loads(printed)) == {key.table for key in KEYS.values()} | {"partitions", "resources"}
 
 
+def test_the_file_in_force_is_checked_where_none_is_named(home):
+    (home.path / "fgsched.toml").write_text("[partitions.night]\ntime = '1h'\n")
+    assert (
+        home.run("fgsched", "config", "--check").out
+        == f"{home.path}/fgsched.toml: nothing is wrong with it\n"
+    )
+    (home.path / "fgsched.toml").write_text("[partitions.night]\ntime = 'soon'\n")
+    done = home.run("fgsched", "config", "--check")
+    assert (done.status, done.out) == (2, "")
+    assert f"{home.path}/fgsched.toml:2: partitions.night.time" in done.err
+
+
 def test_a_file_is_checked_without_being_obeyed(home):
     (home.path / "good.toml").write_text("[host]\ncpus = 2\n")
     (home.path / "bad.toml").write_text("[host]\ncpus = 2\ncups = 1\n")

@@ -185,7 +185,9 @@ def _enforcement(as_json: bool) -> int:
 
 
 @fgsched.command("config")
-@click.option("--check", metavar="FILE", help="Say whether FILE is right instead.")
+@click.option(
+    "--check", is_flag=False, flag_value="", metavar="[FILE]", help="Say whether it is right, or FILE is."
+)
 def _config(check: str | None) -> None:
     """Print the settings in force, as TOML."""
     from fgsched.cli.settingsfile import as_toml
@@ -195,11 +197,14 @@ def _config(check: str | None) -> None:
     if check is None:
         write(as_toml(load(places), places))
         return
-    file = Path(os.path.abspath(check))
+    file = Path(os.path.abspath(check)) if check else places.config_file
+    if not check and not file.exists():
+        write(f"{file}: there is none, so the defaults hold\n")
+        return
     if not file.exists():
         raise BadUsage(f"{check}: there is no such file.")
     load(replace(places, config_file=file))
-    write(f"{check}: nothing is wrong with it\n")
+    write(f"{check or file}: nothing is wrong with it\n")
 
 
 def main() -> None:
