@@ -178,6 +178,13 @@ def test_the_slowdown_of_a_very_short_job_is_that_of_ten_seconds():
     assert row.slowdown == pytest.approx((1 + 1.1) / 2)
 
 
+def test_beside_what_would_have_been_stands_what_was():
+    result = simulated(a_task(waited=7.0), a_task(waited=3.0), a_task())
+    was = figures(result).was
+    assert (was.jobs, was.mean, was.longest, was.slowdown) == (2, 5, 7, 1.5)
+    assert figures(simulated(a_task())).was is None
+
+
 def test_a_percentile_is_a_value_that_was_there():
     assert [percentile([1, 2, 3, 4], part) for part in (1, 50, 75, 99)] == [1, 2, 3, 4]
     assert percentile([7], 50) == 7
@@ -221,6 +228,7 @@ def test_the_log_of_a_host_can_be_replayed_with_one_card_more(home):
     assert done.json["jobs"] == len(ids)
     assert [gpu["model"] for gpu in done.json["gpus"]][-1] == "A100"
     assert [row["name"] for row in done.json["waits"]] == ["to 1/4", "1", "all"]
+    assert done.json["was"]["jobs"] == len(ids)
 
 
 def test_cards_that_are_added_are_near_to_each_other_and_to_no_others(monkeypatch):
@@ -292,7 +300,15 @@ def test_a_long_run_tells_a_terminal_how_far_it_is(monkeypatch):
 
 def test_a_log_of_accounting_says_what_its_jobs_held(tmp_path):
     job = {
-        **{"name": "train", "user": "ann", "uid": 7, "partition": "main", "time_limit": 60, "elapsed": 5.5},
+        **{
+            "job_id": 17,
+            "name": "train",
+            "user": "ann",
+            "uid": 7,
+            "partition": "main",
+            "time_limit": 60,
+            "elapsed": 5.5,
+        },
         **{"submit_time": 1.0, "start_time": 2.0, "req_gpu": 0.5, "req_gpu_mem": 4 << 30},
         **{"req_cpus": 2, "req_mem": None},
     }
@@ -301,4 +317,6 @@ def test_a_log_of_accounting_says_what_its_jobs_held(tmp_path):
     found = read("log.json", json.dumps({"jobs": [job, pair, never]}))
     half = Demand(gpus=1, share=5000, memory=4 << 30, cpus=2)
     assert [task.demand for task in found.tasks] == [half, Demand(gpus=2, share=WHOLE, cpus=2)]
+    assert (found.tasks[0].waited, found.tasks[0].id) == (1, 17)
+    assert figures(simulated(found.tasks[0])).longest.job == 17
     assert (found.tasks[0].run, found.tasks[0].time_limit, found.left_out) == (5.5, 60, 1)

@@ -165,7 +165,8 @@ class _Progress:
 
 def _shown(found: "Figures", title: str, left_out: int, refused: int) -> str:
     headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
-    text = f"{clean(title)}\n\n" + table(headings, [_row(row) for row in found.waits])
+    rows = [*found.waits, *([found.was] if found.was else [])]
+    text = f"{clean(title)}\n\n" + table(headings, [_row(row) for row in rows])
     lines = [
         ("allocated", f"{found.allocated:.1%} of the GPUs while jobs came, {found.overall:.1%} in all"),
         ("used", f"{found.gpu_hours:.1f} GPU-hours in {found.hours:.1f} hours"),

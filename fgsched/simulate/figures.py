@@ -2,7 +2,7 @@
 
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
@@ -40,7 +40,7 @@ class Waits:
 class Overtaken:
     """A job and how many that came after it started before it."""
 
-    job: int  # its number in the order of submission
+    job: int  # its id in the log, or its number in the order of submission
     by: int
     wait: float
 
@@ -59,6 +59,7 @@ class Figures:
     """All there is to say of one simulation."""
 
     waits: tuple[Waits, ...]  # of each size, and of all
+    was: Waits | None  # of all, as the log says that it really was
     longest: Overtaken | None  # the job that waited longest
     most: Overtaken | None  # the one that was overtaken most
     unstarted: int
@@ -84,6 +85,7 @@ def figures(simulated: Simulated) -> Figures:
     overtaken = _overtaken(outcomes)
     return Figures(
         waits=tuple(rows),
+        was=_as_it_was(outcomes),
         longest=max(overtaken, key=lambda one: one.wait, default=None),
         most=max(overtaken, key=lambda one: (one.by, one.wait), default=None),
         unstarted=simulated.unstarted,
@@ -114,6 +116,16 @@ def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
     )
 
 
+def _as_it_was(outcomes: Iterable[Outcome]) -> Waits | None:
+    """The waits that the log tells of."""
+    real = [
+        replace(one, started=one.task.submitted + waited, ended=one.task.submitted + waited + one.task.run)
+        for one in outcomes
+        if (waited := one.task.waited) is not None
+    ]
+    return _waits("as it was", real) if real else None
+
+
 def percentile(ordered: Sequence[float], part: int) -> float:
     """The smallest value that at least `part` percent do not exceed."""
     return ordered[max(0, -(-len(ordered) * part // 100) - 1)]
@@ -124,7 +136,9 @@ def _overtaken(outcomes: Iterable[Outcome]) -> list[Overtaken]:
     later: list[float] = []  # starts of those that were submitted later, in order
     found = []
     for number, one in reversed(list(enumerate(outcomes, 1))):
-        found.append(Overtaken(job=number, by=bisect(later, one.started - 1e-9), wait=one.wait))
+        found.append(
+            Overtaken(job=one.task.id or number, by=bisect(later, one.started - 1e-9), wait=one.wait)
+        )
         insort(later, one.started)
     return found
 

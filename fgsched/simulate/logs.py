@@ -39,11 +39,14 @@ def _job(job: dict[str, Any]) -> Task | None:
     """The task of one record; None of a job that never started: how long it would have run, nobody knows."""
     if job["start_time"] is None or job["req_gpu"] is None:
         return None
+    submitted = float(job.get("eligible_time") or job["submit_time"])
     return Task(
         demand=_demand(job),
-        submitted=float(job.get("eligible_time") or job["submit_time"]),
+        submitted=submitted,
+        waited=max(0.0, float(job["start_time"]) - submitted),
         run=float(job["elapsed"]),
         time_limit=int(job["time_limit"] or 0),
+        id=int(job["job_id"]),
         name=str(job["name"]),
         user=str(job["user"]),
         uid=int(job["uid"]),

@@ -17,12 +17,14 @@ class Task:
     submitted: float  # seconds since the epoch
     run: float  # seconds that it runs, unless its time limit ends it
     time_limit: int = 0  # seconds; 0: none
+    id: int = 0  # in the log; 0: it has none
     name: str = "job"
     user: str = "nobody"
     uid: int = 0
     partition: str = ""  # "": the default one
     account: str = ""
     qos: str = ""
+    waited: float | None = None  # seconds, where it was really run; None: nobody knows
 
     def job(self, number: int) -> Job:
         """The job that it is submitted as."""
