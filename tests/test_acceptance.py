@@ -173,6 +173,40 @@ def test_a12_half_a_unit_of_two_in_a_gpu_is_a_quarter_of_the_card(tmp_path):
         assert (shown["GpuFraction"], shown["GpuMem"]) == ("0.25", "2048M")
 
 
+def test_a14_a_queue_of_halves_fills_two_cards_with_four_jobs_and_the_fifth_waits(tmp_path):
+    with Host(tmp_path, "sim:2x16G", config="[host]\ncpus = 64\n[partitions]\nhalf_gpu.gpus = 0.5\n") as q:
+        jobs = q.submit("--partition=half_gpu", count=5)
+        q.until(running=4)
+        assert q.states() == ["R", "R", "R", "R", "PD"]
+        shown = [q.shown(job) for job in jobs[:4]]
+        assert [one["GpuIdx"] for one in shown] == ["0", "0", "1", "1"]
+        assert {one["GpuFraction"] for one in shown} == {"0.5"}
+
+
+def test_a16_queues_of_two_a_quarter_a_half_and_one_gpu_share_three_cards(tmp_path):
+    sizes = {"dual": 2, "quarter": 0.25, "half": 0.5, "single": 1}
+    tables = "".join(f"{name}.gpus = {size}\n" for name, size in sizes.items())
+    with Host(tmp_path, "sim:3x16G", config=f"[host]\ncpus = 64\n[partitions]\n{tables}") as q:
+        jobs = [q.submit(f"--partition={name}")[0] for name in sizes]
+        q.until(running=3)
+        shown = [q.shown(job) for job in jobs]
+        assert [one["JobState"] for one in shown] == ["RUNNING"] * 3 + ["PENDING"]
+        assert sum(float(one["GpuFraction"]) for one in shown[:3]) == 2.75
+        assert q.home.run("fgcancel", str(jobs[0])).status == 0
+        q.until(running=1)
+        assert q.shown(jobs[3])["JobState"] == "RUNNING"
+
+
+def test_a18_the_eleventh_job_of_a_queue_of_ten_waits_and_the_limit_is_named(tmp_path):
+    config = "[host]\ncpus = 64\n[partitions.ten]\nmax_running = 10\n"
+    with Host(tmp_path, "sim:1x16G", config=config) as q:
+        jobs = q.submit("--partition=ten", "--gpus=0.01", count=11)
+        q.until(running=10)
+        last = q.shown(jobs[10])
+        assert (last["JobState"], last["Reason"]) == ("PENDING", "QOSGrpJobsLimit")
+        assert "10" in last["Why"]
+
+
 def test_a15_amounts_off_the_step_are_refused_with_their_neighbours(tmp_path):
     with Host(tmp_path, "sim:1x16G", config="[gpus]\nshare_step = 0.125\n") as q:
         for amount, low, high in (("0.3", "0.25", "0.375"), ("1.25", "1", "2")):
