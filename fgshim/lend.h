@@ -35,7 +35,7 @@ static inline int fg_is_measured(const fg_lender *l, uint64_t now) {
 
 static inline uint32_t fg_scale_of(const fg_lender *l, uint64_t now) {
     uint64_t scale = l->turns;
-    if (fg_is_measured(l, now)) scale = l->told * FG_WHOLE / l->counted;
+    if (fg_is_measured(l, now) && l->counted) scale = l->told * FG_WHOLE / l->counted;
     if (scale > 4 * FG_WHOLE) scale = 4 * FG_WHOLE;
     return !scale ? FG_WHOLE : scale > FG_WHOLE / 50 ? (uint32_t)scale : FG_WHOLE / 50;
 }
@@ -46,8 +46,8 @@ static inline uint64_t fg_used_at(const fg_lender *l, uint64_t moment) {
     for (uint32_t i = l->looks; i-- > first;) {
         uint64_t at = l->at[i % FG_LOOKS], used = l->used[i % FG_LOOKS];
         if (at > moment) continue;
-        if (i + 1 == l->looks) return used;
         uint64_t next = l->at[(i + 1) % FG_LOOKS], more = l->used[(i + 1) % FG_LOOKS] - used;
+        if (i + 1 == l->looks || next <= at || more > next - at) return used;
         return used + (uint64_t)((double)more * (double)(moment - at) / (double)(next - at));
     }
     return l->used[first % FG_LOOKS];
@@ -56,7 +56,8 @@ static inline uint64_t fg_used_at(const fg_lender *l, uint64_t moment) {
 /* The driver says that the job used `part` (ten-thousandths, whole percent) of the card from `from` to `to`. */
 static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, uint64_t to) {
     if (to <= from || to - from > FG_DEBT || part > FG_WHOLE) return;
-    uint64_t length = to - from;
+    uint64_t length = to - from, counted = fg_used_at(l, to) - fg_used_at(l, from);
+    if (!l->looks || counted > 2 * length) return;   /* a count that the job has scribbled over */
     uint32_t change = l->turns > l->turns_then ? l->turns - l->turns_then : l->turns_then - l->turns;
     if (change > FG_WHOLE / 8) {    /* others came or went: what was measured before says little */
         l->told /= 8;
@@ -65,7 +66,7 @@ static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, 
     }
     part += part && part < FG_WHOLE ? FG_WHOLE / 200 : 0;   /* half a percent was cut off, on the average */
     l->told = l->told * 7 / 8 + length / FG_WHOLE * part;
-    l->counted = l->counted * 7 / 8 + fg_used_at(l, to) - fg_used_at(l, from);
+    l->counted = l->counted * 7 / 8 + counted;
     if (l->counted > 100 * FG_MS) l->measured = to;
 }
 

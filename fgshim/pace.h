@@ -54,8 +54,8 @@ static inline uint32_t fg_pace_lent(const fg_pace *p, uint64_t now) {
 static inline int fg_pace_is_free(const fg_pace *p, uint64_t now) { return fg_pace_lent(p, now) == FG_WHOLE; }
 
 static inline uint64_t fg_pace_rate(const fg_pace *p, uint64_t now) {
-    uint64_t rate = p->share + fg_pace_lent(p, now);
-    return rate < FG_WHOLE ? rate : FG_WHOLE;
+    uint64_t rate = (uint64_t)fg_pace_get(&p->share) + fg_pace_lent(p, now);
+    return rate > FG_WHOLE ? FG_WHOLE : rate ? rate : 1;   /* a job can write whatever it likes to its region */
 }
 
 static inline void fg_pace_add(fg_pace *p, int64_t more) {

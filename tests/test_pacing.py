@@ -1,6 +1,9 @@
 """The share of compute on a simulated card, in virtual time: kernels of all lengths, rivals, idle time."""
 
+import os
+import random
 import subprocess
+import uuid
 
 import pytest
 from hypothesis import given
@@ -176,6 +179,33 @@ def test_a_wait_is_never_longer_than_a_nap_whatever_the_region_says(share, level
     budget = region.Budget("fair", share)
     budget.charge(max(-(2**62), min(2**62, level)))
     assert 0 <= budget.wait(now) <= 5 * MS
+
+
+@given(seed=st.integers(), percent=st.integers(0, 10_000), start=st.integers(0, 10**9))
+def test_no_content_of_a_region_disturbs_who_lends(tmp_path_factory, seed, percent, start):
+    """The job can write to its budget whatever it likes."""
+    noise = random.Random(seed)
+    file = tmp_path_factory.mktemp("noise") / "region"
+    head = region.pack(1, 1, [(0, f"GPU-{uuid.UUID(int=1)}", 1)], [("fair", 5000)])
+    file.write_bytes(head + bytes(region.SIZE - len(head)))
+    fd = region.open_region(file)
+    borrowers = [region.Borrower(fd, 0), region.Borrower(fd, 1)]
+    try:
+        for turn in range(4):
+            os.pwrite(fd, noise.randbytes(len(head) - 100), 100)
+            for one in borrowers:
+                one.look(start + turn * 25 * MS)
+                one.measured(percent, start, start + turn * 25 * MS)
+            region.lend(borrowers, start + turn * 25 * MS)
+            assert all(0 <= one.lent <= 10_000 and 0 < one.scale <= 40_000 for one in borrowers)
+    finally:
+        os.close(fd)
+
+
+def test_a_share_that_was_scribbled_over_is_waited_for_and_no_more():
+    budget = region.Budget("hard", 0)
+    budget.charge(5)
+    assert 0 < budget.wait(MS) <= 5 * MS
 
 
 def test_a_loan_ends_with_its_lease():
