@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 OUT_OF_MEMORY = 2
-NOT_SUPPORTED = 801
 BEYOND = 64 << 20  # bytes more than the limit: no rounding explains them
 _CODE = (
     "import sys; sys.path.insert(0, sys.argv[1]); from fgshim.trial.program import main; main(sys.argv[2:])"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from fgshim.trial import BEYOND, NOT_SUPPORTED, OUT_OF_MEMORY, NotOffered
+from fgshim.trial import BEYOND, OUT_OF_MEMORY, NotOffered
 
 _VERSION = 12000
 _RUNTIMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
@@ -132,9 +132,9 @@ def way(library: ctypes.CDLL, name: str, limit: int) -> str:
         status, give_back = WAYS[name](library, size)
         if not status:
             give_back()
-        if status == NOT_SUPPORTED:
-            raise NotOffered("the driver does not support it on this card")
+        if status not in (0, OUT_OF_MEMORY):
+            raise NotOffered(f"it does not work here: {size >> 20} MiB came to status {status}")
         if status != wanted:
-            said = "were given" if not status else f"came to status {status}"
-            return f"{size >> 20} MiB {said}; the limit is {limit >> 20} MiB"
+            said = "refused" if status else "given"
+            return f"{size >> 20} MiB were {said}; the limit is {limit >> 20} MiB"
     return ""
