@@ -18,6 +18,7 @@ class Running:
     until: float = math.inf  # when its time limit ends it, seconds since the epoch
     partition: str = "main"
     who: Who = NOBODY
+    id: int = 0
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """How much of something may run or wait at a time, and who has come to that."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -124,20 +124,26 @@ class Tally:
 
     def blocked(self, partition: str, who: Who, share: int, seconds: float) -> Short | None:
         """The limit that one more such job would break; None if there is none."""
+        return next((short for _, short in self.all_blocked(partition, who, share, seconds)), None)
+
+    def all_blocked(
+        self, partition: str, who: Who, share: int, seconds: float
+    ) -> Iterator[tuple[Scope, Short]]:
+        """Every limit that one more such job would break."""
         for scope in self._of(partition, who):
             caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
             if caps.running and found.jobs >= caps.running:
-                return Short(scope.jobs, "running", need=1, left=0, total=caps.running, who=scope.says)
+                yield scope, Short(scope.jobs, "running", need=1, left=0, total=caps.running, who=scope.says)
             if caps.share and found.share + share > caps.share:
                 left = caps.share - found.share
-                return Short(scope.gpus, "gpus", need=share, left=left, total=caps.share, who=scope.says)
+                says, most = scope.says, caps.share
+                yield scope, Short(scope.gpus, "gpus", need=share, left=left, total=most, who=says)
             if caps.gpu_seconds:
                 left_s = caps.gpu_seconds - self._used.get(scope.key, 0.0) - found.seconds
                 if seconds > left_s or left_s <= 0:
                     need, left, total = -(-int(seconds) // 60), int(left_s) // 60, caps.gpu_seconds // 60
                     reason = Reason.ACCOUNT_GPU_MINUTES
-                    return Short(reason, "minutes", need=need, left=left, total=total, who=scope.says)
-        return None
+                    yield scope, Short(reason, "minutes", need=need, left=left, total=total, who=scope.says)
 
 
 _NOTHING = _Sum()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fgsched.backfill import Running, Shadow, attempt, reserve
-from fgsched.limits import Key, Tally, Who
+from fgsched.limits import Key, Scope, Tally, Who
 from fgsched.model import WHOLE, Demand, GpuState, Hold, Limits, Reason
 from fgsched.placement import Host, Room, Short, charged, cost
 from fgsched.policy import INACTIVE, Partition, Policy
@@ -74,6 +74,18 @@ class Stock:
             if not isinstance(found, Short):
                 return name, found
         return None
+
+    def rule(self, kind: Kind, name: str) -> Short | None:
+        """What a partition has against this kind besides room and limits."""
+        return _rule(self._policy.partition(name), name, kind.time_limit)
+
+    def limits_hit(self, kind: Kind, name: str) -> list[tuple[Scope, Short]]:
+        """Every limit that keeps this kind back in a partition."""
+        partition = self._policy.partition(name)
+        if partition is None:
+            return []
+        least, charge = self._least(kind.demand, partition)
+        return list(self._tally.all_blocked(name, kind.who, least, charge * kind.time_limit))
 
     def kept_back(self, kind: Kind, name: str) -> Short | None:
         """The rule of a partition, or the limit, that keeps this kind back; None: at most room is lacking."""

@@ -69,6 +69,9 @@ class Group:
         if heap:
             self.first = heap[0]
 
+    def since(self, job_id: int) -> float:
+        return self._since[job_id]
+
     def in_order(self) -> Iterator[tuple[float, int]]:
         """(since, id) of each, the first in order first. Works on a copy."""
         heap = self._heap.copy()
@@ -137,6 +140,15 @@ class Queue:
     def count(self, job_id: int) -> int:
         """How many a waiting entry stands for."""
         return self._counts.get(job_id, 1)
+
+    def entry(self, job_id: int) -> Pending | None:
+        """A waiting job as it was added."""
+        group = self._group_of.get(job_id)
+        if group is None:
+            return None
+        demand, time_limit, partitions, who, nice = group.kind
+        more = {"partitions": partitions, "who": who, "nice": nice, "since": group.since(job_id)}
+        return Pending(job_id, demand, time_limit, self.count(job_id), **more)  # type: ignore[arg-type]
 
     def kind(self, job_id: int) -> Kind | None:
         group = self._group_of.get(job_id)

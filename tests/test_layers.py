@@ -21,6 +21,7 @@ LAYERS = {
         *("fragmentation", "defragment", "links"),
         *("policy", "limits", "admission", "priority", "fairshare", "waiting", "stock", "backfill"),
         *("arrays", "dependencies", "endings", "pacing"),
+        *("scene", "blockers", "advice", "forecast", "history", "remedies"),
     },
     "edges": {
         *(

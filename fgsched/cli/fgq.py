@@ -15,27 +15,15 @@ from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit
 from fgsched.model import JobState
 from fgsched.units import parse_count
+from fgsched.values import shown
 
-_SORT = "P,t,-p,i"
+_SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
+_EXPECTED = ("likely", "known")  # asked for apart
 _NAMES = ("id", "array", "task", "tasks")  # what a job is called is made of these
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
-_LATER = ("--start", "--why")
 
 
-def _refuse(ctx: click.Context, option: click.Parameter, value: object) -> None:
-    if value:
-        raise BadUsage(f"{option.opts[-1]}: not supported yet")
-
-
-def _with_later(command: click.Command) -> click.Command:
-    """Options of squeue that nothing here can honour yet."""
-    about: dict[str, Any] = {"hidden": True, "expose_value": False, "callback": _refuse}
-    command.params += [click.Option([name], is_flag=True, **about) for name in _LATER]
-    return command
-
-
-@_with_later
-@click.command(cls=Command, epilog="fgq --me -t PD -o '%i %j %r'")
+@click.command(cls=Command, epilog="fgq --why 18")
 @click.option("-u", "--user", **_LIST, help="Jobs of these users.")
 @click.option("--me", is_flag=True, help="My jobs.")
 @click.option("-j", "--jobs", **_LIST, help="These jobs: 7,10-14.")
@@ -43,22 +31,30 @@ def _with_later(command: click.Command) -> click.Command:
 @click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
 @click.option("-A", "--account", **_LIST, help="Jobs of these accounts.")
 @click.option("-q", "--qos", **_LIST, hidden=True, help="Jobs of these qualities of service.")
-@click.option("-n", "--name", **_LIST, help="Jobs with these names.")
-@click.option("--recent", is_flag=True, help="Also jobs that ended in the last 5 minutes.")
+@click.option("-n", "--name", **_LIST, hidden=True, help="Jobs with these names.")
+@click.option("--recent", is_flag=True, hidden=True, help="Also jobs that ended in the last 5 minutes.")
 @click.option("-l", "--long", is_flag=True, help="More columns.")
 @click.option("-o", "--format", "form", metavar="FORMAT", help="Columns by letter: '%.8i %j %T'.")
 @click.option("-O", "--Format", "names", metavar="LIST", help="Columns by name: JobID:8,Why:60.")
-@click.option("-S", "--sort", default=_SORT, metavar="KEYS", help="Letters or names; -: descending.")
+@click.option("-S", "--sort", metavar="KEYS", help="Letters or names; -: descending.")
 @click.option("-h", "--noheader", is_flag=True, help="No heading.")
 @click.option("-i", "--iterate", type=parse_count, metavar="SECONDS", help="Again and again.")
 @click.option("--slurm-columns", "as_slurm", is_flag=True, help="The columns of squeue.")
 @click.option("--json", "as_json", is_flag=True, help="All fields, as one JSON object.")
 @click.option("-a", "--all", is_flag=True, expose_value=False, hidden=True, help="No partition is hidden.")
 @click.option("-r", "--array", "expand", is_flag=True, help="A line for each task of an array.")
+@click.option("--start", is_flag=True, help="When the jobs that wait will start.")
+@click.option("--why", is_flag=True, help="All that keeps jobs waiting, and what to do about it.")
+@click.argument("named", nargs=-1, metavar="[JOB]...")
 def fgq(iterate: int | None, **options: Any) -> int:
     """Show the jobs that wait and run, and why those wait that do."""
+    if options["why"]:
+        return _why(options)
+    if options["named"]:
+        word = shown(options["named"][0])
+        raise BadUsage(f"unexpected extra argument {word}", "Name jobs with -j, or after --why.")
     wanted = _format(options)
-    options["keys"] = sort_keys(options["sort"])
+    options["keys"] = sort_keys(options["sort"] or (_SORT_STARTS if options["start"] else _SORT))
     asked = _request(options, wanted)
     with Client(find_places()) as client:
         if not iterate:
@@ -71,17 +67,33 @@ def fgq(iterate: int | None, **options: Any) -> int:
             time.sleep(iterate)
 
 
+def _why(options: dict[str, Any]) -> int:
+    """The jobs named, in either way; without any, one's own that wait."""
+    from fgsched.cli.prospects import show_why
+
+    names = choices.ids([*options["jobs"], *options["named"]])
+    with Client(find_places()) as client:
+        show_why(client, names or None, as_json=options["as_json"])
+    return Exit.DONE
+
+
 def _format(options: dict[str, Any]) -> Format:
     """How rows are set, from the one option that says so."""
     form, names, long, as_slurm = (options[key] for key in ("form", "names", "long", "as_slurm"))
+    if long and options["start"]:
+        raise BadUsage("-l and --start each choose the columns; give one of them")
     if sum((form is not None, names is not None, as_slurm or long)) > 1:
         raise BadUsage("-o, -O, -l and --slurm-columns each choose the columns; give one of them")
     if names is not None:
         return queueformat.named(names)
     if form is not None:
         return queueformat.percent(form)
+    if as_slurm and options["start"]:
+        return queueformat.percent(queueformat.SLURM_START)
     if as_slurm:
         return queueformat.percent(queueformat.SLURM_LONG if long else queueformat.SLURM)
+    if options["start"]:
+        return queueformat.named(queueformat.START)
     return queueformat.named(queueformat.LONG if long else queueformat.QUEUE)
 
 
@@ -106,8 +118,12 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
     else:
         fields = wanted.fields
     sorting = [column.fields[0] for column, _ in options["keys"]]
+    wished = list(dict.fromkeys([*fields, *sorting, *_NAMES]))
+    if options["start"] or set(wished) & set(_EXPECTED):
+        options["start"] = True
+        wished = [name for name in dict.fromkeys([*wished, "started_at"]) if name not in _EXPECTED]
     return {
-        "fields": list(dict.fromkeys([*fields, *sorting, *_NAMES])),
+        "fields": wished,
         "where": {field: values for field, values in where.items() if values},
         "recent": options["recent"] or any(state.is_final for state in states),
     }
@@ -115,6 +131,10 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
 
 def _show(client: Client, asked: dict[str, Any], options: dict[str, Any], wanted: Format) -> int:
     answer = client.ask("queue", **asked)
+    if options["start"]:
+        from fgsched.cli.prospects import add_starts
+
+        add_starts(client, answer)
     rows = ordered(answer["rows"], answer["fields"], options["keys"])
     if options["expand"]:
         rows = expanded(rows, answer["fields"])

@@ -10,8 +10,9 @@ import click
 
 from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.cli.command import Command, leave
+from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
-from fgsched.cli.submission import Flags, Prepared, prepare
+from fgsched.cli.submission import Prepared, prepare
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Refused
 from fgsched.records import to_record
@@ -46,10 +47,25 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
         if flags.explain:
             _explain(jobs)
             return 0
+        if flags.test:
+            return _test(client, jobs)
         answer = client.ask("submit", patience=60, **_message(jobs))
         ids = range(answer["first"], answer["first"] + answer["count"])
         _print(client, ids, flags)
         return _wait(client, ids) if flags.wait else 0
+
+
+def _test(client: Client, jobs: Sequence[Prepared]) -> int:
+    """Say on stderr, as sbatch does, when and where each would start."""
+    from fgsched.cli.prospects import tested
+
+    answer = client.ask("test", patience=60, **_message(jobs))
+    for job in answer["jobs"]:
+        first, *others = tested(job)
+        click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
+    if answer["left_out"]:
+        click.echo(f"fgsub: … and {answer['left_out']} more, which would be taken too", err=True)
+    return 0
 
 
 def _single(settings: Sequence[Setting], words: Sequence[str], site: Site) -> Prepared:

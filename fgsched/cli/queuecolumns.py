@@ -129,6 +129,8 @@ COLUMNS = (
     Column("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
     Column("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V"),
     Column("START_TIME", ("started_at",), shown_time, ("StartTime",), "S"),
+    Column("LIKELY_START", ("likely",), shown_time, ("LikelyStart",)),
+    Column("KNOWN", ("known",), str, ("Known",)),
     Column("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e"),
     Column("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
     Column(
@@ -139,6 +141,7 @@ COLUMNS = (
         "m",
     ),
     Column("NODES", ("id",), lambda job: "1", ("NumNodes",), "D"),
+    Column("SCHEDNODES", ("started_at",), lambda at: host() if at else "(null)", ("SchedNodes",), "Y"),
     Column("NODELIST", ("state",), lambda state: host() if state in _HOLDING else "", ("NodeList",), "N"),
     Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
     Column("REASON", ("reason",), str, ("Reason",), "r"),

@@ -21,6 +21,8 @@ _FIRST = "JobID:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 "
 QUEUE = f"{_FIRST},StateCompact:.2 ,TimeUsed:.10 ,GPUs:.6 ,GpuMem:.9 ,GpuReason:0"
 LONG = f"{_FIRST},State:.8 ,TimeUsed:.10 ,TimeLimit:.9 ,GPUs:.6 ,GpuMem:.9 ,GpuReason:0"
 SLURM = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+START = f"{_FIRST},StateCompact:.2 ,StartTime:.19 ,LikelyStart:.19 ,Known:.7 ,GPUs:.6 ,GpuReason:0"
+SLURM_START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 SLURM_LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 
 

@@ -10,6 +10,7 @@ from fgsched.cli.caller import account, rlimits, umask
 from fgsched.cli.conditions import conditions, labels
 from fgsched.cli.demand import demand
 from fgsched.cli.export import exported
+from fgsched.cli.flags import Flags, flags_of, is_on
 from fgsched.cli.options import Setting
 from fgsched.cli.table import BY_NAME
 from fgsched.errors import BadUsage
@@ -40,17 +41,6 @@ class Submission:
     script: bytes
     environment: dict[str, str]
     hold: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
-    """How fgsub answers."""
-
-    parsable: bool = False
-    quiet: bool = False
-    json: bool = False
-    wait: bool = False
-    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +181,10 @@ class Submitter:
                 request=request,
                 script=script.data,
                 environment=environment,
-                hold=_is_on(settings, "hold"),
+                hold=is_on(settings, "hold"),
             ),
             warnings=(*self._warnings, *script.warnings, *warnings),
-            flags=_flags(settings),
+            flags=flags_of(settings),
             partition=self._site.partition,
             settings=settings,
         )
@@ -215,7 +205,7 @@ class Submitter:
             input=_text(settings, "input", "/dev/null"),
             append=_text(settings, "open-mode", "truncate") == "append",
             comment=_text(settings, "comment", ""),
-            slurm_env=_is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
+            slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **labels(settings),
             **conditions(settings),
             **self._limits,
@@ -235,7 +225,7 @@ class Submitter:
             setting = settings.get(slot)
             if setting is not None:
                 values = self._values(request.name, setting.text)
-                checks.output_directory(setting, values, request.chdir, make=_is_on(settings, "mkdir"))
+                checks.output_directory(setting, values, request.chdir, make=is_on(settings, "mkdir"))
 
     def _values(self, name: str, pattern: str) -> Values:
         """What is known before there is a job. The user database is asked only where the pattern needs it."""
@@ -267,16 +257,6 @@ def _wrapped(command: str) -> bytes:
     return f"#!/bin/sh\n{command}\n".encode("utf-8", "surrogateescape")
 
 
-def _flags(settings: Mapping[str, Setting]) -> Flags:
-    return Flags(
-        parsable=_is_on(settings, "parsable"),
-        quiet=_is_on(settings, "quiet"),
-        json=_is_on(settings, "json"),
-        wait=_is_on(settings, "wait"),
-        explain=_is_on(settings, "explain-options"),
-    )
-
-
 def _about_memory(setting: Setting) -> list[str]:
     """A frequent confusion, of Slurm's making."""
     if setting.option.name != "mem-per-gpu":
@@ -292,7 +272,3 @@ def _number(settings: Mapping[str, Setting], slot: str) -> int:
     value = settings[slot].value if slot in settings else 0
     assert isinstance(value, int)
     return value
-
-
-def _is_on(settings: Mapping[str, Setting], slot: str) -> bool:
-    return slot in settings and bool(settings[slot].value)

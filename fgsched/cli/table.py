@@ -33,9 +33,9 @@ class Option:
         return replace(self, slot="gres") if of_others else self
 
 
-_NO_VARIABLE = {"batch", "explain-options", "ignore-sbatch", "wrap", "nodes", "ntasks", "ntasks-per-node"}
-_NOT_IN_SCRIPTS = {"batch", "wrap", "explain-options", "ignore-sbatch"}
-_OF_CALL = {"batch", "explain-options", "json", "parsable", "quiet", "wait"}
+_NOT_IN_SCRIPTS = {"batch", "test-only", "wrap", "explain-options", "ignore-sbatch"}
+_NO_VARIABLE = _NOT_IN_SCRIPTS | {"nodes", "ntasks", "ntasks-per-node"}
+_OF_CALL = {"batch", "test-only", "explain-options", "json", "parsable", "quiet", "wait"}
 _SHOWN = {  # in --help, which is one screen; the manual has all
     *("gpus", "gpu-mem", "cpus-per-task", "mem", "time", "job-name", "output", "error"),
     *("chdir", "export", "array", "dependency", "hold", "wrap", "batch", "wait", "parsable"),
@@ -113,6 +113,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("slurm-env", "", _FLAG, "Give SLURM_ variables too."),
     _option("no-slurm-env", "", _NO, "Give none.", slot="slurm-env"),
     _option("ignore-sbatch", "", _FLAG, "Do not read #SBATCH lines."),
+    _option("test-only", "", _FLAG, "Tell when and where it would start; queue nothing."),
     _option("explain-options", "", _FLAG, "Print each value and where it comes from."),
     _option("ntasks n", "1", values.only_one, "Only 1."),
     _option("nodes N", "1", values.only_one, "Only 1."),
@@ -121,7 +122,7 @@ OPTIONS: tuple[Option, ...] = (
 
 # What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
-    export-file= gid= gpus-per-socket= nodefile= reservation= test-only tres-per-task= uid= bb= bbf="""
+    export-file= gid= gpus-per-socket= nodefile= reservation= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
     gres-flags= hint= ignore-pbs licenses= mail-type= mail-user= mcs-label= mem-bind=

@@ -11,9 +11,10 @@ from fgsched.fragmentation import Recent
 from fgsched.limits import Key, Who, falls_under
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
 from fgsched.placement import Host, Room, Short, rooms
-from fgsched.planner import Pending, Plan, Queue, Running, plan
+from fgsched.planner import Pending, Plan, Queue, Running
 from fgsched.policy import MAIN
 from fgsched.priority import Order
+from fgsched.scene import Scene
 from fgsched.store import Allocation
 
 _NOTHING = Demand(cpus=0)
@@ -52,9 +53,9 @@ def who_of(job: Job) -> Who:
 def _running(job: Job, now: float) -> Running:
     """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
     if job.state is JobState.COMPLETING:
-        return Running(_NOTHING, job.holds, now, job.partition, who_of(job))
+        return Running(_NOTHING, job.holds, now, job.partition, who_of(job), job.id)
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    return Running(job.request.demand, job.holds, until, job.partition, who_of(job))
+    return Running(job.request.demand, job.holds, until, job.partition, who_of(job), job.id)
 
 
 def pending(job: Job, count: int = 1) -> Pending:
@@ -154,12 +155,13 @@ class Book:
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Plan:
         """What starts now, and what everything else waits for."""
-        running = [_running(job, now) for job in self.holding.values()]
-        decided = plan(
-            self._queue, running, self.rooms(gpus, readings), self.host(limits), limits=limits, now=now
-        )
-        self._decided = decided
+        self._decided = decided = self.scene(gpus, readings, limits=limits, now=now).plan()
         return decided
+
+    def scene(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Scene:
+        """All that a plan is made of. Its queue is this book's."""
+        running = [_running(job, now) for job in self.holding.values()]
+        return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     @property
     def order(self) -> Order:

@@ -17,6 +17,7 @@ from fgsched.controller.updating import touched, updated
 from fgsched.controller.verbs import Verbs, named
 from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.model import Job, JobState, Reason
+from fgsched.store import NewJob
 from fgsched.tiers import check_tier
 
 _LONGEST_NOTE = 1024
@@ -58,26 +59,37 @@ class Desk:
     def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The ids of the new jobs; a key that was seen before gets the ids it got then."""
         conductor = self._conductor
-        conditions = Conditions(conductor, kill_invalid=self.rules.kill_invalid)
-        caller.may_own_jobs(self.rules.least_uid)
-        key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self.rules.max_script)
-        for request in {id(job.request): job.request for job in jobs}.values():
-            check_tier(request.tier, self.rules.tiers, conductor.tier)
+        key, jobs = self._read(caller, arguments)
         known = conductor.store.submitted(caller.uid, key)
         if known is None:
-            pending = sum(
-                conductor.book.tasks(job) for job in conductor.book.jobs.values() if job.uid == caller.uid
-            )
-            if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
-                raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
-            room_for(jobs, conductor.book, caller.name, conductor.policy)
-            jobs = [conditions.settled(job, caller, now) for job in jobs]
+            jobs = self._settled(caller, jobs, now)
             who = (caller.uid, caller.gid, caller.name)
             made = conductor.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
                 conductor.book.put(job)
             known = range(made[0].id, made[-1].id + 1)
         return {"first": known.start, "count": len(known)}
+
+    def tried(self, caller: Caller, arguments: dict[str, Any], now: float) -> list[NewJob]:
+        """What a submission would make, refused for the same reasons; nothing is written down."""
+        return self._settled(caller, self._read(caller, arguments)[1], now)
+
+    def _read(self, caller: Caller, arguments: dict[str, Any]) -> tuple[str, list[NewJob]]:
+        caller.may_own_jobs(self.rules.least_uid)
+        key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self.rules.max_script)
+        for request in {id(job.request): job.request for job in jobs}.values():
+            check_tier(request.tier, self.rules.tiers, self._conductor.tier)
+        return key, jobs
+
+    def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
+        """The same with what only the controller knows; refused where they would be too many."""
+        book = self._conductor.book
+        pending = sum(book.tasks(job) for job in book.jobs.values() if job.uid == caller.uid)
+        if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
+            raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
+        room_for(jobs, book, caller.name, self._conductor.policy)
+        conditions = Conditions(self._conductor, kill_invalid=self.rules.kill_invalid)
+        return [conditions.settled(job, caller, now) for job in jobs]
 
     def _asker_of(self, caller: Caller, job: Job) -> Asker:
         """Whose right counts when a job is changed: its owner's, or that of an operator."""

@@ -17,6 +17,7 @@ from fgsched.controller.caller import Caller, operators
 from fgsched.controller.desk import Desk
 from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
+from fgsched.controller.prospects import Prospects
 from fgsched.controller.sitedesk import SiteDesk
 from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
@@ -46,6 +47,7 @@ class Desks:
     jobs: Desk
     site: SiteDesk
     standings: Standings
+    prospects: Prospects
 
 
 class Reception:
@@ -54,7 +56,7 @@ class Reception:
     def __init__(self, desks: Desks, answers: Answers, waiters: Waiters, loop: Loop, about: About) -> None:
         self._answers, self._waiters, self._loop = answers, waiters, loop
         self._writing = desks.jobs.operations | desks.site.operations | desks.standings.writing
-        self._reading = answers.operations | desks.standings.operations
+        self._reading = answers.operations | desks.standings.operations | desks.prospects.operations
         self.about = about
         self._started_at = time.time()
         self._specials: dict[str, Special] = {"ping": self._ping, "wait": self._wait, "stop": self._stop}

@@ -25,6 +25,7 @@ from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.pacer import Pacer
+from fgsched.controller.prospects import Prospects
 from fgsched.controller.reception import About, Desks, Reception
 from fgsched.controller.remembered import remembered
 from fgsched.controller.sitedesk import Hands, SiteDesk
@@ -133,7 +134,8 @@ class _Controller:
         self._desk = Desk(self._conductor, _rules(about.places, about.config))
         hands = Hands(lambda: load(about.places), self._obey, lambda: self._loop.happened(Died(0)))
         self._site_desk = SiteDesk(self._conductor, about.config, hands)
-        desks = Desks(self._desk, self._site_desk, Standings(self._conductor))
+        prospects = Prospects(self._conductor, self._desk)
+        desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects)
         answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism)
         return Reception(desks, answers, self._waiters, self._loop, about)
 

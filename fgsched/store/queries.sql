@@ -128,6 +128,11 @@ ORDER BY id LIMIT :page;
 -- name: ended_since
 SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 
+-- name: runs_since
+-- How long completed jobs ran, for what is likely of the next.
+SELECT uid, name, ended_at - started_at - suspended AS elapsed, json_extract(request, '$.time_limit') AS time_limit
+FROM job WHERE ended_at >= :since AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
+
 -- name: move_card
 -- A card has one place: where it was before, nothing is said of it any more.
 UPDATE card SET uuid = '', state = 'ok', note = '' WHERE uuid = :uuid AND gpu <> :gpu;

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fgsched.errors import StorageError
+from fgsched.history import Run
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.records import to_record
 from fgsched.store.kept import Kept
@@ -239,6 +240,11 @@ class Store:
         """Jobs that are over since then, by id."""
         rows = self._db.execute(SQL["ended_since"], {"since": since})
         return [Past(job_of(row), allocations(row)) for row in rows]
+
+    def runs_since(self, since: float) -> list[Run]:
+        """The jobs that completed since then, the latest first."""
+        rows = self._db.execute(SQL["runs_since"], {"since": since})
+        return [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
 
     def events(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
         """(attempt, when, from, to, reason) of a job, in order."""

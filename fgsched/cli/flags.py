@@ -1,0 +1,33 @@
+"""How fgsub answers: the options that say nothing about the job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fgsched.cli.options import Setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What is done with a submission, and what is printed."""
+
+    parsable: bool = False
+    quiet: bool = False
+    json: bool = False
+    wait: bool = False
+    explain: bool = False
+    test: bool = False
+
+
+def flags_of(settings: Mapping[str, Setting]) -> Flags:
+    return Flags(
+        parsable=is_on(settings, "parsable"),
+        quiet=is_on(settings, "quiet"),
+        json=is_on(settings, "json"),
+        wait=is_on(settings, "wait"),
+        explain=is_on(settings, "explain-options"),
+        test=is_on(settings, "test-only"),
+    )
+
+
+def is_on(settings: Mapping[str, Setting], slot: str) -> bool:
+    return slot in settings and bool(settings[slot].value)

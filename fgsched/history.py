@@ -1,0 +1,51 @@
+"""How long jobs of one user and name ran: what is likely of the next, and how sure that is."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+KEPT = 30  # runs of each name
+Name = tuple[int, str]  # uid, job name
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One that completed."""
+
+    uid: int
+    name: str
+    elapsed: float  # seconds
+    time_limit: int  # seconds; 0: none
+
+
+class History:
+    """The latest runs of each name, the newest first."""
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._runs: dict[Name, list[Run]] = {}
+        for run in runs:
+            kept = self._runs.setdefault((run.uid, run.name), [])
+            if len(kept) < KEPT:
+                kept.append(run)
+
+    def runs(self, name: Name) -> int:
+        return len(self._runs.get(name, ()))
+
+    def likely(self, name: Name, time_limit: int, part: float = 0.5) -> float | None:
+        """Seconds that so many of the runs stayed below, scaled to this limit; None: it never ran.
+
+        With a limit the ratio of use counts: whoever asks for twice the time has more to do.
+        """
+        runs = self._runs.get(name, [])
+        ratios = [run.elapsed / run.time_limit for run in runs if run.time_limit]
+        if time_limit and ratios:
+            return min(1.0, _quantile(ratios, part)) * time_limit
+        elapsed = [run.elapsed for run in runs]
+        if not elapsed:
+            return None
+        found = _quantile(elapsed, part)
+        return min(found, time_limit) if time_limit else found
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    """The value that `part` of them do not pass; of an even number, at one half, the upper one."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]

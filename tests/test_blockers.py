@@ -1,0 +1,249 @@
+"""Every reason why a job waits, what lifts it, what to ask for instead, and when it will start."""
+
+import math
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fgsched.advice import advice
+from fgsched.blockers import blockers
+from fgsched.forecast import forecast
+from fgsched.history import History, Run
+from fgsched.limits import NOBODY, Who
+from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
+from fgsched.placement import Host, rooms
+from fgsched.planner import Pending, Queue, Running
+from fgsched.policy import Caps, Partition, Policy
+from fgsched.priority import Order
+from fgsched.scene import Scene
+from worlds import GIB, LIMITS, a_demand, a_gpu
+
+PLENTY = Host(cpus=1000, memory=2**50)
+
+
+def scene(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=None, now=0.0):
+    cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
+    order = Order(policy=policy) if policy else Order()
+    return Scene(Queue(queue, order), list(running), cards, host, limits, now)
+
+
+def running(share, job, *, gpu=0, until=math.inf, who=NOBODY):
+    return Running(a_demand(share), (Hold(gpu=gpu, share=share, memory=share),), until, "main", who, job)
+
+
+def reasons(found):
+    return [each.short.reason for each in found]
+
+
+def test_a_job_that_starts_has_no_blocker():
+    one = Pending(1, a_demand(5000))
+    assert blockers(scene([one]), one) == []
+
+
+def test_a_full_card_is_left_by_its_jobs_and_the_last_that_has_to_end_tells_when():
+    one = Pending(9, a_demand(WHOLE))
+    there = scene([one], [running(2500, 3, until=500.0), running(2500, 4, until=700.0)])
+    (only,) = blockers(there, one)
+    assert only.short.reason is Reason.RESOURCES
+    assert (only.lift.jobs, only.lift.at) == ((3, 4), 700.0)
+
+
+def test_only_the_jobs_in_the_way_are_named():
+    one = Pending(9, a_demand(7500))
+    there = scene([one], [running(5000, 3, until=500.0), running(5000, 4, gpu=1, until=100.0)], gpus=2)
+    (only,) = blockers(there, one)
+    assert (only.lift.jobs, only.lift.at) == ((4,), 100.0)
+
+
+def test_nobody_can_say_when_a_job_without_a_limit_ends():
+    one = Pending(9, a_demand(7500))
+    (only,) = blockers(scene([one], [running(5000, 3)]), one)
+    assert (only.lift.jobs, only.lift.at) == ((3,), math.inf)
+
+
+def test_everything_that_is_short_is_told_and_the_binding_one_first():
+    one = Pending(9, replace(a_demand(7500), cpus=4, host_memory=8 * GIB))
+    there = scene([one], [running(5000, 3, until=50.0)], host=Host(cpus=2, memory=GIB))
+    found = blockers(there, one)
+    assert [each.short.what for each in found] == ["cpus", "host memory", "share"]
+
+
+def test_the_reservation_of_a_job_before_it_is_a_blocker_that_ends_with_its_start():
+    top, small = Pending(1, a_demand(WHOLE)), Pending(2, a_demand(2500))
+    there = scene([top, small], [running(5000, 3, until=900.0)])
+    (only,) = blockers(there, small)
+    assert only.short.reason is Reason.RESERVED_FOR_TOP
+    assert (only.lift.jobs, only.lift.at, only.lift.is_start) == ((1,), 900.0, True)
+
+
+def limited(**caps):
+    return Policy(partitions=(Partition(name="main", per_user=Caps(**caps)),))
+
+
+def test_a_limit_is_lifted_by_the_first_end_of_those_that_fill_it():
+    ann, bob = Who("ann"), Who("bob")
+    one = Pending(9, a_demand(1000), who=ann)
+    jobs = [running(1000, 3, until=70.0, who=ann), running(1000, 4, until=60.0, who=ann)]
+    jobs.append(running(1000, 5, until=10.0, who=bob))
+    (only,) = blockers(scene([one], jobs, policy=limited(running=2)), one)
+    assert only.short.reason is Reason.MAX_JOBS_PER_USER
+    assert (only.lift.jobs, only.lift.at) == ((4,), 60.0)
+
+
+def test_a_smaller_share_is_advised_as_large_as_it_can_be():
+    one = Pending(9, a_demand(7500))
+    (found,) = advice(scene([one], [running(4600, 3)]), one)
+    assert (found.change.option, found.change.before, found.change.after) == ("gpus", 7500, 5400)
+    assert [hold.gpu for hold in found.start.holds] == [0]
+
+
+def test_the_smallest_change_comes_first():
+    one = Pending(9, replace(a_demand(7500), cpus=10))
+    there = scene([one], [running(1000, 3)], host=Host(cpus=9, memory=0))
+    assert [each.change.option for each in advice(there, one)] == ["cpus-per-task"]
+
+
+def test_a_time_limit_that_ends_before_the_reservation_is_advised():
+    top, small = Pending(1, a_demand(WHOLE)), Pending(2, a_demand(2500), 7200)
+    found = advice(scene([top, small], [running(5000, 3, until=1000.0)]), small)
+    assert [(each.change.option, each.change.after) for each in found] == [("time", 960)]
+
+
+def test_fewer_cards_are_advised_where_some_are_free():
+    one = Pending(9, a_demand(WHOLE, gpus=3))
+    found = advice(scene([one], [running(WHOLE, 3)], gpus=3), one)
+    assert ("gpus", 2) in [(each.change.option, each.change.job.demand.gpus) for each in found]
+
+
+def test_nothing_is_advised_where_nothing_helps():
+    one = Pending(9, a_demand(2500))
+    assert advice(scene([one], [running(WHOLE, 3)]), one) == []
+
+
+def test_a_question_leaves_the_queue_as_it_was():
+    jobs = [
+        Pending(1, a_demand(WHOLE)),
+        Pending(2, a_demand(2500), 600, since=3.0),
+        Pending(4, a_demand(1), 9, 5),
+    ]
+    there = scene(jobs, [running(5000, 3, until=100.0)])
+    blockers(there, jobs[1])
+    advice(there, jobs[1])
+    forecast(there, lambda job: 10.0, lambda job: job.until, {1, 2, 4})
+    assert [there.queue.entry(job.id) for job in jobs] == jobs
+    assert len(there.queue) == 3
+
+
+def test_jobs_start_one_after_the_other_as_those_before_them_end():
+    queue = [Pending(number, a_demand(WHOLE), 100) for number in (1, 2, 3)]
+    there = scene(queue, [running(5000, 9, until=50.0)], now=10.0)
+    found = forecast(there, lambda job: job.time_limit, lambda job: job.until, {1, 2, 3})
+    assert {job: one.at for job, one in found.items()} == {1: 50.0, 2: 150.0, 3: 250.0}
+    assert found[2].before == (9, 1)
+
+
+def test_an_array_starts_as_many_at_a_time_as_fit():
+    there = scene([Pending(1, a_demand(5000), 100, 4), Pending(2, a_demand(WHOLE), 100)])
+    found = forecast(there, lambda job: 100.0, lambda job: job.until, {1, 2})
+    assert (found[1].at, found[2].at) == (0.0, 200.0)
+
+
+def test_nothing_is_foretold_behind_a_job_that_never_ends():
+    there = scene([Pending(1, a_demand(WHOLE))], [running(5000, 9)])
+    assert forecast(there, lambda job: 1.0, lambda job: job.until, {1}) == {}
+
+
+def test_the_limit_of_a_user_counts_in_the_forecast_too():
+    ann = Who("ann")
+    queue = [Pending(number, a_demand(1000), 100, who=ann) for number in (1, 2)]
+    there = scene(queue, policy=limited(running=1))
+    found = forecast(there, lambda job: 100.0, lambda job: job.until, {1, 2})
+    assert (found[1].at, found[2].at) == (0.0, 100.0)
+
+
+def test_what_is_likely_is_the_middle_of_what_was_used_of_the_limit():
+    runs = [Run(1, "train", elapsed, 100) for elapsed in (10, 20, 50)]
+    history = History(runs)
+    assert history.likely((1, "train"), 1000) == 200
+    assert history.likely((1, "train"), 1000, 0.9) == 500
+    assert history.likely((1, "train"), 0) == 20
+    assert history.likely((1, "other"), 1000) is None
+    assert history.runs((1, "train")) == 3
+
+
+def test_no_run_is_thought_to_pass_its_limit():
+    history = History([Run(1, "train", 120, 100), Run(1, "old", 500, 0)])
+    assert history.likely((1, "train"), 60) == 60
+    assert history.likely((1, "old"), 60) == 60
+
+
+demands = (
+    st.builds(
+        Demand,
+        gpus=st.sampled_from([0, 1, 1, 1, 2]),
+        share=st.sampled_from([1000, 2500, 3000, 5000, 7500, WHOLE]),
+        cpus=st.integers(1, 4),
+        host_memory=st.sampled_from([0, GIB, 4 * GIB]),
+    )
+    .map(lambda one: one if one.gpus else replace(one, share=0))
+    .map(lambda one: replace(one, share=WHOLE) if one.gpus > 1 else one)
+)
+waiting = st.lists(
+    st.tuples(demands, st.sampled_from([0, 60, 600, 7200]), st.integers(1, 3)), min_size=1, max_size=8
+)
+
+
+def settled(queue, cards):
+    """A scene in which everything that can start has: the rest waits."""
+    there = scene(
+        queue, gpus=cards, host=Host(cpus=8, memory=8 * GIB), limits=Limits(cpus=8, host_memory=8 * GIB)
+    )
+    for _ in range(20):
+        starts = there.plan().starts
+        if not starts:
+            return there
+        for start in starts:
+            entry = there.queue.entry(start.job_id)
+            until = entry.time_limit or math.inf
+            there.running.append(Running(entry.demand, start.holds, until, "main", id=entry.id))
+            if entry.count > 1:
+                there.queue.add(replace(entry, count=entry.count - 1))
+            else:
+                there.queue.remove(entry.id)
+        held = [(hold, False) for job in there.running for hold in job.holds]
+        used = [job.demand for job in there.running]
+        left = Host(8 - sum(one.cpus for one in used), 8 * GIB - sum(one.host_memory for one in used))
+        there = replace(there, free=rooms([a_gpu(i) for i in range(cards)], held, {}), host=left)
+    raise AssertionError("it goes on starting")
+
+
+@settings(max_examples=150, deadline=None)
+@given(waiting, st.integers(1, 3))
+def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, cards):
+    queue = [Pending(number, demand, limit, count) for number, (demand, limit, count) in enumerate(jobs, 1)]
+    queue = [job for job in queue if job.demand.gpus <= cards]
+    there = settled(queue, cards)
+    decided = there.plan()
+    for job in [entry for one in queue if (entry := there.queue.entry(one.id))]:
+        found = blockers(there, job, decided)
+        assert found
+        assert found[0].short == decided.short(job.kind)
+        for each in advice(there, job, decided):
+            with there.instead(each.change.job):
+                assert each.start in there.plan().starts
+            assert each.change.size > 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(waiting, st.integers(1, 3))
+def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, cards):
+    queue = [Pending(number, demand, limit or 300) for number, (demand, limit, _) in enumerate(jobs, 1)]
+    queue = [job for job in queue if job.demand.gpus <= cards]
+    there = settled(queue, cards)
+    left = [entry for one in queue if (entry := there.queue.entry(one.id))]
+    found = forecast(there, lambda job: job.time_limit, lambda job: job.until, {job.id for job in left})
+    assert set(found) == {job.id for job in left}, "every job has a limit: each will start"
+    for job in left:
+        by_ends = [each.lift for each in blockers(there, job) if not each.lift.is_start and each.lift.jobs]
+        assert found[job.id].at >= max((lift.at for lift in by_ends), default=0.0)
