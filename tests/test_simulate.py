@@ -271,6 +271,15 @@ def test_what_cannot_be_simulated_is_said_without_a_traceback(home, words, statu
     assert says in done.err
 
 
+def test_a_log_may_come_from_standard_input(home):
+    home.ended()
+    log = home.run("fgacct", "--json").out
+    done = home.run("fgsched", "simulate", "-", input=log)
+    assert done.lines[0] == "1 job of standard input, 2 GPUs, pack"
+    done = home.run("fgsched", "simulate", "-", input="{")
+    assert done.err.startswith("fgsched: error: standard input: this is not what fgacct --json prints")
+
+
 def test_only_the_jobs_of_a_partition_are_replayed_when_asked(home):
     home.ended()
     log = home.path / "log.json"

@@ -49,6 +49,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
     from fgsched.config import load
     from fgsched.simulate import Site
     from fgsched.simulate.figures import figures
+    from fgsched.simulate.workload import counted
 
     config = load(find_places())
     gpus = _cards(said["gpus"], config)
@@ -57,7 +58,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
     site = Site(gpus=gpus, limits=limits, policy=config.policy)
     simulated, refused = _run(workload, site)
     found = figures(simulated)
-    title = f"{workload.source}, {len(gpus)} GPUs, {'spread' if limits.spread else 'pack'}"
+    title = f"{workload.source}, {counted(len(gpus), 'GPU')}, {'spread' if limits.spread else 'pack'}"
     if svg:
         _draw(svg, found, title)
     if as_json:
@@ -116,7 +117,7 @@ def _workload(file: str | None, said: dict[str, Any], cards: int) -> "Workload":
         raise BadUsage(f"{file}: this is not text.") from None
     except OSError as error:
         raise BadUsage(f"{file}: cannot be read: {error.strerror}.") from error
-    workload = logs.read(file, text)
+    workload = logs.read("standard input" if file == "-" else file, text)
     names = set(filter(None, said["partition"].split(",")))
     tasks = tuple(task for task in workload.tasks if not names or task.partition in names)
     if not tasks:

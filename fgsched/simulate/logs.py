@@ -8,7 +8,7 @@ from typing import Any
 
 from fgsched.errors import BadUsage
 from fgsched.model import WHOLE, Demand
-from fgsched.simulate.workload import Task, Workload
+from fgsched.simulate.workload import Task, Workload, counted
 
 _MIB = 1 << 20
 _OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
@@ -32,7 +32,9 @@ def _accounts(file: str, text: str) -> Workload:
             f"{file}: this is not what fgacct --json prints: {error!r}", "Make it with fgacct --json -a -S …"
         ) from error
     tasks = [task for task in found if task]
-    return Workload.of(tasks, f"{len(tasks)} jobs of {Path(file).name}", left_out=len(found) - len(tasks))
+    return Workload.of(
+        tasks, f"{counted(len(tasks), 'job')} of {Path(file).name}", left_out=len(found) - len(tasks)
+    )
 
 
 def _job(job: dict[str, Any]) -> Task | None:
@@ -89,7 +91,7 @@ def _openb(file: str, text: str) -> Workload:
         tasks, left_out = _tasks(rows)
     except (ValueError, TypeError) as error:
         raise BadUsage(f"{file}: {error}") from error
-    return Workload.of(tasks, f"{len(tasks)} tasks of {Path(file).name}", left_out=left_out)
+    return Workload.of(tasks, f"{counted(len(tasks), 'task')} of {Path(file).name}", left_out=left_out)
 
 
 def _tasks(rows: Iterable[dict[str, str]]) -> tuple[list[Task], int]:

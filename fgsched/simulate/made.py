@@ -4,7 +4,7 @@ import math
 import random
 
 from fgsched.model import WHOLE, Demand
-from fgsched.simulate.workload import Task, Workload
+from fgsched.simulate.workload import Task, Workload, counted
 
 # How many of a hundred jobs ask for what: most are small, as in the logs of shared hosts.
 _SHARES = {1250: 18, 2500: 28, 5000: 24, 7500: 6, WHOLE: 18}
@@ -29,7 +29,7 @@ def made(*, seed: int, hours: float, load: float, cards: int, began: float = 0.0
         task = _task(luck, cards, began + _moment(luck, length))
         tasks.append(task)
         asked += task.lasts * task.demand.gpus * task.demand.share / WHOLE
-    return Workload.of(tasks, f"{len(tasks)} made-up jobs (seed {seed})")
+    return Workload.of(tasks, f"{counted(len(tasks), 'made-up job')} (seed {seed})")
 
 
 def _task(luck: random.Random, cards: int, submitted: float) -> Task:

@@ -60,6 +60,11 @@ class Workload:
         return Workload(tasks=ordered, source=source, left_out=left_out)
 
 
+def counted(number: int, what: str) -> str:
+    """1 job, 2 jobs."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def known(tasks: Iterable[Task], policy: Policy) -> list[Task]:
     """The same tasks with what this site has not left out: the default takes its place."""
     return [
