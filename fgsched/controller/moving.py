@@ -1,5 +1,6 @@
 """Running jobs are started anew elsewhere where that lets one start that waits for room in one place."""
 
+import logging
 import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -13,6 +14,8 @@ from fgsched.model import WHOLE, Job, JobState, Limits
 from fgsched.placement import charged
 from fgsched.planner import Plan
 from fgsched.policy import Policy
+
+log = logging.getLogger(__name__)
 
 
 class Host(Protocol):
@@ -46,6 +49,7 @@ class Mover:
                 self._moved.add(job.id)
                 asked = host.change(host.book.jobs[job.id], now, wish="requeue")
                 host.then(_requeue(host.launcher, asked))
+                log.info("job %d: requeued to make room in %s, after %.0f GPU s", job.id, partition, job.loss)
             if chosen:
                 return
 
