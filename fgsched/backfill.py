@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fgsched.limits import NOBODY, Who
 from fgsched.model import Demand, Hold, Limits, Reason
@@ -111,10 +111,22 @@ def reserve(
 
 def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
     """What is free once `jobs` are over too."""
-    later = dict(free)
+    back: dict[int, list[Hold]] = {}
+    cpus, memory, resources = host.cpus, host.memory, dict(host.resources)
     for job in jobs:
-        host = host.plus(job.demand)
+        cpus, memory = cpus + job.demand.cpus, memory + job.demand.host_memory
+        for name, count in job.demand.resources:
+            resources[name] = resources.get(name, 0) + count
         for hold in job.holds:
-            if hold.gpu in later:
-                later[hold.gpu] = later[hold.gpu].plus(hold)
-    return list(later.values()), host
+            back.setdefault(hold.gpu, []).append(hold)
+    rooms = [room if index not in back else _emptied(room, back[index]) for index, room in free.items()]
+    return rooms, Host(cpus, memory, host.waste, resources)
+
+
+def _emptied(room: Room, holds: Sequence[Hold]) -> Room:
+    return replace(
+        room,
+        share=room.share + sum(hold.share for hold in holds),
+        memory=room.memory + sum(hold.memory for hold in holds),
+        jobs=room.jobs - len(holds),
+    )

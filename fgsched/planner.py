@@ -12,7 +12,7 @@ can start plus a glance at each different kind, not the length of the queue;
 and why a kind waits is worked out when somebody asks.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import repeat
@@ -47,11 +47,13 @@ class Plan:
 
     starts: tuple[Start, ...] = ()
     _after: Stock | None = None
+    _settle: Callable[[], None] = lambda: None
     _waits: dict[Kind, Short | None] = field(default_factory=dict)
 
     @property
     def reserved(self) -> Mapping[str, Shadow]:
         """By partition: where the first job that has no room will start."""
+        self._settle()
         return self._after.shadows if self._after else {}
 
     def short(self, kind: Kind) -> Short | None:
@@ -67,7 +69,8 @@ def plan(
     """Decide for every job of `queue`, given what runs and what is free (`host`: CPUs and memory left)."""
     stock = Stock(running, free, host, limits=limits, policy=queue.order.policy, now=now)
     stock.count(queue.order.used)
-    return Plan(tuple(_Planning(queue, stock, now).starts()), stock)
+    planning = _Planning(queue, stock, now)
+    return Plan(tuple(planning.starts()), stock, planning.settle)
 
 
 class _Planning:
@@ -81,6 +84,7 @@ class _Planning:
         self._heaps: dict[str, list[Head]] = {}  # the same in order, where more than the first was needed
         self._looked_at: set[int] = set()  # kinds that no reservation was possible for
         self._tries: dict[str, int] = {}
+        self._owed: list[tuple[Group, int]] = []  # that had no room: they may be owed a reservation
 
     def _head(self, group: Group, entry: tuple[float, int], rest: Rest | None) -> Head:
         age = min(self._most, max(0.0, (self._now - entry[0]) * self._pace))
@@ -93,9 +97,14 @@ class _Planning:
         while heads:
             head = heappop(heads)
             group = head[3]
-            found = self._stock.find(group.kind) if self._stock.may_fit(group) else None
+            may_fit = self._stock.may_fit(group)
+            if may_fit and self._owed:  # now it matters what those before it have reserved
+                heappush(heads, head)
+                self._settle(heads)
+                continue
+            found = self._stock.find(group.kind) if may_fit else None
             if found is None:
-                self._reserve_for(group, head[2], heads)
+                self._owed.append((group, head[2]))
                 misses += 1
                 if misses >= _MISSES:
                     heads, misses = self._with_room(heads), 0
@@ -105,6 +114,20 @@ class _Planning:
             self._stock.take(group.kind, partition, holds)
             yield Start(head[2], holds, partition)
             self._push_next(heads, head)
+
+    def _settle(self, heads: list[Head]) -> None:
+        """Make the reservations that are owed: somebody is behind who would fit."""
+        owed, self._owed = self._owed, []
+        for group, job_id in owed:
+            self._reserve_for(group, job_id, heads)
+
+    def settle(self) -> None:
+        """Make those that no job of this plan had to mind."""
+        heads: list[Head] = []
+        while self._owed:
+            self._settle(heads)
+            self._owed = [(head[3], head[2]) for head in heads]
+            heads.clear()
 
     def _first_look(self) -> list[Head]:
         """The heads of kinds that may fit, and of those that do not the first of each partition.

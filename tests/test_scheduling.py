@@ -427,3 +427,16 @@ def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
             assert decided.short(job.kind).reason is Reason.MAX_GPUS_PER_USER
         else:
             assert len(decided.starts) == starts
+
+
+def test_a_reservation_is_made_only_where_somebody_behind_has_to_mind_it():
+    policy = Policy(partitions=(Partition(name="main"),))
+    busy = [Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=1),), 100.0)]
+    alike = [Pending(number, a_demand(WHOLE), 50) for number in (1, 2, 3)]
+    decided = decide(alike, busy, policy, gpus=1)
+    assert decided._after.shadows == {}, "making one costs more than all else in a plan"
+    assert decided.reserved["main"].job == 1, "and it is there for whoever asks"
+    other = Pending(4, a_demand(2500), 500, since=1.0)
+    decided = decide([*alike, other], busy, policy, gpus=1)
+    assert decided._after.shadows["main"].job == 1
+    assert decided.short(other.kind).reason is Reason.RESERVED_FOR_TOP

@@ -61,6 +61,7 @@ def _running(job: Job, now: float) -> Running:
 def pending(job: Job, count: int = 1) -> Pending:
     """A waiting job as the planner sees it; a row of an array stands for so many."""
     request = job.request
+    since = max(job.submitted_at, request.begin)  # time that it did not want to start in is no age
     return Pending(
         job.id,
         request.demand,
@@ -70,7 +71,7 @@ def pending(job: Job, count: int = 1) -> Pending:
         who=who_of(job),
         nice=request.nice,
         # A task that has a row of its own goes before the rest of its array.
-        since=job.submitted_at if job.task is None else math.nextafter(job.submitted_at, 0),
+        since=since if job.task is None else math.nextafter(since, 0),
     )
 
 

@@ -62,7 +62,7 @@ class Look:
         if key not in self._standings:
             self._standings[key] = self.conductor.book.order.standing(pending(job).kind)
         weights = self.conductor.book.order.policy.weights
-        waited = max(0.0, self.now - job.submitted_at) / weights.max_age
+        waited = max(0.0, self.now - max(job.submitted_at, job.request.begin)) / weights.max_age
         return self._standings[key] + weights.age * min(1.0, waited)
 
     def why(self, job: Job) -> str:
