@@ -129,24 +129,24 @@ def test_racing_processes_and_kills_never_pass_the_limit_and_lose_nothing(job, d
 
 
 HISTORY = [
-    "alloc 256M",
-    "kill 19",
-    "alloc 256M",
-    "free 0",
-    "async 16M",
-    "afree 2",
-    "create 16M",
-    "map 3",
-    "release 3",
+    *("alloc 256M", "alloc 256M", "free 0", "async 16M", "afree 2", "create 16M", "map 3", "release 3"),
+    *("pool", "from 5 16M", "pool-destroy 5", "afree 6", "array 1024 1024 0 32 4 0", "array-end 7"),
+    *("alloc 2M", "ipc-give 8", "free 8", "create 2M", "export 9", "release 9", "context", "alloc 2M"),
+    *("context-end 10", "primary", "stream", "capture", "async 16M", "afree 12", "graph", "instantiate 13"),
+    *("launch 14", "exec-end 14", "trim-graphs", "alloc 2G", "reset-primary"),
 ]
+EVERY = [(1, 1201, 9000, "")] + [(at, 1501, 4600, "") for at in range(5, len(HISTORY), 5)]
 
 
-@pytest.mark.parametrize(("step", "most", "where"), [(1201, 9000, ""), (89, 700, "under the lock")])
-def test_a_kill_at_any_instruction_blocks_nobody_and_leaves_the_exact_count(job, driver, step, most, where):
-    """Each time another process finds all of the limit free, at once."""
+@pytest.mark.parametrize(("at", "step", "most", "where"), [*EVERY, (1, 89, 700, "under the lock")])
+def test_a_kill_at_any_instruction_blocks_nobody_and_leaves_the_exact_count(
+    job, driver, at, step, most, where
+):
+    """Counted from a command on; each time another process finds all of the limit free, at once."""
     extra = {"STEPKILL_LOCK": str(job.region_file)} if where else {}
+    commands = [*HISTORY[:at], "kill 19", *HISTORY[at:]]
     for n in range(1, most, step):
-        words = [driver.stepkill, str(n), driver.program, *HISTORY]
+        words = [driver.stepkill, str(n), driver.program, *commands]
         done = subprocess.run(words, env=job.environment(**extra), stdout=subprocess.DEVNULL, check=False)
         if done.returncode == 2:
             pytest.skip("a program may not be traced here")

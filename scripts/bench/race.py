@@ -48,9 +48,10 @@ def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argpar
 
 def batch(job: Job, tally: Tally, luck: random.Random, length: float) -> None:
     """All at once; a third of them meet a SIGKILL at some moment of the time that the last batch took."""
-    racers = [job.start() for _ in range(PROCESSES)]
+    racers = [job.start(FAKE_CUDA_POOL_STEP=str(luck.choice((2, 32)) * MIB)) for _ in range(PROCESSES)]
     for racer in racers:
-        racer.tell(f"race {THREADS} {ROUNDS} {luck.choice((1, 3, 8)) * MIB}")
+        family = luck.choice(("race", "race", "race-async"))
+        racer.tell(f"{family} {THREADS} {ROUNDS} {luck.choice((1, 3, 8)) * MIB}")
     doomed = sorted(
         (luck.random() * length, racer.process.pid, racer) for racer in luck.sample(racers, PROCESSES // 3)
     )
@@ -88,7 +89,7 @@ def check(job: Job, driver: FakeDriver, tally: Tally) -> None:
 def report(table: bench.Table, tally: Tally, seed: int) -> None:
     """One line a figure."""
     shape = f"{PROCESSES} processes of {THREADS} threads, seed {seed}"
-    table.add("racing allocations", tally.given + tally.refused, "", shape)
+    table.add("racing allocations, a third of them from pools", tally.given + tally.refused, "", shape)
     table.add("  of these refused at the limit", tally.refused, "")
     table.add("batches", tally.batches, "", "a fresh job each")
     table.add("processes that ended by themselves", tally.ended, "")
