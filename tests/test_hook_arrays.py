@@ -1,5 +1,8 @@
 """The hook on arrays: their real size, whatever their shape."""
 
+import subprocess
+import sys
+
 import pytest
 
 pytestmark = pytest.mark.compiler
@@ -78,3 +81,24 @@ def test_what_the_driver_does_not_make_is_not_charged(job):
 def test_an_array_is_no_memory_to_be_freed_by_address(job):
     said = job.run("array 4096 4096 0 32 1 0", "free 0", "info", "array-end 0", "info")
     assert said == [(OK,), (INVALID,), (OK, GIB - 64 * MIB, GIB), (OK,), FREE]
+
+
+OLDEST = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, array, words = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint32
+print(cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
+flat, deep = (words * 4)(8192, 8192, 0x20, 2), (words * 6)(1024, 1024, 64, 0x20, 2, 0)
+print(cuda.cuArrayCreate(ctypes.byref(array), flat), cuda.cuArray3DCreate(ctypes.byref(array), deep))
+print(cuda.cuArrayDestroy(array), cuda.cuArray3DCreate(ctypes.byref(array), deep), cuda.cuCtxDestroy(context))
+print(cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0), cuda.cuArrayCreate(ctypes.byref(array), flat))
+"""
+
+
+def test_the_calls_of_2007_are_counted_too_and_end_with_their_context(job, driver):
+    """512 MiB each, all of the limit twice; a third is refused."""
+    words = [sys.executable, "-c", f"{OLDEST}print(cuda.cuArray3DCreate(ctypes.byref(array), deep), *THIRD)"]
+    words[-1] = words[-1].replace("*THIRD", "cuda.cuArrayCreate(ctypes.byref(array), flat)")
+    done = subprocess.run(words, env=job.environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "2"]
+    assert driver.high()[0] == GIB
