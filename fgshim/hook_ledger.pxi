@@ -7,6 +7,12 @@ cdef extern from *:
     static uint32_t fg_slot, fg_pid;          /* slot: number + 1; under the region's lock */
     static uint64_t fg_held[FG_MAX_GPUS];     /* what this process holds; under the region's lock */
 
+    static uint64_t fg_owed[FG_MAX_GPUS];     /* given back while there was no lock to be had; modulo 2^64 */
+    static int fg_owes;
+    static void fg_settle(void) {             /* under the region's lock */
+        if (!__atomic_exchange_n(&fg_owes, 0, __ATOMIC_ACQ_REL)) return;
+        for (int i = 0; i < FG_MAX_GPUS; i++) fg_held[i] -= __atomic_exchange_n(&fg_owed[i], 0, __ATOMIC_ACQ_REL);
+    }
     static inline uint64_t fg_sum(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
     static inline void fg_raise(uint64_t *most, uint64_t value) {
         uint64_t seen = fg_peek(most);
@@ -17,6 +23,9 @@ cdef extern from *:
     int fg_watches_forks
     uint32_t fg_slot, fg_pid
     uint64_t *fg_held
+    uint64_t *fg_owed
+    int fg_owes
+    void fg_settle() nogil
     uint64_t fg_sum(uint64_t, uint64_t) nogil
     void fg_raise(uint64_t *, uint64_t) nogil
     void fg_add(uint64_t *, uint64_t) nogil
@@ -36,6 +45,7 @@ cdef void fg_in_child() noexcept nogil:
     global fg_slot
     fg_slot = 0
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_owed, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
     fg_forget_all()
     fg_forget_pools()
@@ -142,6 +152,7 @@ cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
     charge.share = 0
     if not fg_lock(region):
         return False
+    fg_settle()
     if fg_take_slot(region):
         total = fg_sum(fg_total(region, charge.gpu), charge.bytes)
         if total > fg_limit(charge.gpu):
@@ -155,20 +166,35 @@ cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
     return fits
 
 
+cdef void fg_owe(uint32_t gpu, uint64_t bytes) noexcept nogil:
+    """To be taken off what is held, as soon as the lock can be had again."""
+    fg_add(&fg_owed[gpu], bytes)
+    fg_store_int(&fg_owes, 1)
+
+
 cdef void fg_give_back(uint32_t gpu, uint64_t bytes) noexcept nogil:
     """Count it as held no longer."""
     cdef fg_region *region = fg_attach()
-    if bytes and fg_lock(region):
-        fg_hold(region, gpu, fg_held[gpu] - bytes if fg_held[gpu] > bytes else 0)
-        fg_unlock(region)
+    if not bytes:
+        return
+    if not fg_lock(region):
+        fg_owe(gpu, bytes)
+        return
+    fg_settle()
+    fg_hold(region, gpu, fg_held[gpu] - bytes if fg_held[gpu] > bytes else 0)
+    fg_unlock(region)
 
 
 cdef void fg_exchange(uint32_t gpu, uint64_t before, uint64_t now, bint counts) noexcept nogil:
     """Hold so much instead of so much, as the driver has already decided. `counts`: for the peak, too."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t held, total
-    if (before == now and not counts) or not fg_lock(region):
+    if before == now and not counts:
         return
+    if not fg_lock(region):
+        fg_owe(gpu, before - now)
+        return
+    fg_settle()
     held = fg_sum(fg_held[gpu], now)
     fg_take_slot(region)
     fg_hold(region, gpu, held - before if held > before else 0)

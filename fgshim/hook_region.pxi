@@ -22,24 +22,43 @@ cdef extern from *:
         return __atomic_compare_exchange_n(&fg_attached, &none, job, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
 
-    /* It is held for less than a microsecond at a time: what cannot be had in a second is no lock.
-       Once it was given up it is tried for a twentieth of that. */
-    static int fg_wait_for(pthread_mutex_t *lock) {
+    /* Whether a thread is one of the job's processes': those are in the slots. */
+    static int fg_is_of_job(const fg_region *r, uint32_t thread) {
+        char path[64];
+        for (uint32_t at = 0; at < fg_region_slots(r); at++) {
+            if (!fg_peek(&r->slot[at].pid)) continue;
+            fg_owner_path(fg_peek(&r->slot[at].pid), path);   /* /proc/<pid>/stat */
+            strcpy(strrchr(path, '/'), "/task/");
+            fg_owner_number(thread, path + strlen(path));
+            if (!access(path, F_OK)) return 1;
+        }
+        return 0;
+    }
+    /* It is held for less than a microsecond at a time. One that a stranger or nobody has for a second is no lock;
+       a process of the job can be stopped, or find no processor, for a while. Once it was given up it is tried
+       for a twentieth of that. */
+    static int fg_is_hopeless(const fg_region *r, uint32_t holder, int tries) {
         static int gave_up;
+        int hopeless = tries > 1200;
+        if (holder && syscall(SYS_tkill, holder, 0)) hopeless = 1;
+        else if (tries > (fg_peek(&gave_up) ? 0 : 20)) hopeless |= !fg_is_of_job(r, holder);
+        fg_set(&gave_up, hopeless);
+        return hopeless;
+    }
+    static int fg_wait_for(fg_region *r) {
         struct timespec until;
-        int status = pthread_mutex_trylock(lock), most = fg_peek(&gave_up) ? 1 : 20;
-        for (int tries = 0; status == EBUSY || status == ETIMEDOUT; tries++) {
-            uint32_t holder = (uint32_t)fg_peek(&lock->__data.__lock) & 0x3fffffff;
-            if (tries >= most || (tries && holder && syscall(SYS_tkill, holder, 0))) {
-                fg_set(&gave_up, 1);
-                return ETIMEDOUT;
-            }
+        uint32_t holder, seen = 0;
+        int tries = 0, status = pthread_mutex_trylock(&r->lock);
+        while (status == EBUSY || status == ETIMEDOUT) {
+            holder = (uint32_t)fg_peek(&r->lock.__data.__lock) & 0x3fffffff;
+            tries = holder == seen ? tries + 1 : 0;   /* it passes from hand to hand: that is what it is for */
+            if (tries && fg_is_hopeless(r, holder, tries)) return ETIMEDOUT;
+            seen = holder;
             clock_gettime(CLOCK_REALTIME, &until);
             until.tv_nsec += 50000000;
             if (until.tv_nsec >= 1000000000) { until.tv_sec++; until.tv_nsec -= 1000000000; }
-            status = pthread_mutex_timedlock(lock, &until);
+            status = pthread_mutex_timedlock(&r->lock, &until);
         }
-        if (fg_peek(&gave_up)) fg_set(&gave_up, 0);
         return status;
     }
 
@@ -94,7 +113,7 @@ cdef extern from *:
     uint64_t fg_peek(const uint64_t *) nogil
     uint32_t fg_peek_int "fg_peek"(const uint32_t *) nogil
     bint fg_first(int *) nogil
-    int fg_wait_for(pthread_mutex_t *) nogil
+    int fg_wait_for(fg_region *) nogil
     void *fg_pages(size_t) nogil
     void fg_attach_to(const char *) nogil
     void *mmap(void *, size_t, int, int, int, long) nogil
@@ -161,7 +180,7 @@ cdef bint fg_lock(fg_region *region) noexcept nogil:
     cdef int status
     if region == NULL or not fg_has_lock(region):
         return False
-    status = fg_wait_for(&region.lock)
+    status = fg_wait_for(region)
     if status == EOWNERDEAD:
         status = pthread_mutex_consistent(&region.lock)
     set_errno(saved)

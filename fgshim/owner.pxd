@@ -22,13 +22,17 @@ cdef extern from *:
 
     typedef struct { uint64_t start, image; } fg_owner;
 
-    /* "/proc/<pid>/stat", without stdio: this runs inside any program, in any state. */
-    static inline void fg_owner_path(uint32_t pid, char *path) {
+    /* Without stdio: this runs inside any program, in any state. */
+    static inline void fg_owner_number(uint32_t number, char *to) {
         char digits[12], *d = digits + sizeof digits;
         *--d = 0;
-        do *--d = (char)('0' + pid % 10); while (pid /= 10);
+        do *--d = (char)('0' + number % 10); while (number /= 10);
+        strcpy(to, d);
+    }
+    /* "/proc/<pid>/stat" */
+    static inline void fg_owner_path(uint32_t pid, char *path) {
         strcpy(path, "/proc/");
-        strcat(path, d);
+        fg_owner_number(pid, path + strlen(path));
         strcat(path, "/stat");
     }
 
