@@ -1,5 +1,7 @@
 """Lists of indices, and the rows of an array: made as tasks start, limited, cancelled, never lost."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from fgsched.controller.desk import Desk, Rules
 from fgsched.controller.events import Asked
 from fgsched.errors import FgschedError
 from fgsched.model import WHOLE, JobState, Reason
+from fgsched.store.store import SQL
 from fgsched.values import BadValue
 from worlds import PowerCut, World, a_demand, a_gpu, a_result
 
@@ -228,6 +231,16 @@ def test_every_column_of_an_array_goes_to_its_tasks_but_those_of_a_run():
     for name in ("uid", "gid", "user", "request", "submitted_at", "array"):
         assert getattr(task, name) == getattr(array, name)
     assert hall.store.material(task.id) == hall.store.material(array.id)
+
+
+def columns(statement):
+    """Those that an INSERT writes."""
+    listed = re.search(r"INSERT INTO job \((.*?)\)", SQL[statement], re.DOTALL)[1]
+    return {name.strip() for name in listed.split(",")}
+
+
+def test_all_that_a_submission_writes_goes_to_each_task():
+    assert columns("add_job") - {"id"} <= columns("make_task")
 
 
 class ArrayStory:

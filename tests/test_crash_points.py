@@ -24,7 +24,7 @@ SHEPHERDS = (
 @contextmanager
 def crashing(path, point):
     """A home whose first controller, with its spawner, dies at a point; the next ones do not."""
-    with living(path / "home", config="[host]\ncpus = 4\n") as home:
+    with living(path / "home", config="[host]\ncpus = 4\n[jobs]\nmax_requeue = 2\n") as home:
         home.run("fgq", "-h", env={"FG_CRASH_AT": point})
         yield home
 
@@ -32,7 +32,9 @@ def crashing(path, point):
 def story(home):
     """Three jobs that write a witness, and one that is cancelled; asked for as often as it needs."""
     script = home.path / "witness.sh"
-    script.write_text("#!/bin/sh\n#FG --gpus=0.25 --output=/dev/null\necho $FG_JOB_ID >>witness\nexit $1\n")
+    script.write_text(
+        "#!/bin/sh\n#FG --gpus=0.25 --no-requeue --output=/dev/null\necho $FG_JOB_ID >>witness\nexit $1\n"
+    )
     jobs = [int(home.run("fgsub", "--parsable", str(script), str(code)).out) for code in (0, 3, 5)]
     stuck = int(home.run("fgsub", "--parsable", "--wrap", "exec sleep 1000").out)
     home.run("fgcancel", str(stuck))
