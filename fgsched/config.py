@@ -12,13 +12,15 @@ from typing import Any
 
 from fgsched import sections
 from fgsched import settings as kinds
-from fgsched.errors import BadUsage, Refused
+from fgsched.errors import BadUsage
 from fgsched.model import Limits
 from fgsched.places import Places
 from fgsched.policy import Policy, Weights
+from fgsched.private import WORDS as PRELOADS
 from fgsched.sections import SECTIONS, Sections
 from fgsched.settings import Key, declared, key
 from fgsched.tiers import WORDS
+from fgsched.trust import refuse_unless_safe
 from fgsched.units import Site
 
 __all__ = ["KEYS", "SECTIONS", "Config", "Key", "Places", "load"]
@@ -130,6 +132,12 @@ class Config:
         tuple(word for word in WORDS if word != "none"),
         says="Tiers that a job may ask for with --tier.",
     )
+    preload: str = key(
+        "fence",
+        kinds.one_of(*PRELOADS),
+        "auto",
+        says="How jobs come by the hook: by an /etc/ld.so.preload of their own, or by LD_PRELOAD.",
+    )
     operators: tuple[str, ...] = key(
         "operators", kinds.USERS, (), name="users", says="Users who may see, hold and end every job."
     )
@@ -228,27 +236,6 @@ def load(places: Places) -> Config:
     if places.mode == "system" and os.geteuid() == 0:
         refuse_unless_safe(path, owner=0)
     return _parse(path, data)
-
-
-def refuse_unless_safe(path: Path, *, owner: int, writers: int = 0o022) -> None:
-    """Refuse a file that, itself or by a directory above it, somebody else could change.
-
-    `writers` are the bits of those who must not; programs may lie where a group of administrators installs.
-    """
-    path = path.resolve()
-    for place in (path, *path.parents):
-        found = place.stat()
-        # In a sticky directory only the owners replace files.
-        sticky = place != path and found.st_mode & 0o1000
-        if found.st_uid not in (0, owner):
-            raise Refused(
-                f"{place} belongs to uid {found.st_uid}, and root obeys {path}.", f"chown root {place}"
-            )
-        if found.st_mode & writers and not sticky:
-            raise Refused(
-                f"{path} is writable by others ({place} has mode {found.st_mode & 0o7777:04o}).",
-                f"chmod go-w {place}",
-            )
 
 
 def _parse(path: Path, data: bytes) -> Config:

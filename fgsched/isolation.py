@@ -3,12 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
 
 from fgsched.arrays import variables as array_variables
+from fgsched.environment import merged
 from fgsched.model import Hold, Job, Request
 from fgsched.patterns import Values, expand
+from fgsched.private import Mounts, others_of
 from fgsched.tiers import is_hooked
 from fgsched.units import format_indices, format_share
 
@@ -31,6 +32,7 @@ class Site:
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
+    mounts: Mounts = field(default_factory=Mounts)  # that jobs can have of their own
     tmp_key: bytes = b""  # secret of a host's controller: others must not know a name before it is taken
 
 
@@ -71,6 +73,8 @@ class Launch:
     hook: str
     args: tuple[str, ...]
     environment: bytes  # NAME=value, each ended by NUL
+    mounts: str = ""  # whose namespace it has for mounts of its own: "root", "user"; "": none
+    closed: tuple[str, ...] = ()  # nodes that it is not to open
     cgroups: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (directory, file=value …)
 
 
@@ -92,6 +96,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     early = request.early_signal
     hooked = is_hooked(job.tier, has_cards=bool(given))
+    how, closed = _mounts(job, given, site=site, hooked=hooked)
     return Launch(
         job=job.id,
         attempt=job.attempt,
@@ -116,10 +121,20 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         tmpdir=tmpdir,
         hook=site.hook if hooked else "",
         args=request.args,
-        environment=_merged(
+        mounts=how,
+        closed=closed,
+        environment=merged(
             base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so" if hooked else ""
         ),
     )
+
+
+def _mounts(job: Job, given: Sequence[Given], *, site: Site, hooked: bool) -> tuple[str, tuple[str, ...]]:
+    """Whose namespace it has for mounts of its own, and which nodes are shut there."""
+    site.mounts.check(hooked=hooked)
+    is_shut = others_of(job.mounts) == "closed"
+    closed = site.mounts.closed([card.uuid for card in given]) if is_shut else ()
+    return site.mounts.how if job.mounts else "", closed
 
 
 def _limit(job: Job) -> int:
@@ -187,7 +202,7 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **_gpu_variables(given),
+        **_gpu_variables(given, by_uuid=others_of(job.mounts) == "closed"),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
     }
@@ -202,21 +217,25 @@ def variables(
     return own
 
 
-def _gpu_variables(given: Sequence[Given]) -> dict[str, str]:
-    """Which cards: none at all for a job that asked for none."""
+def _gpu_variables(given: Sequence[Given], *, by_uuid: bool) -> dict[str, str]:
+    """Which cards: none at all for a job that asked for none.
+
+    Where others cannot be opened, CUDA may count without them: there an index would mean another card.
+    """
     indices = ",".join(str(card.hold.gpu) for card in given)
     if not given:
         return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
+    uuids = ",".join(card.uuid for card in given)
     share = sum(card.hold.share for card in given)
     cpus = format_indices(cpu for card in given for cpu in card.cpus)
     return {
-        "CUDA_VISIBLE_DEVICES": indices,
+        "CUDA_VISIBLE_DEVICES": uuids if by_uuid else indices,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "FG_JOB_GPUS": indices,
         "FG_GPUS_ON_NODE": str(len(given)),
         "FG_GPU_FRACTION": format_share(share),
         "FG_GPU_MEM_MB": str(given[0].hold.memory >> 20),
-        "FG_GPU_UUIDS": ",".join(card.uuid for card in given),
+        "FG_GPU_UUIDS": uuids,
         **({"FG_GPU_CPUS": cpus} if cpus else {}),
     }
 
@@ -248,28 +267,6 @@ def _slurm(own: Mapping[str, str]) -> dict[str, str]:
         if name.startswith("FG_")
         for twin in _TWINS.get(name, ("SLURM_" + name.removeprefix("FG_"),))
     }
-
-
-def _merged(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
-    """The submitted environment, ours over it, the hook if there is one before what the user preloads."""
-    theirs, preload = _kept(base, frozenset(own))
-    ours = "".join([f"{name}={value}\0" for name, value in own.items()])
-    whole = theirs + ours.encode(errors="surrogateescape")
-    libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
-    return whole + b"LD_PRELOAD=" + libraries + b"\0" if libraries else whole
-
-
-@lru_cache(maxsize=64)
-def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes]:
-    """(what stays of a submitted environment, what it preloads). Jobs of one submission share it."""
-    theirs, preload = [], b""
-    for entry in base.split(b"\0")[:-1]:
-        name, _, value = entry.partition(b"=")
-        if name == b"LD_PRELOAD":
-            preload = b":" + value if value else b""
-        elif name.decode(errors="surrogateescape") not in ours:
-            theirs.append(entry + b"\0")
-    return b"".join(theirs), preload
 
 
 def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> Values:

@@ -19,13 +19,14 @@ from fgsched.isolation import Launch
 from fgsched.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed, parse_claim, parse_result
 from fgsched.process import Identity, is_alive, open_pidfd
 
-_HEADER = struct.Struct("<IIQ12I4q2IQ")
+_HEADER = struct.Struct("<IIQ12I4q2IQI")
 _LIMIT = struct.Struct("<iiqq")
 _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIiQ")
 _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
-_APPEND, _BECOME_USER = 1, 2
+_APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS = 1, 2, 8, 16
 _LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
+_MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
 CANCEL, DELIVER, SUSPEND, RESUME = 1, 2, 3, 4  # verbs of a command
 DUE_TO_REQUEUE = 1  # what a cancel says of itself in the job's errors
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
@@ -54,6 +55,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
             b"\0".join(words),
             b"\0",
             launch.environment,
+            *(f"{node}\0".encode() for node in launch.closed),
             *(_cgroup(directory, settings) for directory, settings in launch.cgroups),
             script,
             region_head,
@@ -61,7 +63,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     )
     if _HEADER.size + len(tail) > _LONGEST:
         raise Refused("script, arguments and environment together are larger than 8 MiB")
-    flags = _APPEND * launch.append | _BECOME_USER * launch.become_user
+    flags = _APPEND * launch.append | _BECOME_USER * launch.become_user | _MOUNTS[launch.mounts]
     head = _HEADER.pack(
         *(_MAGIC, _HEADER.size + len(tail), launch.job, launch.attempt, flags, launch.uid, launch.gid),
         *(
@@ -74,7 +76,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
         ),
         *(launch.signal, launch.signal_target),
         *(launch.time_limit, launch.signal_before, launch.grace, launch.leftover_grace),
-        *(len(script), len(region_head), region.SIZE if region_head else 0),
+        *(len(script), len(region_head), region.SIZE if region_head else 0, len(launch.closed)),
     )
     return head + tail
 

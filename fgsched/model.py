@@ -136,6 +136,7 @@ class Job:
     ended: Ended | None = None
     outcome: JobState | None = None  # the end it comes to once the cards are clean
     tier: str = "none"  # how it is held to its share of device memory
+    mounts: str = ""  # what it has of the file system for itself: preload, devices
     supervisor_lost: bool = False  # its shepherd was killed
     warning: str = ""  # what the watchdog saw of it last, for a person
     post_mortem: PostMortem | None = None  # it ran out of device memory

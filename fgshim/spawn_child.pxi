@@ -159,7 +159,9 @@ cdef int execute(Slot *slot) noexcept nogil:
 
 cdef int child_steps(Slot *slot) noexcept nogil:
     setsid()
-    if join_cgroups(slot) < 0 or take_identity(slot) < 0 or take_place(slot) < 0 or apply_rlimits(slot) < 0:
+    if join_cgroups(slot) < 0 or take_mounts(slot) < 0 or take_identity(slot) < 0:
+        return -1
+    if take_place(slot) < 0 or apply_rlimits(slot) < 0:
         return -1
     sigprocmask(SIG_SETMASK, &nothing_blocked, NULL)  # dispositions: the spawner has only default ones
     syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)

@@ -54,6 +54,30 @@ cdef int make_region(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef int make_preload(Slot *slot) noexcept nogil:
+    """What will be the job's /etc/ld.so.preload: the hook beside the region, then what the host loads."""
+    cdef char text[PRELOAD_ROOM + 8192]
+    cdef char *end = put(put(text, path_of(slot, b"/job/", b"/libfgshim.so")), b"\n")
+    cdef long more = read_small(b"/etc/ld.so.preload", end, PRELOAD_ROOM)
+    cdef const char *path = path_of(slot, b"/job/", b"/preload")
+    if more == PRELOAD_ROOM - 1:
+        fail(slot, EFBIG, b"read ", b"/etc/ld.so.preload")
+        return -1
+    cdef int fd = write_file(path, 0o644, text, strlen(text))
+    if fd < 0 or fchmod(fd, 0o644) < 0:  # whoever cannot read it, preloads nothing
+        fail(slot, errno, b"write ", path)
+        return -1
+    close(fd)
+    return 0
+
+
+cdef int open_job_directory(Slot *slot) noexcept nogil:
+    if chmod(path_of(slot, b"/job/", b""), 0o711) < 0:
+        fail(slot, errno, b"chmod ", work_path)
+        return -1
+    return 0
+
+
 cdef int make_job_directory(Slot *slot) noexcept nogil:
     """Everything in it is made while only we can reach it; then the directory changes hands."""
     if mkdir(path_of(slot, b"/job/", b""), 0o700) < 0:
@@ -64,6 +88,9 @@ cdef int make_job_directory(Slot *slot) noexcept nogil:
     if launch.hook[0] and symlink(launch.hook, path_of(slot, b"/job/", b"/libfgshim.so")) < 0:
         fail(slot, errno, b"symlink ", work_path)
         return -1
+    if launch.hook[0] and launch.head.flags & OWN_MOUNTS:
+        # Programs that become another user find the hook, and the job's user cannot put another in its place.
+        return -1 if make_preload(slot) < 0 else open_job_directory(slot)
     if not launch.head.flags & BECOME_USER:
         return 0
     if lchown(path_of(slot, b"/job/", b""), launch.head.uid, launch.head.gid) < 0:

@@ -24,11 +24,13 @@ cdef extern from * nogil:
     #include <string.h>
     #include <sys/fsuid.h>
     #include <sys/mman.h>
+    #include <sys/mount.h>
     #include <sys/prctl.h>
     #include <sys/resource.h>
     #include <sys/signalfd.h>
     #include <sys/socket.h>
     #include <sys/stat.h>
+    #include <sys/statvfs.h>
     #include <sys/syscall.h>
     #include <sys/wait.h>
     #include <time.h>
@@ -59,12 +61,15 @@ cdef extern from * nogil:
     """
     int errno
     unsigned int LAST_DESCRIPTOR
-    int EAGAIN, ECHILD, EACCES, EEXIST, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH, ETIMEDOUT
+    int EAGAIN, ECHILD, EACCES, EEXIST, EFBIG, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH, ETIMEDOUT
     int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
     int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY
     int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
     int SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK
-    int CLONE_VM, CLONE_PARENT_SETTID
+    int CLONE_VM, CLONE_PARENT_SETTID, CLONE_NEWNS, CLONE_NEWUSER
+    unsigned long MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE
+    unsigned long MS_NOATIME, MS_NODIRATIME, MS_RELATIME
+    unsigned long ST_NOEXEC, ST_NOSUID, ST_RDONLY, ST_NOATIME, ST_NODIRATIME, ST_RELATIME
     int P_ALL, P_PID, WEXITED, WNOHANG, WNOWAIT, CLD_EXITED, CLD_DUMPED
     int PR_SET_CHILD_SUBREAPER, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_NO_NEW_PRIVS
     int RLIMIT_CORE
@@ -105,6 +110,8 @@ cdef extern from * nogil:
     struct stat_t "stat":
         mode_t st_mode
         uid_t st_uid
+    struct statvfs_t "statvfs":
+        unsigned long f_flag
     struct pollfd:
         int fd
         short events
@@ -157,6 +164,7 @@ cdef extern from * nogil:
     int lstat(const char *path, stat_t *about)
     int chmod(const char *path, mode_t mode)
     int fcntl(int fd, int command, ...)
+    int fchmod(int fd, mode_t mode)
     int fchown(int fd, uid_t uid, gid_t gid)
     int lchown(const char *path, uid_t uid, gid_t gid)
     int fchmodat(int where, const char *path, mode_t mode, int flags)
@@ -170,6 +178,9 @@ cdef extern from * nogil:
     ssize_t readlink(const char *path, char *to, size_t room)
     int chdir(const char *path)
     mode_t umask(mode_t mask)
+    int unshare(int flags)
+    int mount(const char *what, const char *where, const char *kind, unsigned long flags, const void *data)
+    int statvfs(const char *path, statvfs_t *about)
     int execve(const char *path, char **argv, char **envp)
     pid_t fork()
     int clone(int (*entry)(void *) noexcept nogil, void *stack, int flags, void *argument, ...)
@@ -185,6 +196,7 @@ cdef extern from * nogil:
     int setrlimit(int what, const rlimit *limits)
     int prctl(int what, ...)
     uid_t geteuid()
+    gid_t getegid()
     int getresuid(uid_t *real, uid_t *effective, uid_t *saved)
     int getresgid(gid_t *real, gid_t *effective, gid_t *saved)
     int getgroups(int size, gid_t *groups)

@@ -31,7 +31,11 @@ cdef const char *take_string(Cursor *cursor, size_t most) noexcept nogil:
 
 
 cdef int head_is_sound(const Head *head) noexcept nogil:
-    if head.job == 0 or head.job >> 63 or head.attempt == 0 or head.flags > 7:
+    if head.job == 0 or head.job >> 63 or head.attempt == 0 or head.flags > 31:
+        return 0
+    if head.flags & OWN_USERS and (head.flags & BECOME_USER or not head.flags & OWN_MOUNTS):
+        return 0
+    if head.n_closed > (MOST_CLOSED if head.flags & OWN_MOUNTS else 0):
         return 0
     if head.umask > 0o777 or head.uid == <uint32_t> -1 or head.gid == <uint32_t> -1:
         return 0
@@ -69,6 +73,18 @@ cdef int take_words(Cursor *cursor, char **words, uint32_t count) noexcept nogil
         if words[i] == NULL:
             return 0
     words[count] = NULL
+    return 1
+
+
+cdef int take_closed(Cursor *cursor) noexcept nogil:
+    """Walk over the nodes that the job is not to open."""
+    cdef const char *path
+    cdef uint32_t i
+    launch.closed = cursor.at
+    for i in range(launch.head.n_closed):
+        path = take_string(cursor, PATH_ROOM)
+        if path == NULL or path[0] != c'/':
+            return 0
     return 1
 
 
@@ -167,7 +183,9 @@ cdef int parse(const char *message, Slot *slot) noexcept nogil:
         return 0
     if not take_words(&cursor, arguments + SPARE, launch.head.n_args):
         return 0
-    if not take_words(&cursor, variables, launch.head.n_env) or not take_cgroups(&cursor, slot, &used):
+    if not take_words(&cursor, variables, launch.head.n_env) or not take_closed(&cursor):
+        return 0
+    if not take_cgroups(&cursor, slot, &used):
         return 0
     launch.script = take(&cursor, launch.head.script_length)
     launch.region = take(&cursor, launch.head.region_length)

@@ -283,6 +283,8 @@ cdef int run "fg_run"(int argc, char **argv) noexcept nogil:
     global channel
     cdef char *end
     cdef int signals, told
+    if argc > 4 and strcmp(argv[1], b"mounts") == 0:
+        return try_mounts(argc, argv)
     channel = <int> strtol(argv[1], &end, 10) if argc == 2 else -1
     if channel < 3 or end[0]:
         dprintf(2, b"usage: fgspawn DESCRIPTOR\nIt is started by the controller, with a socket.\n")

@@ -75,6 +75,8 @@ cdef void remove_job_directory(const Slot *slot) noexcept nogil:
         unlink(path_of(slot, b"/job/", b"/region"))
     if slot.hooked:
         unlink(path_of(slot, b"/job/", b"/libfgshim.so"))
+        if slot.head.flags & OWN_MOUNTS:
+            unlink(path_of(slot, b"/job/", b"/preload"))
     if rmdir(path_of(slot, b"/job/", b"")) < 0 and errno == ENOTEMPTY:
         empty_as_user(slot, work_path)
         rmdir(work_path)

@@ -12,6 +12,7 @@ cdef enum:
     MOST_WORDS = 32768  # arguments, or variables
     MOST_CGROUPS = 8
     MOST_SETTINGS = 16
+    MOST_CLOSED = 256
     PATH_ROOM = 4096
     SLOTS = 4096
     SLOT_ROOM = 65536
@@ -22,10 +23,13 @@ cdef enum:
     TELL = 3  # the descriptor through which shepherds tell the spawner
     TEXT_ROOM = 28672  # of a slot, for its strings
     DETAIL_ROOM = 1024
+    PRELOAD_ROOM = 16384  # of the host's /etc/ld.so.preload
 
     APPEND = 1
     BECOME_USER = 2
     NO_NEW_PRIVILEGES = 4
+    OWN_MOUNTS = 8
+    OWN_USERS = 16
 
     TO_ALL = 0
     TO_SHELL = 1
@@ -62,6 +66,7 @@ cdef packed struct Head:
     int64_t time_limit, warn_before, grace, leftover_grace
     uint32_t script_length, region_length
     uint64_t region_size
+    uint32_t n_closed
 
 cdef packed struct Answer:
     uint32_t magic, attempt
@@ -93,6 +98,7 @@ cdef struct Launch:
     const char *stdin
     const char *stdout
     const char *stderr
+    const char *closed
     const char *cgroups
     const char *script
     const char *region

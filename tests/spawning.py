@@ -7,18 +7,18 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fgshim import spawner
 
-HEAD = struct.Struct("<2IQ5I5I2I4q2IQ")
+HEAD = struct.Struct("<2IQ5I5I2I4q2IQI")
 ANSWER = struct.Struct("<2IQ2iQ")
 COMMAND = struct.Struct("<2IQIiQ")
 LAUNCH_MAGIC, ANSWER_MAGIC, RESULT_MAGIC, COMMAND_MAGIC = 0x314C4746, 0x31414746, 0x31524746, 0x31434746
-APPEND, BECOME_USER, NO_NEW_PRIVILEGES = 1, 2, 4
+APPEND, BECOME_USER, NO_NEW_PRIVILEGES, OWN_MOUNTS, OWN_USERS = 1, 2, 4, 8, 16
 ALL, SHELL, CHILDREN = 0, 1, 2
 CANCEL, DELIVER, SUSPEND, RESUME = 1, 2, 3, 4
 PATIENCE = 20.0  # seconds, for what should take none
@@ -53,6 +53,7 @@ class Launch:
     stderr: str = ""
     tmpdir: str = ""
     hook: str = ""
+    closed: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,7 +73,7 @@ class Launch:
             number, target,
             self.time_limit, before, self.grace, self.leftover_grace,
             len(self.script), len(self.region),
-            self.region_size,
+            self.region_size, len(self.closed),
         )  # fmt: skip
         return head + tail
 
@@ -84,6 +85,7 @@ class Launch:
         words = [str(self.run), self.cwd or str(self.run.parent)]
         words += [self.stdin, self.stdout, self.stderr, self.tmpdir, self.hook, *self.args]
         words += [f"{name}={value}" for name, value in self.env.items()]
+        words += self.closed
         for directory, settings in self.cgroups:
             words += [directory, str(len(settings)), *settings]
         return b"".join(os.fsencode(word) + b"\0" for word in words)
@@ -137,7 +139,7 @@ class Spawner:
     expected = b""  # what it will complain of
     expected_end = 0
 
-    def __init__(self, run: Path, *, owner: int = -1, **env: str) -> None:
+    def __init__(self, run: Path, *, owner: int = -1, before: Sequence[str] = (), **env: str) -> None:
         self.run = run
         for name in ("claim", "result", "job"):
             (run / name).mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,7 @@ class Spawner:
         self.socket.settimeout(PATIENCE)
         os.set_inheritable(theirs.fileno(), True)
         self.process = subprocess.Popen(
-            [str(spawner()), str(theirs.fileno())],
+            [*before, str(spawner()), str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
             **({"user": owner, "group": owner, "extra_groups": []} if owner >= 0 else {}),
         )  # fmt: skip
@@ -247,10 +249,10 @@ def queue_command(pid: int, value: int) -> None:
 
 
 @contextmanager
-def spawning(place: Path, *, owner: int = -1, **env: str) -> Iterator[Spawner]:
+def spawning(place: Path, *, owner: int = -1, before: Sequence[str] = (), **env: str) -> Iterator[Spawner]:
     """A spawner that leaves nothing behind; `place` becomes a directory that any user can pass through."""
     place.chmod(0o755)
-    one = Spawner(place / "run", owner=owner, **env)
+    one = Spawner(place / "run", owner=owner, before=before, **env)
     try:
         yield one
     finally:

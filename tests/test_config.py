@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.config import KEYS, Config, load, refuse_unless_safe
+from fgsched.config import KEYS, Config, load
 from fgsched.errors import BadUsage, Refused
 from fgsched.model import Limits
 from fgsched.places import Places
 from fgsched.sections import ResourceSettings
+from fgsched.trust import refuse_unless_safe
 
 MIB = 1 << 20
 UID = os.getuid()
@@ -69,6 +70,7 @@ def test_every_key_is_read(configured):
         watchdog = "warn"
         tolerance = "1G"
         tiers = ["shim", "none"]
+        preload = "namespace"
         [operators]
         users = ["ann"]
         [priority]
@@ -108,6 +110,7 @@ def test_every_key_is_read(configured):
         watchdog="warn",
         tolerance=1024 * MIB,
         tiers=("shim", "none"),
+        preload="namespace",
         max_requeue=7,
         kill_invalid_depend=True,
         operators=("ann",),

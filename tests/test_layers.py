@@ -20,7 +20,7 @@ LAYERS = {
         *("records", "isolation", "explain", "watchdog", "postmortem", "tiers"),
         *("fragmentation", "defragment", "links"),
         *("policy", "limits", "admission", "priority", "fairshare", "waiting", "stock", "backfill"),
-        *("arrays", "dependencies", "endings", "pacing"),
+        *("arrays", "dependencies", "endings", "pacing", "environment", "private"),
         *("scene", "blockers", "advice", "forecast", "history", "remedies"),
     },
     "edges": {
@@ -36,7 +36,7 @@ LAYERS = {
             "launch",
             "shepherds",
         ),
-        *("server", "client", "cgroups", "crash", "accounts", "regions"),
+        *("server", "client", "cgroups", "crash", "accounts", "regions", "mounts", "trust"),
     },
     "conductor": {"controller", "simulate"},
     "cli": {"cli"},

@@ -4,11 +4,13 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from fgsched import cgroups, gpus
+from fgsched import cgroups, gpus, mounts
 from fgsched.client import Client
 from fgsched.config import Config, load
 from fgsched.errors import FgschedError, Unreachable
@@ -19,8 +21,6 @@ from fgshim import library, spawner
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
 _DEADLINE = 20  # seconds for a program that should take none
 _OLDEST = (3, 11)
-_NAMESPACES = 0x10000000 | 0x00020000  # CLONE_NEWUSER | CLONE_NEWNS
-_UNSHARE = f"import ctypes, sys; sys.exit(0 if ctypes.CDLL(None).unshare({_NAMESPACES}) == 0 else 1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def examine(places: Places) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
-        *(_controller, _run_directory, _queue, _sqlite, _cgroup, _namespaces, _driver, _fence, _leftovers)
+        *(_controller, _run_directory, _queue, _sqlite, _cgroup, _preload, _driver, _fence, _leftovers)
     ]
     for check in checks:
         try:
@@ -197,13 +197,20 @@ def _cgroup(places: Places, seen: _Seen) -> Finding:
     return Finding("cgroup", WARN, f"host memory is counted, not enforced: {note}")
 
 
-def _namespaces(places: Places, seen: _Seen) -> Finding:
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _UNSHARE], timeout=_DEADLINE, stderr=subprocess.DEVNULL
-    )
-    if done.returncode:
-        return Finding("namespaces", WARN, "this host lets us make no user and mount namespaces")
-    return Finding("namespaces", OK, "user and mount namespaces can be made")
+def _preload(places: Places, seen: _Seen) -> Finding:
+    """How jobs keep the hook, and whether they could open other GPUs."""
+    if seen.about:
+        word, note, others = (seen.about[key] for key in ("preload", "preload_note", "other_gpus"))
+    else:
+        config = _config(places)
+        with tempfile.TemporaryDirectory(prefix="fg-") as run:
+            found = mounts.find(config.preload, Path(run), gpus.discover(config, os.environ).gpus)
+        word, note, others = found.word, found.note, found.others
+    if word == "namespace":
+        return Finding(
+            "preload", OK, f"jobs keep the hook in {mounts.PRELOAD}; their other GPUs are {others}"
+        )
+    return Finding("preload", WARN, f"programs that clear their environment lose the hook: {note}")
 
 
 def _driver(places: Places, seen: _Seen) -> Finding:

@@ -115,7 +115,7 @@ def _card(card: Card) -> list[str]:
 
 
 def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
-    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE", [
+    return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD", [
         [
             str(card["index"]),
             card["model"].replace(" ", "_"),
@@ -125,6 +125,7 @@ def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
             _links(card["links"]),
             format_indices(card["cpus"]) or "-",
             answer["enforce"],
+            answer["preload"],
         ]
         for card in answer["gpus"]
     ]
@@ -215,6 +216,9 @@ def _document(answer: Card) -> str:
         enforce=answer["enforce"],
         cpus=answer["cpus"],
         memory=answer["memory"],
+        preload=answer["preload"],
+        preload_note=answer["preload_note"] or None,
+        other_gpus=answer["other_gpus"],
     )
 
 

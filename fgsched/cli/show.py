@@ -163,7 +163,9 @@ def _gpu_lines(job: Record) -> Group:
             [("GpuUuid", ",".join(card["uuid"] for card in cards))],
         ]
     lines += [[("GpuCompute", job["gpu_compute"]), ("Pacing", job["pacing"] or "none")]] if cards else []
-    return [*lines, [("Enforce", job["tier"]), ("MaxRSS", format_mebibytes(job["max_rss"]))]]
+    others = [("OtherGpus", job["other_gpus"])] if cards else []
+    held = [("Enforce", job["tier"]), ("Preload", job["preload"]), *others]
+    return [*lines, [*held, ("MaxRSS", format_mebibytes(job["max_rss"]))]]
 
 
 def _post_mortem(found: Record | None) -> Group:

@@ -15,8 +15,10 @@ from fgsched.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.model import Ended, Job
 from fgsched.pacing import policy_of
 from fgsched.policy import Policy
+from fgsched.private import others_of, preload_of
 from fgsched.records import to_record
 from fgsched.store import Past
+from fgsched.tiers import is_hooked
 
 PAGE = 500  # jobs of history at a time
 _WAITED = 100_000  # jobs that are waited for at once
@@ -200,6 +202,9 @@ class Answers:
                 for room in rooms
             ],
             "enforce": conductor.tier,
+            "preload": conductor.mounts.word,
+            "preload_note": conductor.mounts.note,
+            "other_gpus": conductor.mounts.others,
             "cpus": {"free": host.cpus, "total": conductor.limits.cpus},
             "memory": {"free": host.memory, "total": conductor.limits.host_memory},
             "jobs": self._counts(),
@@ -245,6 +250,7 @@ def describe(past: Past, now: float) -> dict[str, Any]:
     """One job as a plain record."""
     job = past.job
     ended = job.ended or Ended(status=0)
+    hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(past.allocated))
     return standing(job) | {
         "uid": job.uid,
         "partition": job.partition or job.request.partition,
@@ -267,6 +273,8 @@ def describe(past: Past, now: float) -> dict[str, Any]:
         "request": to_record(job.request),
         "allocated": [asdict(one) for one in past.allocated] if job.attempt else [],
         "tier": job.tier,
+        "preload": preload_of(job.mounts, hooked=hooked),
+        "other_gpus": others_of(job.mounts),
         "cancelled_by": job.cancelled_by,
         "cpu_seconds": ended.cpu_seconds,
         "max_rss": ended.max_rss,

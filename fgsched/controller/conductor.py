@@ -26,8 +26,9 @@ from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
 from fgsched.placement import charged
 from fgsched.planner import Start
 from fgsched.policy import Policy
+from fgsched.private import Mounts
 from fgsched.store import Allocation, StorageBroken, Store
-from fgsched.tiers import tier_of
+from fgsched.tiers import is_hooked, tier_of
 
 
 class Conductor:
@@ -41,6 +42,7 @@ class Conductor:
         self.policy = Policy()  # until whoever knows the site says otherwise
         self.charges = Charges(store.kept)
         self.mover = Mover()
+        self.mounts = Mounts()  # what jobs can have of the file system for themselves; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
         self.eligibility = Eligibility(self)
@@ -234,6 +236,9 @@ class Conductor:
         job = self.eligibility.task_of(self.book.jobs[start.job_id])
         if job is None:
             return  # other rows of its array took the last places
+        given = tuple(self._allocation(hold) for hold in start.holds)
+        tier = tier_of(job.request.tier, self.tier) if given else "none"
+        hooked = is_hooked(tier, has_cards=bool(given))
         after = job.advance(
             JobState.STARTING,
             attempt=job.attempt + 1,
@@ -244,9 +249,9 @@ class Conductor:
             reason=Reason.NONE,
             boot=self.launcher.boot,
             started_at=now,
-            tier=tier_of(job.request.tier, self.tier) if start.holds else "none",
+            tier=tier,
+            mounts=self.mounts.of([one.uuid for one in given], hooked=hooked),
         )
-        given = tuple(self._allocation(hold) for hold in start.holds)
         if self.store.start(job, after, given):
             self.book.put(after)
             self.book.given[after.id] = given

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fgsched.config import load, refuse_unless_safe
+from fgsched.config import load
 from fgsched.controller.serve import serve
 from fgsched.places import Places
+from fgsched.trust import refuse_unless_safe
 from fgshim import library, spawner
 
 

@@ -22,6 +22,7 @@ from fgsched.controller.sitedesk import SiteDesk
 from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
 from fgsched.places import Places
+from fgsched.private import Mounts
 from fgsched.server import Connection
 
 Special = Callable[[Connection, Caller, dict[str, Any]], None]
@@ -38,6 +39,7 @@ class About:
     accounts: Accounts
     tier: str  # how jobs are held to their share, if they do not say
     gate: Gate
+    mounts: Mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,9 @@ class Reception:
             "gpus": len(inventory.gpus),
             "host_memory_held_by": f"cgroup {memory.kind}" if memory.kind else "",
             "host_memory_note": memory.note,
+            "preload": self.about.mounts.word,
+            "preload_note": self.about.mounts.note,
+            "other_gpus": self.about.mounts.others,
             "operator": caller.is_operator,
             "site": asdict(self._answers.policy.told(config.site)),
             "config": asdict(config),

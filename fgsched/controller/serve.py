@@ -35,8 +35,10 @@ from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
 from fgsched.isolation import Site
 from fgsched.launch import RunDir, Spawner, secret
+from fgsched.mounts import find as find_mounts
 from fgsched.pacing import policy_of
 from fgsched.places import Places
+from fgsched.private import Mounts
 from fgsched.process import boot_id
 from fgsched.server import listen
 from fgsched.shepherds import Cgroups, Ports, Shepherds
@@ -116,18 +118,21 @@ class _Controller:
         device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
         best = (Tier.DRIVER if device else Tier.SHIM).value
         gate = Gate(sampler, run=str(places.run), hook=library(), is_real=inventory.source == "nvml")
-        site = _site(places, config, store.name)
+        mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
+        site = _site(places, config, store.name, mounts)
         ports = self._ports(accounts, gate)
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
+        self._conductor.mounts = mounts
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(places.run), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
         self._waiters = Waiters(self._loop.finish)
-        self._reception = self._opened(About(places, config, inventory, memory, accounts, best, gate))
+        about = About(places, config, inventory, memory, accounts, best, gate, mounts)
+        self._reception = self._opened(about)
 
     def _opened(self, about: About) -> Reception:
         """Whoever answers requests, at their desks."""
@@ -184,7 +189,7 @@ class _Controller:
         about = self._reception.about
         self._reception.about = replace(about, config=config)
         self._desk.rules = _rules(about.places, config)
-        self._shepherds.obey(_site(about.places, config, self._store.name))
+        self._shepherds.obey(_site(about.places, config, self._store.name, self._conductor.mounts))
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
         self._cards.obey(interval=config.interval, clean_timeout=config.clean_timeout)
@@ -247,7 +252,7 @@ def _policy(config: Config) -> Policy:
     return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
-def _site(places: Places, config: Config, name: str) -> Site:
+def _site(places: Places, config: Config, name: str, mounts: Mounts) -> Site:
     return Site(
         host=socket.gethostname(),
         run=str(places.run),
@@ -256,6 +261,7 @@ def _site(places: Places, config: Config, name: str) -> Site:
         kill_wait=config.kill_wait,
         become_user=places.mode == "system",
         visible={one.name: one.visible_env for one in config.policy.resources},
+        mounts=mounts,
         tmp_key=secret(places.run) if places.mode == "system" else b"",
     )
 

@@ -67,7 +67,6 @@ def _request(text: str) -> Request:
 
 def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
     """The job in a row of the table job."""
-    is_over = row["ended_at"] is not None or row["status"] is not None
     return Job(
         id=row["id"],
         uid=row["uid"],
@@ -87,9 +86,10 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         ended_at=row["ended_at"],
         boot=row["boot"],
         cancelled_by=row["cancelled_by"],
-        ended=_ended(row) if is_over else None,
+        ended=_ended(row),
         outcome=JobState(row["outcome"]) if row["outcome"] else None,
         tier=row["tier"],
+        mounts=row["mounts"],
         supervisor_lost=bool(row["lost"]),
         warning=row["warning"],
         post_mortem=_post_mortem(row["post_mortem"]),
@@ -111,7 +111,9 @@ def _resources(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(indices)) for name, indices in json.loads(text)) if text else ()
 
 
-def _ended(row: sqlite3.Row) -> Ended:
+def _ended(row: sqlite3.Row) -> Ended | None:
+    if row["ended_at"] is None and row["status"] is None:
+        return None
     return Ended(
         status=row["status"] or 0,
         cpu_seconds=row["cpu_seconds"],

@@ -43,6 +43,7 @@ CREATE TABLE job (
   resources    TEXT NOT NULL DEFAULT '',      -- JSON: [[name, [index, ...]], ...]
   boot         TEXT NOT NULL DEFAULT '',
   tier         TEXT NOT NULL DEFAULT 'none',
+  mounts       TEXT NOT NULL DEFAULT '',
   allocated    TEXT NOT NULL DEFAULT '',      -- JSON: [[index, uuid, model, share, bytes, charged share], ...]
   started_at   REAL,
   ended_at     REAL,

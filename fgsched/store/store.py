@@ -155,6 +155,7 @@ class Store:
             "slot": after.slot,
             "boot": after.boot,
             "tier": after.tier,
+            "mounts": after.mounts,
             "started_at": after.started_at,
             "allocated": allocated_text(allocated),
             "partition": after.partition or after.request.partition,

@@ -1,0 +1,102 @@
+# A mount namespace of the job's own: its /etc/ld.so.preload names the hook, and other jobs' GPUs cannot be opened.
+#
+# The job's child makes it, between its cgroups and its identity, so nothing of it reaches
+# the shepherd. What the host mounts later still arrives there; what is mounted there goes nowhere.
+
+
+cdef int write_word(const char *path, const char *text) noexcept nogil:
+    """Into a file of the kernel's."""
+    cdef int fd = open(path, O_WRONLY | O_CLOEXEC)
+    cdef ssize_t done
+    if fd < 0:
+        return -1
+    done = write(fd, text, strlen(text))
+    close(fd)
+    return 0 if done >= 0 else -1
+
+
+cdef int map_itself(const char *path, int64_t number) noexcept nogil:
+    """One id of the new user namespace: the same as outside."""
+    cdef char line[64]
+    put(put_number(put(put_number(line, number), b" "), number), b" 1\n")
+    return write_word(path, line)
+
+
+cdef const char *own_users() noexcept nogil:
+    """A user namespace of which only this user is there: what lets him who is not root make mounts."""
+    cdef uid_t uid = geteuid()
+    cdef gid_t gid = getegid()
+    if unshare(CLONE_NEWUSER) < 0:
+        return b"user namespace"
+    if write_word(b"/proc/self/setgroups", b"deny") < 0:
+        return b"setgroups of the user namespace"
+    if map_itself(b"/proc/self/uid_map", uid) < 0 or map_itself(b"/proc/self/gid_map", gid) < 0:
+        return b"user of the user namespace"
+    return NULL
+
+
+cdef const char *own_mounts(int with_users) noexcept nogil:
+    """NULL, or the step that failed, with errno."""
+    cdef const char *step = own_users() if with_users else NULL
+    if step != NULL:
+        return step
+    if unshare(CLONE_NEWNS) < 0:
+        return b"mount namespace"
+    if mount(NULL, b"/", NULL, MS_REC | MS_SLAVE, NULL) < 0:
+        return b"propagation of the mount namespace"
+    return NULL
+
+
+cdef int cover_preload(const char *text) noexcept nogil:
+    return mount(text, b"/etc/ld.so.preload", NULL, MS_BIND, NULL)
+
+
+cdef unsigned long flags_of(const char *path) noexcept nogil:
+    """Those of its mount: whoever is not root must leave them as they are."""
+    cdef statvfs_t about
+    if statvfs(path, &about) < 0:
+        return 0
+    return ((MS_RDONLY if about.f_flag & ST_RDONLY else 0) | (MS_NOSUID if about.f_flag & ST_NOSUID else 0)
+            | (MS_NOEXEC if about.f_flag & ST_NOEXEC else 0) | (MS_NOATIME if about.f_flag & ST_NOATIME else 0)
+            | (MS_NODIRATIME if about.f_flag & ST_NODIRATIME else 0)
+            | (MS_RELATIME if about.f_flag & ST_RELATIME else 0))
+
+
+cdef int close_device(const char *path) noexcept nogil:
+    """Mount a node over itself where devices do not work: it is there, and nobody can open it, root neither."""
+    if mount(path, path, NULL, MS_BIND, NULL) < 0:
+        return 0 if errno == ENOENT else -1  # gone meanwhile
+    return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_NODEV | flags_of(path), NULL)
+
+
+cdef int take_mounts(Slot *slot) noexcept nogil:
+    """What the job sees of the file system, before it is its user's."""
+    cdef const char *path = launch.closed
+    cdef const char *step
+    cdef uint32_t i
+    if not launch.head.flags & OWN_MOUNTS:
+        return 0
+    step = own_mounts(launch.head.flags & OWN_USERS)
+    if step != NULL:
+        return refuse(slot, errno, step, b"", b"")
+    if launch.hook[0] and cover_preload(path_of(slot, b"/job/", b"/preload")) < 0:
+        return refuse(slot, errno, b"mount /etc/ld.so.preload", b"", b"")
+    for i in range(launch.head.n_closed):
+        if close_device(path) < 0:
+            return refuse(slot, errno, b"close ", path, b"")
+        path += strlen(path) + 1
+    path_of(slot, b"/job/", b"/script")
+    return 0
+
+
+cdef int try_mounts(int argc, char **argv) noexcept nogil:
+    """fgspawn mounts root|user PRELOAD PROGRAM …: execute a program with nothing but a preload of its own."""
+    cdef char *nothing = NULL
+    cdef const char *step = own_mounts(strcmp(argv[2], b"user") == 0)
+    if step == NULL and cover_preload(argv[3]) < 0:
+        step = b"mount /etc/ld.so.preload"
+    if step == NULL:
+        execve(argv[4], argv + 4, &nothing)
+        step = argv[4]
+    dprintf(2, b"%s: %s\n", step, strerrordesc_np(errno))
+    return 1
