@@ -55,6 +55,19 @@ def test_the_controller_may_die_anywhere(tmp_path, point, nth):
         check_the_story(home, must_have_died=nth == 1 or point not in ONCE)
 
 
+@pytest.mark.parametrize("point", POINTS)
+def test_the_tasks_of_an_array_run_once_each_wherever_the_controller_dies(tmp_path, point):
+    with crashing(tmp_path, f"{point}:1") as home:
+        script = 'echo "$FG_ARRAY_TASK_ID" >>witness; exit 0'
+        done = home.run("fgsub", "--parsable", "--array=0-4%2", "--output=/dev/null", "--wrap", script)
+        array = done.out.strip()
+        home.run("fgwait", array)
+        assert sorted((home.path / "witness").read_text().split()) == ["0", "1", "2", "3", "4"]
+        tasks = home.client.ask("history", ids=[int(array)])["jobs"]
+        assert [(job["task"], job["state"]) for job in tasks] == [(task, "COMPLETED") for task in range(5)]
+        assert leftovers(home) == []
+
+
 def check_the_story(home, *, must_have_died):
     first = home.places.lock.read_text()
     jobs, stuck = story(home)
