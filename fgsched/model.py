@@ -4,8 +4,9 @@ Amounts are integers: shares in ten-thousandths of one GPU, memory in bytes, tim
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
+from operator import attrgetter
 
 from fgsched.shortage import PostMortem
 from fgsched.states import JobState as JobState
@@ -161,7 +162,16 @@ class Job:
         """The same job in state `to`, or IllegalStep."""
         if not may_become(self.state, to):
             raise IllegalStep(f"job {self.id}: {self.state.name} cannot become {to.name}")
-        return replace(self, state=to, **changes)  # type: ignore[arg-type]
+        return self.changed(state=to, **changes)
+
+    def changed(self, **changes: object) -> "Job":
+        """`dataclasses.replace` at half its price: several copies of each job are made on its way."""
+        copy = object.__new__(Job)
+        for put, value in zip(_PUTS.values(), _values(self), strict=True):
+            put(copy, value)
+        for name, value in changes.items():
+            _PUTS[name](copy, value)
+        return copy
 
     @property
     def deadline(self) -> float | None:
@@ -176,6 +186,10 @@ class Job:
     def is_rest(self) -> bool:
         """Whether it stands for the tasks of an array that have not been started."""
         return bool(self.array) and self.task is None
+
+
+_PUTS = {each.name: getattr(Job, each.name).__set__ for each in fields(Job)}  # past what keeps it from change
+_values = attrgetter(*_PUTS)
 
 
 class GpuState(Enum):

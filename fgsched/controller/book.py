@@ -100,9 +100,11 @@ class Book:
         """Take in a job's present state; one that is over leaves the book."""
         self.revision += 1
         before = self.jobs.get(job.id)
+        waits = before is None or JobState.PENDING in (before.state, job.state)
         if before is None:
             self._recent.add(job.request.demand)
-        self._count(before, -1)
+        if waits:
+            self._count(before, -1)
         if job.state.is_final:
             self.jobs.pop(job.id, None)
         else:
@@ -115,9 +117,10 @@ class Book:
             self._slots.give(was.slot)
         if job.array:
             self.arrays.put(before, job)
-        self._count(job, 1)
         self.gates.put(before, job)
-        self.offer(job)
+        if waits:
+            self._count(job, 1)
+            self.offer(job)
         if job.array and (before is None or job.request.throttle):
             self._offer_rest(job)
 

@@ -30,12 +30,14 @@ class Charges:
     def __init__(self, store: Ledger) -> None:
         self._store = store
         self._usage: dict[Owner, Usage] = {}
+        self._unwritten: set[Owner] = set()
         self._order = Order()
         self._ordered_at = float("-inf")
 
     def read(self) -> None:
         """Take what the store has: at the start, and when a transaction was undone."""
         self._usage = self._store.usage()
+        self._unwritten.clear()
 
     def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
         """A job gives back what it held since its start. Inside the transaction of that step."""
@@ -46,7 +48,13 @@ class Charges:
         more = accrued(gpus, job.started_at, until, now=until, half_life=half_life)
         used = self._usage.get(owner_of(job), Usage()).plus(more, until, half_life)
         self._usage[owner_of(job)] = used
-        self._store.put_usage(owner_of(job), used)
+        self._unwritten.add(owner_of(job))
+
+    def write(self) -> None:
+        """Once for each owner, at the end of the transaction in which they were charged."""
+        for owner in self._unwritten:
+            self._store.put_usage(owner, self._usage[owner])
+        self._unwritten.clear()
 
     def used(self, book: Book, policy: Policy, now: float) -> dict[Owner, float]:
         """Charged GPU seconds of each, as they count now, with what runs."""

@@ -67,6 +67,7 @@ class Conductor:
                 self._clean(now)
                 self.eligibility.settle(now)
                 self._start_what_fits(now)
+                self.charges.write()
                 point("controller_before_commit")
         except StorageError as error:
             self.orphans = orphans
@@ -271,6 +272,7 @@ class Conductor:
                 if job.state is not JobState.COMPLETING:
                     self.take_up(job, self.launcher.seize(job), now)
             self._resume_cleaning(now)
+            self.charges.write()
             point("controller_in_recovery")
         self.launcher.sweep({(job.id, job.attempt) for job in self.book.holding.values()})
         self.carry_out(self._drain())

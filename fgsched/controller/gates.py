@@ -34,7 +34,8 @@ class Gates:
         waits = job.state is JobState.PENDING
         if before is None or before.depends != job.depends or waits != (before.state is JobState.PENDING):
             self._index(before, job)
-        self._name(before, job)
+        if before is None or before.request is not job.request or job.state.is_final:
+            self._name(before, job)
         began = job.state.holds and not (before and before.state.holds)
         if began or job.state.is_final:
             self._stir(job)
