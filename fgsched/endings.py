@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fgsched.lifecycle import Finish
+from fgsched.lifecycle import UNRUN, Finish
 from fgsched.model import Job, JobState, Reason
 
 _AT_ONCE = 2  # failures after which a job is tried again without a pause
@@ -19,14 +19,19 @@ def returns(job: Job, how: Finish) -> bool:
 
 
 def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
-    """The job back in the queue. What the host failed again and again has to wait, and at last is held."""
+    """The job back in the queue. What the host failed again and again has to wait, and at last is held.
+
+    One that did not run at all is tried at once: that costs nothing, and what ended its shepherd
+    had nothing to do with it.
+    """
     failures = job.failures + (not job.wish)
+    most = most if ran else max(most, UNRUN)
     back = job.advance(
         JobState.PENDING, **_NOTHING_OF_IT, failures=failures, restarts=job.restarts + ran, wish=""
     )
     if failures > most:
         return replace(back, held=back.held or "user", reason=Reason.HELD_MAX_REQUEUE)
-    pause = min(_LONGEST_PAUSE, 2 ** (failures - _AT_ONCE - 1)) if failures > _AT_ONCE else 0
+    pause = min(_LONGEST_PAUSE, 2 ** (failures - _AT_ONCE - 1)) if ran and failures > _AT_ONCE else 0
     return replace(back, not_before=now + pause if pause and not job.wish else 0.0)
 
 

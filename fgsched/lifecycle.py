@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from fgsched.model import Ended, Job, JobState, Reason
 from fgsched.shortage import Refusal
 
+UNRUN = 20  # times that a job of which nothing ran is tried again
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -106,6 +108,7 @@ def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Adop
 
 def _again(job: Job, most: int) -> Requeue | Finish:
     """Another start for a job that never ran; too often is the end of one that may not be requeued."""
+    most = max(most, UNRUN)
     if job.failures < most or job.request.requeue:
         return Requeue()
     ended = Ended(status=0, detail=f"given up after {most + 1} attempts: each was killed before it ran")

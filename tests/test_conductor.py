@@ -444,7 +444,7 @@ def test_traces_are_removed_only_after_the_end_is_stored():
 
 
 @pytest.mark.parametrize("may", [True, False])
-def test_a_job_that_never_gets_to_run_is_held_or_given_up_after_six_attempts(may):
+def test_a_job_that_never_gets_to_run_is_tried_at_once_and_held_or_given_up_after_twenty_more(may):
     world = World([a_gpu(0)])
     world.host.start = lambda job, given: None
     world.submit([a_demand(5000)], requeue=may)
@@ -452,7 +452,7 @@ def test_a_job_that_never_gets_to_run_is_held_or_given_up_after_six_attempts(may
         world.start()
         world.turn()
     job = world.job(1)
-    assert (job.state, job.attempt) == (JobState.PENDING if may else JobState.FAILED, 6)
+    assert (job.state, job.attempt) == (JobState.PENDING if may else JobState.FAILED, 21)
     assert world.holds() == []
     if may:
         assert world.conductor.book.reason(job) is Reason.HELD_MAX_REQUEUE

@@ -24,7 +24,7 @@ SHEPHERDS = (
 @contextmanager
 def crashing(path, point):
     """A home whose first controller, with its spawner, dies at a point; the next ones do not."""
-    with living(path / "home", config="[host]\ncpus = 4\n[jobs]\nmax_requeue = 2\n") as home:
+    with living(path / "home", config="[host]\ncpus = 4\n") as home:
         home.run("fgq", "-h", env={"FG_CRASH_AT": point})
         yield home
 

@@ -60,7 +60,9 @@ def test_a_cancelled_job_whose_shepherd_was_killed_is_cancelled():
 def test_a_job_whose_shepherd_was_killed_before_it_ran_is_started_again():
     killed = a_result(127 << 8, "launch", lost=True)
     assert due(a_job(state=JobState.STARTING), killed) == Requeue()
-    tired = a_job(state=JobState.STARTING, failures=5)
+    tired = a_job(state=JobState.STARTING, failures=20)
+    fresh = replace(tired, failures=19, request=replace(tired.request, requeue=False))
+    assert due(fresh, killed) == Requeue()
     assert due(tired, killed) == Requeue()
     stays = replace(tired, request=replace(tired.request, requeue=False))
     assert due(stays, killed).state is JobState.FAILED
