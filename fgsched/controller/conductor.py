@@ -199,7 +199,7 @@ class Conductor:
 
     def change(self, before: Job, now: float, **changes: object) -> Job:
         """A change that is no step: held, cancelled …"""
-        after = replace(before, **changes)  # type: ignore[arg-type]
+        after = before.changed(**changes)
         self.step(before, after, now)
         return after
 

@@ -1,10 +1,7 @@
 """What has become due or come true for waiting jobs since the last turn, before anything is planned."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from fgsched.controller.gates import last_start
+from fgsched.controller.turning import Turning
 from fgsched.dependencies import (
     Dependency,
     Fact,
@@ -19,14 +16,11 @@ from fgsched.dependencies import (
 )
 from fgsched.model import Job, JobState, Reason
 
-if TYPE_CHECKING:
-    from fgsched.controller.conductor import Conductor
-
 
 class Eligibility:
     """Begin times, deadlines, dependencies, tasks of arrays. Changes jobs through the conductor."""
 
-    def __init__(self, conductor: Conductor) -> None:
+    def __init__(self, conductor: Turning) -> None:
         self._conductor = conductor
 
     def settle(self, now: float) -> None:

@@ -3,33 +3,17 @@
 import logging
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from fgsched.backfill import Shadow
-from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
-from fgsched.controller.events import Effect, Launcher
+from fgsched.controller.events import Launcher
+from fgsched.controller.turning import Turning
 from fgsched.defragment import Movable, Place, moves
-from fgsched.model import WHOLE, Job, JobState, Limits
+from fgsched.model import WHOLE, Job, JobState
 from fgsched.placement import charged
 from fgsched.planner import Plan
-from fgsched.policy import Policy
 
 log = logging.getLogger(__name__)
-
-
-class Host(Protocol):
-    """What of the conductor this needs."""
-
-    book: Book
-    cards: Cards
-    launcher: Launcher
-    limits: Limits
-    policy: Policy
-
-    def change(self, before: Job, now: float, **changes: object) -> Job: ...
-
-    def then(self, effect: Effect) -> None: ...
 
 
 class Mover:
@@ -38,7 +22,7 @@ class Mover:
     def __init__(self) -> None:
         self._moved: set[int] = set()
 
-    def make_room(self, host: Host, decided: Plan, now: float) -> None:
+    def make_room(self, host: Turning, decided: Plan, now: float) -> None:
         """Requeue what is in the way of the first job of a partition; it starts once they have ended."""
         self._moved &= host.book.jobs.keys()
         if any(job.wish or job.state is JobState.COMPLETING for job in host.book.holding.values()):
@@ -53,7 +37,7 @@ class Mover:
             if chosen:
                 return
 
-    def _choose(self, host: Host, partition: str, shadow: Shadow, now: float) -> Iterable[Movable]:
+    def _choose(self, host: Turning, partition: str, shadow: Shadow, now: float) -> Iterable[Movable]:
         """Jobs that lose less than the waiting one gains, and no more than the site allows."""
         there = host.policy.partition(partition)
         if there is None:

@@ -1,17 +1,13 @@
 """What the conductor does about what the watchdog saw, and about a job that ran out of device memory."""
 
-from typing import TYPE_CHECKING
-
 from fgsched.controller.events import Noticed
+from fgsched.controller.turning import Turning
 from fgsched.model import Job
 from fgsched.postmortem import examine, noticed
 from fgsched.shortage import PostMortem, Refusal
 
-if TYPE_CHECKING:
-    from fgsched.controller.conductor import Conductor
 
-
-def take_notice(conductor: "Conductor", job: Job, seen: Noticed, now: float) -> None:
+def take_notice(conductor: Turning, job: Job, seen: Noticed, now: float) -> None:
     """Write down what the watchdog saw, and then end the job if that is what it comes to."""
     if job.is_to_end:
         return
@@ -22,6 +18,6 @@ def take_notice(conductor: "Conductor", job: Job, seen: Noticed, now: float) -> 
         conductor.then(lambda: conductor.launcher.cancel(after))
 
 
-def post_mortem(conductor: "Conductor", job: Job, refusal: Refusal) -> PostMortem:
+def post_mortem(conductor: Turning, job: Job, refusal: Refusal) -> PostMortem:
     """Who was on the card when the job ran out of its share of it."""
     return examine(job, refusal, conductor.book.holding.values(), conductor.cards.readings)

@@ -1,19 +1,14 @@
 """Jobs whose shepherd was killed: their spawner may still bring the result; else what is left is ended."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
+from fgsched.controller.turning import Turning
 from fgsched.lifecycle import Result, lost
-
-if TYPE_CHECKING:
-    from fgsched.controller.conductor import Conductor
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
 
-def look_after_orphans(conductor: Conductor, now: float) -> None:
+def look_after_orphans(conductor: Turning, now: float) -> None:
     """What is due for each of them."""
     orphans = conductor.orphans
     for job_id, empty_since in list(orphans.items()):
