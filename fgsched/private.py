@@ -35,7 +35,7 @@ class Mounts:
         """What a job with these cards has of its own.
 
         One without cards holds no device memory that could get away: unless it
-        must, it is spared the namespace, which costs more than its shepherd.
+        must, it is spared the namespace, which costs short jobs a tenth of their rate.
         """
         if not self.how or not (uuids or self.is_required):
             return ""

@@ -1,0 +1,156 @@
+"""The first card, shares of it without a controller, and programs run inside a share or outside of all."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpucheck.sheet import NotHere
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+PATIENCE = 300  # seconds that a program may take
+_PROGRAMS = Path(__file__).with_name("programs.py")
+_TORCH = "import torch, sys; sys.exit(not torch.cuda.is_available())"
+
+
+def near(a: int, b: int) -> bool:
+    """Within a hundredth or 2 MiB, as views of one limit are to be."""
+    return abs(a - b) <= max(2 * MIB, b // 100)
+
+
+@dataclass
+class Live:
+    """A program at work."""
+
+    process: "subprocess.Popen[str]"
+    first: str  # line that it said
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def end(self, last: str = "") -> str:
+        """Tell it something, or nothing, and wait; what it still said."""
+        return self.process.communicate(last, timeout=PATIENCE)[0]
+
+
+@dataclass
+class Share:
+    """A share of the card: a region with the hook's link beside it, as a shepherd makes them."""
+
+    place: "Place"
+    folder: Path
+    limit: int
+
+    @property
+    def preload(self) -> dict[str, str]:
+        return {"LD_PRELOAD": str(self.folder / "libfgshim.so")}
+
+    def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        return self.place.run(*words, **self.preload, **env)
+
+    def ask(self, verb: str, *words: object, **env: str) -> dict[str, Any]:
+        return said(self.run(*self.place.program(verb, *words), **env))
+
+    def start(self, verb: str, *words: object) -> AbstractContextManager["Live"]:
+        return self.place.start(*self.place.program(verb, *words), **self.preload)
+
+
+@dataclass
+class Place:
+    """What there is to check on. `python` runs the programs, and has the frameworks."""
+
+    python: str
+    uuid: str = ""
+    total: int = 0
+    kept: dict[str, bool] = field(default_factory=dict)
+
+    def program(self, verb: str, *words: object) -> list[str]:
+        return [self.python, str(_PROGRAMS), str(ROOT), verb, *map(str, words)]
+
+    def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        """A program to its end, outside of all shares."""
+        return subprocess.run(
+            words, env=self._env(env), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    @contextmanager
+    def start(self, *words: str, **env: str) -> Iterator["Live"]:
+        """A program that has said its first line; it does not outlive the block."""
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, env=self._env(env), stdin=pipe, stdout=pipe, text=True) as process:
+            try:
+                assert process.stdout
+                yield Live(process, process.stdout.readline())
+            finally:
+                process.kill()
+
+    def ask(self, verb: str, *words: object) -> dict[str, Any]:
+        """What our program says, outside of all shares."""
+        return said(self.run(*self.program(verb, *words)))
+
+    def _env(self, more: dict[str, str]) -> dict[str, str]:
+        own = {"CUDA_VISIBLE_DEVICES": self.uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | own | more
+
+    @contextmanager
+    def share(self, part: float, *, pacing: Sequence[tuple[str, int]] = ()) -> Iterator[Share]:
+        """Part of the card's memory for as long as the block lasts."""
+        from fgshim import library, region
+
+        limit = int(self.total * part) // (2 * MIB) * 2 * MIB
+        with tempfile.TemporaryDirectory(prefix="fgcheck-") as name:
+            head = region.pack(1, 1, [(0, self.uuid, limit)], pacing)
+            Path(name, "region").write_bytes(head + bytes(region.SIZE - len(head)))
+            Path(name, "libfgshim.so").symlink_to(library())
+            yield Share(self, Path(name), limit)
+
+    def has(self, module: str) -> bool:
+        """Whether the programs' Python has it."""
+        if module not in self.kept:
+            self.kept[module] = not self.run(self.python, "-c", f"import {module}").returncode
+        return self.kept[module]
+
+
+def said(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """The last line of JSON that a program printed."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise ValueError(
+            (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1][-160:]
+        )
+    found: dict[str, Any] = json.loads(lines[-1])
+    if "not here" in found:
+        raise NotHere(found["not here"])
+    return found
+
+
+def torch_or_not(place: Place) -> None:
+    if not place.has("torch"):
+        raise NotHere(f"PyTorch is not installed here ({place.python}; see --python)")
+    if place.run(place.python, "-c", _TORCH).returncode:
+        raise NotHere(f"{place.python} has a PyTorch that cannot use the GPU")
+
+
+def find(python: str) -> Place:
+    """The first card. NotHere says why there is none, or why it cannot be shared."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NotHere(f"nvidia-ml-py is not installed ({sys.executable})") from error
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        uuid, total = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total
+        name = pynvml.nvmlDeviceGetName(handle)
+    except pynvml.NVMLError as error:
+        raise NotHere(f"this host has no NVIDIA GPU that can be used: {error}") from error
+    print(f"GPU 0: {name}, {total // MIB} MiB, driver {pynvml.nvmlSystemGetDriverVersion()}")
+    return Place(python, uuid, total)

@@ -1,0 +1,179 @@
+"""What runs inside a share, or outside of all: programs.py ROOT VERB … prints one line of JSON.
+
+Standard library and ctypes alone, and PyTorch in the verbs that begin with torch.
+"""
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+sys.path.insert(0, sys.argv[1])
+
+from fgshim.trial import OUT_OF_MEMORY, NotOffered
+from fgshim.trial.ways import WAYS, driver, linear, with_context
+
+MIB = 1 << 20
+_STEPS = 64  # pieces that a limit is filled with
+_PTX = b""".version 6.0
+.target sm_50
+.address_size 64
+.visible .entry nothing() { ret; }
+"""
+
+
+def used() -> dict[str, Any]:
+    """Bytes in use on the card, as the driver sees it from where this runs."""
+    import os
+
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByUUID(os.environ["CUDA_VISIBLE_DEVICES"])
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    pids = [one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    return {"used": memory.used, "total": memory.total, "free": memory.free, "pids": pids, "pid": os.getpid()}
+
+
+def contexts() -> dict[str, Any]:
+    """Bytes more in use on the card after each step of a process's beginning."""
+    empty, found = used()["used"], {}
+    driver()
+    found["cuInit"] = used()["used"] - empty
+    library = with_context()
+    found["primary context"] = used()["used"] - empty
+    linear(library, 2 * MIB)
+    found["first cudaMalloc (2 MiB)"] = used()["used"] - empty
+    try:
+        import torch
+
+        a = torch.ones(64, 64, device="cuda")
+        found["first tensor of PyTorch"] = used()["used"] - empty
+        torch.cuda.synchronize()
+        a @ a
+        torch.cuda.synchronize()
+        found["first cuBLAS"] = used()["used"] - empty
+    except (ImportError, RuntimeError):
+        pass
+    return found
+
+
+def ways() -> dict[str, Any]:
+    return {"ways": list(WAYS)}
+
+
+def fill(name: str, limit: str) -> dict[str, Any]:
+    """Take a sixty-fourth of the limit at a time until it is refused."""
+    library, step, had, taken = with_context(), int(limit) // _STEPS, 0, []
+    status = 0
+    try:
+        while not status and had <= 2 * int(limit):
+            status, give_back = WAYS[name](library, step)
+            had += 0 if status else step
+            taken += [] if status else [give_back]
+    except (NotOffered, AttributeError) as error:
+        return {"not here": str(error)}
+    if not had and status != OUT_OF_MEMORY:
+        return {"not here": f"the driver does not offer it on this card: status {status}"}
+    try:
+        on_card = used()["used"]
+    except ImportError:
+        on_card = 0
+    for give_back in taken:
+        give_back()
+    return {"had": had, "status": status, "used": on_card}
+
+
+def hold(size: str) -> dict[str, Any]:
+    """Take so much with a context, say so, and hold it until stdin ends."""
+    library, status = with_context(), 0
+    if int(size):
+        status, _ = linear(library, int(size))
+    print(json.dumps({"status": status}), flush=True)
+    sys.stdin.read()
+    return {}
+
+
+def churn() -> dict[str, Any]:
+    """Take and give back without end."""
+    library = with_context()
+    print("{}", flush=True)
+    while True:
+        _, give_back = linear(library, 8 * MIB)
+        give_back()
+
+
+def _seconds(count: int, act: Callable[[], object]) -> float:
+    """Nanoseconds that one takes, the best of five runs."""
+    found = []
+    for _ in range(5):
+        began = time.perf_counter_ns()
+        for _ in range(count // 5):
+            act()
+        found.append((time.perf_counter_ns() - began) / (count // 5))
+    return min(found)
+
+
+def pairs(count: str) -> dict[str, Any]:
+    """What malloc and free of 2 MiB take together."""
+    library, at, size = with_context(), c_uint64(), c_size_t(2 * MIB)
+
+    def pair() -> None:
+        library.cuMemAlloc_v2(byref(at), size)
+        library.cuMemFree_v2(at)
+
+    return {"ns": _seconds(int(count), pair)}
+
+
+def launches(count: str) -> dict[str, Any]:
+    """What an empty kernel takes to launch."""
+    library, module, kernel = with_context(), c_void_p(), c_void_p()
+    try:
+        status = library.cuModuleLoadData(byref(module), _PTX)
+        status = status or library.cuModuleGetFunction(byref(kernel), module, b"nothing")
+    except AttributeError as error:
+        return {"not here": str(error)}
+    if status:
+        return {"not here": f"the driver does not take the kernel: status {status}"}
+    shape = [c_uint(1)] * 6 + [c_uint(0), None, None, None]
+    found = {"ns": _seconds(int(count), lambda: library.cuLaunchKernel(kernel, *shape))}
+    library.cuCtxSynchronize()
+    return found
+
+
+def twins(size: str) -> dict[str, Any]:
+    """What the per-thread twins of the stream-ordered calls come to, beside the plain ones."""
+    library, found = with_context(), {}
+    for word, flags in (("plain", 0), ("per thread", 2)):
+        give, how = c_void_p(), c_int()
+        status = library.cuGetProcAddress_v2(
+            b"cuMemAllocAsync", byref(give), 12000, c_uint64(flags), byref(how)
+        )
+        if status or not give.value:
+            return {"not here": f"cuGetProcAddress says {status}"}
+        take = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p)(give.value)
+        at, within = c_uint64(), c_uint64()
+        found[word] = [
+            take(ctypes.addressof(within), int(size) // 4, None),
+            take(ctypes.addressof(at), int(size) * 2, None),
+        ]
+        library.cuMemFreeAsync(within, None)
+        library.cuCtxSynchronize()
+    return found
+
+
+def main() -> None:
+    verb, words = sys.argv[2], sys.argv[3:]
+    verbs = (used, contexts, ways, fill, hold, churn, pairs, launches, twins)
+    try:
+        found = {one.__name__: one for one in verbs}[verb](*words)
+    except (OSError, ImportError) as error:
+        found = {"not here": str(error)}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""What the hook adds to calls, and how near shares of compute come (items 7 and 8)."""
+
+import json
+import statistics
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from gpucheck.place import Place, torch_or_not
+from gpucheck.sheet import NotHere, Row, figure, row
+
+_CALLS = {"launches": 1_000_000, "pairs": 100_000}
+_ADDED = {"launches": 50, "pairs": 2_000}  # nanoseconds that the hook may add; a pair is two calls
+_RUNS = 5
+_SECONDS = 10
+_WORK = """
+import json, sys, time, torch
+size, until = int(sys.argv[1]), float(sys.argv[2])
+a = torch.randn(size, size, device="cuda", dtype=torch.bfloat16)
+a @ a; torch.cuda.synchronize()
+print("{}", flush=True); sys.stdin.readline()
+count, began = 0, time.monotonic()
+while time.monotonic() - began < until:
+    for _ in range(8): a @ a
+    torch.cuda.synchronize(); count += 8
+print(json.dumps({"rate": count / (time.monotonic() - began)}))
+"""
+
+
+def calls(place: Place, *, scale: int = 1) -> Iterator[Row]:
+    """Empty launches, and pairs of malloc and free, with and without the hook (item 7)."""
+    for name, count in _CALLS.items():
+        bare, hooked = [], []
+        try:
+            with place.share(0.5) as share:
+                for _ in range(_RUNS):
+                    bare.append(place.ask(name, count // scale)["ns"])
+                    hooked.append(share.ask(name, count // scale)["ns"])
+        except NotHere as reason:
+            yield row(name, None, str(reason))
+            continue
+        added = statistics.median(hooked) - statistics.median(bare)
+        spread = max(bare) - min(bare)
+        seen = f"{statistics.median(bare):.0f} ns, {added:+.0f} with the hook (spread {spread:.0f})"
+        yield row(name, added <= _ADDED[name] + spread, seen)
+
+
+def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
+    """Matrix products a second of programs that work at once, each in its share; 1.0: without the hook."""
+    with ExitStack() as stack:
+        running = []
+        for part in shares:
+            share = stack.enter_context(place.share(0.2, pacing=[("hard", int(part * 10_000))]))
+            words = [place.python, "-c", _WORK, str(size), str(_SECONDS)]
+            preload = share.preload if part < 1 else {}
+            running.append(stack.enter_context(place.start(*words, **preload)))
+        for one in running:
+            assert one.process.stdin
+            one.process.stdin.write("go\n")
+            one.process.stdin.flush()
+        return [float(json.loads(one.end().splitlines()[-1])["rate"]) for one in running]
+
+
+def shares(place: Place) -> Iterator[Row]:
+    """Shares of compute, by the work that gets done (item 8)."""
+    torch_or_not(place)
+    for kind, size in (("large kernels", 8192), ("small kernels", 512)):
+        (alone,) = _rates(place, [1.0], size=size)
+        yield figure(f"{kind}: alone", f"{alone:.1f} products a second")
+        for parts in ([0.5], [0.3, 0.7], [0.1, 0.9], [0.5, 0.5]):
+            got = [rate / alone for rate in _rates(place, parts, size=size)]
+            good = all(abs(have - part) <= 0.05 for have, part in zip(got, parts, strict=True))
+            seen = ", ".join(f"{part}: {have:.3f}" for part, have in zip(parts, got, strict=True))
+            yield row(f"{kind}: {' and '.join(map(str, parts))}", good, seen)
