@@ -277,4 +277,22 @@ def test_an_unprivileged_user_has_mounts_of_a_user_namespace(place, fenced, node
     assert said(place) == ["65534", "65534 0 1", "open", "shut"]
 
 
+@pytest.mark.userns
+def test_a_node_is_shut_to_a_user_also_where_devices_are_mounted_with_flags_that_he_must_leave(place, fenced):
+    if subprocess.run([*in_host(place, *AS_NOBODY), "unshare", "-Urm", "true"], stderr=-3).returncode:
+        pytest.skip("this host gives users no namespaces")
+    (place / "dev").mkdir()
+    node = place / "dev/nvidia1"
+    mounted = f"mount -t tmpfs -o nosuid,noexec,noatime,mode=755 none {place}/dev; mknod -m 666 {node} c 1 3;"
+    before = in_host(place, *AS_NOBODY)
+    before[-1] = mounted + before[-1]
+    for name in ("claim", "result", "job"):
+        (place / "run" / name).mkdir(parents=True)
+        os.chown(place / "run" / name, 65534, 65534)
+    fenced |= {"flags": OWN_MOUNTS | OWN_USERS, "closed": (str(node),)}
+    with spawning(place, before=before) as one:
+        one.launch(f"#!/bin/sh\n(: <{node}) || echo shut\n", **fenced, stderr="/dev/null").over()
+    assert said(place) == ["shut"]
+
+
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
