@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 SHARED = ["-O2", "-g", "-Wall", "-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections"]
 SHARED += ["-Wno-format-truncation"]  # texts are cut where their room ends, on purpose
 STRICT = ["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--as-needed"]
+STRICT += ["-ldl", "-lpthread"]  # before glibc 2.34 they are libraries of their own; since then nothing
 
 
 def _static_where_possible() -> list[str]:

@@ -24,6 +24,16 @@ def slots(run: str, job: Job) -> dict[int, dict[int, int]]:
     }
 
 
+def refusal(run: str, job: Job) -> str:
+    """The last allocation that the hook refused a running job, as a line; "": none, or there is no region."""
+    if not (job.state.holds and job.holds):
+        return ""
+    try:
+        return str(region.read(_path(run, job), owner=job.uid).refusal)
+    except (OSError, ValueError):
+        return ""
+
+
 def charge(run: str, job: Job, charges: Mapping[int, int]) -> None:
     """Let so many bytes on each of these cards count as held."""
     positions = {hold.gpu: at for at, hold in enumerate(job.holds)}

@@ -102,6 +102,23 @@ cdef public int cuCtxDestroy_v2(void *context) noexcept nogil:
     return fg_destroy_context(FG_cuCtxDestroy_v2, context)
 
 
+cdef public int cuCtxDetach(void *context) noexcept nogil:
+    """It has to be the current one. The last one to leave ends it, and then it is the current one no more."""
+    cdef void *current = NULL
+    cdef void *ask = fg_function(FG_cuCtxGetCurrent)
+    cdef void *real = fg_function(FG_cuCtxDetach)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_own_lock)
+    fg_forget_marks(context)
+    cdef int status = (<ctx_in_t> real)(context)
+    if status == CUDA_SUCCESS and ask and (<ctx_out_t> ask)(&current) == CUDA_SUCCESS and current != context:
+        fg_end_context(<uint64_t> context, -1)
+    pthread_mutex_unlock(&fg_own_lock)
+    fg_look_again()
+    return status
+
+
 cdef public int cuCtxFromGreenCtx(void **context, void *green) noexcept nogil:
     """What is taken in a green context is its primary context's."""
     cdef fg_charge charge

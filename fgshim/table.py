@@ -82,6 +82,7 @@ ARRAYS = [
 ]
 CONTEXTS = [
     *cuda("contexts", "cuCtxDestroy", 2000, 4000),
+    *cuda("contexts", "cuCtxDetach", 2000),
     *cuda("contexts", "cuDevicePrimaryCtxRelease", 7000, 11000),
     *cuda("contexts", "cuDevicePrimaryCtxReset", 7000, 11000),
     *cuda("contexts", "cuCtxFromGreenCtx", 12040),

@@ -87,7 +87,7 @@ UNTOUCHED: dict[str, tuple[str, ...]] = {
     "no work for the card": ("cuLaunchHostFunc",),
     "private tables of the driver, whose layout nobody promises": ("cuGetExportTable",),
     "a context's own memory: the watchdog sees it": (
-        *("cuCtxAttach", "cuCtxCreate", "cuCtxDetach", "cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"),
+        *("cuCtxAttach", "cuCtxCreate", "cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"),
     ),
     "another process's pool, counted there": (
         *("cuMemPoolImportFromShareableHandle", "cuMemPoolImportPointer"),

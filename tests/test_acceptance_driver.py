@@ -104,6 +104,17 @@ def test_a_refused_allocation_is_written_down_with_the_job(host):
     assert found["refusals"] == 1
 
 
+def test_a_job_that_runs_is_told_what_it_was_refused(host):
+    job, fakejob = host.live("--gpu-mem=1G")
+    assert fakejob.until_ready().say("alloc 256M")[0] == 0
+    assert host.job(job)["refused"] == ""
+    assert fakejob.say("alloc 2G")[0] == 2
+    [line] = [
+        line for line in host.run("fgctl", "show", "job", str(job)).out.splitlines() if "Refused=" in line
+    ]
+    assert "GPU 0: 2048.0 MiB refused" in line
+
+
 def test_a8_a_large_job_starts_only_when_the_card_no_longer_lists_the_last_one(host):
     """What a job left behind outside its process tree is known by its environment."""
     first, fakejob = host.live("--gpu-mem=30G")

@@ -35,6 +35,16 @@ def test_a_destroyed_context_takes_along_what_is_its_own_only(job, way):
     assert said[3:] == [(OK, 256 * MIB, GIB), (OK,), (OK,), (OK, 768 * MIB, GIB)]
 
 
+@pytest.mark.parametrize("way", WAYS, ids=["dlsym", "look-up"])
+def test_the_last_to_leave_a_context_takes_its_memory_along(job, driver, way):
+    """cuCtxAttach and cuCtxDetach, from before there were primary contexts."""
+    said = job.run(
+        "context", "alloc 512M", "attach", "detach 0", "info", "detach 0", "primary", "info", **way
+    )
+    assert said[2:] == [(OK,), (OK,), (OK, GIB // 2, GIB), (OK,), (OK,), FREE]
+    assert driver.used()[0] == 0
+
+
 def test_memory_of_a_context_that_is_no_more_is_not_given_back_twice(job):
     said = job.run(
         "context", "alloc 512M", "context-end 0", "primary", "alloc 1G", "free 1", "free 2", "info"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fgshim
+from fakecuda.job import HISTORY
 from fgshim import region
 
 pytestmark = pytest.mark.compiler
@@ -128,13 +129,6 @@ def test_racing_processes_and_kills_never_pass_the_limit_and_lose_nothing(job, d
     assert job.region().gpus[0].peak == GIB
 
 
-HISTORY = [
-    *("alloc 256M", "alloc 256M", "free 0", "async 16M", "afree 2", "create 16M", "map 3", "release 3"),
-    *("pool", "from 5 16M", "pool-destroy 5", "afree 6", "array 1024 1024 0 32 4 0", "array-end 7"),
-    *("alloc 2M", "ipc-give 8", "free 8", "create 2M", "export 9", "release 9", "context", "alloc 2M"),
-    *("context-end 10", "primary", "stream", "capture", "async 16M", "afree 12", "graph", "instantiate 13"),
-    *("launch 14", "exec-end 14", "trim-graphs", "alloc 2G", "reset-primary"),
-]
 EVERY = [(1, 1201, 9000, "")] + [(at, 1501, 4600, "") for at in range(5, len(HISTORY), 5)]
 
 

@@ -179,6 +179,16 @@ def test_the_library_runs_nothing_when_it_is_loaded():
     assert re.findall(r"NEEDED.*\[(.*)\]", said) == ["libc.so.6"]
 
 
+def test_the_library_asks_for_no_newer_libc_than_it_says():
+    """docs/native.md: 2.34. What is built on an older one asks for less."""
+    if not fgshim.library().exists() or shutil.which("readelf") is None:
+        pytest.skip("needs the built hook, and readelf to look into it")
+    words = ["readelf", "-VW", fgshim.library()]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    found = {(int(major), int(minor)) for major, minor in re.findall(r"GLIBC_(\d+)\.(\d+)", said)}
+    assert max(found, default=(99,)) <= (2, 34)
+
+
 def test_the_table_names_nothing_twice_and_is_sorted():
     exports = [call.export for call in table.CALLS]
     assert exports == sorted(set(exports))

@@ -99,6 +99,7 @@ def _job(job: Record) -> Group:
         [("Partition", job["partition"]), *_host_needs(request.get("demand", {}))],
         *_gpu_lines(job),
         *_post_mortem(job["post_mortem"]),
+        [("Refused", job["refused"])] if job["refused"] else [],
         [("Warning", job["warning"])] if job["warning"] else [],
         *([] if job["is_private"] else _secrets(job)),
         [("CancelReason", job["note"])] if job["note"] else [],

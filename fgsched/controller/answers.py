@@ -43,11 +43,13 @@ class Answers:
         conductor: Conductor,
         pids: Callable[[Job], list[int]],
         mechanism: Callable[[Job], str] = lambda job: "",
+        refusal: Callable[[Job], str] = lambda job: "",
     ) -> None:
         self._conductor = conductor
         self._references = References(conductor)
         self._pids = pids
         self._mechanism = mechanism
+        self._refusal = refusal
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "queue": self.queue,
             "job": self.job,
@@ -84,6 +86,7 @@ class Answers:
 
     def _full(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         record = self._record(past, caller, now)
+        record["refused"] = "" if record["is_private"] else self._refusal(past.job)
         record["why"] = why(self._conductor.book, past.job)
         record["events"] = self._conductor.store.events(past.job.id)
         return record

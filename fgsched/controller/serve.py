@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from filelock import FileLock, Timeout
 
-from fgsched import cgroups, gpus
+from fgsched import cgroups, gpus, regions
 from fgsched.accounts import Accounts
 from fgsched.config import Config, load
 from fgsched.controller.answers import Answers
@@ -141,7 +142,8 @@ class _Controller:
         self._site_desk = SiteDesk(self._conductor, about.config, hands)
         prospects = Prospects(self._conductor, self._desk)
         desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects)
-        answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism)
+        refused = partial(regions.refusal, str(about.places.run))
+        answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism, refused)
         return Reception(desks, answers, self._waiters, self._loop, about)
 
     def _ports(self, accounts: Accounts, gate: Gate) -> Ports:

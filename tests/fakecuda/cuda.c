@@ -170,6 +170,16 @@ DRIVER(cuCtxDestroy_v2, (context *c), (c)) {
     return known ? OK : INVALID_CONTEXT;
 }
 DRIVER(cuCtxDestroy, (context *c), (c)) { return in_cuCtxDestroy_v2(c); }
+/* The oldest way: whoever attaches leaves again, and the last to leave ends it. */
+DRIVER(cuCtxAttach, (context **c, unsigned flags), (c, flags)) {
+    (void)flags;
+    if (!(*c = fake_current())) return INVALID_CONTEXT;
+    return (*c)->refs++, OK;
+}
+DRIVER(cuCtxDetach, (context *c), (c)) {
+    if (c != fake_current()) return INVALID_CONTEXT;
+    return c->refs ? (c->refs--, OK) : in_cuCtxDestroy_v2(c);
+}
 DRIVER(cuCtxSetCurrent, (context *c), (c)) {
     if (fake_ready()) return NOT_INITIALIZED;
     depth = c ? (stack[depth ? depth - 1 : 0] = c, depth ? depth : 1) : depth ? depth - 1 : 0;

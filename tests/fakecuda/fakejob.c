@@ -32,6 +32,7 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
     X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
     X(cuCtxCreate_v2, "cuCtxCreate", (void **, unsigned, int)) X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
+    X(cuCtxAttach, "cuCtxAttach", (void **, unsigned)) X(cuCtxDetach, "cuCtxDetach", (void *))                       \
     X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", (int)) X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int)) \
     X(cuGreenCtxCreate, "cuGreenCtxCreate", (void **, void *, int, unsigned)) X(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", (void **, void *)) \
     X(cuGreenCtxDestroy, "cuGreenCtxDestroy", (void *))                                                              \
@@ -237,6 +238,8 @@ static int contexts_and_graphs(char *line, int *status) {
     void *made = NULL;
     if (is(&at, "context")) { *status = cuCtxCreate_v2(&made, 0, device); made_thing((u64)made, 0); }
     else if (is(&at, "context-end")) *status = cuCtxDestroy_v2(object(&at));
+    else if (is(&at, "attach")) *status = cuCtxAttach(&made, 0);
+    else if (is(&at, "detach")) *status = cuCtxDetach(object(&at));
     else if (is(&at, "primary")) { cuDevicePrimaryCtxRetain(&made, device); *status = cuCtxSetCurrent(made); }
     else if (is(&at, "release-primary")) *status = cuDevicePrimaryCtxRelease_v2(device);
     else if (is(&at, "reset-primary")) *status = cuDevicePrimaryCtxReset_v2(device);

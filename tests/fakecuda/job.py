@@ -10,6 +10,15 @@ import fgshim
 from fakecuda import Card, FakeDriver
 from fgshim import region
 
+# What fakejob goes through to have called every family once.
+HISTORY = [
+    *("alloc 256M", "alloc 256M", "free 0", "async 16M", "afree 2", "create 16M", "map 3", "release 3"),
+    *("pool", "from 5 16M", "pool-destroy 5", "afree 6", "array 1024 1024 0 32 4 0", "array-end 7"),
+    *("alloc 2M", "ipc-give 8", "free 8", "create 2M", "export 9", "release 9", "context", "alloc 2M"),
+    *("context-end 10", "primary", "stream", "capture", "async 16M", "afree 12", "graph", "instantiate 13"),
+    *("launch 14", "exec-end 14", "trim-graphs", "alloc 2G", "reset-primary"),
+]
+
 
 def answers(output: str) -> list[tuple[int, ...]]:
     """(status, figures…) of each line that fakejob printed."""

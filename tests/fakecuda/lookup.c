@@ -43,6 +43,7 @@
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020)                                         \
     X(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, 10020)                         \
     X(cuCtxDestroy, cuCtxDestroy, 2000) X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000)                \
+    X(cuCtxAttach, cuCtxAttach, 2000) X(cuCtxDetach, cuCtxDetach, 2000)                                              \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000) X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000) \
     X(cuGreenCtxCreate, cuGreenCtxCreate, 12040) X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040)                      \
     X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040) X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000)                   \

@@ -1,0 +1,86 @@
+"""Kills at random instructions: whoever survives waits for nobody, and finds all that the dead held."""
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bench
+
+from fakecuda import Card, FakeDriver
+from fakecuda.job import HISTORY, Job, Live, make_job
+
+LIMIT = 1 << 30
+A_JOB = 250  # kills in one job
+STEPS, STEPS_LOCKED = 2500, 250  # instructions after a command at most; of those under the region's lock
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the campaign has seen so far."""
+
+    killed: int = 0
+    ended: int = 0
+    locked: int = 0
+    refused: int = 0
+    inexact: int = 0
+    waits: list[float] = field(default_factory=list)
+
+
+def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
+    """Job after job, each with one process that lives through all of it."""
+    luck, tally, jobs = random.Random(asked.seed), Tally(), 0
+    [card] = driver.cards(Card(memory=8 << 30))
+    while tally.killed < asked.kills:
+        job = make_job(driver, folder / f"kills{jobs}", [(card, LIMIT)])
+        survivor = job.start()
+        survivor.say("alloc 1")
+        survivor.say("free 0")
+        for at in range(min(A_JOB, asked.kills - tally.killed)):
+            kill_one(job, luck, tally)
+            look(survivor, at + 1, tally)
+        survivor.end()
+        jobs += 1
+    report(table, tally, asked.seed)
+
+
+def kill_one(job: Job, luck: random.Random, tally: Tally) -> None:
+    """One process goes through every family; at some command it is stepped on, and killed."""
+    is_locked, at = luck.random() < 1 / 3, luck.randrange(len(HISTORY))
+    steps = luck.randrange(1, STEPS_LOCKED if is_locked else STEPS)
+    extra = {"STEPKILL_LOCK": str(job.region_file)} if is_locked else {}
+    words = [job.driver.stepkill, str(steps), job.driver.program, *HISTORY[:at], "kill 19", *HISTORY[at:]]
+    env = job.environment(**extra)
+    done = subprocess.run(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    if done.returncode == 2:
+        sys.exit("a program may not be traced here")
+    tally.killed += done.returncode == 0
+    tally.ended += done.returncode == 1
+    tally.locked += is_locked and done.returncode == 0
+
+
+def look(survivor: Live, at: int, tally: Tally) -> None:
+    """All of the limit, at once; and then nothing is held."""
+    begun = time.monotonic()
+    [status] = survivor.say(f"alloc {LIMIT}")
+    tally.waits.append(time.monotonic() - begun)
+    tally.refused += status != 0
+    if status == 0:
+        survivor.say(f"free {at}")
+    tally.inexact += survivor.say("info") != (0, LIMIT, LIMIT)
+
+
+def report(table: bench.Table, tally: Tally, seed: int) -> None:
+    """One line a figure."""
+    table.add("processes killed at a random instruction", tally.killed, "", f"seed {seed}")
+    table.add("  of these by counting instructions under the region's lock", tally.locked, "")
+    table.add("  that had ended before", tally.ended, "", "not counted above")
+    table.add("next allocations of all of the limit that were refused", tally.refused, "")
+    table.add("counts that were not exact after it", tally.inexact, "")
+    table.add("longest such allocation", max(tally.waits) * 1000, "ms", "of the clock, on this host")
+    if tally.refused or tally.inexact:
+        table.end()
+        sys.exit("a dead process was in the way")
