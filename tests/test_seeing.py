@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.controller.seeing import understood
-from fgsched.model import GpuProcess, JobState, Reading
+from fgsched.model import GpuProcess, Hold, JobState, Reading
 from worlds import a_job
 
 RUN = "/run/of/a/test"
@@ -54,3 +54,17 @@ def test_nobody_can_pass_off_his_process_as_another_users_job():
     with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
         found = seen(pid, uid=os.geteuid() + 1)
     assert (found.owners, found.readings[0].external) == ({}, 5 << 30)
+
+
+@pytest.mark.parametrize(
+    ("reading", "there"),
+    [
+        (Reading(gpu=0, used=0), set()),
+        (Reading(gpu=0, used=0, error="no answer for 2 s"), {7}),
+        (Reading(gpu=0, used=0, error="it is gone", is_lost=True), set()),
+    ],
+)
+def test_an_ended_job_is_not_off_a_card_that_does_not_answer(reading, there):
+    """Its share would be given out while its memory is still taken."""
+    ended = a_job(7, state=JobState.COMPLETING, holds=(Hold(gpu=0, share=5000, memory=1 << 30),))
+    assert understood({0: reading}, shepherds={}, ended=[ended], run=RUN).there == there

@@ -44,18 +44,21 @@ def understood(
     for job in ended:
         own = {one.pid for one in marked(job_dir(run, job.id, job.attempt))} if listed else set()
         ours |= own
-        for hold in job.holds:
-            on_card = (
-                {process.pid for process in readings[hold.gpu].processes} if hold.gpu in readings else set()
-            )
-            if on_card & (own | left):
-                there.add(job.id)
+        if any(_is_on(readings.get(hold.gpu), own | left) for hold in job.holds):
+            there.add(job.id)
     mine = ours | left if there else ours
     return Seen(
         {index: replace(reading, external=external(reading, mine)) for index, reading in readings.items()},
         there,
         owners,
     )
+
+
+def _is_on(reading: Reading | None, pids: set[int]) -> bool:
+    """Whether one of these is on a card; on one that does not answer they may be, on one that is gone nobody is."""
+    if reading is None or reading.is_lost:
+        return False
+    return bool(reading.error) or any(process.pid in pids for process in reading.processes)
 
 
 def _owners(
