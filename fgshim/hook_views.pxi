@@ -86,37 +86,35 @@ cdef int fg_nvml_gpu(void *device) noexcept nogil:
     return fg_position(uuid) if fg_parse_uuid(text, uuid) else -1
 
 
+cdef void fg_show_share(void *device, uint64_t *total, uint64_t *used, uint64_t *free) noexcept nogil:
+    """The job's share in the place of its card; a card that is not the job's is told of as it is."""
+    cdef fg_view view
+    cdef int gpu = fg_nvml_gpu(device)
+    if gpu >= 0:
+        view = fg_see(gpu, total[0])
+        total[0] = view.total
+        used[0] = view.used
+        free[0] = view.total - view.used
+
+
 cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nogil:
-    """A card that is not the job's is told of as it is."""
     cdef void *real = fg_function(FG_nvmlDeviceGetMemoryInfo)
     cdef fg_nvml_memory *info = <fg_nvml_memory *> memory
-    cdef fg_view view
-    cdef int gpu
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_memory_t> real)(device, memory)
-    gpu = fg_nvml_gpu(device) if status == NVML_SUCCESS else -1
-    if gpu >= 0:
-        view = fg_see(gpu, info.total)
-        info.total = view.total
-        info.used = view.used
-        info.free = view.total - view.used
+    if status == NVML_SUCCESS:
+        fg_show_share(device, &info.total, &info.used, &info.free)
     return status
 
 
 cdef public int nvmlDeviceGetMemoryInfo_v2(void *device, void *memory) noexcept nogil:
-    """Total, used and free agree with each other; what the driver reserves for itself stays what it is."""
+    """What the driver reserves for itself stays what it is."""
     cdef void *real = fg_function(FG_nvmlDeviceGetMemoryInfo_v2)
     cdef fg_nvml_memory_v2 *info = <fg_nvml_memory_v2 *> memory
-    cdef fg_view view
-    cdef int gpu
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_memory_t> real)(device, memory)
-    gpu = fg_nvml_gpu(device) if status == NVML_SUCCESS else -1
-    if gpu >= 0:
-        view = fg_see(gpu, info.total)
-        info.total = view.total
-        info.used = view.used
-        info.free = view.total - view.used
+    if status == NVML_SUCCESS:
+        fg_show_share(device, &info.total, &info.used, &info.free)
     return status

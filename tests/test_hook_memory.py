@@ -70,6 +70,11 @@ def test_an_unknown_address_and_a_second_free_are_the_drivers_affair(job):
     assert job.run(*commands) == [(INVALID,), (OK,), (OK,), (INVALID,), (OK,), (OK, GIB, GIB)]
 
 
+def test_memory_that_is_freed_on_the_way_out_is_the_drivers_as_ever(job, driver):
+    assert job.run("alloc 512M", "managed 16M", "at-exit") == [(OK,)] * 5
+    assert driver.used()[0] == 0
+
+
 def test_a_refusal_leaves_errno_alone(job):
     assert job.run("errno 2M", "errno 2G", "errno 2G") == [(OK, 77, 0), (OOM, 77, 0), (OOM, 77, 0)]
 

@@ -55,7 +55,7 @@ def understood(
 
 
 def _is_on(reading: Reading | None, pids: set[int]) -> bool:
-    """Whether one of these is on a card; on one that does not answer they may be, on one that is gone nobody is."""
+    """Whether one of these is on a card: of a silent one nobody knows, on a lost one nobody is."""
     if reading is None or reading.is_lost:
         return False
     return bool(reading.error) or any(process.pid in pids for process in reading.processes)

@@ -103,6 +103,7 @@ void fake_give(piece *taken);                             /* back into it */
 uint64_t fake_address(uint64_t bytes);                    /* fresh addresses */
 void fake_sync_pools(int card);
 int fake_free_async(piece *freed);
+int fake_free(uint64_t address);
 int fake_is_capturing(stream *s, int own);                /* own: stream 0 is the thread's */
 void fake_wait(stream *s);
 /* graphs.c */

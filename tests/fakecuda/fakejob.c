@@ -232,12 +232,16 @@ static int pools_and_arrays(char *line, int *status) {
     else return 0;
     return 1;
 }
+static void free_all(void) {
+    for (size_t i = 0; i < things; i++) printf("exit %d\n", cuMemFree_v2(thing[i].address));
+}
 /* Contexts, and graphs. */
 static int contexts_and_graphs(char *line, int *status) {
     char *at = line;
     void *made = NULL;
     if (is(&at, "context")) { *status = cuCtxCreate_v2(&made, 0, device); made_thing((u64)made, 0); }
     else if (is(&at, "context-end")) *status = cuCtxDestroy_v2(object(&at));
+    else if (is(&at, "at-exit")) *status = atexit(free_all);
     else if (is(&at, "attach")) *status = cuCtxAttach(&made, 0);
     else if (is(&at, "detach")) *status = cuCtxDetach(object(&at));
     else if (is(&at, "primary")) { cuDevicePrimaryCtxRetain(&made, device); *status = cuCtxSetCurrent(made); }

@@ -25,9 +25,8 @@ DRIVER(cuMemAllocPitch_v2, (uint64_t *address, size_t *pitch, size_t width, size
     *pitch = (width + 511) / 512 * 512;
     return take(LINEAR, address, *pitch * height);
 }
-DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
-    if (fake_ready()) return NOT_INITIALIZED;
-    if (!address) return OK;
+/* Whatever was taken as memory: arrays and what others gave end otherwise. */
+int fake_free(uint64_t address) {
     pthread_mutex_lock(&fake_big);
     piece *p = fake_take(address);
     pthread_mutex_unlock(&fake_big);
@@ -36,6 +35,10 @@ DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
     if (p->kind == ASYNC) return fake_free_async(p);
     if (p->kind == ARRAY || p->kind == FOREIGN) return (pthread_mutex_lock(&fake_big), fake_give(p), pthread_mutex_unlock(&fake_big)), INVALID_VALUE;
     return fake_drop(p), OK;
+}
+DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
+    if (fake_ready()) return NOT_INITIALIZED;
+    return address ? fake_free(address) : OK;
 }
 DRIVER(cuMemGetInfo_v2, (size_t *free, size_t *total), (free, total)) {
     context *c = fake_current();

@@ -167,13 +167,7 @@ int fake_free_async(piece *freed) {
 }
 static int give(uint64_t address, stream *s, int own) {
     if (fake_is_capturing(s, own)) return fake_capture_node(11, address, 0, 0), OK;
-    pthread_mutex_lock(&fake_big);
-    piece *p = fake_take(address);
-    pthread_mutex_unlock(&fake_big);
-    if (!p) return INVALID_VALUE;
-    if (p->kind == GRAPH) return fake_graphs(p);
-    if (p->kind == ASYNC) return fake_free_async(p);
-    return fake_drop(p), OK;
+    return fake_free(address);
 }
 DRIVER(cuMemAllocAsync, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 0); }
 DRIVER(cuMemAllocAsync_ptsz, (uint64_t *address, size_t size, stream *s), (address, size, s)) { return take(address, size, NULL, s, 1); }
