@@ -26,9 +26,8 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
     """
     failures = job.failures + (not job.wish)
     most = most if ran else max(most, UNRUN)
-    back = job.advance(
-        JobState.PENDING, **_NOTHING_OF_IT, failures=failures, restarts=job.restarts + ran, wish=""
-    )
+    counts = {"failures": failures, "restarts": job.restarts + ran}
+    back = job.advance(JobState.PENDING, **_NOTHING_OF_IT, **counts, wish="", opened_at=now)
     if failures > most:
         return replace(back, held=back.held or "user", reason=Reason.HELD_MAX_REQUEUE)
     pause = min(_LONGEST_PAUSE, 2 ** (failures - _AT_ONCE - 1)) if ran and failures > _AT_ONCE else 0

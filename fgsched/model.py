@@ -147,6 +147,7 @@ class Job:
     restarts: int = 0  # how often it was to run again
     failures: int = 0  # how often the host failed it since somebody last let it go
     not_before: float = 0.0  # it is left alone until then, after a failure
+    opened_at: float = 0.0  # when the last dependency or hold that kept it back fell away
     note: str = ""  # why somebody cancelled it, in their words
     wish: str = ""  # "requeue": it is to run again once it has ended
     depends: str = ""  # what is left of its dependency

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
+from fgsched.controller.gates import eligible
 from fgsched.dependencies import Dependency, Fact, Standing, Term, for_task, judge, left, parse_dependency
 from fgsched.errors import FgschedError, NotPermitted, Refused
 from fgsched.model import WHOLE, JobState, Reason
@@ -334,6 +335,53 @@ def test_a_job_begins_no_sooner_than_it_was_to_and_the_loop_is_told_when():
     assert state(hall, 1)[0] == "PD"
     hall.turn()
     assert state(hall, 1)[0] != "PD"
+
+
+def test_a_job_is_eligible_from_when_nothing_but_room_keeps_it_back():
+    hall = a_hall()
+    late = after(hall, "", begin=int(hall.now) + 50)
+    waits = after(hall, "afterany:1")
+    assert eligible(hall.job(1)) == hall.job(1).submitted_at
+    assert eligible(hall.job(late)) == hall.job(late).request.begin
+    assert eligible(hall.job(waits)) is None
+    end(hall, 1)
+    first = hall.job(waits)
+    assert first.submitted_at < eligible(first) == first.started_at
+    assert hall.outcomes("requeue", waits) == [(waits, "requeued")]
+    hall.settle()
+    assert first.started_at < eligible(hall.job(waits)) <= hall.job(waits).started_at
+
+
+def test_a_job_that_was_held_is_eligible_from_its_release_and_stays_so_for_the_next_controller():
+    hall = a_hall(a_demand(WHOLE))
+    waits = after(hall, "")
+    hall.outcomes("hold", waits)
+    assert eligible(hall.job(waits)) is None
+    assert hall.outcomes("release", waits) == [(waits, "released")]
+    assert eligible(hall.job(waits)) == hall.now > hall.job(waits).submitted_at
+    hall.start()
+    assert eligible(hall.conductor.book.jobs[waits]) == hall.now
+
+
+def test_a_dependency_that_is_taken_back_makes_a_job_eligible():
+    hall = a_hall()
+    waits = after(hall, "afterok:1")
+    hall.ask("update", id=waits, changes={"dependency": ""})
+    assert hall.job(waits).submitted_at < eligible(hall.job(waits)) == hall.job(waits).started_at
+
+
+def test_a_task_is_eligible_from_the_end_of_the_one_that_it_corresponds_to():
+    hall = a_hall(a_demand(5000), array="0-1")
+    array = after(hall, "aftercorr:1", array="0-1")
+    end(hall, hall.store.tasks.get(1, 1).job.id)
+    task = hall.store.tasks.get(array, 1).job
+    assert task.opened_at == hall.store.tasks.get(1, 1).job.ended_at
+
+
+def test_a_job_that_is_cancelled_before_it_could_start_never_was_eligible():
+    hall = a_hall(begin=5000)
+    hall.outcomes("cancel", 1)
+    assert eligible(hall.job(1)) is None
 
 
 def test_a_job_that_cannot_end_in_time_is_removed():

@@ -3,6 +3,7 @@
 import os
 import pwd
 import re
+import time
 
 import pytest
 
@@ -40,7 +41,14 @@ def record(**changes):
     card = {"gpu": 3, "uuid": "GPU-x", "model": "H100", "share": 2500, "memory": 4 * GIB, "charged": 5000}
     base = {
         **{"id": 7, "uid": 0, "gid": 0, "user": "ann", "state": "COMPLETED", "reason": "None", "attempt": 1},
-        **{"submitted_at": 10.0, "started_at": 20.0, "ended_at": 30.0, "elapsed": 1800.0, "tier": "shim"},
+        **{
+            "submitted_at": 10.0,
+            "eligible_at": 12.0,
+            "started_at": 20.0,
+            "ended_at": 30.0,
+            "elapsed": 1800.0,
+            "tier": "shim",
+        },
         **{"exit_code": 0, "signal": 0, "gpu_peak": GIB, "max_rss": 1, "cpu_seconds": 61.5},
         **{"cancelled_by": None, "is_private": False, "allocated": [card], "restarts": 0, "suspended": 0.0},
         **{"array": None, "task": None, "tasks": None},
@@ -132,7 +140,7 @@ def test_an_unknown_id_is_an_error_and_the_others_are_shown(accounts):
         (("-o", "Nonsense"), "unknown field Nonsense"),
         (("-o", "JobID%x"), "JobID%x is not a field"),
         (("-o", "Priority"), "Priority: not supported yet"),
-        (("-o", "JobID,Planned"), "Planned: not supported yet"),
+        (("-o", "JobID,AveGPUUtil"), "AveGPUUtil: not supported yet"),
         (("--units=P",), "--units=P: give K, M or G"),
         (("-P", "--delimiter="), "--delimiter is empty"),
         (("-b", "-l"), "give one of them"),
@@ -145,6 +153,21 @@ def test_what_cannot_be_honoured_is_refused_by_name(accounts, words, said):
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("fgacct: error: ")
     assert said in done.err.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "eligible", "planned"),
+    [
+        ({}, "1970-01-01T00:00:12", "00:00:08"),
+        ({"started_at": None}, "1970-01-01T00:00:12", ""),
+        ({"eligible_at": None, "started_at": None}, "Unknown", ""),
+        ({"eligible_at": 25.0}, "1970-01-01T00:00:25", "00:00:00"),
+    ],
+)
+def test_what_a_job_waited_is_counted_from_when_it_could_start(monkeypatch, changes, eligible, planned):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert (shown("Eligible", **changes), shown("Planned", **changes)) == (eligible, planned)
 
 
 def test_the_list_of_fields_has_those_that_can_be_shown(accounts):

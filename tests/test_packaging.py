@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -75,6 +76,35 @@ def test_the_commands_are_those_of_the_project_and_each_has_its_module(wheel, na
     for command, target in PROJECT["scripts"].items():
         assert f"{command} = {target}" in text
         assert target.partition(":")[0].replace(".", "/") + ".py" in names
+
+
+def test_all_that_a_checkout_has_is_in_the_source_distribution(tmp_path):
+    """So that whoever unpacks it can build, test and read all of it."""
+    source = tmp_path / "source"
+    build_output = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info", "*.so", "*.o")
+    shutil.copytree(ROOT, source, ignore=build_output)
+    build = "from setuptools import build_meta; import sys; build_meta.build_sdist(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)],
+        cwd=source,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    trees = ("completions", "docs", "examples", "fgsched", "man", "scripts", "tests")
+    here = {
+        str(file.relative_to(source))
+        for tree in trees
+        for file in (source / tree).rglob("*")
+        if file.is_file()
+    }
+    native = {
+        str(file.relative_to(source)) for file in (source / "fgshim").glob("[a-z]*.p*") if file.is_file()
+    }
+    assert here | native <= held, (here | native) - held
 
 
 def test_the_version_of_the_package_is_that_of_the_project():

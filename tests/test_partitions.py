@@ -138,6 +138,14 @@ def test_partitions_are_shown(site):
     assert (record["name"], record["cards"]) == ("second", [1])
 
 
+def test_the_queue_is_shown_in_the_order_of_the_partitions(site):
+    names = [submitted(site, "-p", name, "-H", script(site, "exit 0")) for name in ("second", "night")]
+    several = submitted(site, "-p", "second,half_gpu", "-H", script(site, "exit 0"))
+    listed = ",".join(map(str, [*names, several]))
+    assert site.run("fgq", "-h", "-j", listed, "-o", "%P").lines == ["night", "second,half_gpu", "second"]
+    assert site.run("fgq", "-h", "-j", listed, "-S", "-P", "-o", "%i").lines[-1] == str(names[1])
+
+
 def test_a_partition_is_made_changed_and_removed_while_jobs_wait(home):
     assert home.run("fgctl", "create", "partition=debug", "MaxTime=10", "gpus=0.25").status == 0
     held = submitted(home, "-p", "debug", "-H", script(home, ""))

@@ -156,6 +156,17 @@ def _start(record: Record) -> str:
     return _time(record["started_at"], unknown)
 
 
+def planned(record: Record) -> float | None:
+    """Seconds between when it could have started and when it did; None of a job that never did."""
+    since, started = record["eligible_at"], record["started_at"]
+    return None if since is None or started is None else max(0.0, float(started) - float(since))
+
+
+def _planned(record: Record) -> str:
+    waited = planned(record)
+    return "" if waited is None else format_elapsed(waited)
+
+
 def _time(epoch: float | None, unknown: str = "Unknown") -> str:
     import os
 
@@ -201,6 +212,7 @@ _TABLE = (
     Field("DerivedExitCode", 15, lambda r, u: "0:0"),  # of steps, which there are none of
     Field("Elapsed", 10, lambda r, u: format_elapsed(r["elapsed"])),
     Field("ElapsedRaw", 10, lambda r, u: str(int(r["elapsed"]))),
+    Field("Eligible", 19, lambda r, u: _time(r["eligible_at"])),
     Field("End", 19, lambda r, u: _time(r["ended_at"])),
     Field("Enforce", 8, lambda r, u: r["tier"]),
     Field("ExitCode", 8, lambda r, u: f"{r['exit_code']}:{r['signal']}"),
@@ -219,6 +231,7 @@ _TABLE = (
     Field("OOMLimit", 10, lambda r, u: _size(post_mortem(r, "limit"), u)),
     Field("OOMOthers", 20, lambda r, u: others(r["post_mortem"]) if r["post_mortem"] else ""),
     Field("Partition", 10, lambda r, u: r["partition"]),
+    Field("Planned", 10, lambda r, u: _planned(r)),
     Field("QOS", 10, lambda r, u: r["request"].get("qos", "")),
     Field("Reason", 22, lambda r, u: reason(r)),
     Field("ReqCPUS", 8, lambda r, u: str(cpus(r))),
@@ -242,7 +255,7 @@ _TABLE = (
     Field("WorkDir", 20, lambda r, u: owned(r, "chdir", "/")),
 )
 FIELDS = {field.name.lower(): field for field in _TABLE}
-LATER = frozenset("avegpuutil eligible gpuhoursused planned priority".split())  # noqa: SIM905
+LATER = frozenset(("avegpuutil", "gpuhoursused", "priority"))
 
 
 def field(name: str) -> Field:

@@ -90,7 +90,8 @@ def as_json(records: Iterable[Record]) -> str:
 
 def _json(record: Record) -> dict[str, Any]:
     request = record["request"]
-    moments = {"submit": record["submitted_at"], "start": record["started_at"], "end": record["ended_at"]}
+    names = {"submit": "submitted_at", "eligible": "eligible_at", "start": "started_at", "end": "ended_at"}
+    moments = {name: record[key] for name, key in names.items()}
     return {
         "job_id": record["id"],
         "name": request["name"],
@@ -106,6 +107,7 @@ def _json(record: Record) -> dict[str, Any]:
         "exit_code": record["exit_code"],
         "signal": record["signal"],
         **machine.times(**moments),
+        "planned": fields.planned(record),
         "elapsed": record["elapsed"],
         "time_limit": request.get("time_limit") or None,
         "req_gpu": machine.gpus(fields.requested_share(record)),

@@ -117,7 +117,7 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
         fields = list(FIELDS)
     else:
         fields = wanted.fields
-    sorting = [column.fields[0] for column, _ in options["keys"]]
+    sorting = [column.key for column, _ in options["keys"]]
     wished = list(dict.fromkeys([*fields, *sorting, *_NAMES]))
     if options["start"] or set(wished) & set(_EXPECTED):
         options["start"] = True

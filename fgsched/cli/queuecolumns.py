@@ -21,16 +21,22 @@ _STYLE = os.environ.get("FG_TIME_FORMAT", "standard")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`show` is called with the values of `fields`; rows are sorted by the first of them."""
+    """`show` is called with the values of `fields`."""
 
     heading: str
     fields: tuple[str, ...]
     show: Callable[..., str]
     names: tuple[str, ...] = ()  # of -O
     letter: str = ""  # of -o
+    by: str = ""  # the field that rows are sorted by; "": the first of `fields`
+
+    @property
+    def key(self) -> str:
+        """The field that rows are sorted by."""
+        return self.by or self.fields[0]
 
     def order(self, value: Any) -> Any:
-        """What rows are sorted by, given the first field."""
+        """What rows are sorted by, given that field."""
         if self.fields[0] == "state":
             return _ORDER[value]
         return (value is None, value if value is not None else 0)
@@ -113,7 +119,7 @@ COLUMNS = (
     Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
     Column("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
     Column("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
-    Column("PARTITION", ("partition",), str, ("Partition",), "P"),
+    Column("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
     Column("ACCOUNT", ("account",), _optional, ("Account",), "a"),
     Column("QOS", ("qos",), _optional, ("QOS",), "q"),
     Column("PRIORITY", ("priority",), _priority, ("Priority",), "p"),

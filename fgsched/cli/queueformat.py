@@ -166,8 +166,8 @@ def expanded(rows: Iterable[list[Any]], names: Sequence[str]) -> list[list[Any]]
 
 
 def _order(column: Column, names: Sequence[str]) -> Callable[[list[Any]], Any]:
-    """What rows are sorted by: the first field of the column; the tasks of an array stand together."""
-    at = names.index(column.fields[0])
+    """What rows are sorted by: the key of the column; the tasks of an array stand together."""
+    at = names.index(column.key)
     if column.fields[:3] != ("id", "array", "task"):
         return lambda row: column.order(row[at])
     array_at, task_at = names.index("array"), names.index("task")

@@ -14,7 +14,7 @@ from fgsched.units import format_indices, format_mebibytes, format_share, parse_
 
 Record = dict[str, Any]
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
-_TIMED = ("submitted_at", "started_at", "ended_at")
+_TIMED = ("submitted_at", "eligible_at", "started_at", "ended_at")
 
 
 def text(group: Group, *, oneliner: bool) -> str:
@@ -94,8 +94,8 @@ def _job(job: Record) -> Group:
             ("RunTime", format_runtime(job["elapsed"])),
             ("TimeLimit", format_limit(request.get("time_limit", 0))),
         ],
-        [("SubmitTime", _time(job["submitted_at"])), ("StartTime", _time(job["started_at"]))],
-        [("EndTime", _time(job["ended_at"] or until))],
+        [("SubmitTime", _time(job["submitted_at"])), ("EligibleTime", _time(job["eligible_at"]))],
+        [("StartTime", _time(job["started_at"])), ("EndTime", _time(job["ended_at"] or until))],
         [("Partition", job["partition"]), *_host_needs(request.get("demand", {}))],
         *_gpu_lines(job),
         *_post_mortem(job["post_mortem"]),

@@ -8,6 +8,7 @@ from fgsched.arrays import tasks
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.fields import Look, chosen, elapsed, getters, rest_text, why
+from fgsched.controller.gates import eligible
 from fgsched.controller.references import References, split_reference
 from fgsched.controller.waiters import Key, standing
 from fgsched.endings import stood_still
@@ -270,6 +271,7 @@ def describe(past: Past, now: float) -> dict[str, Any]:
         "note": job.note,
         "suspended": stood_still(job, now),
         "submitted_at": job.submitted_at,
+        "eligible_at": eligible(job),
         "started_at": job.started_at,
         "ended_at": job.ended_at if job.state.is_final else None,
         "elapsed": elapsed(job, now),

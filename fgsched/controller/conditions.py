@@ -42,7 +42,8 @@ class Conditions:
             depends = for_task(settled, job.task) if job.task is not None else settled
             kill = request.kill_invalid or self._kill_invalid
             request = replace(request, dependency=settled, kill_invalid=kill)
-            after = replace(job, request=request, depends=depends, reason=reason)
+            opened_at = now if job.depends and not depends else job.opened_at
+            after = replace(job, request=request, depends=depends, reason=reason, opened_at=opened_at)
         if (request.begin, request.deadline) != (job.request.begin, job.request.deadline):
             check_times(request, now)
         return after

@@ -209,7 +209,7 @@ class Desk:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
         never = Reason.DEPENDENCY_NEVER  # no release changes that
         reason = job.reason if job.reason is never else Reason.NONE
-        self._conductor.change(job, now, held="", reason=reason, failures=0, not_before=0.0)
+        self._conductor.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)
         return {"outcome": "released"}
 
     def _card(self, arguments: dict[str, Any]) -> int:

@@ -60,7 +60,8 @@ class Eligibility:
         if still is None:
             self._never(job, now)
         elif still != dependency:
-            job = self._conductor.change(job, now, depends=str(still))
+            opened_at = job.opened_at if still.terms else now
+            job = self._conductor.change(job, now, depends=str(still), opened_at=opened_at)
         if still and job.is_rest and job.state is JobState.PENDING:
             self._open(job, still, now)
 
@@ -141,12 +142,18 @@ class Eligibility:
         """Give one waiting task a row of its own."""
         conductor = self._conductor
         is_last = conductor.book.take(rest, task)
-        if depends is None:
-            depends = for_task(rest.depends, task)
-        made = conductor.store.tasks.make(rest, task, is_last=is_last, depends=depends)
+        opened_at = self._opened(rest, task) if rest.depends and depends == "" else 0.0
+        depends = for_task(rest.depends, task) if depends is None else depends
+        made = conductor.store.tasks.make(rest, task, is_last=is_last, depends=depends, opened_at=opened_at)
         assert made is not None, "what the book has waiting, the store has"
         conductor.book.put(made)
         return made
+
+    def _opened(self, rest: Job, task: int) -> float:
+        """When the last of the tasks ended to which this one corresponds."""
+        terms = parse_dependency(rest.depends).terms
+        found = [self._conductor.store.tasks.get(term.job, task) for term in terms]
+        return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)
 
     def task_of(self, job: Job) -> Job | None:
         """What is to start for an entry of the queue; None if its array may start no more."""

@@ -7,7 +7,7 @@ from fgsched.arrays import format_array
 from fgsched.controller.book import Book, pending
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.gates import opens
+from fgsched.controller.gates import eligible
 from fgsched.controller.references import split_reference
 from fgsched.endings import stood_still
 from fgsched.errors import BadUsage
@@ -26,6 +26,7 @@ class Look:
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
         self._standings: dict[tuple[int, str], float] = {}
+        self._places: dict[str, int] = {}
 
     def hold(self, job: Job) -> Hold | None:
         """What the job has of each card, or would get; None where that differs from card to card."""
@@ -53,6 +54,14 @@ class Look:
         """Bytes of each card; None where it depends on the card."""
         hold = self.hold(job)
         return hold.memory if hold else job.request.demand.memory or None
+
+    def place(self, job: Job) -> int:
+        """Where its partition stands in their order; of several, the first."""
+        if not self._places:
+            named = enumerate(one.name for one in self.conductor.policy.partitions)
+            self._places = {name: place for place, name in named}
+        names = (job.partition or job.request.partition).split(",")
+        return min(self._places.get(name, len(self._places)) for name in names)
 
     def priority(self, job: Job) -> float | None:
         """Of a job that waits, as it stands now."""
@@ -108,10 +117,11 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "task": lambda look, job: job.task,
     "tasks": lambda look, job: look.tasks(job),
     "dependency": lambda look, job: job.depends,
-    "eligible_at": lambda look, job: opens(job) or None,
+    "eligible_at": lambda look, job: eligible(job),
     "deadline": lambda look, job: job.request.deadline or None,
     "name": lambda look, job: job.request.name,
     "partition": lambda look, job: job.partition or job.request.partition,
+    "partition_place": lambda look, job: look.place(job),
     "account": lambda look, job: job.request.account,
     "qos": lambda look, job: job.request.qos,
     "nice": lambda look, job: job.request.nice,

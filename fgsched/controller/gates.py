@@ -151,6 +151,13 @@ def opens(job: Job) -> float:
     return max(float(job.request.begin), job.not_before)
 
 
+def eligible(job: Job) -> float | None:
+    """Since when nothing but room and its turn kept a job back; None: something else still does, or did."""
+    since = max(job.submitted_at, opens(job), job.opened_at)
+    is_kept = not job.attempt and bool(job.held or job.depends)
+    return None if is_kept or (job.ended_at is not None and since > job.ended_at) else since
+
+
 def last_start(job: Job) -> float:
     """After when a job can no longer end before its deadline."""
     return float(job.request.deadline - job.request.time_limit)

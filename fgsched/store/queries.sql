@@ -35,7 +35,7 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
   status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
   post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
-  restarts = :restarts, failures = :failures, not_before = :not_before,
+  restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
   wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
@@ -47,14 +47,15 @@ WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 -- name: make_task
 -- One task of an array gets a row of its own, as the array's stands.
 INSERT INTO job (uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
-  held, array_job, array_task, depends)
+  held, array_job, array_task, depends, opened_at)
 SELECT uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
-  held, array_job, :task, :depends
+  held, array_job, :task, :depends, :opened_at
 FROM job WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
 
 -- name: keep_task
 -- The last task of an array takes the array's row.
-UPDATE job SET array_task = :task, depends = :depends WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
+UPDATE job SET array_task = :task, depends = :depends, opened_at = :opened_at
+WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
 
 -- name: tasks_made
 SELECT array_task FROM job WHERE array_job = :array AND array_task IS NOT NULL;

@@ -65,6 +65,9 @@ def _request(text: str) -> Request:
     return from_record(json.loads(text))
 
 
+_AS_THEY_ARE = ("restarts", "failures", "not_before", "opened_at", "wish", "note")
+
+
 def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
     """The job in a row of the table job."""
     return Job(
@@ -96,11 +99,7 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         condemned=Reason(row["condemned"]),
         array=row["array_job"] or 0,
         task=row["array_task"],
-        restarts=row["restarts"],
-        failures=row["failures"],
-        not_before=row["not_before"],
-        wish=row["wish"],
-        note=row["note"],
+        **{name: row[name] for name in _AS_THEY_ARE},
         depends=row["depends"],
         suspended_at=row["suspended_at"],
         suspended=row["suspended"],
@@ -175,6 +174,7 @@ def columns_of(job: Job) -> dict[str, Any]:
         "restarts": job.restarts,
         "failures": job.failures,
         "not_before": job.not_before,
+        "opened_at": job.opened_at,
         "wish": job.wish,
         "note": job.note,
         "depends": job.depends,

@@ -34,6 +34,7 @@ CREATE TABLE job (
   script       INTEGER NOT NULL REFERENCES blob,
   environment  INTEGER NOT NULL REFERENCES blob,
   submitted_at REAL NOT NULL,
+  opened_at    REAL NOT NULL DEFAULT 0,       -- when the last dependency or hold that kept it back fell away
   state        TEXT NOT NULL CHECK (state IN ('PENDING', 'CONFIGURING', 'RUNNING', 'SUSPENDED', 'COMPLETING', 'COMPLETED',
                  'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE')),
   reason       TEXT NOT NULL DEFAULT 'None',

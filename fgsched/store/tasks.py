@@ -26,15 +26,17 @@ class Tasks:
         self._db = db
         self._sql = statements
 
-    def make(self, array: Job, task: int, *, is_last: bool, depends: str = "") -> Job | None:
+    def make(
+        self, array: Job, task: int, *, is_last: bool, depends: str = "", opened_at: float = 0.0
+    ) -> Job | None:
         """One waiting task by itself; the last keeps its array's row. None if the array does not wait."""
-        place = {"array": array.id, "task": task, "depends": depends}
+        opened_at = max(array.opened_at, opened_at)
+        place = {"array": array.id, "task": task, "depends": depends, "opened_at": opened_at}
         made = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
         if not made.rowcount:
             return None
-        return replace(
-            array, id=array.id if is_last else int(made.lastrowid or 0), task=task, depends=depends
-        )
+        number = array.id if is_last else int(made.lastrowid or 0)
+        return replace(array, id=number, task=task, depends=depends, opened_at=opened_at)
 
     def made(self, array: int) -> list[int]:
         """The indices that have rows of their own."""
