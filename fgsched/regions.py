@@ -34,6 +34,15 @@ def refusal(run: str, job: Job) -> str:
         return ""
 
 
+def charged(run: str, job: Job) -> dict[int, int]:
+    """{card: bytes past the hook that are charged to a job}: an earlier controller may have done so."""
+    try:
+        found = region.read(_path(run, job), owner=job.uid)
+    except (OSError, ValueError):
+        return {}
+    return {gpu.index: gpu.untracked for gpu in found.gpus}
+
+
 def charge(run: str, job: Job, charges: Mapping[int, int]) -> None:
     """Let so many bytes on each of these cards count as held."""
     positions = {hold.gpu: at for at, hold in enumerate(job.holds)}

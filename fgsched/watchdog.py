@@ -4,7 +4,7 @@ The driver tells what a process really holds on a card, the hook's slots what it
 lies between is contexts and other memory that no call asks for, or memory taken past the hook.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fgsched.model import Reason
@@ -74,6 +74,14 @@ class Memory:
     guesses: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> bytes past the hook
     charged: Mapping[int, int] = field(default_factory=dict)  # gpu -> bytes
 
+    def of(self, gpus: Container[int]) -> "Memory":
+        """What it says of these cards."""
+        return Memory(
+            frozenset((reason, gpu) for reason, gpu in self.faults if gpu in gpus),
+            {(gpu, pid): size for (gpu, pid), size in self.guesses.items() if gpu in gpus},
+            {gpu: size for gpu, size in self.charged.items() if gpu in gpus},
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -85,8 +93,13 @@ class Verdict:
     end: Fault | None = None  # seen twice in a row, and the policy is to end it
 
 
-def judge(tier: str, sights: Iterable[Sight], before: Memory, policy: Policy) -> Verdict:
-    """What a look at a job asks for. Only what two looks in a row show is charged, or ends a job."""
+def judge(
+    tier: str, sights: Iterable[Sight], before: Memory, policy: Policy, *, silent: Container[int] = ()
+) -> Verdict:
+    """What a look at a job asks for. Only what two looks in a row show is charged, or ends a job.
+
+    Of `silent` cards, which did not answer, all stays as it was: the next look that sees them is the next.
+    """
     seen = list(sights)
     found = [fault for sight in seen for fault in _faults(sight, tier, policy)]
     guesses = {
@@ -96,7 +109,8 @@ def judge(tier: str, sights: Iterable[Sight], before: Memory, policy: Policy) ->
         for use in sight.uses
     }
     charged = {} if tier == UNFENCED else _charges(guesses, before, seen)
-    memory = Memory(frozenset((fault.reason, fault.gpu) for fault in found), guesses, charged)
+    faults, kept = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
+    memory = Memory(faults | kept.faults, {**kept.guesses, **guesses}, {**kept.charged, **charged})
     again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
     ends = [fault for fault in again if policy.kills or fault.reason is Reason.GPU_LOST]
     return Verdict(

@@ -53,6 +53,17 @@ def test_the_charge_goes_with_the_process():
     assert looks(two, two, sight()).charges == {0: 0}
 
 
+def test_of_a_card_that_does_not_answer_all_stays_as_it_was():
+    context, over = sight(use(300, 0)), sight(use(1101, 1101))
+    for one in (context, over):
+        before = looks(one, one).memory
+        verdict = judge("shim", [], before, KILL, silent={0})
+        assert (verdict.memory, verdict.charges, verdict.end) == (before, {}, None)
+    assert judge("shim", [sight()], looks(context, context).memory, KILL).charges == {0: 0}
+    assert judge("shim", [over], looks(over).memory.of({0}), KILL).end.reason is Reason.GPU_OVER_LIMIT
+    assert judge("shim", [], looks(over).memory, KILL, silent={1}).memory == Memory()
+
+
 def test_each_process_may_have_its_context_beyond_the_limit():
     assert looks(sight(use(600, 500), use(600, 500, pid=8))).warn == ()
     (fault,) = looks(sight(use(601, 500), use(600, 500, pid=8))).warn

@@ -1,12 +1,13 @@
 """The watchdog: what a look at the cards says of each running job, charged at once and told on."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fgsched.controller.events import Noticed
 from fgsched.controller.seeing import Seen
 from fgsched.model import Job, JobState, Reading
 from fgsched.process import maps
-from fgsched.regions import charge, slots
+from fgsched.regions import charge, charged, slots
 from fgsched.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
 
 _HOOK = "libfgshim.so"
@@ -29,13 +30,17 @@ class Watching:
     def look(self, seen: Seen, holding: Mapping[int, Job]) -> None:
         """Judge every running job by what was seen. A card that did not answer says nothing."""
         before, self._before = self._before, {}
+        silent = {gpu for gpu, reading in seen.readings.items() if reading.error and not reading.is_lost}
         for job in holding.values():
             if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
                 continue
             key = job.id, job.attempt
-            verdict = judge(job.tier, self._sights(job, seen), before.get(key, Memory()), self.policy)
+            was = before.get(key, Memory())
+            verdict = judge(job.tier, self._sights(job, seen), was, self.policy, silent=silent)
             self._before[key] = verdict.memory
-            if verdict.charges:
+            if key not in before:  # one look shows no charge; an earlier controller's stays for the next
+                self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
+            elif verdict.charges:
                 charge(self._run, job, verdict.charges)
             if verdict.warn or verdict.end:
                 self._tell(Noticed(job.id, job.attempt, verdict.warn, verdict.end))

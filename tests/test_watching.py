@@ -1,0 +1,62 @@
+"""What the watchdog writes into the region of a job, over several looks and controllers."""
+
+import os
+
+import pytest
+
+from fgsched.controller.seeing import Seen
+from fgsched.controller.watching import Watching
+from fgsched.model import GpuProcess, JobState, Reading
+from fgsched.watchdog import Policy
+from fgshim import region
+from worlds import a_job
+
+GIB, CONTEXT = 1 << 30, 256 << 20
+UUID = f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}"
+NOBODY, SILENT = Reading(gpu=0, used=0), Reading(gpu=0, used=0, error="no answer")
+
+
+@pytest.fixture
+def job(tmp_path):
+    """One that runs, with a region of its own."""
+    folder = tmp_path / "job" / "7.1"
+    folder.mkdir(parents=True)
+    head = region.pack(7, 1, [(0, UUID, GIB)])
+    (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
+    return a_job(7, state=JobState.RUNNING, uid=os.geteuid(), tier="shim")
+
+
+@pytest.fixture
+def controller(tmp_path):
+    """controller() -> look(reading) of a new one: what is charged then."""
+
+    def start():
+        watching = Watching(str(tmp_path), Policy(), lambda noticed: None)
+
+        def look(job, reading):
+            owners = {process.pid: job.id for process in reading.processes}
+            watching.look(Seen({0: reading}, set(), owners), {job.id: job})
+            return region.read(tmp_path / "job" / "7.1" / "region").gpus[0].untracked
+
+        return look
+
+    return start
+
+
+def busy(pid=1):
+    return Reading(gpu=0, used=CONTEXT, processes=(GpuProcess(pid=pid, memory=CONTEXT),))
+
+
+def test_a_charge_stays_while_the_card_is_silent_and_goes_with_its_process(job, controller):
+    look = controller()
+    assert [look(job, one) for one in (busy(), busy(), SILENT, busy())] == [0, CONTEXT, CONTEXT, CONTEXT]
+    assert [look(job, one) for one in (SILENT, NOBODY)] == [CONTEXT, 0]
+
+
+def test_what_an_earlier_controller_charged_stays_and_goes_as_if_it_were_its_own(job, controller):
+    look = controller()
+    assert [look(job, busy()), look(job, busy())] == [0, CONTEXT]
+    look = controller()
+    assert [look(job, busy()), look(job, busy())] == [CONTEXT, CONTEXT]
+    look = controller()
+    assert [look(job, NOBODY), look(job, NOBODY)] == [CONTEXT, 0]
