@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -198,3 +199,37 @@ def test_a_program_on_a_host_without_a_driver_runs_as_ever(tmp_path, command):
         subprocess.run(command, env=e, capture_output=True, check=False) for e in (None, env)
     )
     assert (with_hook.returncode, with_hook.stdout, with_hook.stderr) == (0, without.stdout, b"")
+
+
+SAME_PID = """
+import os, subprocess, sys
+from pathlib import Path
+program, other = sys.argv[1], sys.argv[2:]
+pipe = subprocess.PIPE
+first = subprocess.Popen([program, "-"], stdin=pipe, stdout=pipe, text=True)
+print("alloc 1G", file=first.stdin, flush=True)
+print(first.stdout.readline().split()[1])
+first.kill(), first.wait()
+Path("/proc/sys/kernel/ns_last_pid").write_text(str(first.pid - 1))
+second = subprocess.Popen(other, stdin=pipe, stdout=pipe, text=True)
+print(second.pid == first.pid)
+if other == ["cat"]:
+    print(subprocess.run([program, "alloc 1G"], stdout=pipe, text=True).stdout.split()[1])
+else:
+    print("alloc 1G", file=second.stdin, flush=True)
+    print(second.stdout.readline().split()[1])
+second.kill(), second.wait()
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("hooked", [False, True], ids=["another", "one-of-the-job"])
+def test_a_pid_that_is_given_out_again_does_not_answer_for_the_dead(job, hooked):
+    """In a pid namespace, where the next pid can be chosen: at once, so within the same tick of the clock."""
+    space = ["unshare", "--fork", "--pid", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*space, "true"], check=False).returncode:
+        pytest.skip("no pid namespace can be made here")
+    other = [job.driver.program, "-"] if hooked else ["cat"]
+    words = [*space, sys.executable, "-c", SAME_PID, job.driver.program, *other]
+    done = subprocess.run(words, env=job.environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "True", "0"]
