@@ -188,6 +188,18 @@ def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():
     assert world.job(1).state is JobState.COMPLETED
 
 
+def test_a_late_notice_of_an_earlier_attempt_leaves_the_next_its_claim():
+    world = World([a_gpu(0)])
+    world.host.start = lambda job, given: None
+    world.submit([a_demand(5000)])
+    world.host.seize(world.job(1))
+    world.turn(Died(1, 1))
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
+    world.turn(Died(1, 1))
+    assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
+    assert not world.host.attempt(world.job(1)).claim
+
+
 # -- a crash at every effect --------------------------------------------------------------------
 
 

@@ -352,10 +352,10 @@ def test_a_request_is_its_operation_and_the_rest():
 
 ANSWERS = [
     (Answer(7, 2, 99, 0, 1234), Forked(7, 2, Shepherd(99, 1234, BOOT))),
-    (Answer(7, 2, 99, 0, 0), Died(7)),  # killed before it could say
-    (Answer(7, 2, 99, EEXIST, 1234), Died(7)),  # somebody else has the claim
-    (Answer(7, 2, 0, ESRCH, 0), Died(7)),
-    (Answer(7, 2, 0, 0, 0, is_over=True), Died(7)),
+    (Answer(7, 2, 99, 0, 0), Died(7, 2)),  # killed before it could say
+    (Answer(7, 2, 99, EEXIST, 1234), Died(7, 2)),  # somebody else has the claim
+    (Answer(7, 2, 0, ESRCH, 0), Died(7, 2)),
+    (Answer(7, 2, 0, 0, 0, is_over=True), Died(7, 2)),
     (Answer(7, 2, 0, EINVAL, 0), Failed(7, 2, "could not be launched: Invalid argument")),
 ]
 

@@ -145,7 +145,7 @@ class Conductor:
             case Failed(attempt=job.attempt, why=why):
                 ended = Ended(status=0, detail=why)
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
-            case Died():
+            case Died(attempt=attempt) if attempt in {0, job.attempt}:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case Noticed(attempt=job.attempt):
                 take_notice(self, job, event, now)

@@ -72,9 +72,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The shepherd of a job has ended."""
+    """A job is over, or its shepherd has ended."""
 
     job: int
+    attempt: int = 0  # of which this was told; 0: of the one under way
 
 
 @dataclass(frozen=True, slots=True)

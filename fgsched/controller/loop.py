@@ -214,7 +214,7 @@ class Loop:
 
     def _event(self, answer: Answer) -> Event:
         if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
-            return Died(answer.job)  # claim and result tell what became of it
+            return Died(answer.job, answer.attempt)  # claim and result tell what became of it
         if answer.errno:
             return Failed(answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}")
         return Forked(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
