@@ -116,7 +116,5 @@ cdef void finish(Slot *slot) noexcept nogil:
     remove_job_directory(slot)
     crash(b"shepherd_before_result")
     store(slot, text)
-    if job_region > 0:
-        close(job_region)
-    job_region = 0
+    job_region = 0  # whoever goes on to another job closes what there is
     crash(b"shepherd_after_result")

@@ -87,6 +87,14 @@ cdef void take_next(Slot *slot) noexcept nogil:
     find_variables()
 
 
+cdef int is_clean() noexcept nogil:
+    """Whether nothing of the last job is left here; one that has anything, or whom the spawner does not hear, ends."""
+    syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)  # the region, and what a step that failed left open
+    if launch == &large_launch:
+        return 0  # the kernel would count the memory of its message for each child that it ever has
+    return waitpid(-1, NULL, WNOHANG) < 0
+
+
 cdef void shepherd(int index) noexcept nogil:
     """The life of one; it does not return."""
     global channel
@@ -98,8 +106,7 @@ cdef void shepherd(int index) noexcept nogil:
     channel = TELL
     syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)
     while one_job(slot, ticks):
-        # One that has a child left, or whom the spawner does not hear, is seen to end instead.
-        if waitpid(-1, NULL, WNOHANG) >= 0 or not tell_over(slot) or not rest(resting + index):
+        if not is_clean() or not tell_over(slot) or not rest(resting + index):
             break
         crash(b"shepherd_before_next")
         take_next(slot)

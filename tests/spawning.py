@@ -139,7 +139,9 @@ class Spawner:
     expected = b""  # what it will complain of
     expected_end = 0
 
-    def __init__(self, run: Path, *, owner: int = -1, before: Sequence[str] = (), **env: str) -> None:
+    def __init__(
+        self, run: Path, *, owner: int = -1, before: Sequence[str] = (), room: int = 0, **env: str
+    ) -> None:
         self.run = run
         for name in ("claim", "result", "job"):
             (run / name).mkdir(parents=True, exist_ok=True)
@@ -147,6 +149,8 @@ class Spawner:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(PATIENCE)
         os.set_inheritable(theirs.fileno(), True)
+        if room:  # for words that we have not read
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
         self.process = subprocess.Popen(
             [*before, str(spawner()), str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -249,10 +253,12 @@ def queue_command(pid: int, value: int) -> None:
 
 
 @contextmanager
-def spawning(place: Path, *, owner: int = -1, before: Sequence[str] = (), **env: str) -> Iterator[Spawner]:
+def spawning(
+    place: Path, *, owner: int = -1, before: Sequence[str] = (), room: int = 0, **env: str
+) -> Iterator[Spawner]:
     """A spawner that leaves nothing behind; `place` becomes a directory that any user can pass through."""
     place.chmod(0o755)
-    one = Spawner(place / "run", owner=owner, before=before, **env)
+    one = Spawner(place / "run", owner=owner, before=before, room=room, **env)
     try:
         yield one
     finally:

@@ -2,11 +2,26 @@
 
 import errno
 import os
+import re
 import signal
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from spawning import ALL, CANCEL, DELIVER, SUSPEND, Gate, Result, await_end, queue_command, spawning
+from spawning import (
+    ALL,
+    BECOME_USER,
+    CANCEL,
+    DELIVER,
+    RESULT_MAGIC,
+    SUSPEND,
+    Gate,
+    Result,
+    await_end,
+    queue_command,
+    spawning,
+)
 
 PATH = {"PATH": os.environ["PATH"]}
 TRIVIAL = "#!/bin/sh\nexit 0\n"
@@ -185,3 +200,55 @@ def test_one_that_is_killed_before_it_claims_its_next_job_leaves_that_unclaimed(
     assert (job.answer.pid, job.answer.errno) == (0, errno.ESRCH)
     assert not job.link.is_symlink()
     assert not (tmp_path / "run/claim" / job.wish.name).is_symlink()
+
+
+def test_the_memory_of_a_large_message_is_not_counted_for_the_next_job(spawner):
+    done(spawner, job=1)
+    large = spawner.launch(f"{TRIVIAL}#{'x' * 6_000_000}\n", job=2)
+    large.over()
+    for number in range(3, 20):
+        job = done(spawner, job=number)
+        assert Result.read(job.link).max_rss < 5000
+
+
+def test_a_job_whose_files_could_not_be_given_away_leaves_none_open(tmp_path):
+    with spawning(tmp_path, before=["unshare", "--user", "--map-root-user"]) as spawner:
+        one = done(spawner, flags=BECOME_USER, uid=1234, gid=1234)
+        assert Result.read(one.link).detail.startswith("chown ")
+        two = fresh(spawner, "#!/bin/sh\nls /proc/$PPID/fd\n", after=one, first=2, env=PATH)
+        two.over()
+        assert two.output().split() == ["0", "1", "2", "3"]
+
+
+def test_what_shepherds_share_is_in_no_core_dump(spawner, gate, go):
+    spawner.launch("#!/bin/sh\necho up >gate; read -r line <go\n")
+    gate.line()
+    shared = [text for text in maps_of(spawner.process.pid) if "/dev/zero" in text]
+    assert len(shared) == 1
+    assert " dd" in shared[0].rpartition("VmFlags:")[2]
+    os.write(go.fd, b"go\n")
+
+
+def maps_of(pid):
+    """Each mapping of a process, with what the kernel says of it."""
+    return re.split(r"\n(?=[0-9a-f]+-)", Path(f"/proc/{pid}/smaps").read_text())
+
+
+def test_a_controller_that_does_not_listen_keeps_nothing_from_a_job_without_a_shepherd(tmp_path, gate):
+    with spawning(tmp_path, room=4608) as spawner:
+        check_a_lost_job_of_a_deaf_controller(spawner, gate)
+
+
+def check_a_lost_job_of_a_deaf_controller(spawner, gate):
+    script = "#!/bin/sh\ntrap 'echo asked >gate; exit' TERM\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
+    lost = spawner.launch(script, env=PATH | {"FG_JOB_DIR": f"{spawner.run}/job/1.1"}, leftover_grace=20)
+    gate.line()
+    os.kill(lost.answer.pid, signal.SIGKILL)
+    await_end(lost.answer.pid)
+    for number in range(2, 300):
+        spawner.socket.sendall(replace(lost.wish, job=number, script=TRIVIAL.encode()).pack())
+    spawner.command(1, CANCEL)
+    assert gate.line() == "asked"
+    words = [spawner._word()]
+    while (words[-1].job, words[-1].magic) != (lost.wish.job, RESULT_MAGIC):
+        words.append(spawner._word())
