@@ -240,7 +240,7 @@ def test_a_controller_that_does_not_listen_keeps_nothing_from_a_job_without_a_sh
 
 
 def check_a_lost_job_of_a_deaf_controller(spawner, gate):
-    script = "#!/bin/sh\ntrap 'echo asked >gate; exit' TERM\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
+    script = "#!/bin/sh\ntrap 'echo hey >gate; exit' TERM\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
     lost = spawner.launch(script, env=PATH | {"FG_JOB_DIR": f"{spawner.run}/job/1.1"}, leftover_grace=20)
     gate.line()
     os.kill(lost.answer.pid, signal.SIGKILL)
@@ -248,7 +248,7 @@ def check_a_lost_job_of_a_deaf_controller(spawner, gate):
     for number in range(2, 300):
         spawner.socket.sendall(replace(lost.wish, job=number, script=TRIVIAL.encode()).pack())
     spawner.command(1, CANCEL)
-    assert gate.line() == "asked"
+    assert gate.line() == "hey"
     words = [spawner._word()]
     while (words[-1].job, words[-1].magic) != (lost.wish.job, RESULT_MAGIC):
         words.append(spawner._word())
