@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.feasible import check
-from fgsched.model import WHOLE, Demand, Gpu, Limits, Request
+from fgsched.model import WHOLE, Demand, Gpu, Hold, Limits, Request
 from fgsched.moments import format_limit
-from fgsched.placement import cost
+from fgsched.placement import cost, is_of_type
 from fgsched.policy import DRAIN, NORMAL, Partition, Policy
 from fgsched.units import format_mebibytes, format_share
 from fgsched.values import shown
@@ -45,6 +45,8 @@ def admit(request: Request, asker: Asker, ground: Ground) -> Request:
     _check_resources(request.demand, policy)
     limit = _time(request.time_limit, partitions, ground.default_time)
     _check_any(replace(request, time_limit=limit), partitions, ground)
+    if request.reservation:
+        _check_booking(replace(request, time_limit=limit), asker, account, ground)
     names = ",".join(one.name for one in partitions)
     return replace(request, partition=names, account=account, qos=request.qos or NORMAL, time_limit=limit)
 
@@ -122,6 +124,43 @@ def _check_resources(demand: Demand, policy: Policy) -> None:
                 f"requested configuration not available: {count} {name} of {there.count}",
                 f"Ask for at most --gres={name}:{there.count}.",
             )
+
+
+def _check_booking(request: Request, asker: Asker, account: str, ground: Ground) -> None:
+    """A reservation that is there, is for whoever asks, and has room for such a job at all."""
+    booking = ground.policy.booking(request.reservation)
+    if booking is None:
+        raise Refused(
+            f"invalid reservation: {shown(request.reservation)}", "fgctl show reservation lists them."
+        )
+    if not asker.is_operator and not booking.admits(asker.user, asker.groups, account):
+        raise Refused(f"{asker.user} may not use reservation {booking.name}", "Leave --reservation out.")
+    longest = booking.end - booking.start
+    if not 0 < request.time_limit <= longest:
+        asked = format_limit(request.time_limit)
+        raise Refused(
+            f"reservation {booking.name} lasts {format_limit(longest)}, and the job's time limit is {asked}",
+            f"Ask for at most --time={format_limit(longest)}.",
+        )
+    demand, step = request.demand, ground.limits.share_step
+    kept = {hold.gpu: hold for hold in booking.holds}
+    fitting = [
+        gpu
+        for gpu in ground.gpus
+        if gpu.index in kept
+        and is_of_type(gpu, demand.gpu_type)
+        and _is_within(demand, gpu, kept[gpu.index], step)
+    ]
+    if len(fitting) < demand.gpus:
+        cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in booking.holds)
+        raise Refused(
+            f"reservation {booking.name} never has room for this job", f"It keeps {cards or 'no GPU'}."
+        )
+
+
+def _is_within(demand: Demand, gpu: Gpu, kept: Hold, step: int) -> bool:
+    hold = cost(demand, gpu, step)
+    return hold.share <= kept.share and hold.memory <= kept.memory
 
 
 def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:

@@ -126,6 +126,9 @@ def _times(scene: Scene, job: Pending, decided: Plan) -> Iterator[Change]:
         if scene.now < shadow.at < math.inf and shadow.job != job.id
     ]
     policy = scene.queue.order.policy
+    most += [int(one.start - scene.now) for one in policy.bookings if one.start > scene.now]
+    if booking := policy.booking(job.reservation):
+        most.append(int(booking.end - scene.now))
     for name in job.partitions:
         partition = policy.partition(name)
         if partition is not None and partition.most.time:

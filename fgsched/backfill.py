@@ -19,6 +19,7 @@ class Running:
     partition: str = "main"
     who: Who = NOBODY
     id: int = 0
+    reservation: str = ""  # of an operator, that it belongs to
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class Shadow:
     spare: dict[int, Room]  # on its cards, beside it, at that time
     host: Host  # the same for CPUs and host memory
     job: int = 0  # whose it is
+    pool: str = ""  # the operator's reservation that it is in
 
     def is_over(self, until: float) -> bool:
         """Whether a job that ends then has nothing to do with it."""
@@ -41,18 +43,18 @@ class Shadow:
         spare = self.spare.get(hold.gpu)
         return spare is None or (hold.share <= spare.share and hold.memory <= spare.memory)
 
-    def allows(self, demand: Demand, holds: Sequence[Hold], until: float) -> bool:
+    def allows(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> bool:
         """Whether a job that holds `holds` until then leaves the reservation alone."""
         if self.is_over(until):
             return True
-        return self.host.fits(demand) and all(self.has_room(hold) for hold in holds)
+        return self.host.fits(demand) and (pool != self.pool or all(self.has_room(hold) for hold in holds))
 
-    def take(self, demand: Demand, holds: Sequence[Hold], until: float) -> None:
+    def take(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> None:
         """A job was let past: what it still holds at that time is no longer spare."""
         if self.is_over(until):
             return
         self.host = self.host.less(demand)
-        for hold in holds:
+        for hold in holds if pool == self.pool else ():
             if hold.gpu in self.spare:
                 self.spare[hold.gpu] = self.spare[hold.gpu].less(hold)
 

@@ -53,15 +53,20 @@ def blockers(scene: Scene, job: Pending, decided: Plan | None = None) -> list[Bl
 
 def _in_partition(scene: Scene, stock: Stock, kind: Kind, name: str) -> Iterator[Blocker]:
     if (rule := stock.rule(kind, name)) is not None:
-        yield Blocker(rule, partition=name)
+        begins = rule.reason is Reason.RESERVATION and rule.what == "begin"
+        yield Blocker(rule, Lift(at=rule.left) if begins else NOTHING_KNOWN, name)
         return
     for scope, short in stock.limits_hit(kind, name):
         yield Blocker(short, _end_within(scene, scope, short), name)
     rooms, limits = scene.rooms_of(name), scene.limits_of(name)
+    if kind.reservation:
+        rooms = list(stock.open_to(kind, name))
     for part in parts_of(kind.demand):
         tried = attempt(part, rooms, scene.host, limits)
         if isinstance(tried, Short):
             yield Blocker(tried, _room_for(scene, part, name), name)
+        elif part.gpus and (booked := stock.reserved_for_others(kind, name, part)) is not None:
+            yield Blocker(booked, Lift(at=booked.total), name)
 
 
 def _end_within(scene: Scene, scope: Scope, short: Short) -> Lift:
@@ -111,8 +116,10 @@ def _reservations(scene: Scene, kind: Kind, decided: Plan) -> Iterator[Blocker]:
             continue
         for partition in kind.partitions:
             limits = scene.limits_of(partition)
-            found = attempt(kind.demand, scene.rooms_of(partition), scene.host, limits)
-            if not isinstance(found, Short) and not shadow.allows(kind.demand, found, until):
+            found = attempt(kind.demand, scene.stock().open_to(kind, partition), scene.host, limits)
+            if isinstance(found, Short):
+                continue
+            if not shadow.allows(kind.demand, found, until, kind.reservation):
                 gpu = min((hold.gpu for hold in found if hold.gpu in shadow.spare), default=None)
                 short = Short(Reason.RESERVED_FOR_TOP, gpu=gpu)
                 yield Blocker(short, Lift((shadow.job,), shadow.at, is_start=True), name)

@@ -50,6 +50,14 @@ _RESOURCES = {
 }
 
 
+_RESERVATIONS = {
+    "room": "would run into reservation {who}, from {start} to {end}",
+    "begin": "its reservation {who} begins at {start}",
+    "end": "its time limit is {need_time}, and its reservation {who} ends at {end}",
+    "gone": "its reservation {who} is over or was deleted",
+}
+
+
 def gate(job: Job, reason: Reason) -> str:
     """What keeps a job from being considered at all."""
     match reason:
@@ -77,6 +85,13 @@ def standing_still(job: Job) -> str:
 def sentence(short: Short) -> str:
     """One sentence that tells the binding blocker of a waiting job."""
     what = "card" if short.what == "share" and short.need == WHOLE else short.what
+    if short.reason is Reason.RESERVATION:
+        return _RESERVATIONS[what].format(
+            who=short.who,
+            need_time=format_limit(short.need),
+            start=format_time(short.left),
+            end=format_time(short.total),
+        )
     text = _RESOURCES[what] if short.reason is Reason.RESOURCES else _SENTENCES[short.reason]
     amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
     return text.format(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
 from fgsched.backfill import Running
+from fgsched.bookings import boundaries
 from fgsched.model import Hold
 from fgsched.placement import Host, Room
 from fgsched.planner import Start, plan
@@ -35,6 +36,7 @@ class _Later:
     host: Host
     ends: list[tuple[float, int, int]]  # a heap: (when, place among all that were running, job)
     left: dict[int, int]  # of waiting entries: how many of each have not started
+    boundaries: list[float]  # of operators' reservations, in order
     over: list[int] = field(default_factory=list)
     count: int = 0
 
@@ -46,15 +48,22 @@ class _Later:
         return self.count
 
     def start(self, start: Start, entry: Pending, until: float, end: float) -> None:
-        job = Running(entry.demand, start.holds, until, start.partition, entry.who, start.job_id)
+        job = Running(
+            entry.demand, start.holds, until, start.partition, entry.who, start.job_id, entry.reservation
+        )
         self.begin(job, end)
         self.host = self.host.less(entry.demand)
         for hold in start.holds:
             self.rooms[hold.gpu] = self.rooms[hold.gpu].less(hold)
 
     def end_next(self) -> float:
-        """Let the jobs that end first end; when that is, or infinity if none ever does."""
+        """Let the jobs that end first end, unless an operator's reservation begins or ends before.
+
+        When that is, or infinity if nothing ever happens.
+        """
         at = self.ends[0][0] if self.ends else math.inf
+        if self.boundaries and self.boundaries[0] < at:
+            return self.boundaries.pop(0)
         while at < math.inf and self.ends and self.ends[0][0] == at:
             _, place, job_id = heappop(self.ends)
             job = self.running.pop(place)
@@ -106,7 +115,8 @@ def forecast(
 
 
 def _begun(scene: Scene, ends: Callable[[Running], float]) -> _Later:
-    later = _Later({}, {room.gpu.index: room for room in scene.free}, scene.host, [], {})
+    bounds = boundaries(scene.queue.order.policy.bookings, scene.now)
+    later = _Later({}, {room.gpu.index: room for room in scene.free}, scene.host, [], {}, bounds)
     for job in scene.running:
         later.begin(job, max(scene.now, ends(job)))
     heapify(later.ends)

@@ -76,6 +76,7 @@ class Request:
     deadline: int = 0  # to be over by then; 0: any time
     dependency: str = ""  # as dependencies.py writes it
     kill_invalid: str = ""  # "yes" or "no": cancel it when that can never be met; "": as the site has it
+    reservation: str = ""  # of an operator, that it is to run in
     requeue: bool = True  # whether it may run again after the host failed it
 
 

@@ -203,16 +203,19 @@ class _Planning:
         """A reservation for the first of its partition that only lacks room; else the next may be that."""
         kind, first = group.kind, group.kind.partitions[0]
         for name in kind.partitions:
-            if name in self._stock.shadows or self._tries.get(name, 0) >= _TRIES:
+            where = f"{name}@{kind.reservation}" if kind.reservation else name
+            if where in self._stock.shadows or self._tries.get(where, 0) >= _TRIES:
                 continue
             if self._stock.kept_back(kind, name) is not None:
                 continue
-            self._tries[name] = self._tries.get(name, 0) + 1
+            self._tries[where] = self._tries.get(where, 0) + 1
             shadow = self._stock.reserve(kind, name)
             if shadow is not None:
                 shadow.job = job_id
-                self._stock.shadows[name] = shadow
-                return
+                self._stock.shadows[where] = shadow
+                if where == name:
+                    return
+                break
         self._looked_at.add(id(group))
         if first not in self._stock.shadows:
             self._push_passed(first, heads)

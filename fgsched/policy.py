@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from fgsched.model import Limits
+from fgsched.model import WHOLE, Hold, Limits
 from fgsched.moments import format_limit
 from fgsched.units import Site, format_mebibytes
 
@@ -166,6 +166,26 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Booking:
+    """A reservation that an operator made: parts of cards, kept for some for a while."""
+
+    name: str
+    start: int  # seconds since the epoch
+    end: int
+    holds: tuple[Hold, ...]  # what it keeps of each card
+    access: Access = Access()
+    is_maintenance: bool = False  # kept for nobody
+    by: str = ""  # who made it
+
+    def keeps(self, gpu: int) -> bool:
+        """Whether it keeps all of a card."""
+        return any(hold.gpu == gpu and hold.share == WHOLE for hold in self.holds)
+
+    def admits(self, user: str, groups: Iterable[str], account: str) -> bool:
+        return not self.is_maintenance and self.access.admits(user, groups, account)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """All of it. Partitions stand in their order of priority."""
 
@@ -176,6 +196,7 @@ class Policy:
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
     gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
+    bookings: tuple[Booking, ...] = ()  # that are not over
     is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
     has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
     goes_by_groups: bool = field(init=False, repr=False, compare=False)
@@ -187,6 +208,7 @@ class Policy:
         found += [caps for quality in self.qos for caps in (quality.total, quality.per_user)]
         found += [account.caps for account in self.accounts] + [user.caps for user in self.users]
         access = [one.access for one in self.partitions] + [quality.access for quality in self.qos]
+        access += [booking.access for booking in self.bookings]
         object.__setattr__(self, "goes_by_groups", any(one.groups for one in access))
         object.__setattr__(self, "is_capped", any(caps != NO_CAPS for caps in found))
         object.__setattr__(self, "has_quotas", any(caps.gpu_seconds for caps in found))
@@ -218,6 +240,9 @@ class Policy:
 
     def user(self, name: str) -> User:
         return next((one for one in self.users if one.name == name), User(name=name))
+
+    def booking(self, name: str) -> Booking | None:
+        return next((one for one in self.bookings if one.name == name), None)
 
     def resource(self, name: str) -> Resource | None:
         return next((one for one in self.resources if one.name == name), None)

@@ -21,6 +21,7 @@ class Kind(NamedTuple):
     partitions: tuple[str, ...] = ("main",)
     who: Who = NOBODY
     nice: int = 0
+    reservation: str = ""  # of an operator, that they belong to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

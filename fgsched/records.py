@@ -30,7 +30,7 @@ _PATH = 4095
 _KINDS = 16  # of resource limits that the kernel has
 _WORDS = 2 * 2**20  # characters of all arguments together: what the kernel takes, with the environment
 _LENGTHS = {
-    **{"name": 255, "partition": 1024, "account": 64, "qos": 64, "gpu_type": 64},
+    **{"name": 255, "partition": 1024, "account": 64, "qos": 64, "reservation": 64, "gpu_type": 64},
     **{"comment": 4096, "submit_line": 65536, "array": 8192, "dependency": 8192, "kill_invalid": 3},
 }
 _TARGETS = {"all", "shell", "children"}

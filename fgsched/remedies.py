@@ -20,6 +20,12 @@ _BY_ITSELF: dict[Reason, str] = {
     Reason.ACCOUNT_GPU_MINUTES: "as what was used is forgotten with time, or with a shorter time limit",
     Reason.GPU_MAX_JOBS: "when a job on it ends",
 }
+_OF_RESERVATIONS = {  # by what is short
+    "room": "when that is over, at {}, or with a time limit that ends before it",
+    "begin": "at {}",
+    "end": "with a time limit that ends before it",
+    "gone": "without it: fgctl update job=ID reservation=",
+}
 _AMOUNTS: dict[str, Callable[[int], str]] = {
     "gpus": format_share,
     "gpu-mem": format_mebibytes,
@@ -38,6 +44,9 @@ def _jobs(ids: Sequence[int]) -> str:
 def lifted(blocker: Blocker) -> str:
     """What lifts a blocker, and when; "" if nobody can say."""
     lift = blocker.lift
+    if blocker.short.reason is Reason.RESERVATION:
+        when = format_time(lift.at) if lift.at < math.inf else ""
+        return _OF_RESERVATIONS[blocker.short.what].format(when)
     if not lift.jobs:
         return _BY_ITSELF.get(blocker.short.reason, "")
     one = len(lift.jobs) == 1

@@ -82,6 +82,7 @@ class Reason(Enum):
     ACCOUNT_MAX_JOBS = "AssocGrpJobsLimit"
     ACCOUNT_MAX_GPUS = "AssocGrpGRES"
     ACCOUNT_GPU_MINUTES = "AssocGrpGRESMinutes"
+    RESERVATION = "Reservation"  # of an operator: not open to it now, or in its way
     DEPENDENCY = "Dependency"  # on jobs that have not come so far
     DEPENDENCY_NEVER = "DependencyNeverSatisfied"
     BEGIN_TIME = "BeginTime"  # not before a time that was asked for, or that a restart has to wait for

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from fgsched.backfill import Running, Shadow, attempt, reserve
+from fgsched.backfill import Running, Shadow, attempt, once_over, reserve
+from fgsched.bookings import Calendar, closed
 from fgsched.limits import Key, Scope, Tally, Who
 from fgsched.model import WHOLE, Demand, GpuState, Hold, Limits, Reason
 from fgsched.placement import Host, Room, Short, charged, cost
@@ -12,6 +13,7 @@ from fgsched.priority import Kind
 from fgsched.waiting import Group
 
 Used = Mapping[Key, float]
+_LOOKED_AT = 16  # ends of jobs at which a place between operators' reservations is looked for
 
 
 class Stock:
@@ -32,7 +34,8 @@ class Stock:
         self._at = {room.gpu.index: position for position, room in enumerate(self._free)}
         self._usable = {room.gpu.index: room.gpu.usable for room in self._free}
         self._limits = {one.name: one.limits(limits) for one in policy.partitions}
-        self._full: set[tuple[Demand, str]] = set()  # what does not fit once never does
+        self._full: set[tuple[Demand, str, str | int]] = set()  # what does not fit once never does
+        self._calendar = Calendar.of(policy.bookings, self._running, self._free, now)
         self._blocked: set[tuple[str, Who]] = set()  # as many jobs of these run as may
         self._tally = Tally(policy)
         self.shadows: dict[str, Shadow] = {}  # by partition
@@ -66,7 +69,7 @@ class Stock:
     def find(self, kind: Kind) -> tuple[str, tuple[Hold, ...]] | None:
         """The first of its partitions that starts a job of this kind, and what it gives."""
         for name in kind.partitions:
-            if (kind.demand, name) in self._full or (name, kind.who) in self._blocked:
+            if (kind.demand, name, self._view(kind)) in self._full or (name, kind.who) in self._blocked:
                 continue
             if self.kept_back(kind, name) is not None:
                 continue
@@ -76,8 +79,12 @@ class Stock:
         return None
 
     def rule(self, kind: Kind, name: str) -> Short | None:
-        """What a partition has against this kind besides room and limits."""
-        return _rule(self._policy.partition(name), name, kind.time_limit)
+        """What a partition, or its reservation, has against this kind besides room and limits."""
+        short = _rule(self._policy.partition(name), name, kind.time_limit)
+        if short is not None or not kind.reservation:
+            return short
+        booking = self._policy.booking(kind.reservation)
+        return closed(booking, kind.reservation, kind.time_limit, self._now)
 
     def limits_hit(self, kind: Kind, name: str) -> list[tuple[Scope, Short]]:
         """Every limit that keeps this kind back in a partition."""
@@ -90,7 +97,7 @@ class Stock:
     def kept_back(self, kind: Kind, name: str) -> Short | None:
         """The rule of a partition, or the limit, that keeps this kind back; None: at most room is lacking."""
         partition = self._policy.partition(name)
-        short = _rule(partition, name, kind.time_limit)
+        short = self.rule(kind, name)
         if short is not None or partition is None:
             return short
         demand = kind.demand
@@ -114,28 +121,62 @@ class Stock:
         cards = partition.cards
         return [room for room in self._free if room.gpu.index in cards] if cards else self._free
 
+    def _until(self, kind: Kind) -> float:
+        return self._now + kind.time_limit if kind.time_limit else math.inf
+
+    def _view(self, kind: Kind) -> str | int:
+        """What tells those apart who see the same cards, because of operators' reservations."""
+        if not self._calendar.bookings:
+            return kind.reservation
+        return kind.reservation or self._calendar.minded(self._until(kind))
+
+    def open_to(self, kind: Kind, name: str) -> Sequence[Room]:
+        """What operators' reservations leave this kind of a partition's cards."""
+        partition = self._policy.partition(name)
+        cards = partition.cards if partition else ()
+        rooms = self._calendar.rooms(kind.reservation, self._until(kind))
+        return [room for room in rooms if room.gpu.index in cards] if cards else rooms
+
+    def reserved_for_others(self, kind: Kind, name: str, demand: Demand) -> Short | None:
+        """The operator's reservation without which this demand would have room; None: there is none."""
+        partition = self._policy.partition(name)
+        until = self._until(kind)
+        if kind.reservation or partition is None or not self._calendar.minded(until):
+            return None
+        cards, limits = partition.cards, self._limits[name]
+
+        def is_enough(rooms: Sequence[Room]) -> bool:
+            rooms = [room for room in rooms if not cards or room.gpu.index in cards]
+            return not isinstance(attempt(demand, rooms, self._host, limits), Short)
+
+        if not is_enough(self._free) or is_enough(self.open_to(kind, name)):
+            return None
+        found = self._calendar.in_the_way(until, is_enough)
+        window = {"need": kind.time_limit, "left": found.start, "total": found.end}
+        return Short(Reason.RESERVATION, "room", who=found.name, **window)
+
     def _place(self, kind: Kind, name: str) -> tuple[Hold, ...] | Short:
         """What the partition gives to a job of this kind, past all reservations, or what is short."""
         partition = self._policy.partition(name)
         assert partition is not None
-        demand, limits, rooms = kind.demand, self._limits[name], self._rooms(partition)
+        demand, limits, rooms = kind.demand, self._limits[name], self.open_to(kind, name)
         found = attempt(demand, rooms, self._host, limits)
         if isinstance(found, Short):
-            self._full.add((demand, name))
-            return found
+            self._full.add((demand, name, self._view(kind)))
+            return self.reserved_for_others(kind, name, demand) or found
         if self._tally.counts and demand.gpus and not demand.share:  # what it takes differs from card to card
             rooms, found = self._affordable(kind, name, rooms, found)
-        until = self._now + kind.time_limit if kind.time_limit else math.inf
+        until, pool = self._until(kind), kind.reservation
         minded = [shadow for shadow in self.shadows.values() if not shadow.is_over(until)]
-        if not all(shadow.allows(demand, found, until) for shadow in minded):
-            found = self._beside(demand, rooms, limits, minded)
+        if not all(shadow.allows(demand, found, until, pool) for shadow in minded):
+            found = self._beside(kind, rooms, limits, minded)
         if not isinstance(found, Short) and self._tally.counts:
             return self._tally.blocked(name, kind.who, *self._charge(kind, found)) or found
         return found
 
     def _affordable(
-        self, kind: Kind, name: str, rooms: list[Room], found: tuple[Hold, ...]
-    ) -> tuple[list[Room], tuple[Hold, ...]]:
+        self, kind: Kind, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
+    ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
         """The cards that keep it within the limits, and what it gets there; as it was if that is nothing."""
         limits, gpus = self._limits[name], kind.demand.gpus
         left = []
@@ -147,17 +188,18 @@ class Stock:
         return (rooms, found) if there is None or isinstance(there, Short) else (left, there)
 
     def _beside(
-        self, demand: Demand, rooms: Sequence[Room], limits: Limits, minded: Sequence[Shadow]
+        self, kind: Kind, rooms: Sequence[Room], limits: Limits, minded: Sequence[Shadow]
     ) -> tuple[Hold, ...] | Short:
         """A place that leaves the reservations alone."""
+        demand, here = kind.demand, [shadow for shadow in minded if shadow.pool == kind.reservation]
         reserved = Short(
-            Reason.RESERVED_FOR_TOP, gpu=min((gpu for shadow in minded for gpu in shadow.spare), default=None)
+            Reason.RESERVED_FOR_TOP, gpu=min((gpu for shadow in here for gpu in shadow.spare), default=None)
         )
         if not all(shadow.host.fits(demand) for shadow in minded):
             return reserved
         step = limits.share_step
         left = [
-            room for room in rooms if all(shadow.has_room(cost(demand, room.gpu, step)) for shadow in minded)
+            room for room in rooms if all(shadow.has_room(cost(demand, room.gpu, step)) for shadow in here)
         ]
         found = attempt(demand, left, self._host, limits) if left else reserved
         return reserved if isinstance(found, Short) else found
@@ -169,19 +211,22 @@ class Stock:
 
     def take(self, kind: Kind, partition: str, holds: tuple[Hold, ...]) -> None:
         """A job starts."""
-        until = self._now + kind.time_limit if kind.time_limit else math.inf
+        until, pool = self._until(kind), kind.reservation
         for shadow in self.shadows.values():
-            shadow.take(kind.demand, holds, until)
+            shadow.take(kind.demand, holds, until, pool)
         self._host = self._host.less(kind.demand)
         for hold in holds:
             self._free[self._at[hold.gpu]] = self._free[self._at[hold.gpu]].less(hold)
-        self._running.append(Running(kind.demand, holds, until, partition, kind.who))
+        self._running.append(Running(kind.demand, holds, until, partition, kind.who, reservation=pool))
+        self._calendar.take(holds, until, pool)
         self._tally.take(partition, kind.who, *self._charge(kind, holds))
         self._measure()
 
     def reserve(self, kind: Kind, name: str) -> Shadow | None:
         partition = self._policy.partition(name)
         assert partition is not None
+        if self._policy.bookings:
+            return self._soonest(kind, partition)
         return reserve(
             kind.demand,
             self._running,
@@ -190,6 +235,39 @@ class Stock:
             limits=self._limits[name],
             before=self.shadows.values(),
         )
+
+    def _soonest(self, kind: Kind, partition: Partition) -> Shadow | None:
+        """The same between operators' reservations, where room does not only grow."""
+        free = {room.gpu.index: room for room in self._rooms(partition)}
+        host = self._host
+        for shadow in self.shadows.values():
+            host = host.less(shadow.demand)
+            for hold in shadow.holds if shadow.pool == kind.reservation else ():
+                if hold.gpu in free:
+                    free[hold.gpu] = free[hold.gpu].less(hold)
+        limits = self._limits[partition.name]
+        ends = sorted({job.until for job in self._running if job.until > self._now})
+        tried = 0
+        for at in sorted({*ends, *(float(one.end) for one in self._policy.bookings if one.end > self._now)}):
+            rooms, left = once_over((job for job in self._running if job.until <= at), free, host)
+            if isinstance(attempt(kind.demand, rooms, left, limits), Short):
+                continue
+            tried += at in ends
+            if tried > _LOOKED_AT and at in ends[:-1]:
+                continue
+            if kind.reservation and closed(
+                self._policy.booking(kind.reservation), kind.reservation, kind.time_limit, at
+            ):
+                continue
+            alive = [job for job in self._running if job.until > at]
+            until = at + kind.time_limit if kind.time_limit else math.inf
+            rooms = list(Calendar.of(self._policy.bookings, alive, rooms, at).rooms(kind.reservation, until))
+            found = attempt(kind.demand, rooms, left, limits)
+            if not isinstance(found, Short):
+                there = {room.gpu.index: room for room in rooms}
+                spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
+                return Shadow(at, kind.demand, found, spare, left.less(kind.demand), pool=kind.reservation)
+        return None
 
     def why(self, kind: Kind) -> Short | None:
         """What the first of its partitions says to a kind of which none could start any more."""

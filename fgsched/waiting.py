@@ -21,10 +21,11 @@ class Pending:
     who: Who = NOBODY
     nice: int = 0
     since: float = 0.0  # it waits since then, seconds since the epoch
+    reservation: str = ""  # of an operator, that it belongs to
 
     @property
     def kind(self) -> Kind:
-        return Kind(self.demand, self.time_limit, self.partitions, self.who, self.nice)
+        return Kind(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
 
 
 class Group:
@@ -146,8 +147,9 @@ class Queue:
         group = self._group_of.get(job_id)
         if group is None:
             return None
-        demand, time_limit, partitions, who, nice = group.kind
+        demand, time_limit, partitions, who, nice, reservation = group.kind
         more = {"partitions": partitions, "who": who, "nice": nice, "since": group.since(job_id)}
+        more["reservation"] = reservation
         return Pending(job_id, demand, time_limit, self.count(job_id), **more)  # type: ignore[arg-type]
 
     def kind(self, job_id: int) -> Kind | None:

@@ -137,7 +137,6 @@ def test_what_is_no_job_id_is_wrong_usage(queue, word):
         (("-o", "%c"), "unknown field %c in the format"),
         (("-o", "%i %"), "unknown field % in the format"),
         (("-o", "plain"), "the format plain names no field"),
-        (("-o", "%v"), "%v (reservation): not supported yet"),
         (("-O", "Nonsense"), "unknown field Nonsense in the format"),
         (("-O", "GpuUtil"), "GpuUtil: not supported yet"),
         (("-S", "x"), "unknown field %x in the format"),

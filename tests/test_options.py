@@ -117,7 +117,7 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--container=x"], "--container is not supported yet"),
         (["-F", "hosts"], "--nodefile is not supported yet"),
         (["--mail-type=END"], "--mail-type is not supported yet"),
-        (["--reservation=x"], "--reservation is not supported yet"),
+        (["--reservation="], "--reservation='' is not the name of a reservation"),
         (["--nodes=2"], "--nodes=2: a job here is one task on a single host; only 1 is possible"),
         (["-n", "4"], "--ntasks=4: a job here is one task on a single host; only 1 is possible"),
         (["--cpus-per-task=0"], "--cpus-per-task=0 is not a whole number of at least 1"),

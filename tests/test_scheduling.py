@@ -98,7 +98,7 @@ class Site(RuleBasedStateMachine):
 
     def add(self, kind, count):
         self.last += 1
-        demand, limit, names, who, nice = kind
+        demand, limit, names, who, nice, _ = kind
         job = Pending(self.last, demand, limit, count, partitions=names, who=who, nice=nice, since=self.now)
         self.waiting[job.id] = job
         self.queue.add(job)

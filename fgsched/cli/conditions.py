@@ -40,5 +40,5 @@ def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> N
 
 def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """The fields that are the words that were given."""
-    slots = ("account", "qos", "tier", "gpu-compute")
+    slots = ("account", "qos", "reservation", "tier", "gpu-compute")
     return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}

@@ -10,6 +10,7 @@ import click
 from fgsched.cli import choices, show
 from fgsched.cli.changes import is_about_partition, partition_words, read_changes, words_by_key
 from fgsched.cli.command import Group, warn, write
+from fgsched.cli.reservation import ask, is_about_reservation
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit, FgschedError
 from fgsched.units import Site, parse_ids, parse_indices
@@ -30,10 +31,10 @@ def fgctl() -> None:
 @fgctl.command("show")
 @click.option("-o", "--oneliner", is_flag=True, help="One line for each.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.argument("what", type=click.Choice(["job", "gpu", "partition", "config"]))
+@click.argument("what", type=click.Choice(["job", "gpu", "partition", "reservation", "config"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
-    """Show jobs, GPUs, partitions or the configuration."""
+    """Show jobs, GPUs, partitions, reservations or the configuration."""
     with Client(find_places()) as client:
         records = show.ASKED[what](client, words)
     if as_json:
@@ -96,9 +97,11 @@ def _suspend(words: Sequence[str]) -> int:
 
 
 @fgctl.command("update")
-@click.argument("words", nargs=-1, required=True, metavar="job=ID|partition=NAME KEY=VALUE...")
+@click.argument("words", nargs=-1, required=True, metavar="job=ID|partition=|reservation=NAME KEY=VALUE...")
 def _update(words: Sequence[str]) -> int:
-    """Change what jobs ask for, or a partition."""
+    """Change what jobs ask for, a partition or a reservation."""
+    if is_about_reservation(words):
+        return _reservation("update_reservation", words)
     if is_about_partition(words):
         return _partition("update_partition", words)
     given = words_by_key(words)
@@ -125,18 +128,35 @@ def _partition(operation: str, words: Sequence[str]) -> int:
     return Exit.DONE
 
 
+def _reservation(operation: str, words: Sequence[str]) -> int:
+    with Client(find_places()) as client:
+        ask(client, operation, words)
+    return Exit.DONE
+
+
+def _site(verb: str, words: Sequence[str]) -> int:
+    """'reservation NAME …' means reservation=NAME, as with scontrol."""
+    if words[0].lower() in ("reservation", "partition"):
+        kind, rest = words[0].lower(), words[1:]
+        is_named = bool(rest) and "=" in rest[0]
+        words = rest if is_named else [f"{kind}={rest[0]}" if rest else kind, *rest[1:]]
+    if is_about_reservation(words):
+        return _reservation(f"{verb}_reservation", words)
+    return _partition(f"{verb}_partition", words)
+
+
 @fgctl.command("create")
-@click.argument("words", nargs=-1, required=True, metavar="partition=NAME [KEY=VALUE]...")
+@click.argument("words", nargs=-1, required=True, metavar="partition=NAME|reservation=NAME [KEY=VALUE]...")
 def _create(words: Sequence[str]) -> int:
-    """Add a partition; the keys are those of its table in fgsched.toml."""
-    return _partition("create_partition", words)
+    """Add a partition, or reserve GPUs for some users for a while."""
+    return _site("create", words)
 
 
 @fgctl.command("delete")
-@click.argument("words", nargs=-1, required=True, metavar="partition=NAME")
+@click.argument("words", nargs=-1, required=True, metavar="partition=NAME|reservation=NAME")
 def _delete(words: Sequence[str]) -> int:
-    """Remove a partition that was created so."""
-    return _partition("delete_partition", words)
+    """Remove a partition or a reservation that was created so."""
+    return _site("delete", words)
 
 
 @fgctl.command("reconfigure")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from fgsched.cli import machine
+from fgsched.cli import machine, reservation
 from fgsched.cli.cells import table
 from fgsched.cli.command import Command, write
 from fgsched.cli.queuecolumns import host, indices, shown_time
@@ -28,6 +28,7 @@ Card = dict[str, Any]
 @click.option("-g", "--gpus", is_flag=True, help="A line for each GPU: what is taken, used and free.")
 @click.option("-l", "--long", is_flag=True, help="A line for each GPU: the hardware.")
 @click.option("-R", "--list-reasons", "reasons", is_flag=True, help="Why GPUs take no jobs; who said so.")
+@click.option("-T", "--reservation", "reservations", is_flag=True, help="A line for each reservation.")
 @click.option("--types", is_flag=True, help="A line for each model.")
 @click.option("-s", "--summarize", is_flag=True, help="A line for each partition, without jobs.")
 @click.option("-N", "--node", is_flag=True, help="A line for the host: GPUs, CPUs and memory.")
@@ -37,9 +38,11 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     """Show the GPUs, and how much of them is taken and free."""
     wanted = [view for view, is_on in views.items() if is_on]
     if len(wanted) > 1:
-        raise BadUsage("-g, -l, -R, -s, -N and --types are different tables; give one of them")
+        raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")
     with Client(find_places()) as client:
-        answer = client.ask("gpus") | {"partitions": client.ask("partitions")["partitions"]}
+        answer = client.ask("gpus")
+        for name in ("partitions", "reservations"):
+            answer |= client.ask(name)
     if as_json:
         write(_document(answer))
     else:
@@ -153,6 +156,10 @@ def _who(note: str) -> tuple[str, str]:
     return (said, user[:-1]) if said and user.endswith("]") else (note or "-", "-")
 
 
+def _reservations(answer: Card) -> tuple[str, list[list[str]]]:
+    return reservation.HEADINGS, [reservation.row(one) for one in answer["reservations"]]
+
+
 def _types(answer: Card) -> tuple[str, list[list[str]]]:
     rows = []
     for model in dict.fromkeys(card["model"] for card in answer["gpus"]):
@@ -167,6 +174,7 @@ _VIEWS = {
     "gpus": _cards,
     "long": _hardware,
     "reasons": _reasons,
+    "reservations": _reservations,
     "types": _types,
     "summarize": _summary,
     "node": _node,
@@ -191,6 +199,8 @@ def _amounts(cards: Sequence[Card]) -> str:
 def _state(card: Card) -> str:
     if card["state"] in _OUT:
         return _OUT[card["state"]][bool(card["jobs"])]
+    if not card["jobs"] and card.get("kept_as"):
+        return str(card["kept_as"])
     return _fullness(WHOLE - card["free_share"], card["free_share"])
 
 
@@ -218,6 +228,7 @@ def _document(answer: Card) -> str:
         memory=answer["memory"],
         preload=answer["preload"],
         preload_note=answer["preload_note"] or None,
+        reservations=answer["reservations"],
         other_gpus=answer["other_gpus"],
     )
 

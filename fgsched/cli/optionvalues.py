@@ -150,6 +150,12 @@ def label(text: str) -> str:
     return text
 
 
+def reservation(text: str) -> str:
+    if not 0 < len(text) <= 64 or not text.isprintable() or "," in text:
+        raise BadValue(text, " is not the name of a reservation")
+    return text
+
+
 def nice(text: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,10}", text) or abs(int(text)) > NICEST:
         raise BadValue(text, f" is not a number up to {NICEST}")

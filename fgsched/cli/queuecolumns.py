@@ -122,6 +122,7 @@ COLUMNS = (
     Column("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
     Column("ACCOUNT", ("account",), _optional, ("Account",), "a"),
     Column("QOS", ("qos",), _optional, ("QOS",), "q"),
+    Column("RESERVATION", ("reservation",), _optional, ("Reservation",), "v"),
     Column("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
     Column("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
     Column("NICE", ("nice",), str, ("Nice",), "y"),
@@ -167,19 +168,11 @@ COLUMNS = (
 )
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
 _BY_NAME = {name.lower(): column for column in COLUMNS for name in column.names}
-_LATER_LETTERS = {
-    **{"v": "reservation"},
-}
-_LATER_NAMES = {
-    *("reservation",),
-    *("gpumemused", "gpuutil"),
-}
+_LATER_NAMES = {"gpumemused", "gpuutil"}
 
 
 def by_letter(letter: str) -> Column:
     """The column of %letter, or BadUsage."""
-    if letter in _LATER_LETTERS:
-        raise BadUsage(f"%{letter} ({_LATER_LETTERS[letter]}): not supported yet")
     if letter not in _BY_LETTER:
         remedy = "There are: all " + " ".join(sorted(_BY_LETTER, key=str.lower))
         raise BadUsage(f"unknown field {shown('%' + letter)} in the format", remedy)

@@ -6,7 +6,7 @@ from typing import Any
 from fgsched.cli import machine
 from fgsched.model import JobState
 
-_OWN = ("account", "qos", "nice", "priority")
+_OWN = ("account", "qos", "reservation", "nice", "priority")
 FIELDS = (
     *("array", "task", "tasks", "dependency", "deadline"),
     *("id", "name", "partition", "user", "uid", "state", "reason", "why", "elapsed", "time_limit"),

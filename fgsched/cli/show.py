@@ -25,7 +25,7 @@ def text(group: Group, *, oneliner: bool) -> str:
 
 def document(what: str, records: Sequence[Record]) -> str:
     """The same as one JSON object; times are given in both forms."""
-    name = {"job": "jobs", "gpu": "gpus", "partition": "partitions", "config": "config"}[what]
+    name = "config" if what == "config" else f"{what}s"
     for record in records if what == "job" else ():
         record |= {f"{key}_iso": machine.iso(record[key]) for key in _TIMED}
     return machine.document(**{name: records[0] if what == "config" else list(records)})
@@ -62,6 +62,12 @@ def _partitions(client: Client, words: Sequence[str]) -> list[Record]:
     return partitions(client, words)
 
 
+def _reservations(client: Client, words: Sequence[str]) -> list[Record]:
+    from fgsched.cli.reservation import records
+
+    return records(client, words)
+
+
 def _config(client: Client, words: Sequence[str]) -> list[Record]:
     if words:
         raise BadUsage("show config takes no argument")
@@ -72,6 +78,7 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], list[Record]]] = {
     "job": _jobs,
     "gpu": _gpus,
     "partition": _partitions,
+    "reservation": _reservations,
     "config": _config,
 }
 
@@ -90,6 +97,7 @@ def _job(job: Record) -> Group:
         [("Requeue", int(request.get("requeue", True))), ("Restarts", job["restarts"]), *_suspended(job)],
         [("Dependency", job["depends"] or "(null)")],
         _gates(request),
+        [("Reservation", request["reservation"])] if request.get("reservation") else [],
         [
             ("RunTime", format_runtime(job["elapsed"])),
             ("TimeLimit", format_limit(request.get("time_limit", 0))),
@@ -240,6 +248,12 @@ def _partition(found: Record) -> Group:
     return lines(found)
 
 
+def _reservation(found: Record) -> Group:
+    from fgsched.cli.reservation import lines
+
+    return lines(found)
+
+
 def _settings(about: Record) -> Group:
     """The settings that the running controller obeys, one a line."""
     own = ("version", "mode", "host", "pid", "source", "state", "run")
@@ -252,5 +266,6 @@ GROUPS: dict[str, Callable[[Record], Group]] = {
     "job": _job,
     "gpu": _gpu,
     "partition": _partition,
+    "reservation": _reservation,
     "config": _settings,
 }

@@ -91,6 +91,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("partition p", "LIST", values.partition, "Partitions; whichever starts it first."),
     _option("account A", "NAME", values.label, "Account that is charged."),
     _option("qos q", "NAME", values.label, "Quality of service."),
+    _option("reservation", "NAME", values.reservation, "Run in this reservation of an operator."),
     _option("nice", "[N]", values.nice, "Lower its priority by N; default 100.", bare="100"),
     _option("signal", "[B:|C:]SIG[@SEC]", values.early_signal, "Signal before the time limit."),
     _option("array a", "LIST[%N]", values.array, "An array: 0-15, 1,5-9, 0-90:10; N at a time."),
@@ -122,7 +123,7 @@ OPTIONS: tuple[Option, ...] = (
 
 # What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
-    export-file= gid= gpus-per-socket= nodefile= reservation= tres-per-task= uid= bb= bbf="""
+    export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
     gres-flags= hint= ignore-pbs licenses= mail-type= mail-user= mcs-label= mem-bind=

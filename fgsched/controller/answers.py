@@ -23,15 +23,9 @@ from fgsched.tiers import is_hooked
 
 PAGE = 500  # jobs of history at a time
 _WAITED = 100_000  # jobs that are waited for at once
-_PUBLIC = (
-    "name",
-    "partition",
-    "account",
-    "qos",
-    "nice",
-    "demand",
-    "time_limit",
-)  # of a request; the rest is its owner's
+_PUBLIC = (  # of a request; the rest is its owner's
+    *("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit"),
+)
 _MOST = 10**15  # in a number that is asked with: floats and SQLite hold it exactly
 _RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
 
@@ -202,6 +196,7 @@ class Answers:
                         if any(hold.gpu == room.gpu.index for hold in job.holds)
                     ],
                     "seen": self._seen(room.gpu.index),
+                    "kept_as": self._kept_as(room.gpu.index, now),
                 }
                 for room in rooms
             ],
@@ -213,6 +208,13 @@ class Answers:
             "memory": {"free": host.memory, "total": conductor.limits.host_memory},
             "jobs": self._counts(),
         }
+
+    def _kept_as(self, index: int, now: float) -> str:
+        """sinfo's word for a card that is kept as a whole just now: maint or resv; "" if it is not."""
+        for one in self.policy.bookings:
+            if one.start <= now < one.end and one.keeps(index):
+                return "maint" if one.is_maintenance else "resv"
+        return ""
 
     def _seen(self, index: int) -> dict[str, Any] | None:
         reading = self._conductor.cards.readings.get(index)

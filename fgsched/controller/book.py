@@ -53,9 +53,13 @@ def who_of(job: Job) -> Who:
 def _running(job: Job, now: float) -> Running:
     """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
     if job.state is JobState.COMPLETING:
-        return Running(_NOTHING, job.holds, now, job.partition, who_of(job), job.id)
+        return Running(_NOTHING, job.holds, now, *_whose(job))
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    return Running(job.request.demand, job.holds, until, job.partition, who_of(job), job.id)
+    return Running(job.request.demand, job.holds, until, *_whose(job))
+
+
+def _whose(job: Job) -> tuple[str, Who, int, str]:
+    return job.partition, who_of(job), job.id, job.request.reservation
 
 
 def pending(job: Job, count: int = 1) -> Pending:
@@ -72,6 +76,7 @@ def pending(job: Job, count: int = 1) -> Pending:
         nice=request.nice,
         # A task that has a row of its own goes before the rest of its array.
         since=since if job.task is None else math.nextafter(since, 0),
+        reservation=request.reservation,
     )
 
 

@@ -1,8 +1,7 @@
 """One turn: take in what has happened, decide, commit, then do what was decided.
 
-Everything that has happened since the last turn is taken in together and
-committed once. Effects come after the commit; each can be repeated or undone
-by a controller that starts after a crash at any point (`recover`).
+Everything that has happened since the last turn is taken in together and committed once. Effects come after
+the commit; each can be repeated or undone by a controller that starts after a crash at any point (`recover`).
 """
 
 import math
@@ -49,6 +48,7 @@ class Conductor:
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
+        self.forgotten: Effect = lambda: None  # who else has to know that a turn was undone
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self._after: list[Effect] = []
         self._asked: Asked | None = None  # the request that was taken in last
@@ -112,9 +112,9 @@ class Conductor:
         self.turn([event for event in events if event is not guilty], now)
 
     def _forget_turn(self, now: float) -> None:
-        self._after.clear()
-        self.ended.clear()
+        self._after, self.ended = [], []
         if not self.is_broken:
+            self.forgotten()
             self._read_book()
             self._resume_cleaning(now)
 

@@ -124,6 +124,7 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "partition_place": lambda look, job: look.place(job),
     "account": lambda look, job: job.request.account,
     "qos": lambda look, job: job.request.qos,
+    "reservation": lambda look, job: job.request.reservation,
     "nice": lambda look, job: job.request.nice,
     "priority": lambda look, job: look.priority(job),
     "user": lambda look, job: job.user,

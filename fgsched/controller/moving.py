@@ -11,7 +11,7 @@ from fgsched.controller.turning import Turning
 from fgsched.defragment import Movable, Place, moves
 from fgsched.model import WHOLE, Job, JobState
 from fgsched.placement import charged
-from fgsched.planner import Plan
+from fgsched.planner import Kind, Plan
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ class Mover:
         if any(job.wish or job.state is JobState.COMPLETING for job in host.book.holding.values()):
             return
         for partition, shadow in decided.reserved.items():
+            if shadow.pool:
+                continue
             chosen = self._choose(host, partition, shadow, now)
             for job in chosen:
                 self._moved.add(job.id)
@@ -42,8 +44,10 @@ class Mover:
         there = host.policy.partition(partition)
         if there is None:
             return ()
-        rooms = host.book.rooms(host.cards.gpus_for_planning(now), host.cards.readings)
-        open_to = tuple(room for room in rooms if not there.cards or room.gpu.index in there.cards)
+        scene = host.book.scene(
+            host.cards.gpus_for_planning(now), host.cards.readings, limits=host.limits, now=now
+        )
+        open_to = tuple(scene.stock().open_to(Kind(shadow.demand, 0, (partition,)), partition))
         limits = there.limits(host.limits)
         gains = (shadow.at - now) * sum(hold.share for hold in shadow.holds) / WHOLE
         movable = [
@@ -59,6 +63,7 @@ class Mover:
             job.state is JobState.RUNNING
             and job.request.requeue
             and not job.is_to_end
+            and not job.request.reservation
             and job.partition == partition
             and job.id not in self._moved
         )

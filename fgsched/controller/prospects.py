@@ -98,7 +98,7 @@ class Prospects:
                     each.short.reason,
                     sentence(each.short),
                     lifted(each),
-                    at=each.lift.at if each.lift.jobs and each.lift.at < math.inf else None,
+                    at=each.lift.at if each.lift.at < math.inf else None,
                     jobs=each.lift.jobs,
                 )
                 | {"partition": each.partition}

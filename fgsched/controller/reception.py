@@ -13,6 +13,7 @@ from fgsched.accounts import Accounts, names_of
 from fgsched.cgroups import MemoryCgroup
 from fgsched.config import Config
 from fgsched.controller.answers import Answers
+from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.desk import Desk
 from fgsched.controller.gate import Gate
@@ -50,6 +51,7 @@ class Desks:
     site: SiteDesk
     standings: Standings
     prospects: Prospects
+    bookings: BookingDesk
 
 
 class Reception:
@@ -58,7 +60,9 @@ class Reception:
     def __init__(self, desks: Desks, answers: Answers, waiters: Waiters, loop: Loop, about: About) -> None:
         self._answers, self._waiters, self._loop = answers, waiters, loop
         self._writing = desks.jobs.operations | desks.site.operations | desks.standings.writing
+        self._writing |= desks.bookings.operations
         self._reading = answers.operations | desks.standings.operations | desks.prospects.operations
+        self._reading |= desks.bookings.reading
         self.about = about
         self._started_at = time.time()
         self._specials: dict[str, Special] = {"ping": self._ping, "wait": self._wait, "stop": self._stop}

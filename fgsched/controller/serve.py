@@ -18,6 +18,7 @@ from fgsched import cgroups, gpus, regions
 from fgsched.accounts import Accounts
 from fgsched.config import Config, load
 from fgsched.controller.answers import Answers
+from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desk import FIRST_USER, Desk, Rules
@@ -140,8 +141,9 @@ class _Controller:
         self._desk = Desk(self._conductor, _rules(about.places, about.config))
         hands = Hands(lambda: load(about.places), self._obey, lambda: self._loop.happened(Died(0)))
         self._site_desk = SiteDesk(self._conductor, about.config, hands)
+        self._bookings = BookingDesk(self._conductor)
         prospects = Prospects(self._conductor, self._desk)
-        desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects)
+        desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects, self._bookings)
         refused = partial(regions.refusal, str(about.places.run))
         answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism, refused)
         return Reception(desks, answers, self._waiters, self._loop, about)
@@ -169,6 +171,7 @@ class _Controller:
             while not self._loop.stopping and not self._conductor.is_broken:
                 self._loop.run_once(self._timeout())
                 self._tell_waiters()
+                self._bookings.tidy(time.time())
                 self._lookout.look()
                 self._pacer.look()
         if self._conductor.is_broken:
@@ -201,7 +204,8 @@ class _Controller:
         conductor = self._conductor
         unsaved = 1.0 if conductor.unsaved else None
         orphans = _SOON if conductor.orphans else None
-        due = conductor.book.gates.next_due
+        dated = (conductor.book.gates.next_due, self._bookings.next_due(time.time()))
+        due = min((each for each in dated if each is not None), default=None)
         timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
         quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
         dues = (unsaved, orphans, timer, quota, self._lookout.due, self._pacer.due, self._waiters.delay)

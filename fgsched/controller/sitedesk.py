@@ -48,6 +48,10 @@ class SiteDesk:
     def _policy(self, config: Config, overlay: Overlay) -> Policy:
         return replace(config, named=overlaid(config.named, overlay)).policy
 
+    def _govern(self, policy: Policy) -> None:
+        """From now on go by this; the reservations are another desk's."""
+        self._conductor.policy = replace(policy, bookings=self._conductor.policy.bookings)
+
     def reconfigure(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Read the file anew; what is wrong with it is told, and the settings in force stay."""
         caller.must_operate("have the configuration read anew")
@@ -64,7 +68,8 @@ class SiteDesk:
 
         def obey() -> None:
             self._config = replace(config, **kept)
-            self._conductor.policy, self._conductor.limits = policy, config.limits
+            self._govern(policy)
+            self._conductor.limits = config.limits
             self._hands.obey(self._config)
             self._hands.again()
 
@@ -136,7 +141,8 @@ class SiteDesk:
         self._conductor.store.kept.remember(_PARTITIONS, json.dumps(overlay))
 
         def obey() -> None:
-            self._overlay, self._conductor.policy = overlay, policy
+            self._overlay = overlay
+            self._govern(policy)
             self._hands.again()
 
         self._conductor.then(obey)

@@ -11,7 +11,7 @@ from fgsched.records import from_record, to_record
 _ALWAYS = {"name", "comment", "requeue"}
 _WHILE_PENDING = {
     *("demand", "time_limit", "output", "error", "partition", "account", "qos", "nice"),
-    *("dependency", "begin", "deadline", "gpu_compute"),
+    *("dependency", "begin", "deadline", "gpu_compute", "reservation"),
 }
 _OF_ARRAYS = {"throttle"}  # of all its tasks together
 
