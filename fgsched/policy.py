@@ -177,10 +177,6 @@ class Booking:
     is_maintenance: bool = False  # kept for nobody
     by: str = ""  # who made it
 
-    def keeps(self, gpu: int) -> bool:
-        """Whether it keeps all of a card."""
-        return any(hold.gpu == gpu and hold.share == WHOLE for hold in self.holds)
-
     def admits(self, user: str, groups: Iterable[str], account: str) -> bool:
         return not self.is_maintenance and self.access.admits(user, groups, account)
 
@@ -243,6 +239,15 @@ class Policy:
 
     def booking(self, name: str) -> Booking | None:
         return next((one for one in self.bookings if one.name == name), None)
+
+    def kept_as(self, gpu: int, now: float) -> str:
+        """sinfo's word for a card that a reservation keeps as a whole just now: maint or resv; else ""."""
+        for one in self.bookings:
+            if one.start <= now < one.end and any(
+                hold.gpu == gpu and hold.share == WHOLE for hold in one.holds
+            ):
+                return "maint" if one.is_maintenance else "resv"
+        return ""
 
     def resource(self, name: str) -> Resource | None:
         return next((one for one in self.resources if one.name == name), None)

@@ -196,7 +196,7 @@ class Answers:
                         if any(hold.gpu == room.gpu.index for hold in job.holds)
                     ],
                     "seen": self._seen(room.gpu.index),
-                    "kept_as": self._kept_as(room.gpu.index, now),
+                    "kept_as": self.policy.kept_as(room.gpu.index, now),
                 }
                 for room in rooms
             ],
@@ -208,13 +208,6 @@ class Answers:
             "memory": {"free": host.memory, "total": conductor.limits.host_memory},
             "jobs": self._counts(),
         }
-
-    def _kept_as(self, index: int, now: float) -> str:
-        """sinfo's word for a card that is kept as a whole just now: maint or resv; "" if it is not."""
-        for one in self.policy.bookings:
-            if one.start <= now < one.end and one.keeps(index):
-                return "maint" if one.is_maintenance else "resv"
-        return ""
 
     def _seen(self, index: int) -> dict[str, Any] | None:
         reading = self._conductor.cards.readings.get(index)
