@@ -122,4 +122,4 @@ def _reservations(scene: Scene, kind: Kind, decided: Plan) -> Iterator[Blocker]:
             if not shadow.allows(kind.demand, found, until, kind.reservation):
                 gpu = min((hold.gpu for hold in found if hold.gpu in shadow.spare), default=None)
                 short = Short(Reason.RESERVED_FOR_TOP, gpu=gpu)
-                yield Blocker(short, Lift((shadow.job,), shadow.at, is_start=True), name)
+                yield Blocker(short, Lift((shadow.job,), shadow.at, is_start=True), name.split(" ")[0])

@@ -16,6 +16,7 @@ from fgsched.errors import BadUsage
 from fgsched.model import Limits
 from fgsched.places import Places
 from fgsched.policy import Policy, Weights
+from fgsched.precedence import check_file
 from fgsched.private import WORDS as PRELOADS
 from fgsched.sections import SECTIONS, Sections
 from fgsched.settings import Key, declared, key
@@ -188,6 +189,7 @@ class Config:
             share_step=self.share_step,
             spread=self.placement == "spread",
             defragment=self.defragment,
+            kill_wait=self.kill_wait,
         )
 
     @property
@@ -259,7 +261,9 @@ def _parse(path: Path, data: bytes) -> Config:
             where = f"{path}:{kinds.line_of(text, (table, name))}"
             one = _find(where, table, name)
             found[one] = kinds.value_of(where, f"{table}.{name}", KEYS[one], value)
-    return Config(**found)
+    config = Config(**found)
+    check_file(str(path), text, config.policy)
+    return config
 
 
 def _find(where: str, table: str, name: str) -> str:

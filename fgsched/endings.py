@@ -15,6 +15,8 @@ def returns(job: Job, how: Finish) -> bool:
         return False
     if job.is_to_end:
         return job.condemned is Reason.GPU_LOST and job.request.requeue and job.cancelled_by is None
+    if how.state is JobState.PREEMPTED:
+        return bool(job.wish) or job.evicted == "requeue"
     return bool(job.wish) or (how.state is JobState.NODE_FAIL and job.request.requeue)
 
 
@@ -24,14 +26,15 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
     One that did not run at all is tried at once: that costs nothing, and what ended its shepherd
     had nothing to do with it.
     """
-    failures = job.failures + (not job.wish)
+    was_sent = bool(job.wish) or job.evicted == "requeue"  # nothing has failed
+    failures = job.failures + (not was_sent)
     most = most if ran else max(most, UNRUN)
     counts = {"failures": failures, "restarts": job.restarts + ran}
     back = job.advance(JobState.PENDING, **_NOTHING_OF_IT, **counts, wish="", opened_at=now)
     if failures > most:
         return replace(back, held=back.held or "user", reason=Reason.HELD_MAX_REQUEUE)
     pause = min(_LONGEST_PAUSE, 2 ** (failures - _AT_ONCE - 1)) if ran and failures > _AT_ONCE else 0
-    return replace(back, not_before=now + pause if pause and not job.wish else 0.0)
+    return replace(back, not_before=now + pause if pause and not was_sent else 0.0)
 
 
 def settled(job: Job, now: float, *, most: int) -> Job:

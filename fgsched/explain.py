@@ -1,6 +1,6 @@
 """Why a job waits, in words with figures."""
 
-from fgsched.model import WHOLE, Job, Reason
+from fgsched.model import WHOLE, Job, JobState, Reason
 from fgsched.moments import format_limit, format_time
 from fgsched.placement import Short
 from fgsched.units import format_mebibytes, format_share
@@ -79,7 +79,21 @@ def gate(job: Job, reason: Reason) -> str:
 def standing_still(job: Job) -> str:
     """What a suspended job keeps."""
     kept = ", ".join(f"{format_mebibytes(hold.memory)} on GPU {hold.gpu}" for hold in job.holds)
-    return f"suspended; keeps {kept}" if kept else "suspended"
+    why = f"made room for job {job.eviction.by}" if job.is_laid_aside and job.eviction else "suspended"
+    return f"{why}; keeps {kept}" if kept else why
+
+
+def leaving(job: Job) -> str:
+    """What becomes of a job that makes room for another, or did the last time."""
+    found = job.eviction
+    if found is None:
+        return ""
+    if job.leaves:
+        then = "runs again later" if found.mode == "requeue" else "is over then"
+        return f"makes room for job {found.by}: gone by {format_time(found.until)}, and {then}"
+    if job.state is JobState.PREEMPTED or (job.state is JobState.PENDING and found.attempt == job.attempt):
+        return f"made room for job {found.by} at {format_time(found.at)}"
+    return ""
 
 
 def sentence(short: Short) -> str:

@@ -27,8 +27,8 @@ _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
 _APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS = 1, 2, 8, 16
 _LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
 _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
-CANCEL, DELIVER, SUSPEND, RESUME = 1, 2, 3, 4  # verbs of a command
-DUE_TO_REQUEUE = 1  # what a cancel says of itself in the job's errors
+CANCEL, DELIVER, SUSPEND, RESUME, PREEMPT = 1, 2, 3, 4, 5  # verbs of a command
+DUE_TO_REQUEUE, DUE_TO_PREEMPTION = 1, 2  # what a cancel says of itself in the job's errors
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
 
 
@@ -259,9 +259,9 @@ def _crash_point() -> dict[str, str]:
     return {"FG_CRASH_AT": point} if point.startswith(("shepherd", "spawner")) else {}
 
 
-def command_value(verb: int, *, number: int = 0, target: int = 0) -> int:
+def command_value(verb: int, *, number: int = 0, target: int = 0, seconds: int = 0) -> int:
     """What a command carries: cancel, or deliver a signal to all processes, the shell or its children."""
-    return verb | number << 8 | target << 16
+    return verb | number << 8 | target << 16 | seconds << 18
 
 
 def command(pidfd: int, job: int, attempt: int, value: int) -> bool:

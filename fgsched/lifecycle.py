@@ -142,6 +142,8 @@ def lost(job: Job) -> Finish:
     ended = Ended(status=0, detail="status unknown: the job's supervisor was killed")
     if job.cancelled_by is None and job.condemned in _CONDEMNED:
         return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
+    if job.cancelled_by is None and job.leaves:
+        return Finish(JobState.PREEMPTED, Reason.PREEMPTED, ended, lost=True)
     state = JobState.FAILED if job.cancelled_by is None else JobState.CANCELLED
     return Finish(state, Reason.SYSTEM_FAILURE, ended, lost=True)
 
@@ -153,7 +155,8 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
         if 0 < job.request.deadline <= result.ended_at:
             return JobState.DEADLINE, Reason.DEADLINE
         return JobState.TIMEOUT, Reason.TIME_LIMIT
-    if result.cause == "cancel" or (result.lost and result.status and job.is_to_end):
+    was_killed = result.lost and result.status and (job.is_to_end or job.leaves)
+    if result.cause == "cancel" or was_killed or _ended_in_grace(job, result):
         return _asked_for(job)
     if result.status == 0:
         return JobState.COMPLETED, Reason.NONE
@@ -162,6 +165,12 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
     if result.refusals:
         return JobState.OUT_OF_MEMORY, Reason.GPU_OUT_OF_MEMORY
     return JobState.FAILED, Reason.SIGNALED if result.status & 0x7F else Reason.EXIT_CODE
+
+
+def _ended_in_grace(job: Job, result: Result) -> bool:
+    """Whether it was warned that it had to make room, and went by itself: its last act may be to save."""
+    found = job.eviction
+    return job.leaves and found is not None and found.grace > 0 and result.ended_at >= found.at
 
 
 _CONDEMNED = {
@@ -174,9 +183,11 @@ _CONDEMNED = {
 
 def _asked_for(job: Job) -> tuple[JobState, Reason]:
     """The end of a job that was made to end: what somebody wanted goes before what the watchdog did."""
-    if job.cancelled_by is not None or job.condemned not in _CONDEMNED:
+    if job.cancelled_by is not None:
         return JobState.CANCELLED, Reason.NONE
-    return _CONDEMNED[job.condemned]
+    if job.condemned in _CONDEMNED:
+        return _CONDEMNED[job.condemned]
+    return (JobState.PREEMPTED, Reason.PREEMPTED) if job.leaves else (JobState.CANCELLED, Reason.NONE)
 
 
 def reason_of(job: Job) -> Reason:
@@ -195,6 +206,7 @@ def reason_of(job: Job) -> Reason:
         JobState.TIMEOUT: Reason.TIME_LIMIT,
         JobState.NODE_FAIL: Reason.SYSTEM_FAILURE,
         JobState.DEADLINE: Reason.DEADLINE,
+        JobState.PREEMPTED: Reason.PREEMPTED,
     }
     return reasons.get(job.outcome, Reason.NONE)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from operator import attrgetter
 
+from fgsched.eviction import Eviction as Eviction
 from fgsched.shortage import PostMortem
 from fgsched.states import JobState as JobState
 from fgsched.states import Reason as Reason
@@ -154,11 +155,28 @@ class Job:
     depends: str = ""  # what is left of its dependency
     suspended_at: float | None = None  # since when it stands still
     suspended: float = 0.0  # seconds that it stood still before that
+    eviction: Eviction | None = None  # the last time that it had to make room
 
     @property
     def is_to_end(self) -> bool:
         """Whether somebody or the watchdog wants it to end."""
         return self.cancelled_by is not None or self.condemned is not Reason.NONE
+
+    @property
+    def evicted(self) -> str:
+        """How this attempt has to make room for another job: requeue, cancel or suspend; "" if it has not."""
+        found = self.eviction
+        return found.mode if found is not None and found.attempt == self.attempt and self.attempt else ""
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it is to end because another job needs its room."""
+        return self.eviction is not None and self.state.holds and self.evicted in ("requeue", "cancel")
+
+    @property
+    def is_laid_aside(self) -> bool:
+        """Whether it stands still for another job, which has its part of the compute."""
+        return self.state is JobState.SUSPENDED and self.evicted == "suspend"
 
     def advance(self, to: JobState, **changes: object) -> "Job":
         """The same job in state `to`, or IllegalStep."""
@@ -271,4 +289,5 @@ class Limits:
     share_step: int = 1  # ten-thousandths; shares are multiples of this
     max_requeue: int = 5  # failures of the host after which a job is held
     spread: bool = False  # placement: an emptier card first
+    kill_wait: float = 30  # seconds from SIGTERM to SIGKILL
     defragment: int = 0  # GPU seconds of work that may be lost to make room for one job; 0: none

@@ -13,6 +13,7 @@ from fgsched.settings import Key, Unfit
 _KEYS = SECTIONS["partitions"]
 _SAME = {  # Slurm's spellings, without capitals
     **{"maxtime": "max_time", "defaulttime": "time", "allowgroups": "groups", "allowaccounts": "accounts"},
+    **{"gracetime": "preempt_grace", "preemptexempttime": "preempt_exempt"},
     **{"gpumem": "gpu_mem", "maxgpumem": "max_gpu_mem", "maxcpus": "max_cpus", "maxmem": "max_mem"},
 }
 _PLAIN = {key.replace("_", ""): key for key in _KEYS}

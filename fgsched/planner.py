@@ -140,8 +140,9 @@ class _Planning:
             *(self._stock.may_fit, self._passed, self._now),
             *(self._most, self._pace),
         )
+        claims = self._queue.claims
         for group in self._queue.groups:
-            if may_fit(group):
+            if may_fit(group) or (claims and group.kind in claims):
                 kept.append(self._head(group, group.first, None))
                 continue
             name = group.kind.partitions[0]
@@ -160,10 +161,11 @@ class _Planning:
     def _with_room(self, heads: list[Head]) -> list[Head]:
         """The heads that may fit; of the others the first of each partition that has no reservation."""
         kept: list[Head] = []
+        claims = self._queue.claims
         firsts: dict[str, Head] = {}
         for head in heads:
             name = head[3].kind.partitions[0]
-            if self._stock.may_fit(head[3]):
+            if self._stock.may_fit(head[3]) or (claims and head[3].kind in claims):
                 kept.append(head)
             elif name not in self._stock.shadows:
                 self._passed.setdefault(name, []).append(head[3])
@@ -202,7 +204,10 @@ class _Planning:
     def _reserve_for(self, group: Group, job_id: int, heads: list[Head]) -> None:
         """A reservation for the first of its partition that only lacks room; else the next may be that."""
         kind, first = group.kind, group.kind.partitions[0]
-        for name in kind.partitions:
+        claimed = kind in self._queue.claims
+        if claimed:
+            self._claim(kind, job_id)
+        for name in () if claimed else kind.partitions:
             where = f"{name}@{kind.reservation}" if kind.reservation else name
             if where in self._stock.shadows or self._tries.get(where, 0) >= _TRIES:
                 continue
@@ -219,3 +224,15 @@ class _Planning:
         self._looked_at.add(id(group))
         if first not in self._stock.shadows:
             self._push_passed(first, heads)
+
+    def _claim(self, kind: Kind, job_id: int) -> None:
+        """Reservations for those that others make room for, one each, whoever is first of its partition."""
+        for number in range(self._queue.claims[kind]):
+            for name in kind.partitions:
+                shadow = (
+                    self._stock.reserve(kind, name) if self._stock.kept_back(kind, name) is None else None
+                )
+                if shadow is not None:
+                    shadow.job = job_id
+                    self._stock.shadows[f"{name} {job_id} {number}"] = shadow
+                    break

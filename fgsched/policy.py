@@ -11,6 +11,8 @@ MAIN = "main"  # the partition of a site that declares none
 NORMAL = "normal"  # the quality of service of a job that names none
 UP, DOWN, DRAIN, INACTIVE = "up", "down", "drain", "inactive"
 STATES = (UP, DOWN, DRAIN, INACTIVE)
+REQUEUE, SUSPEND, CANCEL, OFF = "requeue", "suspend", "cancel", "off"  # how jobs make room for others
+MODES = (REQUEUE, SUSPEND, CANCEL, OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,15 @@ class Access:
         return member and (not self.accounts or account in self.accounts)
 
 
+@dataclass(frozen=True, slots=True)
+class Yielding:
+    """How jobs make room for others."""
+
+    mode: str = ""  # "": as is said elsewhere
+    grace: int = 0  # seconds between the warning and the end
+    exempt: int = 0  # seconds for which a job runs undisturbed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
     """A named set of defaults and limits over the same cards."""
@@ -91,6 +102,8 @@ class Partition:
     max_jobs_per_gpu: int = 0  # 0: the site's
     share_step: int = 0  # 0: the site's
     gpu_compute: str = ""  # how its jobs share compute; "": the site's
+    preempt: tuple[str, ...] = ()  # partitions whose jobs make room for its own
+    yielding: Yielding = Yielding(REQUEUE)
 
     @property
     def starts(self) -> bool:
@@ -119,6 +132,8 @@ class Qos:
     total: Caps = NO_CAPS
     per_user: Caps = NO_CAPS
     access: Access = Access()
+    preempt: tuple[str, ...] = ()  # those whose jobs make room for its own
+    yielding: Yielding = Yielding()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +211,7 @@ class Policy:
     is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
     has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
     goes_by_groups: bool = field(init=False, repr=False, compare=False)
+    preempts: bool = field(init=False, repr=False, compare=False)  # whether any job makes room for another
     _partitions: dict[str, Partition] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -205,6 +221,8 @@ class Policy:
         found += [account.caps for account in self.accounts] + [user.caps for user in self.users]
         access = [one.access for one in self.partitions] + [quality.access for quality in self.qos]
         access += [booking.access for booking in self.bookings]
+        preempts = any(p.preempt for p in self.partitions) or any(q.preempt for q in self.qos)
+        object.__setattr__(self, "preempts", preempts)
         object.__setattr__(self, "goes_by_groups", any(one.groups for one in access))
         object.__setattr__(self, "is_capped", any(caps != NO_CAPS for caps in found))
         object.__setattr__(self, "has_quotas", any(caps.gpu_seconds for caps in found))

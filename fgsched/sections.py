@@ -23,6 +23,7 @@ from fgsched.policy import (
     User,
     Weights,
 )
+from fgsched.precedence import PartitionPrecedence, QosPrecedence
 from fgsched.settings import Key, declared, key
 
 Sections = Mapping[str, Mapping[str, Any]]  # table -> name -> its settings
@@ -40,7 +41,7 @@ def _share(table: str, says: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSettings:
+class PartitionSettings(PartitionPrecedence):
     """[partitions.NAME]. Their order in the file is the order of their priority."""
 
     default: bool = key("partitions", kinds.SWITCH, False, says="Jobs that name no partition come here.")
@@ -126,11 +127,12 @@ class PartitionSettings:
             max_jobs_per_gpu=self.max_jobs_per_gpu,
             share_step=self.share_step,
             gpu_compute=self.gpu_compute,
+            **self.precedence,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QosSettings:
+class QosSettings(QosPrecedence):
     """[qos.NAME]."""
 
     priority: int = key("qos", kinds.WHOLE, 0, low=0, high=10**6, says="The higher, the earlier.")
@@ -155,6 +157,7 @@ class QosSettings:
                 share=self.max_gpus_per_user,
             ),
             access=Access(users=self.users, groups=self.groups, accounts=self.accounts),
+            **self.precedence,
         )
 
 

@@ -22,7 +22,9 @@ from fgsched.isolation import Given, Person, Site, job_dir, launch
 from fgsched.launch import (
     CANCEL,
     DELIVER,
+    DUE_TO_PREEMPTION,
     DUE_TO_REQUEUE,
+    PREEMPT,
     RESUME,
     SUSPEND,
     RunDir,
@@ -159,6 +161,15 @@ class Shepherds:
     def requeue(self, job: Job) -> None:
         self._command(job, command_value(CANCEL, number=DUE_TO_REQUEUE))
 
+    def preempt(self, job: Job) -> None:
+        grace, early = job.eviction.grace if job.eviction else 0, job.request.early_signal
+        if not grace:
+            self._command(job, command_value(CANCEL, number=DUE_TO_PREEMPTION))
+            return
+        number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
+        value = command_value(PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
+        self._command(job, value)
+
     def suspend(self, job: Job) -> None:
         self._command(job, command_value(SUSPEND))
 
@@ -185,7 +196,7 @@ class Shepherds:
             # A spawner that inherited the job brings its true end. Ours ends a cancelled one, with notice;
             # that of an earlier controller hears nobody.
             heir = _spawner_above(one.pid, above)
-            if not heir or (job.is_to_end and heir != self.spawner.pid):
+            if not heir or ((job.is_to_end or job.leaves) and heir != self.spawner.pid):
                 kill(one, signal.SIGKILL)
         return not left
 

@@ -18,6 +18,7 @@ class JobState(Enum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
     NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran
     DEADLINE = "DEADLINE"  # it could not, or did not, end before its deadline
+    PREEMPTED = "PREEMPTED"  # ended because another job needed its room
 
     code: str  # Slurm's short form: PD, R, CG …
     holds: bool  # whether a job in this state holds its share of the cards
@@ -32,6 +33,7 @@ _ENDS = {
     JobState.OUT_OF_MEMORY: "OOM",
     JobState.NODE_FAIL: "NF",
     JobState.DEADLINE: "DL",
+    JobState.PREEMPTED: "PR",
 }
 _CODES = {
     JobState.PENDING: "PD",
@@ -97,6 +99,7 @@ class Reason(Enum):
     GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
     TIME_LIMIT = "TimeLimit"
     DEADLINE = "DeadLine"
+    PREEMPTED = "Preempted"  # another job needed its room
     SYSTEM_FAILURE = "SystemFailure"
     GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance
     GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a card that is not its own

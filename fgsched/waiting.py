@@ -1,5 +1,6 @@
 """The jobs that wait and may start: those that are alike kept together, in order."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -91,6 +92,7 @@ class Queue:
         self.order = order or Order()
         self._groups: dict[Kind, Group] = {}
         self._group_of: dict[int, Group] = {}
+        self.claims: Counter[Kind] = Counter()  # how many of a kind others make room for
         self._counts: dict[int, int] = {}  # of those that stand for more than one
         for job in jobs:
             self.add(job)

@@ -84,6 +84,15 @@ cdef void resume(Slot *slot) noexcept nogil:
     deliver(slot, SIGCONT, TO_ALL)
 
 
+cdef void preempt(Slot *slot, int number, int target, int seconds) noexcept nogil:
+    """A warning now, and the ladder when the grace is over. A second order changes nothing."""
+    if slot.phase >= ENDED or slot.cause != BY_EXIT or slot.preempt_at:
+        return
+    slot.preempt_at = now() + <int64_t> seconds * 1000 + 1
+    deliver(slot, SIGCONT, TO_ALL)
+    deliver(slot, number, target)
+
+
 cdef uint32_t mark(const Head *head) noexcept nogil:
     """For whom a command is meant: a shepherd may have another job by the time it comes."""
     return <uint32_t> head.job + (head.attempt << 24)
@@ -100,6 +109,8 @@ cdef void obey(Slot *slot, int value) noexcept nogil:
         suspend(slot)
     elif value & 0xff == VERB_RESUME:
         resume(slot)
+    elif value & 0xff == VERB_PREEMPT and 0 < number <= 64:
+        preempt(slot, number, target & 3, (value >> 18) & 0x1fff)
 
 
 cdef int reap(Slot *slot) noexcept nogil:
@@ -159,6 +170,8 @@ cdef int clock_runs(const Slot *slot) noexcept nogil:
 cdef int64_t next_due(const Slot *slot) noexcept nogil:
     """When something must be done though nothing happens; 0: never."""
     cdef int64_t due = slot.kill_at
+    if slot.preempt_at and slot.phase < ENDED and slot.cause == BY_EXIT:
+        due = slot.preempt_at
     if clock_runs(slot):
         if slot.warn_at and (due == 0 or slot.warn_at < due):
             due = slot.warn_at
@@ -175,6 +188,8 @@ cdef void act_on_time(Slot *slot) noexcept nogil:
             deliver(slot, <int> slot.head.warn_signal, <int> slot.head.warn_target)
         if slot.deadline and at >= slot.deadline:
             begin_ladder(slot, BY_TIMEOUT, 0)
+    if slot.preempt_at and at >= slot.preempt_at:
+        begin_ladder(slot, BY_CANCEL, FOR_PREEMPTION)
     if slot.kill_at and at >= slot.kill_at:
         kill_job(slot)
         # What a KILL does not end at once waits in the kernel: look again, but not all the time.

@@ -41,6 +41,7 @@ cdef enum:
     VERB_SIGNAL = 2
     VERB_SUSPEND = 3
     VERB_RESUME = 4
+    VERB_PREEMPT = 5
 
     COULD_NOT_START = 127 << 8  # the status of a job that was never executed
 
@@ -80,7 +81,7 @@ cdef struct Slot:
     int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, status
     pid_t main  # written by the kernel as it clones, so it is never late
     int64_t started_at, ended_at  # CLOCK_REALTIME, ns
-    int64_t deadline, warn_at, kill_at, suspended_at  # CLOCK_MONOTONIC, ms; 0: never
+    int64_t deadline, warn_at, kill_at, suspended_at, preempt_at  # CLOCK_MONOTONIC, ms; 0: never
     int64_t pause
     rusage used
     int n_cgroups

@@ -132,6 +132,7 @@ def test_every_key_is_read(configured):
         share_step=500,
         spread=True,
         max_requeue=7,
+        kill_wait=10,
         defragment=7200,
     )
     assert (found.site.shards_per_gpu, found.site.fgpu_per_gpu, found.site.share_step) == (8, 2, 500)

@@ -263,6 +263,7 @@ def test_memory_is_rounded_up_in_the_unit_asked_for(size, unit, expected):
         ("GPUIdx", "3"),
         ("GPUType", "H100"),
         ("Restarts", "0"),
+        ("PreemptedBy", ""),
         ("DerivedExitCode", "0:0"),
         ("StdOut", "/home/ann/fg-7.out"),
     ],

@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 
 LAYERS = {
-    "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage"},
+    "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage", "eviction"},
     "core": {
         *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
         *("records", "isolation", "explain", "watchdog", "postmortem", "tiers"),
@@ -31,13 +31,14 @@ LAYERS = {
             "bookings",
         ),
         *("arrays", "dependencies", "endings", "pacing", "environment", "private"),
-        *("scene", "blockers", "advice", "forecast", "history", "remedies"),
+        *("scene", "blockers", "advice", "forecast", "history", "remedies", "preemption"),
     },
     "edges": {
         *(
             "config",
             "settings",
             "sections",
+            "precedence",
             "overlay",
             "places",
             "store",

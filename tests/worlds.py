@@ -108,6 +108,9 @@ class PretendHost:
     def requeue(self, job: Job) -> None:
         self.cancel(job)
 
+    def preempt(self, job: Job) -> None:
+        self.cancel(job)
+
     def suspend(self, job: Job) -> None:
         self.stopped.add((job.id, job.attempt))
 

@@ -238,6 +238,7 @@ _TABLE = (
     Field("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
     Field("ReqGPUMem", 10, lambda r, u: _size(requested_memory(r), u)),
     Field("ReqMem", 10, lambda r, u: amount(demand(r).get("host_memory", 0), u)),
+    Field("PreemptedBy", 11, lambda r, u: str((r.get("eviction") or {}).get("by", ""))),
     Field("Reservation", 20, lambda r, u: r["request"].get("reservation", "")),
     Field("Restarts", 8, lambda r, u: str(restarts(r))),
     Field("Start", 19, lambda r, u: _start(r)),

@@ -46,10 +46,11 @@ def show_why(client: Client, names: Sequence[Any] | None, *, as_json: bool) -> N
 def _lines(job: dict[str, Any]) -> list[str]:
     called = f"Job {job['called']} ({job['name']}, {job['user']})"
     if job["state"] != "PENDING":
-        return [f"{called} does not wait: it is {job['state']}."]
+        return [f"{called} does not wait: it is {job['state']}.", *(f"  {note}" for note in job["notes"])]
     if not job["blockers"]:
         return [f"{called} waits for nothing: it starts at once."]
     lines = [f"{called} waits: {job['reason']}"]
+    lines += [f"  {note}" for note in job["notes"]]
     lines += [f"  {line}" for blocker in job["blockers"] for line in blocker_lines(blocker)]
     lines += [f"  {line}" for line in start_lines(job["start"])]
     for advice in job["advice"]:

@@ -95,6 +95,7 @@ def _job(job: Record) -> Group:
         [("Why", job["why"])] if job["why"] else [],
         [("ExitCode", f"{job['exit_code']}:{job['signal']}"), ("Attempt", job["attempt"])],
         [("Requeue", int(request.get("requeue", True))), ("Restarts", job["restarts"]), *_suspended(job)],
+        _eviction(job["eviction"]),
         [("Dependency", job["depends"] or "(null)")],
         _gates(request),
         [("Reservation", request["reservation"])] if request.get("reservation") else [],
@@ -128,6 +129,14 @@ def _array(job: Record) -> list[tuple[str, object]]:
 
 def _suspended(job: Record) -> list[tuple[str, object]]:
     return [("SuspendedTime", format_runtime(job["suspended"]))] if job["suspended"] else []
+
+
+def _eviction(found: Record | None) -> list[tuple[str, object]]:
+    """The last time that it made room for another job."""
+    if not found:
+        return []
+    mode = str(found["mode"]).upper()
+    return [("PreemptedBy", found["by"]), ("PreemptTime", _time(found["at"])), ("PreemptMode", mode)]
 
 
 def _gates(request: Record) -> list[tuple[str, object]]:

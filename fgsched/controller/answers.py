@@ -167,6 +167,7 @@ class Answers:
         """`describe`, with the present reason, and without what is the owner's secret."""
         record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
         record["gpu_compute"] = policy_of(past.job, self._conductor.policy)
+        record["eviction"] = asdict(past.job.eviction) if past.job.eviction else None
         record["pacing"] = self._mechanism(past.job)
         record["tasks"] = rest_text(self._conductor, past.job)
         record["is_private"] = not caller.may_see_secrets(past.job)

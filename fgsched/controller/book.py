@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from fgsched.controller.arrays import Arrays
@@ -55,7 +56,14 @@ def _running(job: Job, now: float) -> Running:
     if job.state is JobState.COMPLETING:
         return Running(_NOTHING, job.holds, now, *_whose(job))
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    return Running(job.request.demand, job.holds, until, *_whose(job))
+    if job.leaves and job.eviction is not None:
+        until = min(until, max(now, job.eviction.until))
+    return Running(_demand(job), job.holds, until, *_whose(job))
+
+
+def _demand(job: Job) -> Demand:
+    """What a running job has of the host: the CPUs of one that stands still for another are free."""
+    return replace(job.request.demand, cpus=0) if job.is_laid_aside else job.request.demand
 
 
 def _whose(job: Job) -> tuple[str, Who, int, str]:
@@ -170,6 +178,8 @@ class Book:
     def scene(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Scene:
         """All that a plan is made of. Its queue is this book's."""
         running = [_running(job, now) for job in self.holding.values()]
+        kinds = {job.eviction.by for job in self.holding.values() if job.leaves and job.eviction}
+        self._queue.claims = Counter(kind for by in kinds if (kind := self._queue.kind(by)) is not None)
         return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     @property
@@ -209,7 +219,7 @@ class Book:
 
     def host(self, limits: Limits) -> Host:
         """What is left of CPUs and host memory; a job that is only being cleaned up needs neither."""
-        busy = [job.request.demand for job in self._busy()]
+        busy = [_demand(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
         for name, count in (each for demand in busy for each in demand.resources):
             left[name] = left.get(name, 0) - count

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from fgsched.model import Gpu, GpuState, Reading
+from fgsched.model import Gpu, GpuState, Hold, Reading
+from fgsched.placement import charged
+from fgsched.store import Allocation
 
 _NEVER = float("-inf")
 
@@ -46,6 +48,11 @@ class Cards:
 
     def gpu(self, index: int) -> Gpu:
         return self._gpus[index]
+
+    def allocation(self, hold: Hold) -> Allocation:
+        """A hold with what is to be remembered of its card."""
+        gpu = self._gpus[hold.gpu]
+        return Allocation(hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
 
     def __contains__(self, index: int) -> bool:
         return index in self._gpus

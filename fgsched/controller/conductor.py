@@ -16,17 +16,17 @@ from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked
 from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
+from fgsched.controller.preempting import Preempter
 from fgsched.controller.reminders import remind
 from fgsched.crash import point
 from fgsched.endings import returned, returns, settled, stood_still
 from fgsched.errors import OurFault, StorageError
 from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, reason_of, recover
-from fgsched.model import Ended, Hold, Job, JobState, Limits, Reason
-from fgsched.placement import charged
-from fgsched.planner import Start
+from fgsched.model import Ended, Job, JobState, Limits, Reason
+from fgsched.planner import Plan, Start
 from fgsched.policy import Policy
 from fgsched.private import Mounts
-from fgsched.store import Allocation, StorageBroken, Store
+from fgsched.store import StorageBroken, Store
 from fgsched.tiers import is_hooked, tier_of
 
 
@@ -40,7 +40,7 @@ class Conductor:
         self.limits = limits
         self.policy = Policy()  # until whoever knows the site says otherwise
         self.charges = Charges(store.kept)
-        self.mover = Mover()
+        self.mover, self.preempter = Mover(), Preempter()
         self.mounts = Mounts()  # what jobs can have of the file system for themselves; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
@@ -219,25 +219,29 @@ class Conductor:
             self.store.mark_card(gpu)
 
     def _start_what_fits(self, now: float) -> None:
+        self.preempter.resume(self, now)
         if not self.book.waiting:
             return
         if not self.cards.is_fresh(now):
             self.then(self.cards.ask)
         self.charges.bring_up_to_date(self.book, self.policy, self.cards.gpus, self.limits, now)
-        decided = self.book.plan(
-            self.cards.gpus_for_planning(now), self.cards.readings, limits=self.limits, now=now
-        )
-        for start in decided.starts:
-            self._reserve(start, now)
+        decided = self.preempter.decide(self, self._start_planned, now)
         if self.limits.defragment:
             self.mover.make_room(self, decided, now)
+
+    def _start_planned(self, now: float) -> Plan:
+        cards = self.cards.gpus_for_planning(now)
+        decided = self.book.plan(cards, self.cards.readings, limits=self.limits, now=now)
+        for start in decided.starts:
+            self._reserve(start, now)
+        return decided
 
     def _reserve(self, start: Start, now: float) -> None:
         """Write the hold down first; only a job that is written down is started."""
         job = self.eligibility.task_of(self.book.jobs[start.job_id])
         if job is None:
             return  # other rows of its array took the last places
-        given = tuple(self._allocation(hold) for hold in start.holds)
+        given = tuple(self.cards.allocation(hold) for hold in start.holds)
         tier = tier_of(job.request.tier, self.tier) if given else "none"
         hooked = is_hooked(tier, has_cards=bool(given))
         after = job.advance(
@@ -257,10 +261,6 @@ class Conductor:
             self.book.put(after)
             self.book.given[after.id] = given
             self.then(lambda: self.launcher.start(after, given))
-
-    def _allocation(self, hold: Hold) -> Allocation:
-        gpu = self.cards.gpu(hold.gpu)
-        return Allocation(hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
 
     # -- after a crash --------------------------------------------------------------------------
 
@@ -287,8 +287,8 @@ class Conductor:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
-                if job.is_to_end:  # whoever was told of it may be the one that is gone
-                    self.then(lambda: self.launcher.cancel(job))
+                if job.is_to_end or job.leaves:  # whoever was told of it may be the one that is gone
+                    self.then(lambda: remind(self.launcher, job))
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""

@@ -39,6 +39,9 @@ class Launcher(Protocol):
     def requeue(self, job: Job) -> None:
         """The same as cancel, with another word in the job's errors."""
 
+    def preempt(self, job: Job) -> None:
+        """Have its shepherd warn the job, and end it after its grace. A second order changes nothing."""
+
     def seize(self, job: Job) -> Seen:
         """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
 

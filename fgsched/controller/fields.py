@@ -11,7 +11,7 @@ from fgsched.controller.gates import eligible
 from fgsched.controller.references import split_reference
 from fgsched.endings import stood_still
 from fgsched.errors import BadUsage
-from fgsched.explain import gate, sentence, standing_still
+from fgsched.explain import gate, leaving, sentence, standing_still
 from fgsched.model import Demand, Hold, Job, JobState
 from fgsched.pacing import policy_of
 from fgsched.placement import cost, is_of_type
@@ -101,6 +101,8 @@ def why(book: Book, job: Job) -> str:
         return sentence(short)
     if job.state is JobState.SUSPENDED:
         return standing_still(job)
+    if job.state.holds or job.state.is_final:
+        return leaving(job)
     return gate(job, book.reason(job)) if job.state is JobState.PENDING else ""
 
 

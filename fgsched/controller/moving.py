@@ -25,7 +25,9 @@ class Mover:
     def make_room(self, host: Turning, decided: Plan, now: float) -> None:
         """Requeue what is in the way of the first job of a partition; it starts once they have ended."""
         self._moved &= host.book.jobs.keys()
-        if any(job.wish or job.state is JobState.COMPLETING for job in host.book.holding.values()):
+        if any(
+            job.wish or job.leaves or job.state is JobState.COMPLETING for job in host.book.holding.values()
+        ):
             return
         for partition, shadow in decided.reserved.items():
             if shadow.pool:

@@ -4,8 +4,8 @@ from typing import Any
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.preempting import go_on, has_room
 from fgsched.controller.verbs import Verbs, named
-from fgsched.endings import stood_still
 from fgsched.errors import Refused
 from fgsched.model import Job, JobState
 
@@ -60,9 +60,13 @@ class Orders:
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
             if job.state is not JobState.SUSPENDED:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
-            after = job.advance(JobState.RUNNING, suspended=stood_still(job, now), suspended_at=None)
-            self._conductor.step(job, after, now)
-            self._conductor.then(lambda: self._conductor.launcher.resume(after))
+            if job.is_laid_aside and not has_room(self._conductor, job, now):
+                by = job.eviction.by if job.eviction else 0
+                raise Refused(
+                    f"job {job.id} made room for job {by}: its part of the GPU is not free",
+                    "It goes on by itself once there is room.",
+                )
+            go_on(self._conductor, job, now)
             return {"outcome": "resumed"}
 
         return self._verbs.each(

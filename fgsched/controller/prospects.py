@@ -12,6 +12,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desk import Desk
 from fgsched.controller.gates import opens
+from fgsched.controller.preempting import room_made
 from fgsched.controller.references import References, name_of
 from fgsched.errors import BadUsage
 from fgsched.explain import gate, sentence
@@ -71,6 +72,7 @@ class Prospects:
             "reason": self._conductor.book.reason(job).value,
             "blockers": self._gates(job),
             "advice": [],
+            "notes": room_made(self._conductor.book, job),
         }
         entry = scene.queue.entry(job.id)
         if entry is not None:

@@ -8,6 +8,8 @@ def remind(launcher: Launcher, job: Job) -> None:
     """What its shepherd was to be told, as the store has it."""
     if job.is_to_end:
         launcher.cancel(job)
+    elif job.leaves and not job.wish:
+        launcher.preempt(job)
     elif job.wish:
         launcher.requeue(job)
     elif job.state is JobState.SUSPENDED:

@@ -15,6 +15,7 @@ from fgsched.controller.conductor import Conductor
 from fgsched.errors import BadUsage, FgschedError, Refused
 from fgsched.overlay import changed, key_of, overlaid
 from fgsched.policy import Policy
+from fgsched.precedence import checked
 
 log = logging.getLogger("fgsched.controller")
 _PARTITIONS = "partitions"  # what operators said of them, in the store
@@ -46,7 +47,7 @@ class SiteDesk:
         conductor.policy = self._policy(config, self._overlay)
 
     def _policy(self, config: Config, overlay: Overlay) -> Policy:
-        return replace(config, named=overlaid(config.named, overlay)).policy
+        return checked(replace(config, named=overlaid(config.named, overlay)).policy)
 
     def _govern(self, policy: Policy) -> None:
         """From now on go by this; the reservations are another desk's."""

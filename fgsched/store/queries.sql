@@ -36,7 +36,8 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
   post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
   restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
-  wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended
+  wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended,
+  eviction = :eviction
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job
@@ -97,6 +98,9 @@ INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE 
 
 -- name: add_hold
 INSERT INTO hold (job, gpu, share, memory) VALUES (:job, :gpu, :share, :memory);
+
+-- name: change_hold
+UPDATE hold SET share = :share WHERE gpu = :gpu AND job = :job;
 
 -- name: drop_hold
 DELETE FROM hold WHERE gpu = :gpu AND job = :job;

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from fgsched.model import Ended, Hold, Job, JobState, Reason, Request
+from fgsched.model import Ended, Eviction, Hold, Job, JobState, Reason, Request
 from fgsched.records import from_record
 from fgsched.shortage import PostMortem
 
@@ -101,8 +101,8 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         task=row["array_task"],
         **{name: row[name] for name in _AS_THEY_ARE},
         depends=row["depends"],
-        suspended_at=row["suspended_at"],
-        suspended=row["suspended"],
+        **{name: row[name] for name in ("suspended_at", "suspended")},
+        eviction=_eviction(row["eviction"]),
     )
 
 
@@ -129,6 +129,19 @@ def _post_mortem(text: str) -> PostMortem | None:
     gpu, asked, held, limit, jobs, strangers = json.loads(text)
     others = tuple((job, size) for job, size in jobs)
     return PostMortem(gpu=gpu, asked=asked, held=held, limit=limit, jobs=others, strangers=strangers)
+
+
+def _eviction(text: str) -> Eviction | None:
+    if not text:
+        return None
+    by, at, mode, attempt, grace, until = json.loads(text)
+    return Eviction(by=by, at=at, mode=mode, attempt=attempt, grace=grace, until=until)
+
+
+def _eviction_text(found: Eviction | None) -> str:
+    if found is None:
+        return ""
+    return json.dumps([found.by, found.at, found.mode, found.attempt, found.grace, found.until])
 
 
 def _post_mortem_text(found: PostMortem | None) -> str:
@@ -180,4 +193,5 @@ def columns_of(job: Job) -> dict[str, Any]:
         "depends": job.depends,
         "suspended_at": job.suspended_at,
         "suspended": job.suspended,
+        "eviction": _eviction_text(job.eviction),
     }

@@ -36,7 +36,7 @@ CREATE TABLE job (
   submitted_at REAL NOT NULL,
   opened_at    REAL NOT NULL DEFAULT 0,       -- when the last dependency or hold that kept it back fell away
   state        TEXT NOT NULL CHECK (state IN ('PENDING', 'CONFIGURING', 'RUNNING', 'SUSPENDED', 'COMPLETING', 'COMPLETED',
-                 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE')),
+                 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE', 'PREEMPTED')),
   reason       TEXT NOT NULL DEFAULT 'None',
   held         TEXT NOT NULL DEFAULT '' CHECK (held IN ('', 'user', 'admin')),
   attempt      INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
@@ -70,11 +70,13 @@ CREATE TABLE job (
   depends      TEXT NOT NULL DEFAULT '',      -- what is left of its dependency
   suspended_at REAL,
   suspended    REAL NOT NULL DEFAULT 0 CHECK (suspended >= 0),
+  eviction     TEXT NOT NULL DEFAULT '',      -- JSON: [by, at, mode, attempt, grace, until] of the last time
   -- a job that is under way was started at some time by some boot, and has what it asked for
   CHECK (state NOT IN ('CONFIGURING', 'RUNNING', 'SUSPENDED', 'COMPLETING')
          OR (attempt > 0 AND boot <> '' AND started_at IS NOT NULL AND (gpus = 0 OR allocated <> ''))),
   -- only what is over has an end, and all that is over has one
-  CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE'))),
+  CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL', 'DEADLINE',
+                                         'PREEMPTED'))),
   -- what stands for the waiting tasks of an array never runs itself
   CHECK (array_job IS NULL OR array_task IS NOT NULL OR (id = array_job AND attempt = 0)),
   CHECK ((suspended_at IS NOT NULL) = (state = 'SUSPENDED'))
@@ -98,12 +100,19 @@ CREATE TABLE card (
 CREATE TABLE hold (
   job    INTEGER NOT NULL REFERENCES job,
   gpu    INTEGER NOT NULL REFERENCES card,
-  share  INTEGER NOT NULL CHECK (share BETWEEN 1 AND 10000),
+  share  INTEGER NOT NULL CHECK (share BETWEEN 0 AND 10000),  -- 0: it stands still, and another job has its part
   memory INTEGER NOT NULL CHECK (memory >= 0),
   PRIMARY KEY (gpu, job)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TRIGGER no_card_is_over_held AFTER INSERT ON hold
+WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000
+  OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu) > (SELECT usable FROM card WHERE gpu = NEW.gpu)
+BEGIN
+  SELECT RAISE(ABORT, 'a card would be held beyond what it has');
+END;
+
+CREATE TRIGGER no_card_comes_to_be_over_held AFTER UPDATE ON hold
 WHEN (SELECT sum(share) FROM hold WHERE gpu = NEW.gpu) > 10000
   OR (SELECT sum(memory) FROM hold WHERE gpu = NEW.gpu) > (SELECT usable FROM card WHERE gpu = NEW.gpu)
 BEGIN

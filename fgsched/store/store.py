@@ -186,6 +186,9 @@ class Store:
         if before.holds and not after.state.holds:
             holds = [{"job": after.id, "gpu": hold.gpu} for hold in before.holds]
             self._db.executemany(SQL["drop_hold"], holds)
+        elif before.holds != after.holds:
+            changed = [{"job": after.id, "gpu": hold.gpu, "share": hold.share} for hold in after.holds]
+            self._db.executemany(SQL["change_hold"], changed)
         self._event(before, after, now)
         return True
 

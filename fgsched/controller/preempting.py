@@ -1,0 +1,203 @@
+"""Running jobs make room for one that comes before them; those that stood still for it go on afterwards."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from fgsched.controller.book import Book
+from fgsched.controller.turning import Turning
+from fgsched.endings import stood_still
+from fgsched.explain import leaving, standing_still
+from fgsched.model import Eviction, Hold, Job, JobState, Reason
+from fgsched.moments import format_time
+from fgsched.planner import Plan, Start
+from fgsched.policy import SUSPEND
+from fgsched.preemption import Occupant, Victim, may_preempt, terms, victims, without
+from fgsched.scene import Scene
+from fgsched.units import format_indices
+from fgsched.waiting import Pending
+
+log = logging.getLogger(__name__)
+_MOST = 16  # jobs for which others make room in one turn
+_LOOKED_AT = 64  # waiting jobs for which that is tried
+
+
+class Preempter:
+    """What is on its way is in the jobs themselves. Remembers only when to look again."""
+
+    def __init__(self) -> None:
+        self._rung: set[tuple[float, int]] = set()
+
+    # -- making room ----------------------------------------------------------------------------
+
+    def decide(self, host: Turning, start: Callable[[float], Plan], now: float) -> Plan:
+        """Start what fits, have jobs make room for what does not, and start what that was enough for."""
+        decided = start(now)
+        return start(now) if host.policy.preempts and self.make_room(host, now) else decided
+
+    def make_room(self, host: Turning, now: float) -> bool:
+        """Have jobs make room for those that wait and come first; whether some of it is free at once."""
+        scene = _scene(host, now)
+        occupants, leaving = _occupants(host, scene), _leaving(host, scene)
+        starts: tuple[Start, ...] = ()
+        if leaving:  # whatever starts once they have gone has its room then
+            scene = without(scene, leaving)
+            starts = scene.plan().starts
+        at_once, served = False, 0
+        for entry in islice(_waiting(scene), _LOOKED_AT):
+            if not occupants or served == _MOST:
+                break
+            if any(start.job_id == entry.id for start in starts):
+                continue
+            chosen = victims(scene, entry, occupants, starts)
+            if not chosen:
+                self._look_again(host, scene, entry, occupants)
+                continue
+            for victim in chosen:
+                at_once |= _evict(host, victim, entry.id, now)
+            gone = {victim.job.id for victim in chosen}
+            occupants = [one for one in occupants if one.job.id not in gone]
+            scene = without(scene, chosen)
+            starts, served = scene.plan().starts, served + 1
+        return at_once
+
+    def _look_again(self, host: Turning, scene: Scene, entry: Pending, occupants: list[Occupant]) -> None:
+        """Nothing tells by itself that the time is over for which a job runs undisturbed."""
+        for one in occupants:
+            for name in entry.partitions:
+                how = terms(host.policy, entry.kind, name, one.job)
+                when = one.since + how.exempt if how is not None else 0.0
+                if when > scene.now and (when, entry.id) not in self._rung:
+                    self._rung = {known for known in self._rung if known[0] > scene.now} | {(when, entry.id)}
+                    host.book.gates.ring(when, entry.id)
+
+    # -- going on -------------------------------------------------------------------------------
+
+    def resume(self, host: Turning, now: float) -> None:
+        """Let those go on that stood still for others, where there is room and no such other needs it now."""
+        aside = [job for job in host.book.holding.values() if job.is_laid_aside]
+        for job in sorted(aside, key=lambda job: (job.started_at or 0.0, job.id)):
+            if has_room(host, job, now) and not _is_in_the_way(host, job, now):
+                go_on(host, job, now)
+
+
+def _scene(host: Turning, now: float) -> Scene:
+    gpus = host.cards.gpus_for_planning(now)
+    return host.book.scene(gpus, host.cards.readings, limits=host.limits, now=now)
+
+
+def _occupants(host: Turning, scene: Scene) -> list[Occupant]:
+    """The running jobs, but for those that are to end anyway."""
+    jobs = host.book.holding
+    return [
+        Occupant(running, job.started_at or scene.now, job.request.requeue)
+        for running in scene.running
+        if (job := jobs[running.id]).state is JobState.RUNNING
+        and not (job.is_to_end or job.leaves or job.wish)
+    ]
+
+
+def _leaving(host: Turning, scene: Scene) -> list[Victim]:
+    """Those that make room already."""
+    jobs = host.book.holding
+    return [Victim(one, jobs[one.id].evicted) for one in scene.running if jobs[one.id].leaves]
+
+
+def _waiting(scene: Scene) -> Iterator[Pending]:
+    """The jobs that others may have to make room for, in order."""
+    policy = scene.queue.order.policy
+    groups = [group for group in scene.queue.groups if may_preempt(policy, group.kind)]
+    for group in sorted(groups, key=lambda group: (-group.standing, *group.first)):
+        for _, job_id in islice(group.in_order(), _MOST):
+            entry = scene.queue.entry(job_id)
+            if entry is not None:
+                yield entry
+
+
+def _evict(host: Turning, victim: Victim, by: int, now: float) -> bool:
+    """Write down that a job makes room, and then tell it; whether the room is free at once."""
+    job = host.book.jobs[victim.job.id]
+    until = now + victim.grace + host.limits.kill_wait
+    found = Eviction(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
+    log.info("job %d: makes room for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
+    if victim.mode != SUSPEND:
+        asked = host.change(job, now, eviction=found)
+        host.then(lambda: host.launcher.preempt(asked))
+        return False
+    aside = job.advance(
+        JobState.SUSPENDED,
+        suspended_at=now,
+        holds=tuple(replace(hold, share=0) for hold in job.holds),
+        eviction=found,
+        reason=Reason.PREEMPTED,
+    )
+    host.step(job, aside, now)
+    host.then(lambda: host.launcher.suspend(aside))
+    return True
+
+
+def _whole(host: Turning, job: Job) -> tuple[Hold, ...]:
+    """What it held before it was laid aside."""
+    return tuple(one.hold for one in host.book.given.get(job.id, ()))
+
+
+def has_room(host: Turning, job: Job, now: float) -> bool:
+    """Whether its part of the compute is free."""
+    free = {room.gpu.index: room.share for room in _scene(host, now).free}
+    cpus = host.book.host(host.limits).cpus
+    return cpus >= job.request.demand.cpus and all(
+        hold.share <= free.get(hold.gpu, 0) for hold in _whole(host, job)
+    )
+
+
+def _is_in_the_way(host: Turning, job: Job, now: float) -> bool:
+    """Whether a job that it would have to make room for starts now, and would not if it went on."""
+    scene = _scene(host, now)
+    starts = scene.plan().starts if len(scene.queue) else ()
+    before = {start.job_id for start in starts if _comes_first(host, scene, start, job)}
+    if not before:
+        return False
+    after = {start.job_id for start in _with(scene, host, job).plan().starts}
+    return not before <= after
+
+
+def _comes_first(host: Turning, scene: Scene, start: Start, job: Job) -> bool:
+    kind = scene.queue.kind(start.job_id)
+    running = next(one for one in scene.running if one.id == job.id)
+    return kind is not None and terms(host.policy, kind, start.partition, running) is not None
+
+
+def _with(scene: Scene, host: Turning, job: Job) -> Scene:
+    """The scene in which it has gone on."""
+    taken = {hold.gpu: hold.share for hold in _whole(host, job)}
+    free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in scene.free]
+    cpus = scene.host.cpus - job.request.demand.cpus
+    return replace(scene, free=free, host=replace(scene.host, cpus=cpus))
+
+
+def go_on(host: Turning, job: Job, now: float) -> None:
+    """A job that stood still goes on, with all that it held before."""
+    changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
+    if job.is_laid_aside and job.eviction is not None:
+        over = replace(job.eviction, attempt=0)
+        changes |= {"holds": _whole(host, job), "eviction": over, "reason": Reason.NONE}
+    after = job.advance(JobState.RUNNING, **changes)
+    host.step(job, after, now)
+    host.then(lambda: host.launcher.resume(after))
+
+
+def room_made(book: Book, job: Job) -> list[str]:
+    """For whom a job makes room or has made it, and who makes room for it, in sentences."""
+    if job.is_laid_aside:
+        return [standing_still(job)]
+    if said := leaving(job):
+        return [said]
+    going = [
+        one for one in book.holding.values() if one.leaves and one.eviction and one.eviction.by == job.id
+    ]
+    if not going or job.state is not JobState.PENDING:
+        return []
+    who = ("job " if len(going) == 1 else "jobs ") + format_indices(one.id for one in going)
+    until = max(one.eviction.until for one in going if one.eviction)
+    return [f"{who} {'makes' if len(going) == 1 else 'make'} room for it: gone by {format_time(until)}"]

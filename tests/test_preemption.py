@@ -1,0 +1,537 @@
+"""Who makes room for whom: the choice, the steps, the crashes, and the same with real processes."""
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fgsched.backfill import Running
+from fgsched.controller.caller import Caller
+from fgsched.controller.orders import Orders
+from fgsched.endings import returns
+from fgsched.errors import BadUsage, Exit
+from fgsched.lifecycle import finish
+from fgsched.limits import Who
+from fgsched.model import WHOLE, Demand, Eviction, Hold, JobState, Reason
+from fgsched.placement import Host, rooms
+from fgsched.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Yielding
+from fgsched.precedence import checked
+from fgsched.preemption import Occupant, allowed, victims, without
+from fgsched.priority import Order
+from fgsched.scene import Scene
+from fgsched.waiting import Pending, Queue
+from home import living
+from worlds import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
+
+NOW = 10_000.0
+
+
+def a_policy(mode=REQUEUE, *, grace=0, exempt=0, **more):
+    """Jobs of day come before those of night, which make room in this way."""
+    day = Partition(name="day", preempt=("night",), is_default=False)
+    night = Partition(name="night", yielding=Yielding(mode, grace, exempt), **more)
+    return Policy(partitions=(day, night))
+
+
+def a_scene(jobs, waits, *, policy=None, gpus=2, cpus=64):
+    """`jobs`: (id, gpu, share, memory, started at, partition) of those that run."""
+    cards = [a_gpu(index) for index in range(gpus)]
+    running = [
+        Running(
+            a_demand(share, memory), (Hold(gpu=gpu, share=share, memory=memory),), NOW + 9e5, where, id=one
+        )
+        for one, gpu, share, memory, _, where in jobs
+    ]
+    occupants = [Occupant(job, since, True) for job, (*_, since, _) in zip(running, jobs, strict=True)]
+    free = rooms(cards, [(job.holds[0], False) for job in running], {})
+    host = Host(cpus - len(jobs), 2**40)
+    queue = Queue(waits, Order(policy=policy or a_policy(), gpus=gpus * WHOLE))
+    return Scene(queue, running, free, host, LIMITS, NOW), occupants
+
+
+def ids(chosen):
+    return [victim.job.id for victim in chosen]
+
+
+def day(share=0, memory=0, job_id=99, **more):
+    return Pending(job_id, a_demand(share, memory, **more), partitions=("day",))
+
+
+NIGHT = [
+    (1, 0, 5000, GIB, NOW - 900, "night"),
+    (2, 0, 5000, GIB, NOW - 100, "night"),
+    (3, 1, 9000, GIB, NOW - 50, "night"),
+    (4, 1, 1000, GIB, NOW - 800, "night"),
+]
+
+
+# -- the choice ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        (day(5000, GIB), [3]),  # 45 GPU seconds are lost, and 50 by the other
+        (day(1000, GIB), [3]),  # 45 again: the small one ran for long
+        (day(WHOLE, GIB), [4, 3]),
+        (day(WHOLE, GIB, gpus=2), [3, 2, 4, 1]),
+    ],
+)
+def test_those_make_room_that_lose_least_and_no_more_of_them_than_needed(waits, expected):
+    scene, occupants = a_scene(NIGHT, [waits])
+    assert sorted(ids(victims(scene, waits, occupants))) == sorted(expected)
+
+
+def test_of_those_that_lose_the_same_the_youngest_makes_room():
+    waits = day(5000, GIB)
+    jobs = [(1, 0, 5000, GIB, NOW - 100, "night"), (2, 0, 5000, GIB, NOW - 99, "night")]
+    scene, occupants = a_scene([*jobs, (3, 1, WHOLE, GIB, NOW - 9000, "night")], [waits])
+    assert ids(victims(scene, waits, occupants)) == [2]
+
+
+def test_nobody_makes_room_for_a_job_that_starts_anyway():
+    waits = day(5000, GIB)
+    scene, occupants = a_scene(NIGHT[:2], [waits])
+    assert victims(scene, waits, occupants) == ()
+
+
+def test_nobody_makes_room_for_a_job_that_would_not_start_even_so():
+    waits = day(WHOLE, 15 * GIB)
+    jobs = [(1, 0, 5000, GIB, NOW - 9, "night"), (2, 0, 100, 4 * GIB, NOW - 9, "day")]
+    scene, occupants = a_scene(jobs, [waits], gpus=1)
+    assert victims(scene, waits, occupants) == ()
+
+
+def test_nobody_makes_room_where_another_would_take_it():
+    policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
+    waits, before = day(5000, GIB), Pending(7, a_demand(5000, GIB), partitions=("first",))
+    scene, occupants = a_scene(NIGHT[:2], [before, waits], policy=policy, gpus=1)
+    chosen = victims(scene, waits, occupants)
+    assert sorted(ids(chosen)) == [] or len(chosen) == 2, "one half is the other's"
+
+
+def test_a_job_that_a_limit_keeps_back_has_nobody_make_room():
+    from fgsched.policy import Caps
+
+    policy = a_policy()
+    policy = replace(
+        policy, partitions=(replace(policy.partitions[0], total=Caps(running=1)), *policy.partitions[1:])
+    )
+    waits = day(5000, GIB)
+    scene, occupants = a_scene([*NIGHT, (5, 0, 0, 0, NOW - 9, "day")], [waits], policy=policy)
+    assert victims(scene, waits, occupants) == ()
+
+
+@pytest.mark.parametrize(("exempt", "expected"), [(0, [3]), (60, [2]), (200, [1])])
+def test_a_job_runs_undisturbed_for_as_long_as_its_partition_says(exempt, expected):
+    waits = day(5000, GIB)
+    jobs = [*NIGHT[:3], (4, 1, 1000, GIB, NOW - 10, "night")]
+    scene, occupants = a_scene(jobs, [waits], policy=a_policy(exempt=exempt))
+    assert ids(victims(scene, waits, occupants)) == expected
+
+
+def test_jobs_that_are_not_to_make_room_do_not():
+    waits = day(5000, GIB)
+    scene, occupants = a_scene(NIGHT, [waits], policy=a_policy(OFF))
+    assert victims(scene, waits, occupants) == ()
+
+
+def test_a_job_that_may_not_run_again_is_cancelled():
+    scene, occupants = a_scene(NIGHT, [day(5000, GIB)])
+    found = allowed(scene, day(5000, GIB).kind, "day", [replace(one, may_return=False) for one in occupants])
+    assert {victim.mode for victim in found} == {CANCEL}
+
+
+@pytest.mark.parametrize(("memory", "helps"), [(14 * GIB, True), (15 * GIB, False)])
+def test_one_that_stands_still_keeps_its_memory_so_it_helps_only_where_that_is_enough(memory, helps):
+    waits = day(5000, memory)
+    scene, occupants = a_scene(
+        [NIGHT[0], (2, 0, 5000, GIB, NOW - 1, "day")], [waits], policy=a_policy(SUSPEND), gpus=1
+    )
+    assert bool(victims(scene, waits, occupants)) is helps
+
+
+def test_cpus_are_made_free_too():
+    waits = Pending(99, Demand(cpus=2), partitions=("day",))
+    scene, occupants = a_scene(NIGHT, [waits], cpus=len(NIGHT) + 1)
+    assert len(victims(scene, waits, occupants)) == 1
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "yields"), [("high", "low", True), ("low", "high", False), ("high", "high", False)]
+)
+def test_qualities_of_service_make_room_in_their_order(mine, its, yields):
+    low, high = Qos(name="low"), Qos(name="high", priority=5, preempt=("low",))
+    policy = Policy(qos=(low, high))
+    waits = replace(day(5000, GIB), partitions=("main",), who=Who("ann", "", mine))
+    scene, occupants = a_scene([(1, 0, WHOLE, GIB, NOW - 9, "main")], [waits], policy=policy, gpus=1)
+    occupants = [Occupant(replace(occupants[0].job, who=Who("bob", "", its)), NOW - 9, True)]
+    scene = replace(scene, running=[occupants[0].job])
+    assert bool(victims(scene, waits, occupants)) is yields
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        (
+            Policy(partitions=(Partition(name="a", preempt=("b",)),)),
+            "partitions.a.preempt names b, which there is not",
+        ),
+        (
+            Policy(partitions=(Partition(name="a"), Partition(name="b", preempt=("a",)))),
+            "cannot preempt a, which",
+        ),
+        (Policy(partitions=(Partition(name="a", preempt=("a",)),)), "cannot preempt a, which"),
+        (
+            Policy(qos=(Qos(name="a", preempt=("b",)), Qos(name="b"))),
+            "cannot preempt b, whose priority is not",
+        ),
+        (Policy(qos=(Qos(name="a", preempt=("c",)),)), "qos.a.preempt names c"),
+        (
+            replace(a_policy(), qos=(Qos(name="b"), Qos(name="a", priority=1, preempt=("b",)))),
+            "and partitions do too",
+        ),
+    ],
+)
+def test_what_the_order_does_not_allow_is_refused(policy, says):
+    with pytest.raises(BadUsage, match=says):
+        checked(policy)
+
+
+RUNNING = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from([500, 2500, 5000, WHOLE]),
+        st.integers(1, 5),
+        st.floats(NOW - 9999, NOW),
+        st.sampled_from(["day", "night"]),
+    ),
+    max_size=14,
+)
+
+
+def packed(drawn):
+    """Those of them that fit beside each other."""
+    share, memory, found = [0] * 3, [0] * 3, []
+    for number, (gpu, wide, gibs, since, where) in enumerate(drawn, 1):
+        if share[gpu] + wide <= WHOLE and memory[gpu] + gibs <= 16:
+            share[gpu], memory[gpu] = share[gpu] + wide, memory[gpu] + gibs
+            found.append((number, gpu, wide, gibs * GIB, since, where))
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    RUNNING,
+    st.sampled_from([1000, 5000, WHOLE]),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.sampled_from(MODES),
+    st.booleans(),
+)
+def test_none_of_those_who_make_room_could_be_spared_and_the_job_starts(
+    drawn, share, gibs, gpus, mode, returns
+):
+    waits = day(share, gibs * GIB, gpus=gpus)
+    scene, occupants = a_scene(packed(drawn), [waits], gpus=3, policy=a_policy(mode))
+    occupants = [replace(one, may_return=returns) for one in occupants]
+    chosen = victims(scene, waits, occupants)
+    assert {one.job.partition for one in chosen} <= {"night"}, "nobody of the same order"
+    if not chosen:
+        return
+    after = without(scene, chosen)
+    assert [start.job_id for start in after.plan().starts] == [99]
+    assert all(0 <= room.share <= WHOLE and 0 <= room.memory <= room.gpu.usable for room in after.free)
+    for one in chosen:
+        fewer = without(scene, [other for other in chosen if other is not one])
+        assert fewer.plan().starts == (), "one fewer is not enough"
+
+
+@settings(max_examples=100, deadline=None)
+@given(RUNNING, st.sampled_from([1000, 5000, WHOLE]), st.integers(1, 12))
+def test_no_single_job_and_no_pair_would_have_been_cheaper(drawn, share, gibs):
+    waits = day(share, gibs * GIB)
+    scene, occupants = a_scene(packed(drawn), [waits], gpus=3)
+    chosen = victims(scene, waits, occupants)
+    found = allowed(scene, waits.kind, "day", occupants)
+    for one in found:
+        if without(scene, [one]).plan().starts and not scene.plan().starts:
+            assert sum(victim.loss for victim in chosen) <= one.loss
+    assert not chosen or sum(victim.loss for victim in chosen) <= sum(victim.loss for victim in found)
+
+
+# -- the steps ----------------------------------------------------------------------------------
+
+
+def a_world(mode=REQUEUE, *, share=WHOLE, memory=0, **more):
+    """One card that a job of night has; one of day waits for it. Yet to be decided."""
+    world = World([a_gpu(0)])
+    world.conductor.policy = a_policy(mode, **more)
+    world.submit([a_demand(share, memory)], partition="night")
+    world.settle()
+    assert world.job(1).state is JobState.RUNNING
+    return world
+
+
+def comes(world, share=WHOLE, memory=0, **more):
+    world.submit([a_demand(share, memory)], partition="day", **more)
+    world.settle()
+
+
+def states(world, *jobs):
+    return [world.job(one).state.value for one in jobs]
+
+
+def test_a_job_of_night_is_requeued_for_one_of_day_and_runs_again_after_it():
+    world = a_world()
+    comes(world)
+    assert states(world, 1, 2) == ["PENDING", "RUNNING"]
+    assert (world.job(1).restarts, world.job(1).failures) == (1, 0)
+    assert world.job(1).eviction.by == 2
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    assert states(world, 1, 2) == ["RUNNING", "COMPLETED"]
+
+
+def test_a_job_that_may_not_run_again_ends_preempted():
+    world = a_world(CANCEL)
+    comes(world)
+    assert states(world, 1, 2) == ["PREEMPTED", "RUNNING"]
+    assert world.job(1).reason is Reason.PREEMPTED
+    assert world.job(1).state.code == "PR"
+
+
+def test_a_job_of_night_never_preempts():
+    world = a_world()
+    comes(world)
+    world.submit([a_demand(WHOLE)], partition="night")
+    world.settle()
+    assert states(world, 2, 3) == ["RUNNING", "PENDING"]
+
+
+def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
+    world = World([a_gpu(0), a_gpu(1)])
+    world.conductor.policy = a_policy()
+    asked = []
+    world.host.preempt = asked.append
+    world.submit([a_demand(WHOLE)] * 2, partition="night")
+    world.settle()
+    comes(world)
+    world.turn()
+    world.submit([a_demand(5000)], partition="night")
+    world.turn()
+    assert len(asked) == 1
+    del world.host.preempt
+    world.host.preempt(asked[0])
+    world.settle()
+    assert states(world, 3, 4) == ["RUNNING", "PENDING"]
+
+
+def test_two_that_wait_have_two_make_room_at_once():
+    world = World([a_gpu(0), a_gpu(1)])
+    world.conductor.policy = a_policy()
+    asked = []
+    world.host.preempt = asked.append
+    world.submit([a_demand(WHOLE)] * 2, partition="night")
+    world.settle()
+    world.submit([a_demand(WHOLE)] * 2, partition="day")
+    world.turn()
+    assert sorted(job.id for job in asked) == [1, 2]
+    assert {job.eviction.by for job in asked} == {3, 4}
+
+
+def test_one_that_stands_still_hands_over_its_compute_and_goes_on_when_the_other_ends():
+    world = a_world(SUSPEND, memory=4 * GIB)
+    comes(world, memory=8 * GIB)
+    assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
+    assert world.job(1).reason is Reason.PREEMPTED
+    assert sorted((hold.share, hold.memory) for hold in world.holds()) == [(0, 4 * GIB), (WHOLE, 8 * GIB)]
+    assert world.host.stopped == {(1, 1)}
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    assert states(world, 1, 2) == ["RUNNING", "COMPLETED"]
+    assert [(hold.share, hold.memory) for hold in world.holds()] == [(WHOLE, 4 * GIB)]
+    assert world.host.stopped == set()
+
+
+def test_nobody_stands_still_for_one_that_needs_the_memory():
+    world = a_world(SUSPEND, memory=9 * GIB)
+    comes(world, memory=8 * GIB)
+    assert states(world, 1, 2) == ["RUNNING", "PENDING"]
+
+
+def test_one_that_stands_still_does_not_go_on_before_the_next_of_day():
+    world = a_world(SUSPEND, memory=4 * GIB)
+    comes(world, memory=4 * GIB)
+    comes(world, memory=4 * GIB)
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    assert states(world, 1, 2, 3) == ["SUSPENDED", "COMPLETED", "RUNNING"]
+
+
+def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
+    world = a_world(SUSPEND, memory=4 * GIB)
+    comes(world, memory=4 * GIB)
+    root = Caller(0, 0, "root", is_operator=True)
+    with world.store.write():
+        answer = Orders(world.conductor).resume(root, {"ids": [1]}, world.now)
+    assert "job 1 made room for job 2" in str(answer)
+    assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
+
+
+def test_one_that_stands_still_can_be_cancelled():
+    world = a_world(SUSPEND, memory=4 * GIB)
+    comes(world, memory=4 * GIB)
+    world.host.finish(1, 1, a_result(15, "cancel"))
+    world.settle()
+    assert [hold.memory for hold in world.holds()] == [4 * GIB]
+
+
+def test_what_a_job_did_in_its_grace_is_no_end_of_its_own():
+    warned = Eviction(by=2, at=100.0, mode=REQUEUE, attempt=1, grace=60, until=190.0)
+    job = a_job(state=JobState.RUNNING, eviction=warned)
+    saved = finish(job, a_result(0, ended_at=120.0))
+    assert saved.state is JobState.PREEMPTED
+    assert returns(job, saved)
+    assert finish(job, a_result(0, ended_at=99.0)).state is JobState.COMPLETED, "before it was warned"
+    assert finish(replace(job, cancelled_by=1), a_result(15, "cancel")).state is JobState.CANCELLED
+    at_once = replace(job, eviction=replace(warned, grace=0))
+    assert finish(at_once, a_result(0, ended_at=120.0)).state is JobState.COMPLETED, "nobody had told it"
+
+
+@pytest.mark.parametrize("mode", [REQUEUE, CANCEL, SUSPEND])
+@pytest.mark.parametrize("effects", range(0, 12))
+def test_a_crash_at_any_effect_changes_nothing_of_how_it_comes_out(mode, effects):
+    world = a_world(mode, memory=4 * GIB)
+    policy = world.conductor.policy
+    world.conductor.left = effects
+    with suppress(PowerCut):
+        comes(world, memory=4 * GIB, key="key-of-the-submission")
+        world.host.finish(2, 1, a_result())
+        world.settle()
+    world.start()
+    world.conductor.policy = policy
+    with suppress(KeyError):
+        comes(world, memory=4 * GIB, key="key-of-the-submission")
+    if world.job(2).state is JobState.RUNNING:
+        world.host.finish(2, world.job(2).attempt, a_result())
+    world.settle()
+    expected = {REQUEUE: "RUNNING", CANCEL: "PREEMPTED", SUSPEND: "RUNNING"}[mode]
+    assert states(world, 1, 2) == [expected, "COMPLETED"]
+    assert world.host.runs.count(2) == 1
+    assert world.host.stopped == set()
+    assert len(world.holds()) == (0 if mode == CANCEL else 1)
+
+
+# -- on a host ----------------------------------------------------------------------------------
+
+SITE = """
+[host]
+cpus = 64
+[jobs]
+kill_wait = 5
+[partitions.day]
+preempt = ["night"]
+[partitions.night]
+preempt_mode = "{mode}"
+preempt_grace = {grace}
+"""
+
+
+def site(mode=REQUEUE, grace=0):
+    return {"config": SITE.format(mode=mode, grace=grace), "devices": "sim:1x16G"}
+
+
+def job(home, job_id):
+    return home.client.ask("job", id=job_id)
+
+
+def test_a_job_is_ended_and_queued_again_and_everybody_tells_of_it(tmp_path):
+    with living(tmp_path / "home", **site()) as home:
+        low = home.running(partition="night", share=WHOLE, name="low", output="low.out")
+        high = home.running(partition="day", share=WHOLE)
+        found = job(home, low)
+        assert (found["state"], found["restarts"], found["eviction"]["by"]) == ("PENDING", 1, high)
+        assert "DUE TO PREEMPTION" in (home.path / "low.out").read_text()
+        shown = home.run("fgctl", "show", "job", str(low)).out
+        assert f"PreemptedBy={high}" in shown
+        assert "PreemptMode=REQUEUE" in shown
+        assert f"made room for job {high} at" in home.run("fgq", "--why", str(low)).out
+        home.client.ask("cancel", ids=[low, high])
+        home.wait(high)
+
+
+def test_a_job_that_is_cancelled_so_is_preempted_in_the_books(tmp_path):
+    with living(tmp_path / "home", **site("CANCEL")) as home:
+        low = home.running(partition="night", share=WHOLE)
+        high = home.running(partition="day", share=WHOLE)
+        (ended,) = home.wait(low)
+        assert ended["state"] == "PREEMPTED"
+        said = home.run("fgacct", "-j", str(low), "-n", "-P", "-o", "JobID,State,Reason,PreemptedBy").out
+        assert said == f"{low}|PREEMPTED|Preempted|{high}\n"
+        assert home.run("fgq", "-t", "PR", "-h").status == 0
+
+
+def test_a_job_is_warned_with_its_own_signal_and_has_its_grace_to_save(tmp_path):
+    text = "trap 'echo saved; exit 0' USR1; echo >started; while :; do sleep 0.05; done"
+    early = {"signal": int(signal.SIGUSR1), "before": 60, "target": "all"}
+    with living(tmp_path / "home", **site(REQUEUE, 600)) as home:
+        fifo = home.path / "started"
+        os.mkfifo(fifo)
+        saves = home.submit(
+            f"echo >>tries; [ $(wc -l <tries) = 1 ] || exit 0; {text}",
+            partition="night",
+            share=WHOLE,
+            early_signal=early,
+            output="out",
+        )
+        fifo.read_text()
+        high = home.submit("exit 0", partition="day", share=WHOLE)
+        home.wait(high, saves)
+        assert "saved" in (home.path / "out").read_text()
+        found = job(home, saves)
+        assert (found["state"], found["restarts"]) == ("COMPLETED", 1)
+
+
+def test_a_grace_holds_while_no_controller_runs(tmp_path):
+    with living(tmp_path / "home", **site(CANCEL, 1)) as home:
+        text = "trap '' TERM; echo >started; while :; do sleep 0.05; done"
+        fifo = home.path / "started"
+        os.mkfifo(fifo)
+        low = home.submit(text, partition="night", share=WHOLE)
+        fifo.read_text()
+        high = home.submit("exit 0", partition="day", share=WHOLE)
+        why = home.run("fgq", "--why", str(high)).out
+        assert f"job {low} makes room for it" in why
+        home.wait(low, high)
+        assert job(home, low)["state"] == "PREEMPTED"
+
+
+def test_one_that_stands_still_says_what_it_keeps(tmp_path):
+    with living(tmp_path / "home", **site("SUSPEND")) as home:
+        demand = {"gpus": 1, "share": WHOLE, "memory": 4 * GIB}
+        low = home.running(partition="night", demand=demand)
+        high = home.running(partition="day", demand=demand)
+        found = job(home, low)
+        assert (found["state"], found["reason"]) == ("SUSPENDED", "Preempted")
+        assert found["why"] == f"made room for job {high}; keeps 4096M on GPU 0"
+        done = home.run("fgctl", "resume", str(low))
+        assert done.status != 0
+        assert f"made room for job {high}" in done.err
+        home.client.ask("cancel", ids=[high])
+        home.wait(high)
+        assert job(home, low)["state"] == "RUNNING"
+
+
+def test_a_wrong_order_is_refused_with_its_line(tmp_path):
+    text = '[partitions.day]\n[partitions.night]\npreempt = ["day"]\n'
+    (tmp_path / "home").mkdir()
+    with living(tmp_path / "home", **site()) as home:
+        (home.path / "wrong.toml").write_text(text)
+        done = home.run("fgsched", "config", "--check", env={"FGSCHED_CONFIG": str(home.path / "wrong.toml")})
+        assert done.status == Exit.USAGE
+        assert "wrong.toml:3: partition night cannot preempt day" in done.err
