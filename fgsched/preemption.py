@@ -180,7 +180,7 @@ def allowed(scene: Scene, kind: Kind, partition: str, occupants: Iterable[Occupa
     for one in occupants:
         how = terms(policy, kind, partition, one.job)
         age = max(0.0, scene.now - one.since)
-        if how is None or age < how.exempt:
+        if how is None or age < how.exempt or one.job.reservation not in ("", kind.reservation):
             continue
         mode = CANCEL if how.mode == REQUEUE and not one.may_return else how.mode
         share = sum(charged(hold, usable.get(hold.gpu, 0)) for hold in one.job.holds)
@@ -202,7 +202,7 @@ def victims(
         if scene.queue.order.policy.partition(name) is None or stock.kept_back(kind, name) is not None:
             continue
         found = allowed(scene, kind, name, occupants)
-        ground = _ground(scene, name, starts)
+        ground = _ground(scene, stock.open_to(kind, name), name, starts)
         if not found or ground.takes(kind.demand):
             continue
         for chosen in islice(choices(kind.demand, found, ground), _WAYS):
@@ -211,9 +211,9 @@ def victims(
     return ()
 
 
-def _ground(scene: Scene, partition: str, starts: Iterable[Start]) -> _Ground:
+def _ground(scene: Scene, free: Iterable[Room], partition: str, starts: Iterable[Start]) -> _Ground:
     host = scene.host
-    rooms = {room.gpu.index: room for room in scene.rooms_of(partition)}
+    rooms = {room.gpu.index: room for room in free}
     for start in starts:
         kind = scene.queue.kind(start.job_id)
         host = host.less(kind.demand) if kind else host

@@ -155,6 +155,13 @@ def test_one_that_stands_still_keeps_its_memory_so_it_helps_only_where_that_is_e
     assert bool(victims(scene, waits, occupants)) is helps
 
 
+def test_a_job_in_an_operators_reservation_makes_room_for_nobody_outside_it():
+    waits = day(5000, GIB)
+    scene, occupants = a_scene(NIGHT, [waits])
+    kept = [replace(one, job=replace(one.job, reservation="course")) for one in occupants]
+    assert victims(scene, waits, kept) == ()
+
+
 def test_cpus_are_made_free_too():
     waits = Pending(99, Demand(cpus=2), partitions=("day",))
     scene, occupants = a_scene(NIGHT, [waits], cpus=len(NIGHT) + 1)
