@@ -43,7 +43,7 @@ def gate(tmp_path):
 
 
 def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, tmp_path):
-    job = spawner.launch(STUBBORN, env=PATH, time_limit=30, grace=30, job=23)
+    job = spawner.launch(STUBBORN, env=PATH, time_limit=1000, grace=30, job=23)
     pid = gate.number()
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", -signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, t
 
 
 def test_a_job_that_heeds_term_ends_in_its_own_way(spawner, gate):
-    job = spawner.launch(WILLING, env=PATH, time_limit=30, leftover_grace=20)
+    job = spawner.launch(WILLING, env=PATH, time_limit=1000, leftover_grace=20)
     gate.line()
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", 9)
@@ -87,7 +87,7 @@ def test_the_early_warning_reaches_whom_it_is_for(spawner, gate, target, heard):
         TREE,
         env=PATH,
         time_limit=limit,
-        warn=(signal.SIGUSR1, target, limit - 300),
+        warn=(signal.SIGUSR1, target, limit - 1000),
         leftover_grace=50,
         grace=50,
     )
@@ -129,7 +129,7 @@ def test_a_stopped_job_is_continued_to_hear_of_its_end(spawner, gate):
 
 def test_a_suspended_job_stands_still_and_so_does_its_clock(spawner, gate):
     script = "#!/bin/sh\ntrap 'exit 9' TERM\nsleep 1000 &\necho $$ $! >gate\nwhile :; do :; done\n"
-    job = spawner.launch(script, env=PATH, time_limit=300)
+    job = spawner.launch(script, env=PATH, time_limit=1000)
     pids = gate.line().split()
     job.order(SUSPEND)
     for pid in pids:
@@ -142,7 +142,7 @@ def test_a_suspended_job_stands_still_and_so_does_its_clock(spawner, gate):
 
 def test_only_the_first_cause_counts(spawner, gate):
     script = "#!/bin/sh\ntrap 'echo asked >gate' TERM\necho up >gate\nwhile :; do sleep 1000 & wait; done\n"
-    job = spawner.launch(script, env=PATH, time_limit=30, grace=60_000)
+    job = spawner.launch(script, env=PATH, time_limit=1000, grace=60_000)
     assert [gate.line(), gate.line()] == ["up", "asked"]
     job.order(CANCEL)
     job.order(DELIVER, signal.SIGKILL, ALL)

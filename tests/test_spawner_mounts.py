@@ -197,8 +197,8 @@ def test_nothing_of_a_jobs_directory_is_left(spawner, place, fenced):
 
 def test_mounts_stay_in_the_job(spawner, place, fenced):
     gate = Gate(place / "gate")
-    first = spawner.launch(f"#!/bin/sh\necho here >{gate.path}; read line <{gate.path}.go\n", **fenced)
     os.mkfifo(f"{gate.path}.go")
+    first = spawner.launch(f"#!/bin/sh\necho here >{gate.path}; read line <{gate.path}.go\n", **fenced)
     assert gate.line() == "here"
     for pid in (first.answer.pid, spawner.process.pid):
         assert "ld.so.preload" not in Path(f"/proc/{pid}/mountinfo").read_text()
