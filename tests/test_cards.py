@@ -68,6 +68,17 @@ def test_a_reading_that_was_asked_for_before_a_job_ended_says_nothing_of_it(card
     assert cards.cleaned(3) == {}
 
 
+def test_of_several_readings_that_were_asked_for_each_says_what_was_asked_with_it(cards):
+    """A slow driver answers the older question first."""
+    cards.ask()
+    cards.begin_cleaning(7, 2)
+    cards.ask()
+    cards.saw({}, there=(), now=3)
+    assert cards.cleaned(3) == {}
+    cards.saw({}, there=(), now=4)
+    assert cards.cleaned(4) == {7: True}
+
+
 def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does(cards):
     cards.begin_cleaning(7, 0)
     cards.look(30, 7)

@@ -1,5 +1,6 @@
 """The host's cards as the conductor knows them: what was last seen on them, which are clean."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -31,7 +32,8 @@ class Cards:
         self._seen_at = _NEVER
         self._cleaning: dict[int, float] = {}  # job -> since when
         self._stayed: dict[int, frozenset[int]] = {}  # job -> cards that it did not leave in time
-        self._asked_for: frozenset[int] = frozenset()  # ended jobs when a reading was asked for
+        # The ended jobs when each of the readings was asked for that are still to come, in their order.
+        self._asked_for: deque[frozenset[int]] = deque()
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
         self._there: frozenset[int] = frozenset()  # of these, those that it still shows
         self._changed: dict[int, Gpu] = {}
@@ -64,15 +66,15 @@ class Cards:
         return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
     def ask(self) -> None:
-        """Ask the sampler for a reading; the answer comes as `saw`."""
-        self._asked_for = self.watched
+        """Ask the sampler for a reading; it comes as `saw`. One that is lost makes later ones say less."""
+        self._asked_for.append(self.watched)
         self._ask()
 
     def saw(self, readings: Mapping[int, Reading], *, there: Iterable[int], now: float) -> None:
         """A reading came. `there`: the jobs of which a card still lists a process."""
         self.readings = dict(readings)
         self._seen_at = now
-        self._looked_for = self._asked_for
+        self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
         self._there = frozenset(there)
         self._stayed = {job: cards for job, cards in self._stayed.items() if job in self._there}
         for gpu in self.gpus:

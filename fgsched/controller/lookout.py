@@ -12,6 +12,7 @@ from fgsched.shepherds import Shepherds
 
 _SOON = 0.1  # seconds between two looks while an ended job is not off its cards
 _AGAIN = 1.0  # while something is wrong with a running one
+_PATIENCE = 60.0  # seconds after which an answer was lost with the process that was asked
 
 
 class Lookout:
@@ -32,6 +33,7 @@ class Lookout:
         self._cards = conductor.cards
         self.interval = interval
         self._looked_at = -interval  # by a clock that nobody sets
+        self._asked_at: float | None = None  # by the same: the question that is out
         self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # who is told of USE
 
     @property
@@ -44,17 +46,20 @@ class Lookout:
         return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
-        """Ask for a reading if one is due."""
+        """Ask for a reading if one is due, and none is out: they would pile up at a driver that hangs."""
         due = self.due
         if due is not None and due <= 0.001:
-            self._looked_at = time.monotonic()
-            self._cards.ask()
+            self._looked_at = now = time.monotonic()
+            if self._asked_at is None or now - self._asked_at >= _PATIENCE:
+                self._asked_at = now
+                self._cards.ask()
             self._gate.remind()
 
     def see(self) -> None:
         """Readings have come."""
         for answer in self._sampler.read():
             if answer.want == gpus.READING:
+                self._asked_at = None
                 self._understand(answer)
             elif answer.want == gpus.USE:
                 self.measured(answer)
