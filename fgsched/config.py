@@ -113,6 +113,12 @@ class Config:
         high=3600,
         says="Time an ended job's processes have to leave a card before it is suspect.",
     )
+    drain_on_xid: tuple[int, ...] = key(
+        "sampling",
+        kinds.XIDS,
+        (48, 64, 79, 95, 119, 120, 140),
+        says="The driver's errors for which a card is drained.",
+    )
     watchdog: str = key(
         "fence",
         kinds.one_of("kill", "warn"),

@@ -37,6 +37,14 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
     return replace(back, not_before=now + pause if pause and not was_sent else 0.0)
 
 
+def blamed(job: Job, *, is_sick: bool) -> Job:
+    """A job that failed by itself while a card of its own went bad: the host failed it, whatever it says."""
+    if not is_sick or job.outcome is not JobState.FAILED or job.is_to_end:
+        return job
+    outcome = JobState.PENDING if job.request.requeue else JobState.NODE_FAIL
+    return replace(job, outcome=outcome, condemned=Reason.GPU_UNHEALTHY)
+
+
 def settled(job: Job, now: float, *, most: int) -> Job:
     """A job that nothing is left of, in the state that its end comes to: back in the queue, or final."""
     assert job.outcome is not None

@@ -178,6 +178,7 @@ _CONDEMNED = {
     Reason.GPU_NOT_GIVEN: (JobState.FAILED, Reason.GPU_NOT_GIVEN),
     Reason.GPU_UNHOOKED: (JobState.FAILED, Reason.GPU_UNHOOKED),
     Reason.GPU_LOST: (JobState.NODE_FAIL, Reason.GPU_LOST),
+    Reason.GPU_UNHEALTHY: (JobState.NODE_FAIL, Reason.GPU_UNHEALTHY),
 }
 
 

@@ -273,6 +273,7 @@ class Reading:
     error: str = ""  # why the card did not answer
     is_lost: bool = False  # it fell off the bus
     ecc: int | None = None  # errors in its memory that could not be corrected, since the driver was loaded
+    xids: tuple[int, ...] = ()  # errors that the driver told of since the last look
     remap: str = ""  # rows of its memory that are to be replaced: "", "pending" or "failed"
 
 

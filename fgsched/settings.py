@@ -235,6 +235,7 @@ INDICES = Kind(
     read=_indices,
     show=lambda found: f'"{units.format_indices(found)}"',
 )
+XIDS = Kind(takes="a list of Xid numbers such as [48, 79]", read=_indices, show=lambda found: str([*found]))
 CARDS = Kind(takes='an amount of GPUs such as 0.5, 2 or "a100:1"', read=_cards, show=lambda text: f'"{text}"')
 GPU_MEMORY = Kind(
     takes='memory of a GPU such as "8G" or "50%"', read=_gpu_memory, show=lambda text: f'"{text}"'

@@ -104,6 +104,7 @@ class Reason(Enum):
     GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance
     GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a card that is not its own
     GPU_UNHOOKED = "GpuUnhooked"  # the watchdog: it holds device memory past the hook
+    GPU_UNHEALTHY = "GpuUnhealthy"  # it failed on a card that was drained for its errors meanwhile
     GPU_LOST = "GpuLost"  # its card fell off the bus
 
 

@@ -151,6 +151,24 @@ def test_bad_rows_drain_a_card_until_an_operator_resumes_it(cards, remap):
     assert health(cards, 3, remap=remap).state is GpuState.OK
 
 
+def test_an_error_of_the_drivers_list_drains_a_card_and_others_do_not():
+    cards = Looked([a_gpu(0), a_gpu(1)], fatal=(48, 79))
+    assert health(cards, 1, xids=(31, 94)).state is GpuState.OK, "these are the jobs' own faults"
+    drained = health(cards, 2, xids=(31, 48, 48, 79))
+    assert (drained.state, drained.note) == (GpuState.DRAINED, "the driver told of Xid 48, 79 [watchdog]")
+    assert cards.gpu(1).state is GpuState.OK
+    assert (cards.failed_since([0], 2), cards.failed_since([0], 3), cards.failed_since([1], 0)) == (1, 0, 0)
+    cards.drain(1, "fan [ann]", 4)
+    assert not cards.failed_since([1], 0), "an operator's word says nothing of its jobs"
+    cards.resume(0, 5)
+    assert health(cards, 6).state is GpuState.OK
+
+
+def test_an_error_drains_a_card_that_does_not_answer_any_more():
+    cards = Looked([a_gpu(0), a_gpu(1)], fatal=(119,))
+    assert health(cards, 1, xids=(119,), error="timeout").state is GpuState.DRAINED
+
+
 def test_what_an_operator_says_stays(cards):
     cards.drain(0, "fan", 1)
     cards.look(2, gpu0="dead")
@@ -238,6 +256,29 @@ def test_an_ended_job_holds_its_share_until_the_card_is_clean(world):
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
     assert world.job(2).state is JobState.STARTING
     assert world.job(1).ended_at == 2.0, "the time at which it ended, not that at which it was clean"
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_a_job_that_failed_on_a_card_that_went_bad_meanwhile_runs_again_elsewhere(may):
+    world = Watched([a_gpu(0), a_gpu(1)])
+    world.submit([a_demand(5000)] * 2, requeue=may)
+    world.settle()
+    world.see()
+    for job, status in ((1, 1 << 8), (2, 0)):
+        world.host.finish(job, 1, a_result(status))
+    world.turn()
+    world.cards.ask()
+    sick = {0: Reading(gpu=0, used=0, ecc=1, remap="pending"), 1: Reading(gpu=1, used=0)}
+    world.cards.saw(sick, there=(), now=world.now)
+    world.turn()
+    world.settle()
+    first, second = world.job(1), world.job(2)
+    assert second.state is JobState.COMPLETED, "it has done its work"
+    if may:
+        assert (first.attempt, first.restarts, [hold.gpu for hold in world.holds()]) == (2, 1, [1])
+        assert first.condemned is Reason.NONE
+    else:
+        assert (first.state, first.reason) == (JobState.NODE_FAIL, Reason.GPU_UNHEALTHY)
 
 
 def test_a_job_whose_processes_stay_is_over_in_time_and_its_card_is_suspect(world):

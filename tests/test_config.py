@@ -66,6 +66,7 @@ def test_every_key_is_read(configured):
         interval = 2.5
         deadline = 1
         clean_timeout = 60
+        drain_on_xid = [79, 48]
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -107,6 +108,7 @@ def test_every_key_is_read(configured):
         interval=2.5,
         deadline=1,
         clean_timeout=60,
+        drain_on_xid=(48, 79),
         watchdog="warn",
         tolerance=1024 * MIB,
         tiers=("shim", "none"),

@@ -296,6 +296,14 @@ int nvmlDeviceGetCpuAffinity(void *device, unsigned words, u64 *set) {
     memset(set, 0, words * sizeof *set);
     set[INDEX] = 6; return 0;
 }
+struct event { void *device; u64 type, data; unsigned gi, ci; };
+static int told;
+int nvmlEventSetCreate(void **set) { *set = &told; return says("old") ? 3 : 0; }
+int nvmlDeviceRegisterEvents(void *device, u64 types, void *set) { return INDEX || types != 8 ? 3 : 0; }
+int nvmlEventSetWait_v2(void *set, struct event *event, unsigned wait) {
+    if (!says("xid") || told == 2) return 10;
+    event->device = (void *)1; event->type = 8; event->data = told++ ? 79 : 48; return 0;
+}
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *heat) { *heat = 40; return 0; }
 """
 compiler = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
@@ -369,6 +377,12 @@ class TestDriver:
         driver(near.name.lower())
         inventory, _ = attached()
         assert [gpu.links for gpu in inventory.gpus] == [((1, near),), ((0, near),)]
+
+    def test_the_errors_that_the_driver_tells_of_are_told_once(self, attached, driver):
+        driver("xid")
+        _, sampler = attached()
+        assert {index: one.xids for index, one in look(sampler).readings.items()} == {0: (48, 79), 1: ()}
+        assert look(sampler).readings[0].xids == ()
 
     def test_only_the_chosen_cards_are_watched(self, attached, driver):
         _, sampler = attached(devices="1,")

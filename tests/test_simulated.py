@@ -1,6 +1,7 @@
 """Simulated cards that are scripted: strangers, and a driver in trouble, seen through the real controller."""
 
 import json
+import os
 
 import pytest
 
@@ -45,3 +46,36 @@ def test_a_card_that_does_not_answer_is_suspect_and_the_other_goes_on(scripted):
     assert [card["gpu"] for card in record["allocated"]] == [1]
     states = {card["index"]: (card["state"], card["note"]) for card in home.client.ask("gpus")["gpus"]}
     assert states == {0: ("suspect", "GPU is lost"), 1: ("ok", "")}
+
+
+@pytest.mark.parametrize(
+    ("sickness", "said"),
+    [
+        ({"xids": [48]}, "the driver told of Xid 48"),
+        ({"remap": "pending"}, "rows of its memory are bad, and their replacement is pending"),
+    ],
+)
+def test_a_card_with_errors_is_drained_and_who_fails_on_it_runs_elsewhere(scripted, sickness, said):
+    home, show = scripted
+    started, go = home.path / "started", home.path / "go"
+    for fifo in (started, go):
+        os.mkfifo(fifo)
+    script = f'[ "$FG_RESTART_COUNT" = 1 ] && exit 0; echo >{started}; read word <{go}; exit 1'
+    job = home.submit(script, share=5000)
+    started.read_text()
+    show(**{"0": sickness})
+    while home.client.ask("gpus")["gpus"][0]["state"] != "drained":
+        pass
+    assert home.run("fginfo", "-g", "-h").out.split()[2] == "drng", "its job goes on"
+    go.write_text("on\n")
+    home.wait(job)
+    record = home.client.ask("job", id=job)
+    assert (record["state"], record["restarts"]) == ("COMPLETED", 1)
+    assert [card["gpu"] for card in record["allocated"]] == [1]
+    gpu, state, user, since, *why = home.run("fginfo", "-R", "-h").out.split()
+    assert (gpu, state, user) == ("0", "drain", "watchdog")
+    assert since.startswith("20")
+    assert " ".join(why) == said
+    show()
+    assert home.run("fgctl", "resume", "gpu=0").status == 0
+    assert home.run("fginfo", "-R", "-h").out == ""

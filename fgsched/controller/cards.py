@@ -1,7 +1,7 @@
 """The host's cards as the conductor knows them: what was last seen on them, which are clean."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from fgsched.model import Gpu, GpuState, Hold, Reading
@@ -9,6 +9,7 @@ from fgsched.placement import charged
 from fgsched.store import Allocation
 
 _NEVER = float("-inf")
+_BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 
 
 class Cards:
@@ -22,7 +23,10 @@ class Cards:
         ask: Callable[[], None] = lambda: None,
         interval: float = 5.0,
         clean_timeout: float = 30.0,
+        fatal: Collection[int] = (),
     ) -> None:
+        """`fatal`: the driver's errors (Xid) for which a card is drained."""
+        self._fatal = fatal
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.readings: dict[int, Reading] = {}
         self.needs_cleaning = sampled
@@ -40,9 +44,9 @@ class Cards:
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
-    def obey(self, *, interval: float, clean_timeout: float) -> None:
-        """From now on, look and wait so long."""
-        self._interval, self._timeout = interval, clean_timeout
+    def obey(self, *, interval: float, clean_timeout: float, fatal: Collection[int]) -> None:
+        """From now on, look and wait so long, and drain for these."""
+        self._interval, self._timeout, self._fatal = interval, clean_timeout, fatal
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -83,11 +87,11 @@ class Cards:
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
         """A card that does not answer is suspect until it does; an operator's word stays."""
         is_left = not any(gpu.index in cards for cards in self._stayed.values())
-        worse = self._worse(reading) if reading and not reading.error else ""
-        if reading is None or reading.error:
+        worse = self._worse(reading) if reading and not reading.error else self._told(reading)
+        if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
         elif worse and gpu.state is not GpuState.DRAINED:
-            note = f"{worse} [watchdog]"
+            note = f"{worse}{_BY_ITSELF}"
             self._mark(replace(gpu, state=GpuState.DRAINED, note=note, noted_at=now))
         elif is_left and (gpu.state is GpuState.SUSPECT or gpu.index in self._lost):
             self._lost.discard(gpu.index)
@@ -109,9 +113,24 @@ class Cards:
         self._health[reading.gpu] = (reading.ecc or 0, reading.remap)
         if (reading.ecc or 0) > errors:
             return f"errors in its memory that could not be corrected: {reading.ecc}"
+        if told := self._told(reading):
+            return told
         if reading.remap and reading.remap != remap:
             return f"rows of its memory are bad, and their replacement is {reading.remap}"
         return ""
+
+    def _told(self, reading: Reading | None) -> str:
+        """The driver's errors since the last look for which it is drained."""
+        fatal = [xid for xid in reading.xids if xid in self._fatal] if reading and not reading.is_lost else []
+        return f"the driver told of Xid {', '.join(map(str, dict.fromkeys(fatal)))}" if fatal else ""
+
+    def failed_since(self, indices: Iterable[int], since: float) -> bool:
+        """Whether one of these cards has fallen off the bus, or was drained for its errors, since then."""
+        for gpu in (self._gpus[index] for index in indices if index in self._gpus):
+            is_sick = gpu.state is GpuState.DRAINED and gpu.note.endswith(_BY_ITSELF)
+            if (is_sick or gpu.index in self._lost) and gpu.noted_at >= since:
+                return True
+        return False
 
     def gpus_for_planning(self, now: float) -> tuple[Gpu, ...]:
         """The cards, none of them open to new jobs while what is on them is not known."""

@@ -14,14 +14,14 @@ from fgsched.controller.charges import Charges
 from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher, Noticed
 from fgsched.controller.moving import Mover
-from fgsched.controller.noticing import post_mortem, take_notice
+from fgsched.controller.noticing import found_out, post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.preempting import Preempter
 from fgsched.controller.reminders import remind
 from fgsched.crash import point
 from fgsched.endings import returned, returns, settled, stood_still
 from fgsched.errors import OurFault, StorageError
-from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, reason_of, recover
+from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, recover
 from fgsched.model import Ended, Job, JobState, Limits, Reason
 from fgsched.planner import Plan, Start
 from fgsched.policy import Policy
@@ -213,7 +213,7 @@ class Conductor:
                 continue
             if not is_clean:
                 self.cards.left_dirty(job_id, [hold.gpu for hold in job.holds], now)
-            over = replace(job, reason=reason_of(job), ended_at=job.ended_at or now)
+            over = found_out(self, job, now)
             self.step(job, settled(over, now, most=self.limits.max_requeue), now)
         for gpu in self.cards.changed():
             self.store.mark_card(gpu)

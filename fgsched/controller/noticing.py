@@ -1,7 +1,11 @@
 """What the conductor does about what the watchdog saw, and about a job that ran out of device memory."""
 
+from dataclasses import replace
+
 from fgsched.controller.events import Noticed
 from fgsched.controller.turning import Turning
+from fgsched.endings import blamed
+from fgsched.lifecycle import reason_of
 from fgsched.model import Job
 from fgsched.postmortem import examine, noticed
 from fgsched.shortage import PostMortem, Refusal
@@ -16,6 +20,13 @@ def take_notice(conductor: Turning, job: Job, seen: Noticed, now: float) -> None
     after = conductor.change(job, now, **changes)
     if after.is_to_end:
         conductor.then(lambda: conductor.launcher.cancel(after))
+
+
+def found_out(conductor: Turning, job: Job, now: float) -> Job:
+    """A job that nothing is left of: the look after its end may show that the fault was its card's."""
+    cards = [hold.gpu for hold in job.holds]
+    over = blamed(job, is_sick=conductor.cards.failed_since(cards, job.started_at or 0.0))
+    return replace(over, reason=reason_of(over), ended_at=over.ended_at or now)
 
 
 def post_mortem(conductor: Turning, job: Job, refusal: Refusal) -> PostMortem:

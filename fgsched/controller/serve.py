@@ -197,7 +197,9 @@ class _Controller:
         self._shepherds.obey(_site(about.places, config, self._store.name, self._conductor.mounts))
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
-        self._cards.obey(interval=config.interval, clean_timeout=config.clean_timeout)
+        self._cards.obey(
+            interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
+        )
 
     def _timeout(self) -> float | None:
         """Seconds until something is due by itself; None: nothing is."""
@@ -279,6 +281,7 @@ def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) 
         ask=lambda: sampler.ask(gpus.READING),
         interval=config.interval,
         clean_timeout=config.clean_timeout,
+        fatal=config.drain_on_xid,
     )
 
 

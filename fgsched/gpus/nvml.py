@@ -4,9 +4,11 @@ A call can hang for ever: only the probe process asks here.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fgsched.errors import FgschedError
+from fgsched.gpus.xids import Xids
 from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
 
 _CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
@@ -36,6 +38,7 @@ class Driver:
             raise NoDriver(_reason(pynvml, error)) from error
         self._handles = {index: self._try(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)}
         self._uuids = {index: self._uuid(index) for index in self._handles}
+        self._xids = Xids(pynvml, self.handles())
         self._used_until: dict[str, int] = {}  # microseconds since the epoch: of the last measurement told
 
     def inventory(self) -> list[Gpu]:
@@ -44,7 +47,9 @@ class Driver:
 
     def reading(self) -> dict[str, Reading]:
         """What each card shows now, by its UUID; a card that does not answer has an error."""
-        return {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
+        xids = self._xids.since_last()
+        found = {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
+        return {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in found.items()}
 
     def use(self) -> dict[str, list[list[int]]]:
         """[pid, percent, from, to] of each card's processes since the last time; none: not told."""

@@ -20,7 +20,7 @@ _MOST = 1024
 _UUID = "GPU-51570000-0000-4000-8000-"
 _CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?")
 _KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
-_KNOWN |= {"lost", "ecc", "remap"}
+_KNOWN |= {"lost", "ecc", "remap", "xids"}
 
 
 def parse(text: str) -> tuple[Gpu, ...]:
@@ -63,7 +63,7 @@ class Stage:
 
     A JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}], "error": "…",
     "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true, "lost": true, "ecc": 3,
-    "remap": "pending"}}`. `used` is what
+    "remap": "pending", "xids": [48]}}`. `used` is what
     strangers hold. The file is read at each look and need not exist.
     """
 
@@ -124,6 +124,7 @@ def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
         temperature=about.get("temperature"),
         ecc=about.get("ecc"),
         remap=str(about.get("remap", "")),
+        xids=tuple(about.get("xids", ())),
     )
 
 

@@ -57,4 +57,4 @@ def _gpu(about: dict[str, Any]) -> Gpu:
 
 def _reading(about: dict[str, Any]) -> Reading:
     processes = tuple(GpuProcess(**process) for process in about.pop("processes"))
-    return Reading(processes=processes, **about)
+    return Reading(processes=processes, xids=tuple(about.pop("xids")), **about)
