@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.feasible import check
-from fgsched.model import WHOLE, Demand, Gpu, Hold, Limits, Request
+from fgsched.model import NO_LIMIT, WHOLE, Demand, Gpu, Hold, Limits, Request
 from fgsched.moments import format_limit
 from fgsched.placement import cost, is_of_type
 from fgsched.policy import DRAIN, NORMAL, Partition, Policy
@@ -164,8 +164,13 @@ def _is_within(demand: Demand, gpu: Gpu, kept: Hold, step: int) -> bool:
 
 
 def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:
-    """The limit asked for, or the partition's, the site's, or else the longest that the partition gives."""
+    """The limit asked for, or the partition's, the site's, or else the longest that the partition gives.
+
+    None asked for is the longest at once.
+    """
     first = partitions[0]
+    if asked == NO_LIMIT:
+        return first.most.time
     return asked or first.defaults.time or _within(default, first.most.time) or first.most.time
 
 

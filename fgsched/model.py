@@ -15,6 +15,7 @@ from fgsched.states import Reason as Reason
 from fgsched.states import may_become
 
 WHOLE = 10_000  # ten-thousandths in one GPU
+NO_LIMIT = -1  # of time, where a submission says so; what is queued has 0, or the longest of its partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

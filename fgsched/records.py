@@ -4,7 +4,7 @@ from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 from fgsched.errors import BadUsage
-from fgsched.model import WHOLE, Demand, EarlySignal, Request
+from fgsched.model import NO_LIMIT, WHOLE, Demand, EarlySignal, Request
 from fgsched.pacing import check_word
 from fgsched.tiers import WORDS
 
@@ -17,7 +17,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "memory_part": (0, WHOLE),
     "cpus": (1, 65536),
     "host_memory": (0, _BIG),
-    "time_limit": (0, 366 * 86400),
+    "time_limit": (NO_LIMIT, 366 * 86400),
     "signal": (1, 64),
     "before": (0, 65535),
     "umask": (0, 0o777),

@@ -4,7 +4,7 @@ import pytest
 
 from fgsched.admission import Asker, Ground, admit
 from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
-from fgsched.model import WHOLE, Demand, Limits, Request
+from fgsched.model import NO_LIMIT, WHOLE, Demand, Limits, Request
 from fgsched.policy import Access, Account, Defaults, Most, Partition, Policy, Qos, Resource, User
 from worlds import GIB, a_demand, a_gpu
 
@@ -47,6 +47,11 @@ def test_what_a_request_leaves_open_is_filled_in():
     found = taken()
     assert (found.partition, found.account, found.qos, found.time_limit) == ("main", "", "normal", 3600)
     assert taken(ANN).account == "iron", "her own, as the site says"
+
+
+def test_no_limit_is_the_longest_that_the_partition_gives():
+    assert taken(time_limit=NO_LIMIT).time_limit == 0
+    assert taken(time_limit=NO_LIMIT, partition="short").time_limit == 600
 
 
 def test_the_first_partition_of_a_list_gives_the_time():

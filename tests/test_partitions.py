@@ -82,6 +82,15 @@ def test_a_job_gets_the_time_limit_of_its_partition_and_no_more(site):
     assert "--time=2:00:00" in done.err
 
 
+def test_no_time_limit_is_none_or_the_longest_of_the_partition(site):
+    asked = (("--time=unlimited",), ("--time=0", "-p", "night"), ("-p", "night"))
+    jobs = [submitted(site, *words, "-H", script(site, "exit 0")) for words in asked]
+    assert [job(site, one)["request"].get("time_limit", 0) for one in jobs] == [0, 7200, 1800]
+    waits = submitted(site, "-p", "night", "-H", script(site, "exit 0"))
+    assert site.run("fgctl", "update", f"job={waits}", "timelimit=unlimited").status == 0
+    assert job(site, waits)["request"]["time_limit"] == 7200
+
+
 def test_what_a_partition_is_not_for_is_said(site, monkeypatch):
     assert site.run("fgctl", "update", "partition=second", "state=drain").status == 0
     done = site.run("fgsub", "-p", "second", script(site, ""))

@@ -57,7 +57,7 @@ WRONG = [
     ({"demand": {"memory": 2**63}}, "is not between"),
     ({"demand": {"host_memory": 2**63}}, "is not between"),
     ({"demand": {"cpus": 0}}, "cpus=0 is not between 1 and 65536"),
-    ({"time_limit": -1}, "time_limit=-1 is not between"),
+    ({"time_limit": -2}, "time_limit=-2 is not between"),
     ({"time_limit": 366 * 86400 + 1}, "is not between"),
     ({"umask": 0o1000}, "is not between"),
     ({"early_signal": {"signal": 65}}, "signal=65 is not between 1 and 64"),

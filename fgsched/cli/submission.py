@@ -15,7 +15,7 @@ from fgsched.cli.options import Setting
 from fgsched.cli.table import BY_NAME
 from fgsched.errors import BadUsage
 from fgsched.jobscript import directives
-from fgsched.model import EarlySignal, Request
+from fgsched.model import NO_LIMIT, EarlySignal, Request
 from fgsched.patterns import Values, left_alone
 from fgsched.quoting import command_line
 from fgsched.units import Site
@@ -197,7 +197,7 @@ class Submitter:
             demand=demand(settings, self._site),
             partition=_text(settings, "partition", ""),
             nice=_number(settings, "nice"),
-            time_limit=limit.value if limit is not None and isinstance(limit.value, int) else 0,
+            time_limit=(limit.value or NO_LIMIT) if limit is not None and isinstance(limit.value, int) else 0,
             early_signal=early.value if early is not None and isinstance(early.value, EarlySignal) else None,
             chdir=chdir,
             output=_text(settings, "output", "fg-%A_%a.out" if "array" in settings else "fg-%j.out"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from fgsched.admission import Asker, Ground, admit
 from fgsched.errors import BadUsage, Refused
-from fgsched.model import Job, JobState, Request
+from fgsched.model import NO_LIMIT, Job, JobState, Request
 from fgsched.records import from_record, to_record
 
 _ALWAYS = {"name", "comment", "requeue"}
@@ -38,8 +38,11 @@ def updated(job: Job, changes: dict[str, Any], asker: Asker, ground: Ground) -> 
             raise Refused(
                 f"job {job.id} is no longer pending: {name} stays", "Its name and comment can change."
             )
+    if not changes.keys() - _ALWAYS:
+        return from_record(to_record(job.request) | changes)
     record = to_record(job.request)
     if "demand" in changes and isinstance(changes["demand"], dict):
         changes = changes | {"demand": record.get("demand", {}) | changes["demand"]}
-    request = from_record(record | changes)
-    return admit(request, asker, ground) if changes.keys() - _ALWAYS else request
+    record |= changes
+    request = from_record(record | {"time_limit": record.get("time_limit") or NO_LIMIT})
+    return admit(request, asker, ground)
