@@ -336,6 +336,25 @@ def test_backfill_never_delays_a_reservation(jobs):
         assert run.started[job] <= promises[0]
 
 
+# Many that come all the time, and now and then one for which a card has to be empty.
+stream = st.tuples(
+    st.lists(small, min_size=20, max_size=60).map(lambda jobs: [(n, *job[1:]) for n, job in enumerate(jobs)]),
+    st.lists(large, min_size=1, max_size=3),
+).map(lambda both: [*both[0], *both[1]])
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs=stream)
+def test_whoever_waits_is_overtaken_for_no_longer_than_those_before_him_may_take(jobs):
+    """Each of those that wait before it, and it itself, is at the head for the longest limit at most."""
+    started = Timeline(jobs, ONE).run().started
+    assert len(started) == len(jobs)
+    for number, (arrives, _, _, _, _) in enumerate(jobs, 1):
+        before = [other for other, job in enumerate(jobs, 1) if (job[0], other) < (arrives, number)]
+        waiting = sum(started[other] > arrives for other in before)
+        assert started[number] - arrives <= (waiting + 1) * 50
+
+
 def test_two_whole_cards_are_had_within_the_longest_limit_of_an_endless_stream_of_quarters():
     stream = [(second / 2, a_demand(2500), 40, 40, "only") for second in range(400)]
     run = Timeline([*stream, (50, a_demand(WHOLE, gpus=2), 10, 10, "only")], ONE).run()
