@@ -85,7 +85,8 @@ def test_a_job_behind_a_reservation_is_told_whose_it_is_and_how_short_it_would_h
 
 def test_one_that_is_held_is_told_how_it_is_released(home):
     job = home.submit(hold=True)
-    assert "is held\n    lifted with fgctl release 1" in home.run("fgq", "--why", str(job)).out
+    told = home.run("fgq", "--why", str(job)).out
+    assert told.endswith("is held\n    lifted with fgctl release 1\n"), "more would be untrue"
 
 
 def test_one_that_waits_for_another_is_told_for_which(home):
@@ -162,7 +163,7 @@ def test_the_columns_of_squeue_start_are_its_own(home):
 def test_test_only_tells_where_a_job_would_start_and_queues_nothing(home):
     done = home.run("fgsub", "--test-only", script(home, "--gpus=0.5"))
     assert (done.status, done.out) == (0, "")
-    assert plain(done.err) == "fgsub: Job 1 to start at TIME on GPU 0 (0.5, 8192MiB) in partition main\n"
+    assert plain(done.err) == "fgsub: Job 1 to start at TIME on GPU 0 (0.5, 8192 MiB) in partition main\n"
     assert len(home.run("fgq", "-h").lines) == 0
     assert home.ended() == 1, "no number was used up"
 

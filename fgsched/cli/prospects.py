@@ -7,9 +7,20 @@ from typing import Any
 from fgsched.cli.command import write
 from fgsched.cli.queuecolumns import shown_time
 from fgsched.client import Client
-from fgsched.units import format_indices, format_mebibytes, format_share
+from fgsched.model import Reason
+from fgsched.units import format_indices, format_share
 
 FIELDS = ("likely", "known")  # of a row of the queue: asked for apart, since they take long
+
+
+# What keeps a job from being considered at all; what lifts that is said with it, and more nobody knows.
+_NOT_IN_THE_QUEUE = {
+    reason.value
+    for reason in (
+        *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE),
+        *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.ARRAY_TASK_LIMIT),
+    )
+}
 
 
 def add_starts(client: Client, answer: dict[str, Any]) -> None:
@@ -52,7 +63,8 @@ def _lines(job: dict[str, Any]) -> list[str]:
     lines = [f"{called} waits: {job['reason']}"]
     lines += [f"  {note}" for note in job["notes"]]
     lines += [f"  {line}" for blocker in job["blockers"] for line in blocker_lines(blocker)]
-    lines += [f"  {line}" for line in start_lines(job["start"])]
+    if job["start"] is not None or job["reason"] not in _NOT_IN_THE_QUEUE:
+        lines += [f"  {line}" for line in start_lines(job["start"])]
     for advice in job["advice"]:
         lines += [f"  {advice['text']}:", f"    fgctl update job={job['called']} {advice['update']}"]
     return lines
@@ -99,4 +111,4 @@ def _cards(holds: Sequence[dict[str, int]]) -> str:
     if not holds:
         return "the host, without a GPU,"
     cards = format_indices(hold["gpu"] for hold in holds)
-    return f"GPU {cards} ({format_share(holds[0]['share'])}, {format_mebibytes(holds[0]['memory'])}iB)"
+    return f"GPU {cards} ({format_share(holds[0]['share'])}, {holds[0]['memory'] >> 20} MiB)"
