@@ -434,6 +434,58 @@ def test_a_crash_at_any_effect_changes_nothing_of_how_it_comes_out(mode, effects
     assert len(world.holds()) == (0 if mode == CANCEL else 1)
 
 
+# -- any order of events --------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([REQUEUE, CANCEL, SUSPEND]),
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.sampled_from(["day", "night"]), st.sampled_from([1000, 5000, WHOLE]), st.integers(1, 9)
+            ),
+            st.tuples(st.just("ends"), st.integers(0, 5), st.just(0)),
+            st.tuples(st.just("starts anew"), st.just(0), st.just(0)),
+        ),
+        max_size=14,
+    ),
+)
+def test_whatever_comes_and_ends_nothing_is_over_held_and_the_first_do_not_wait_for_the_last(
+    mode, happenings
+):
+    world = World([a_gpu(0), a_gpu(1)])
+    policy = world.conductor.policy = a_policy(mode)
+    for what, number, gibs in happenings:
+        if what == "ends":
+            alive = [one for one in world.host.running if one not in world.host.stopped]
+            if alive:
+                world.host.finish(*alive[number % len(alive)], a_result())
+        elif what == "starts anew":
+            world.start()
+            world.conductor.policy = policy
+        else:
+            world.submit([a_demand(number, gibs * GIB)], partition=what)
+        world.settle()
+        held = world.holds()
+        for gpu in (0, 1):
+            assert sum(hold.share for hold in held if hold.gpu == gpu) <= WHOLE
+            assert sum(hold.memory for hold in held if hold.gpu == gpu) <= 16 * GIB
+        there = world.store.open_jobs()
+        waits = [job for job in there if job.state is JobState.PENDING and job.request.partition == "day"]
+        low = [job for job in there if job.state is JobState.RUNNING and job.partition == "night"]
+        for job in waits if mode != SUSPEND else ():
+            share, memory = job.request.demand.share, job.request.demand.memory
+            for gpu in (0, 1):
+                stays = [hold for one in there if one not in low for hold in one.holds if hold.gpu == gpu]
+                fits = WHOLE - sum(hold.share for hold in stays) >= share
+                assert not (
+                    fits and low and 16 * GIB - sum(hold.memory for hold in stays) >= memory
+                ) or not any(hold.gpu == gpu for one in low for hold in one.holds)
+        aside = {(job.id, job.attempt) for job in there if job.is_laid_aside}
+        assert world.host.stopped & set(world.host.running) == aside
+
+
 # -- on a host ----------------------------------------------------------------------------------
 
 SITE = """
@@ -467,6 +519,10 @@ def test_a_job_is_ended_and_queued_again_and_everybody_tells_of_it(tmp_path):
         shown = home.run("fgctl", "show", "job", str(low)).out
         assert f"PreemptedBy={high}" in shown
         assert "PreemptMode=REQUEUE" in shown
+        assert (
+            "Preempt=night  PreemptMode=REQUEUE  GraceTime=0"
+            in home.run("fgctl", "show", "partition", "day").out
+        )
         assert f"made room for job {high} at" in home.run("fgq", "--why", str(low)).out
         home.client.ask("cancel", ids=[low, high])
         home.wait(high)
@@ -542,3 +598,20 @@ def test_a_wrong_order_is_refused_with_its_line(tmp_path):
         done = home.run("fgsched", "config", "--check", env={"FGSCHED_CONFIG": str(home.path / "wrong.toml")})
         assert done.status == Exit.USAGE
         assert "wrong.toml:3: partition night cannot preempt day" in done.err
+
+
+def test_who_asks_what_would_be_is_told_who_would_make_room(tmp_path):
+    with living(tmp_path / "home", **site()) as home:
+        (home.path / "job.sh").write_text("#!/bin/sh\nexit 0\n")
+
+        def said(partition):
+            return home.run("fgsub", "--test-only", "-p", partition, "--gpus=1", "job.sh").err
+
+        busy = home.running(partition="day", share=5000)
+        assert "may have others make room, and no such job runs" in said("day")
+        low = home.running(partition="night", share=5000)
+        assert "would not be enough" in said("day")
+        home.client.ask("cancel", ids=[busy])
+        home.wait(busy)
+        assert f"job {low} would make room for it" in said("day")
+        assert "room" not in said("night")

@@ -102,6 +102,7 @@ def tested(job: dict[str, Any]) -> list[str]:
         when = f"{shown_time(start['latest'])}{cards} in partition {start['partition']}"
         lines = [f"{called} to start at {when}, at the latest"]
     lines += [f"  {line}" for blocker in job["blockers"] for line in blocker_lines(blocker)]
+    lines += [f"  {note}" for note in job["notes"]]
     if start and start["known"]:
         lines.append(f"  {start_lines(start)[-1]}")
     return lines + [f"  {advice['text']}" for advice in job["advice"]]

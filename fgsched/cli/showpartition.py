@@ -45,6 +45,7 @@ def lines(found: Record) -> list[Line]:
         [("TotalCPUs", found["cpus"]["total"]), ("FreeCPUs", found["cpus"]["free"])],
         [("TotalMem", format_mebibytes(found["memory"]["total"]))],
         [(key, found[name]) for key, name in _RULES.items() if found[name]],
+        _precedence(found["preempt"], found["yielding"]),
         states,
     ]
 
@@ -75,6 +76,13 @@ def _most(most: Record) -> Line:
         "MaxMem": format_mebibytes(most["memory"]) if most["memory"] else "",
     }
     return [(key, value) for key, value in found.items() if value]
+
+
+def _precedence(preempt: Sequence[str], yielding: Record) -> Line:
+    """Whose jobs make room for its own, and how its own do."""
+    own: Line = [("PreemptMode", yielding["mode"].upper()), ("GraceTime", yielding["grace"])]
+    exempt = [("PreemptExemptTime", format_limit(yielding["exempt"]))] if yielding["exempt"] else []
+    return ([("Preempt", ",".join(preempt))] if preempt else []) + own + exempt
 
 
 def _caps(caps: Record, per: str) -> Line:

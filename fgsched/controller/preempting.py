@@ -1,7 +1,7 @@
 """Running jobs make room for one that comes before them; those that stood still for it go on afterwards."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -198,6 +198,30 @@ def room_made(book: Book, job: Job) -> list[str]:
     ]
     if not going or job.state is not JobState.PENDING:
         return []
-    who = ("job " if len(going) == 1 else "jobs ") + format_indices(one.id for one in going)
+    who = _named([one.id for one in going])
     until = max(one.eviction.until for one in going if one.eviction)
     return [f"{who} {'makes' if len(going) == 1 else 'make'} room for it: gone by {format_time(until)}"]
+
+
+def outlook(host: Turning, scene: Scene, entry: Pending) -> list[str]:
+    """Whether running jobs would make room for a job of the scene's queue, in a sentence."""
+    if not may_preempt(host.policy, entry.kind):
+        return []
+    occupants = _occupants(host, scene)
+    if chosen := victims(scene, entry, occupants):
+        return [f"{_named([victim.job.id for victim in chosen])} would make room for it"]
+    free_at = [
+        one.since + how.exempt
+        for one in occupants
+        for name in entry.partitions
+        if (how := terms(host.policy, entry.kind, name, one.job)) is not None
+    ]
+    if not free_at:
+        return ["may have others make room, and no such job runs"]
+    if min(free_at) > scene.now:
+        return [f"may have others make room, not before {format_time(min(free_at))}"]
+    return ["may have others make room, and that of all who have to would not be enough or not its own"]
+
+
+def _named(ids: Sequence[int]) -> str:
+    return ("job " if len(ids) == 1 else "jobs ") + format_indices(ids)

@@ -12,7 +12,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desk import Desk
 from fgsched.controller.gates import opens
-from fgsched.controller.preempting import room_made
+from fgsched.controller.preempting import outlook, room_made
 from fgsched.controller.references import References, name_of
 from fgsched.errors import BadUsage
 from fgsched.explain import gate, sentence
@@ -77,6 +77,7 @@ class Prospects:
         entry = scene.queue.entry(job.id)
         if entry is not None:
             record |= self._of_waiting(scene, entry)
+            record["notes"] = record["notes"] or outlook(self._conductor, scene, entry)
         return record
 
     def _gates(self, job: Job) -> list[dict[str, Any]]:
@@ -189,12 +190,14 @@ class Prospects:
 
     def _tested(self, job: Job, now: float) -> dict[str, Any]:
         scene = self._scene(now)
-        record: dict[str, Any] = {"id": job.id, "blockers": self._untimely(job, now), "advice": []}
+        untimely = self._untimely(job, now)
+        record: dict[str, Any] = {"id": job.id, "blockers": untimely, "advice": [], "notes": []}
         entry = replace(pending(job), count=1)
         with scene.instead(entry):
             start = None if record["blockers"] else self._starts(scene, {job.id}).get(job.id)
             if not record["blockers"]:
                 record |= self._of_waiting(scene, entry)
+                record["notes"] = outlook(self._conductor, scene, entry) if record["blockers"] else []
             holds = _holds(scene, entry)
         return record | {"start": start, "holds": holds, "partition": job.request.partition}
 
