@@ -12,6 +12,7 @@ can start plus a glance at each different kind, not the length of the queue;
 and why a kind waits is worked out when somebody asks.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -142,7 +143,10 @@ class _Planning:
         )
         claims = self._queue.claims
         for group in self._queue.groups:
-            if may_fit(group) or (claims and group.kind in claims):
+            if claims and group.kind in claims:  # before whoever made room for it, too
+                kept.append((-math.inf, *group.first, group, None))
+                continue
+            if may_fit(group):
                 kept.append(self._head(group, group.first, None))
                 continue
             name = group.kind.partitions[0]

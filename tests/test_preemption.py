@@ -18,7 +18,7 @@ from fgsched.lifecycle import finish
 from fgsched.limits import Who
 from fgsched.model import WHOLE, Demand, Eviction, Hold, JobState, Reason
 from fgsched.placement import Host, rooms
-from fgsched.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Yielding
+from fgsched.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Weights, Yielding
 from fgsched.precedence import checked
 from fgsched.preemption import Occupant, allowed, victims, without
 from fgsched.priority import Order
@@ -91,6 +91,20 @@ def test_of_those_that_lose_the_same_the_youngest_makes_room():
     jobs = [(1, 0, 5000, GIB, NOW - 100, "night"), (2, 0, 5000, GIB, NOW - 99, "night")]
     scene, occupants = a_scene([*jobs, (3, 1, WHOLE, GIB, NOW - 9000, "night")], [waits])
     assert ids(victims(scene, waits, occupants)) == [2]
+
+
+def test_of_many_small_ones_those_make_room_that_lose_least():
+    waits = day(5000, GIB)
+    small = [(one, 0, 1500, GIB, NOW - 10 * (7 - one), "night") for one in range(1, 7)]
+    scene, occupants = a_scene(small, [waits], gpus=1)
+    assert ids(victims(scene, waits, occupants)) == [6, 5, 4]
+
+
+def test_a_cheap_one_stays_where_dearer_ones_have_to_go_anyway():
+    waits = day(9400, GIB)
+    jobs = [(one, 0, 3000, GIB, NOW - 900 - one, "night") for one in (1, 2, 3)]
+    scene, occupants = a_scene([*jobs, (4, 0, 500, GIB, NOW - 1, "night")], [waits], gpus=1)
+    assert ids(victims(scene, waits, occupants)) == [1, 2, 3]
 
 
 def test_nobody_makes_room_for_a_job_that_starts_anyway():
@@ -338,6 +352,34 @@ def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
     assert states(world, 3, 4) == ["RUNNING", "PENDING"]
 
 
+def competing():
+    """Two halves of low quality on one card, a job on the other; then one of high quality comes."""
+    world = World([a_gpu(0), a_gpu(1)])
+    high, low = Qos(name="high", priority=5, preempt=("low",)), Qos(name="low", priority=1)
+    world.conductor.policy = Policy(qos=(Qos(), low, high), weights=Weights(qos=0))
+    asked = []
+    world.host.preempt = asked.append
+    world.submit([a_demand(5000)] * 2, qos="low", time_limit=7200)
+    world.submit([a_demand(WHOLE)], time_limit=3600)
+    world.submit([a_demand(WHOLE, gpus=2)], time_limit=100)
+    world.settle()
+    world.submit([a_demand(WHOLE)], qos="high", time_limit=60)
+    world.submit([a_demand(5000)], time_limit=60)
+    world.settle()
+    assert sorted(job.id for job in asked) == [1, 2]
+    return world
+
+
+def test_nobody_slips_into_what_was_made_free_not_even_who_made_room():
+    world = competing()
+    world.host.finish(1, 1, a_result(15, "cancel"))
+    world.settle()
+    assert states(world, 1, 5, 6) == ["PENDING", "PENDING", "PENDING"]
+    world.host.finish(2, 1, a_result(15, "cancel"))
+    world.settle()
+    assert states(world, 1, 2, 5) == ["PENDING", "PENDING", "RUNNING"], "though they wait for longer"
+
+
 def test_two_that_wait_have_two_make_room_at_once():
     world = World([a_gpu(0), a_gpu(1)])
     world.conductor.policy = a_policy()
@@ -378,6 +420,8 @@ def test_one_that_stands_still_does_not_go_on_before_the_next_of_day():
     world.host.finish(2, 1, a_result())
     world.settle()
     assert states(world, 1, 2, 3) == ["SUSPENDED", "COMPLETED", "RUNNING"]
+    steps = [new for _, _, _, new, _ in world.store.events(1)]
+    assert steps.count("SUSPENDED") == 1, "nor is it woken for a moment"
 
 
 def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():

@@ -104,6 +104,7 @@ class Book:
         self.gates = Gates(self.arrays)
         self._queue = Queue()
         self._slots = Slots()
+        self._sent: set[int] = set()  # jobs that made room and wait again
         self._recent = Recent()
         self._queued: Counter[tuple[str, Who]] = Counter()  # jobs that wait, by partitions and owner
         for job in jobs:
@@ -122,6 +123,8 @@ class Book:
             self.jobs.pop(job.id, None)
         else:
             self.jobs[job.id] = job
+        if job.eviction is not None:
+            self._note_eviction(job)
         if job.state.holds:
             self.holding[job.id] = job
             self._slots.take(job.slot)
@@ -136,6 +139,13 @@ class Book:
             self.offer(job)
         if job.array and (before is None or job.request.throttle):
             self._offer_rest(job)
+
+    def _note_eviction(self, job: Job) -> None:
+        """One that made room and waits again comes after the job that it made room for."""
+        if job.state is JobState.PENDING and job.evicted:
+            self._sent.add(job.id)
+        else:
+            self._sent.discard(job.id)
 
     def take(self, rest: Job, task: int) -> bool:
         """A task gets a row of its own, which is put here next; whether it is the last."""
@@ -178,7 +188,9 @@ class Book:
     def scene(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Scene:
         """All that a plan is made of. Its queue is this book's."""
         running = [_running(job, now) for job in self.holding.values()]
-        kinds = {job.eviction.by for job in self.holding.values() if job.leaves and job.eviction}
+        leaving = [job for job in self.holding.values() if job.leaves]
+        sent = [*leaving, *(self.jobs[one] for one in self._sent)]
+        kinds = {job.eviction.by for job in sent if job.eviction}
         self._queue.claims = Counter(kind for by in kinds if (kind := self._queue.kind(by)) is not None)
         return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
