@@ -82,6 +82,11 @@ def test_its_jobs_have_no_more_than_it_keeps():
     assert started(decide(queue, [a_booking(share=5000)], now=100.0, running=busy)) == [1]
 
 
+def test_what_a_job_of_a_reservation_takes_it_takes_of_that_alone():
+    queue = [Pending(1, a_demand(5000), 50, reservation="r"), Pending(2, a_demand(5000), 60, since=1.0)]
+    assert started(decide(queue, [a_booking(share=5000)], now=100.0)) == [1, 2]
+
+
 def test_a_job_of_a_reservation_that_is_full_keeps_nobody_else_back():
     queue = [Pending(1, a_demand(5000), 50, reservation="r"), Pending(2, a_demand(5000), 500)]
     busy = [running(2500, reservation="r", until=190.0)]

@@ -96,3 +96,19 @@ def test_a_quota_of_gpu_minutes_keeps_a_job_back_that_might_pass_it(host):
     assert "may use 120 GPU minutes; of the 60 that account physics may use" in found["why"]
     assert host.run("bob", "fgctl", "update", f"job={job_id}", "timelimit=30").status == 0
     assert host.over(job_id)["state"] == "COMPLETED"
+
+
+def test_a_reservation_is_for_those_it_names_and_operators_make_it(host):
+    words = ("create", "reservation=course", "starttime=now+1day", "duration=2h", "groups=lab", "gpu=0")
+    assert host.run("bob", "fgctl", *words).status == Exit.NOT_PERMITTED
+    made = host.run("carol", "fgctl", *words)
+    assert made.status == 0, made.err
+    options = ("--reservation=course", "--time=10", "--gpus=0.5")
+    assert submit(host, "dave", *options).status == 0, "he is of the group"
+    refused = submit(host, "bob", *options)
+    assert (refused.status, "bob may not use reservation course" in refused.err) == (Exit.REFUSED, True)
+    assert host.run("bob", "fgctl", "delete", "reservation=course").status == Exit.NOT_PERMITTED
+    assert "Groups=lab" in host.run("bob", "fgctl", "show", "reservation", "-o").out
+    assert host.run("carol", "fgctl", "delete", "reservation=course").status == 0
+    again = host.run("carol", "fgctl", "create", "reservation=course", "duration=2h", "users=bob", "gpu=0")
+    assert "of dave waits for a reservation of this name" in again.err
