@@ -14,13 +14,14 @@ from fgsched.moments import format_time
 from fgsched.planner import Plan, Start
 from fgsched.policy import SUSPEND
 from fgsched.preemption import Occupant, Victim, may_preempt, terms, victims, without
+from fgsched.priority import Kind
 from fgsched.scene import Scene
 from fgsched.units import format_indices
 from fgsched.waiting import Pending
 
 log = logging.getLogger(__name__)
 _MOST = 16  # jobs for which others make room in one turn
-_LOOKED_AT = 64  # waiting jobs for which that is tried
+_LOOKED_AT = 32  # waiting jobs for which that is tried
 
 
 class Preempter:
@@ -45,13 +46,15 @@ class Preempter:
             scene = without(scene, leaving)
             starts = scene.plan().starts
         at_once, served = False, 0
+        vain: set[Kind] = set()  # nobody makes room for one of these, so nobody does for the next
         for entry in islice(_waiting(scene), _LOOKED_AT):
             if not occupants or served == _MOST:
                 break
-            if any(start.job_id == entry.id for start in starts):
+            if entry.kind in vain or any(start.job_id == entry.id for start in starts):
                 continue
             chosen = victims(scene, entry, occupants, starts)
             if not chosen:
+                vain.add(entry.kind)
                 self._look_again(host, scene, entry, occupants)
                 continue
             for victim in chosen:
