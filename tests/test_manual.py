@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import click
 import pytest
 
+from fgsched.cli import acctfields, queuecolumns
+from fgsched.cli.queuecolumns import COLUMNS
 from fgsched.config import KEYS
 from fgsched.errors import Exit
 from fgsched.model import JobState, Reason
@@ -156,6 +159,38 @@ def test_every_setting_is_in_the_manual():
     for key in KEYS.values():
         assert re.search(rf"\b{key.name}\b", section(text, "SETTINGS")), f"{key.table}.{key.name}"
         assert f"[{key.table}]" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "names", "later"),
+    [
+        ("fgacct.1", list(acctfields.FIELDS), acctfields.LATER),
+        ("fgq.1", [name for column in COLUMNS for name in column.names], queuecolumns.LATER),
+    ],
+)
+def test_every_field_is_in_the_manual_and_those_that_are_missing_are_named(page, names, later):
+    text = source(page)
+    told = {word.lower() for word in re.findall(r"[\w-]+", text)}
+    assert {name.lower() for name in names} <= told
+    (missing,) = re.findall(r"^(.*) are not supported yet", text, re.MULTILINE)
+    assert {name.lower() for name in re.findall(r"%?\w+", missing.replace(" and ", " "))} == set(later)
+
+
+def examples(page: str) -> list[list[str]]:
+    """The commands of the examples of a page, in words."""
+    shown = "".join(
+        re.findall(r"^\.nf$(.*?)^\.fi$", section(source(page), "EXAMPLES"), re.MULTILINE | re.DOTALL)
+    )
+    calls = re.findall(rf"(?<![\w.])(?:{'|'.join(COMMANDS)}) [^|;&<>()\n]*", shown)
+    return [shlex.split(call) for call in calls]
+
+
+@every_command
+def test_every_example_of_a_page_is_understood(command):
+    found = examples(page_of(command))
+    assert found
+    for name, *words in found:
+        command_of(name).make_context(name, words, resilient_parsing=False)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -168,7 +168,7 @@ COLUMNS = (
 )
 _BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
 _BY_NAME = {name.lower(): column for column in COLUMNS for name in column.names}
-_LATER_NAMES = {"gpumemused", "gpuutil"}
+LATER = {"gpumemused", "gpuutil"}
 
 
 def by_letter(letter: str) -> Column:
@@ -181,7 +181,7 @@ def by_letter(letter: str) -> Column:
 
 def by_name(name: str) -> Column:
     """The column that -O calls `name`, in any case, or BadUsage."""
-    if name.lower() in _LATER_NAMES:
+    if name.lower() in LATER:
         raise BadUsage(f"{name}: not supported yet")
     if name.lower() not in _BY_NAME:
         remedy = "There are: " + " ".join(column.names[0] for column in COLUMNS if column.names)
