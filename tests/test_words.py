@@ -37,10 +37,9 @@ def session():
 def alike(text):
     """Words by line; whoever ran it, and for however long."""
     user = pwd.getpwuid(os.geteuid()).pw_name
-    return [
-        re.sub(r"\b\d+:\d\d\b", "0:00", line).replace(f" {user} ", " ann ").split()
-        for line in text.splitlines()
-    ]
+    text = re.sub(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\b", "TIME", text)
+    text = re.sub(r"\b\d+:\d\d\b", "0:00", text)
+    return [re.sub(rf"\b{re.escape(user)}\b", "ann", line).split() for line in text.splitlines()]
 
 
 @pytest.fixture
