@@ -15,7 +15,7 @@ _MIB = 2**20
 _STEP = 500  # ten-thousandths: rather 0.5 than 0.5417
 _MEMORY_STEPS = (1024 * _MIB, 256 * _MIB, _MIB)
 _SHORTEST = 60  # seconds: a limit below it is no advice
-_TRIES = 64  # plans for one question
+TRIES = 64  # plans for one question, where they are cheap
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Advice:
     start: Start
 
 
-def advice(scene: Scene, job: Pending, decided: Plan | None = None) -> list[Advice]:
-    """Every single change that is enough, the smallest first; empty if no such change is."""
+def advice(scene: Scene, job: Pending, decided: Plan | None = None, *, most: int = TRIES) -> list[Advice]:
+    """Single changes that are enough, of each thing the smallest, the smallest first; `most` are tried."""
     decided = decided or scene.plan()
     found: list[Advice] = []
     tries = 0
@@ -51,7 +51,7 @@ def advice(scene: Scene, job: Pending, decided: Plan | None = None) -> list[Advi
             if not _has_room(scene, change.job):
                 continue
             tries += 1
-            start = _start(scene, change.job) if tries <= _TRIES else None
+            start = _start(scene, change.job) if tries <= most else None
             if start is not None:
                 found.append(Advice(change, start))
                 break

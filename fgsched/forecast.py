@@ -93,7 +93,7 @@ def forecast(
     taken: list[Pending] = []
     missing, at = set(wanted), scene.now
     try:
-        for _ in range(LOOKED_AHEAD):
+        for _ in range(scene.plans(LOOKED_AHEAD)):
             decided = plan(
                 scene.queue,
                 list(later.running.values()),

@@ -12,6 +12,8 @@ from fgsched.planner import Plan, plan
 from fgsched.stock import Stock
 from fgsched.waiting import Pending, Queue
 
+_GLANCES = 100_000  # at a kind of job, in all plans of one answer
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -26,6 +28,10 @@ class Scene:
 
     def plan(self) -> Plan:
         return plan(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
+
+    def plans(self, most: int) -> int:
+        """How many plans one answer may make: fewer where many kinds wait, since nobody is served meanwhile."""
+        return max(1, min(most, _GLANCES // max(1, self.queue.kinds)))
 
     def stock(self) -> Stock:
         """What is free, with nothing reserved."""

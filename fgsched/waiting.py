@@ -104,6 +104,10 @@ class Queue:
         return job_id in self._group_of
 
     @property
+    def kinds(self) -> int:
+        return len(self._groups)
+
+    @property
     def groups(self) -> Iterable[Group]:
         return self._groups.values()
 

@@ -247,3 +247,15 @@ def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, c
     for job in left:
         by_ends = [each.lift for each in blockers(there, job) if not each.lift.is_start and each.lift.jobs]
         assert found[job.id].at >= max((lift.at for lift in by_ends), default=0.0)
+
+
+def test_an_answer_makes_fewer_plans_where_many_kinds_wait():
+    few = scene([Pending(1, a_demand(WHOLE))])
+    many = scene([Pending(number, Demand(cpus=number)) for number in range(1, 2001)])
+    assert (few.plans(400), many.plans(400)) == (400, 50)
+
+
+def test_no_more_changes_are_tried_than_may_be():
+    one = Pending(9, a_demand(7500))
+    there = scene([one, Pending(10, a_demand(5000))], [running(4600, 3)])
+    assert advice(there, one, most=0) == []

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fgsched.advice import advice
+from fgsched.advice import TRIES, advice
 from fgsched.blockers import blockers
 from fgsched.controller.book import pending
 from fgsched.controller.caller import Caller
@@ -46,11 +46,13 @@ class Prospects:
         """Of each job named, or else of the caller's that wait: every blocker, and what to do about it."""
         jobs = self._meant(caller, arguments)
         scene = self._scene(now)
-        told = [self._told(scene, job) for job in jobs[:_MOST]]
-        starts = self._starts(scene, {job.id for job in jobs[:_MOST]})
+        jobs, left_out = jobs[:_MOST], len(jobs) - _MOST
+        tries = max(1, scene.plans(TRIES * len(jobs)) // max(1, len(jobs)))
+        told = [self._told(scene, job, tries) for job in jobs]
+        starts = self._starts(scene, {job.id for job in jobs})
         return {
             "jobs": [record | {"start": starts.get(record["id"])} for record in told],
-            "left_out": max(0, len(jobs) - _MOST),
+            "left_out": max(0, left_out),
         }
 
     def _meant(self, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
@@ -62,7 +64,7 @@ class Prospects:
             raise BadUsage("why: ids is not a list")
         return [job for name in names for job in self._references.rows(name)]
 
-    def _told(self, scene: Scene, job: Job) -> dict[str, Any]:
+    def _told(self, scene: Scene, job: Job, tries: int) -> dict[str, Any]:
         record: dict[str, Any] = {
             "id": job.id,
             "called": name_of(job),
@@ -76,7 +78,7 @@ class Prospects:
         }
         entry = scene.queue.entry(job.id)
         if entry is not None:
-            record |= self._of_waiting(scene, entry)
+            record |= self._of_waiting(scene, entry, tries)
             record["notes"] = record["notes"] or outlook(self._conductor, scene, entry)
         return record
 
@@ -93,7 +95,7 @@ class Prospects:
             found.append(_blocker(closed, gate(job, closed), "", at=opens(job) or None))
         return found
 
-    def _of_waiting(self, scene: Scene, entry: Pending) -> dict[str, Any]:
+    def _of_waiting(self, scene: Scene, entry: Pending, tries: int) -> dict[str, Any]:
         decided = scene.plan()
         return {
             "blockers": [
@@ -115,7 +117,7 @@ class Prospects:
                     "update": update_word(each.change),
                     "gpus": [hold.gpu for hold in each.start.holds],
                 }
-                for each in advice(scene, entry, decided)
+                for each in advice(scene, entry, decided, most=tries)
             ],
         }
 
@@ -196,7 +198,7 @@ class Prospects:
         with scene.instead(entry):
             start = None if record["blockers"] else self._starts(scene, {job.id}).get(job.id)
             if not record["blockers"]:
-                record |= self._of_waiting(scene, entry)
+                record |= self._of_waiting(scene, entry, scene.plans(TRIES))
                 record["notes"] = outlook(self._conductor, scene, entry) if record["blockers"] else []
             holds = _holds(scene, entry)
         return record | {"start": start, "holds": holds, "partition": job.request.partition}
