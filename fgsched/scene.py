@@ -30,7 +30,7 @@ class Scene:
         return plan(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
 
     def plans(self, most: int) -> int:
-        """How many plans one answer may make: fewer where many kinds wait, since nobody is served meanwhile."""
+        """How many plans one answer may make: fewer where many kinds wait, for the loop stands still."""
         return max(1, min(most, _GLANCES // max(1, self.queue.kinds)))
 
     def stock(self) -> Stock:
