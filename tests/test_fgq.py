@@ -217,6 +217,7 @@ def test_the_queue_is_shown_again_until_interrupted(queue):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=queue.environ) as process:
         lines = [process.stdout.readline() for _ in range(6)]
         process.send_signal(signal.SIGINT)
+        process.stdout.read()  # to its end: a pipe that is closed before would end it otherwise
     assert lines[1:3] == lines[4:6] == ["3\n", "\n"]
     assert process.returncode == 130
 
