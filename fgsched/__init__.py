@@ -2,10 +2,11 @@
 
 Layers, each importing only those before it (a test holds this):
 
-    words      model, units, errors
-    core       jobscript, patterns, placement, planner, lifecycle, isolation, explain
-    edges      config, store, gpus, process, launch, server, client
-    conductor  controller
+    words      model, states, units, moments, errors, values, policy and two of one word each
+    core       jobs: one job; deciding: all of them and the cards. Neither knows the other
+    answers    explaining
+    edges      site, host, store, gpus, server, client
+    conductor  controller, simulate
     cli        one file a command
 
 docs/architecture.md tells the rest.

@@ -13,7 +13,7 @@ from typing import Any
 
 from fgsched import PROTOCOL
 from fgsched.errors import BY_EXIT_CODE, OurFault, Refused, Unreachable
-from fgsched.places import Places
+from fgsched.host.places import Places
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CREDENTIALS = struct.Struct("3i")

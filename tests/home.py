@@ -17,8 +17,8 @@ import pytest
 
 from fgsched.client import Client
 from fgsched.errors import FgschedError
-from fgsched.places import Places
-from fgsched.process import identify
+from fgsched.host.places import Places
+from fgsched.host.process import identify
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 60  # seconds after which a test gives up; nothing is slow on purpose

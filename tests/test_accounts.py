@@ -3,7 +3,7 @@
 import os
 import pwd
 
-from fgsched.accounts import Account, Accounts, look_up
+from fgsched.host.accounts import Account, Accounts, look_up
 
 ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fgsched.admission import Asker, Ground, admit
+from fgsched.deciding.admission import Asker, Ground, admit
 from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.model import NO_LIMIT, WHOLE, Demand, Limits, Request
 from fgsched.policy import Access, Account, Defaults, Most, Partition, Policy, Qos, Resource, User

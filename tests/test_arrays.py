@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables
 from fgsched.controller.caller import Caller
 from fgsched.controller.desk import Desk, Rules
 from fgsched.controller.events import Asked
 from fgsched.errors import FgschedError
+from fgsched.jobs.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables
 from fgsched.model import WHOLE, JobState, Reason
 from fgsched.store.store import SQL
 from fgsched.values import BadValue

@@ -6,17 +6,17 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgsched.advice import advice
-from fgsched.blockers import blockers
-from fgsched.forecast import forecast
-from fgsched.history import History, Run
-from fgsched.limits import NOBODY, Who
+from fgsched.deciding.limits import NOBODY, Who
+from fgsched.deciding.placement import Host, rooms
+from fgsched.deciding.planner import Pending, Queue, Running
+from fgsched.deciding.priority import Order
+from fgsched.deciding.scene import Scene
+from fgsched.explaining.advice import advice
+from fgsched.explaining.blockers import blockers
+from fgsched.explaining.forecast import forecast
+from fgsched.explaining.history import History, Run
 from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
-from fgsched.placement import Host, rooms
-from fgsched.planner import Pending, Queue, Running
 from fgsched.policy import Caps, Partition, Policy
-from fgsched.priority import Order
-from fgsched.scene import Scene
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fgsched.fairshare import Usage
+from fgsched.deciding.fairshare import Usage
 from fgsched.model import WHOLE, JobState
 from fgsched.policy import Policy, Weights
 from worlds import PowerCut, World, a_demand, a_gpu, a_result

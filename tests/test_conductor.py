@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fgsched.controller.book import Slots
 from fgsched.controller.events import Asked, Died, Failed, Forked
 from fgsched.errors import StorageError
-from fgsched.lifecycle import Shepherd
+from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
 from fgsched.store import StorageBroken
 from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.config import KEYS, Config, load
 from fgsched.errors import BadUsage, Refused
+from fgsched.host.places import Places
+from fgsched.host.trust import refuse_unless_safe
 from fgsched.model import Limits
-from fgsched.places import Places
-from fgsched.sections import ResourceSettings
-from fgsched.trust import refuse_unless_safe
+from fgsched.site.config import KEYS, Config, load
+from fgsched.site.sections import ResourceSettings
 
 MIB = 1 << 20
 UID = os.getuid()

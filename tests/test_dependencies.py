@@ -6,8 +6,17 @@ from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.gates import eligible
-from fgsched.dependencies import Dependency, Fact, Standing, Term, for_task, judge, left, parse_dependency
 from fgsched.errors import FgschedError, NotPermitted, Refused
+from fgsched.jobs.dependencies import (
+    Dependency,
+    Fact,
+    Standing,
+    Term,
+    for_task,
+    judge,
+    left,
+    parse_dependency,
+)
 from fgsched.model import WHOLE, JobState, Reason
 from fgsched.values import BadValue
 from test_arrays import Hall

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.fairshare import Usage, accrued, by_scope, factors, standings
+from fgsched.deciding.fairshare import Usage, accrued, by_scope, factors, standings
 from fgsched.policy import Account, Policy, User
 
 WEEK = 604_800.0

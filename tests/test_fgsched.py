@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pytest
 
-from fgsched.config import KEYS, Config, load
 from fgsched.errors import Exit
-from fgsched.process import identify
+from fgsched.host.process import identify
+from fgsched.site.config import KEYS, Config, load
 from fgsched.store.engine import may_lose_commits
 from home import PATIENCE
 

@@ -8,8 +8,8 @@ from fgsched import gpus
 from fgsched.controller import gate as gates
 from fgsched.controller.gate import Gate
 from fgsched.gpus.fence import LIMIT, judged
+from fgsched.host.shepherds import Launching
 from fgsched.model import JobState
-from fgsched.shepherds import Launching
 from fgsched.store import Allocation
 from worlds import a_job
 

@@ -9,13 +9,13 @@ import subprocess
 
 import pytest
 
-from fgsched import process
-from fgsched.config import Config
 from fgsched.errors import BadUsage
 from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, sim
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.selection import select as choose
+from fgsched.host import process
 from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
+from fgsched.site.config import Config
 
 MIB = 1 << 20
 GIB = 1 << 30

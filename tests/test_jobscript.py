@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.errors import BadUsage, FgschedError
-from fgsched.jobscript import SIZE_LIMIT, Line, accept, carries_headers, directives
-from fgsched.quoting import Unclosed, command_line, header_words, shell_words
+from fgsched.jobs.jobscript import SIZE_LIMIT, Line, accept, carries_headers, directives
+from fgsched.jobs.quoting import Unclosed, command_line, header_words, shell_words
 
 HEAD = "#!/bin/bash\n"
 

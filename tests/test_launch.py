@@ -7,9 +7,9 @@ from errno import ENOENT, ENOSPC
 import pytest
 
 from fgsched.errors import Refused, StorageError
-from fgsched.isolation import Person, Site, launch
-from fgsched.launch import RunDir, pack
-from fgsched.lifecycle import Gone, Unclaimed
+from fgsched.host.launch import RunDir, pack
+from fgsched.jobs.isolation import Person, Site, launch
+from fgsched.jobs.lifecycle import Gone, Unclaimed
 from fgsched.model import JobState
 from worlds import BOOT, a_job
 

@@ -14,44 +14,25 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 
 LAYERS = {
-    "words": {"", "model", "states", "units", "moments", "errors", "values", "shortage", "eviction"},
-    "core": {
-        *("jobscript", "quoting", "patterns", "placement", "planner", "feasible", "lifecycle"),
-        *("records", "isolation", "explain", "watchdog", "postmortem", "tiers"),
-        *("fragmentation", "defragment", "links"),
-        *(
-            "policy",
-            "limits",
-            "admission",
-            "priority",
-            "fairshare",
-            "waiting",
-            "stock",
-            "backfill",
-            "bookings",
-        ),
-        *("arrays", "dependencies", "endings", "pacing", "environment", "private"),
-        *("scene", "blockers", "advice", "forecast", "history", "remedies", "preemption"),
+    "words": {
+        "",
+        "model",
+        "states",
+        "units",
+        "moments",
+        "errors",
+        "values",
+        "shortage",
+        "eviction",
+        "policy",
     },
-    "edges": {
-        *(
-            "config",
-            "settings",
-            "sections",
-            "precedence",
-            "overlay",
-            "places",
-            "store",
-            "gpus",
-            "process",
-            "launch",
-            "shepherds",
-        ),
-        *("server", "client", "cgroups", "crash", "accounts", "regions", "mounts", "trust"),
-    },
+    "core": {"jobs", "deciding"},
+    "answers": {"explaining"},
+    "edges": {"site", "host", "store", "gpus", "server", "client", "crash"},
     "conductor": {"controller", "simulate"},
     "cli": {"cli"},
 }
+PURE = ("words", "core", "answers")
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}
 HOMES = {
     "sqlite3": {"store"},
@@ -124,6 +105,12 @@ def test_a_module_imports_only_from_its_own_layer_or_those_before_it(path):
             assert RANK[part_of(name)] <= RANK[part], f"{path} imports {name}"
 
 
+@pytest.mark.parametrize(("part", "other"), [("jobs", "deciding"), ("deciding", "jobs")])
+def test_one_job_and_all_of_them_are_two_questions(part, other):
+    for path in (PACKAGE / part).glob("*.py"):
+        assert not [name for name in imports(path) if name.startswith(f"fgsched.{other}.")], path
+
+
 @pytest.mark.parametrize("path", MODULES, **by_name)
 def test_an_outside_package_is_met_in_one_place(path):
     here = path.relative_to(PACKAGE)
@@ -134,7 +121,9 @@ def test_an_outside_package_is_met_in_one_place(path):
         assert {here.parts[0], str(here)} & HOMES[package], f"{path} imports {package}"
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if RANK.get(own_part(path), 0) < 2], **by_name)
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if RANK.get(own_part(path), 0) < len(PURE)], **by_name
+)
 def test_words_and_core_read_no_clock_and_do_no_io(path):
     assert not {name.split(".")[0] for name in imports(path)} & IMPURE
     for owner, name in called(path):

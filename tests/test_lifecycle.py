@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.lifecycle import (
+from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,
     Finish,

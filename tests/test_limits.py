@@ -2,9 +2,9 @@
 
 import pytest
 
+from fgsched.deciding.limits import Tally, Who, check_pending, falls_under, scopes
 from fgsched.errors import Refused
-from fgsched.explain import sentence
-from fgsched.limits import Tally, Who, check_pending, falls_under, scopes
+from fgsched.explaining.explain import sentence
 from fgsched.model import Reason
 from fgsched.policy import Account, Caps, Partition, Policy, Qos, User
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import fgshim
-from fgsched.config import Config
 from fgsched.errors import Refused
-from fgsched.isolation import Given, Person, Site, launch
-from fgsched.launch import pack
+from fgsched.host.launch import pack
+from fgsched.host.mounts import find, make_preload, nodes, nodes_of
+from fgsched.jobs.isolation import Given, Person, Site, launch
+from fgsched.jobs.private import Mounts, others_of, preload_of
 from fgsched.model import Hold, JobState
-from fgsched.mounts import find, make_preload, nodes, nodes_of
-from fgsched.private import Mounts, others_of, preload_of
+from fgsched.site.config import Config
 from spawning import HEAD
 from worlds import GIB, a_gpu, a_job
 
@@ -136,9 +136,9 @@ def test_a_host_whose_linker_reads_no_such_file_says_so(wish, tmp_path, monkeypa
     loads_nothing = tmp_path / "fgspawn"
     loads_nothing.write_text("#!/bin/sh\nexit 0\n")
     loads_nothing.chmod(0o755)
-    monkeypatch.setattr("fgsched.mounts.PRELOAD", tmp_path)
-    monkeypatch.setattr("fgsched.mounts.spawner", lambda: loads_nothing)
-    monkeypatch.setattr("fgsched.mounts._closed", lambda path: None)
+    monkeypatch.setattr("fgsched.host.mounts.PRELOAD", tmp_path)
+    monkeypatch.setattr("fgsched.host.mounts.spawner", lambda: loads_nothing)
+    monkeypatch.setattr("fgsched.host.mounts._closed", lambda path: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     found = find(wish, tmp_path, [])
     assert "does not load what" in found.note

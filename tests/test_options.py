@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fgsched.cli import options, table
 from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
 from fgsched.errors import BadUsage, FgschedError
-from fgsched.jobscript import directives
+from fgsched.jobs.jobscript import directives
 from fgsched.model import EarlySignal
 
 

@@ -7,7 +7,7 @@ import pytest
 import fgshim
 from driven import hosting
 from fakecuda import Card
-from fgsched.pacing import FAIR, HARD, NONE
+from fgsched.jobs.pacing import FAIR, HARD, NONE
 from fgshim import region
 from home import PATIENCE
 

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgsched.backfill import Running
 from fgsched.controller.caller import Caller
 from fgsched.controller.orders import Orders
-from fgsched.endings import returns
+from fgsched.deciding.backfill import Running
+from fgsched.deciding.limits import Who
+from fgsched.deciding.placement import Host, rooms
+from fgsched.deciding.preemption import Occupant, allowed, victims, without
+from fgsched.deciding.priority import Order
+from fgsched.deciding.scene import Scene
+from fgsched.deciding.waiting import Pending, Queue
 from fgsched.errors import BadUsage, Exit
-from fgsched.lifecycle import finish
-from fgsched.limits import Who
+from fgsched.jobs.endings import returns
+from fgsched.jobs.lifecycle import finish
 from fgsched.model import WHOLE, Demand, Eviction, Hold, JobState, Reason
-from fgsched.placement import Host, rooms
 from fgsched.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Weights, Yielding
-from fgsched.precedence import checked
-from fgsched.preemption import Occupant, allowed, victims, without
-from fgsched.priority import Order
-from fgsched.scene import Scene
-from fgsched.waiting import Pending, Queue
+from fgsched.site.precedence import checked
 from home import living
 from worlds import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fgsched import process
+from fgsched.host import process
 
 
 @pytest.fixture

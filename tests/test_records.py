@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.errors import BadUsage
+from fgsched.jobs.records import from_record, to_record
 from fgsched.model import WHOLE, Demand, EarlySignal, Request
-from fgsched.records import from_record, to_record
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 requests = st.builds(

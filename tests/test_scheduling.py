@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fgsched.limits import Who, scopes
+from fgsched.deciding.limits import Who, scopes
+from fgsched.deciding.placement import Host, Short, charged, place, rooms
+from fgsched.deciding.planner import Kind, Pending, Queue, Running, plan
+from fgsched.deciding.priority import Order
 from fgsched.model import WHOLE, GpuState, Hold, Limits, Reason
-from fgsched.placement import Host, Short, charged, place, rooms
-from fgsched.planner import Kind, Pending, Queue, Running, plan
 from fgsched.policy import Account, Caps, Most, Partition, Policy, Qos, User, Weights
-from fgsched.priority import Order
 from worlds import GIB, a_demand, a_gpu
 
 CPUS = 12

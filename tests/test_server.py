@@ -14,8 +14,8 @@ from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
 from fgsched.controller.waiters import Waiters
 from fgsched.errors import Refused
-from fgsched.launch import Answer
-from fgsched.lifecycle import Shepherd
+from fgsched.host.launch import Answer
+from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import JobState
 from fgsched.server import MAX_FRAME, Connection, listen, parse
 from fgsched.store import DiskError

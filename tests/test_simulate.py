@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgsched.cli import simulating
-from fgsched.config import Config
 from fgsched.errors import BadUsage
 from fgsched.gpus.sim import parse
 from fgsched.model import WHOLE, Demand, Limits
@@ -20,6 +19,7 @@ from fgsched.simulate.figures import figures, percentile
 from fgsched.simulate.logs import read
 from fgsched.simulate.made import made
 from fgsched.simulate.workload import known, runnable
+from fgsched.site.config import Config
 
 HOST = Limits(cpus=64, host_memory=1 << 50)
 

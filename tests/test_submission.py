@@ -15,8 +15,8 @@ from fgsched.cli import options
 from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.cli.submission import prepare
 from fgsched.errors import BadUsage, FgschedError
+from fgsched.jobs.quoting import command_line
 from fgsched.model import Demand
-from fgsched.quoting import command_line
 from fgsched.units import Site
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}

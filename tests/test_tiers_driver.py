@@ -10,7 +10,7 @@ import driven
 import fgshim
 from driven import Host
 from fakecuda import Card
-from fgsched import cgroups
+from fgsched.host import cgroups
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30

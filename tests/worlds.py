@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Forked
-from fgsched.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
+from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Request
 from fgsched.store import Allocation, NewJob, Store
 

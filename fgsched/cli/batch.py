@@ -7,7 +7,7 @@ from fgsched.cli import options
 from fgsched.cli.options import Setting
 from fgsched.cli.submission import Prepared, Submitter
 from fgsched.errors import BadUsage, FgschedError
-from fgsched.quoting import Unclosed, shell_words
+from fgsched.jobs.quoting import Unclosed, shell_words
 from fgsched.units import Site
 from fgsched.values import shown
 

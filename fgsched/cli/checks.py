@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 from fgsched.cli.options import Setting, unexpanded
 from fgsched.errors import BadUsage
-from fgsched.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
-from fgsched.patterns import Values, expand, needs_the_job
+from fgsched.jobs.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
+from fgsched.jobs.patterns import Values, expand, needs_the_job
 from fgsched.values import shown
 
 STDIN = "standard input"

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fgsched.arrays import format_array, parse_tasks
 from fgsched.errors import BadUsage
+from fgsched.jobs.arrays import format_array, parse_tasks
 from fgsched.model import JobState
 from fgsched.units import format_indices, parse_ids
 from fgsched.values import BadValue, shown

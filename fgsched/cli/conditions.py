@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fgsched.arrays import parse_array
 from fgsched.cli.options import Setting
 from fgsched.errors import BadUsage
+from fgsched.jobs.arrays import parse_array
 
 
 def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:

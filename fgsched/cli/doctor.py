@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fgsched import cgroups, gpus, mounts
+from fgsched import gpus
 from fgsched.client import Client
-from fgsched.config import Config, load
 from fgsched.errors import FgschedError, Unreachable
-from fgsched.places import Places
+from fgsched.host import cgroups, mounts
+from fgsched.host.places import Places
+from fgsched.site.config import Config, load
 from fgsched.store.engine import may_lose_commits, version
 from fgshim import library, spawner
 

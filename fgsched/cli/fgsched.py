@@ -15,8 +15,8 @@ from fgsched.cli.command import Group, warn, write
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.errors import BadUsage, Exit, NotPermitted, Unreachable
+from fgsched.host.places import Places
 from fgsched.moments import format_runtime
-from fgsched.places import Places
 
 _LEAVING = 60  # seconds that a controller has to stop
 _UNBUILT = ("init",)
@@ -191,7 +191,7 @@ def _enforcement(as_json: bool) -> int:
 def _config(check: str | None) -> None:
     """Print the settings in force, as TOML."""
     from fgsched.cli.settingsfile import as_toml
-    from fgsched.config import load
+    from fgsched.site.config import load
 
     places = find_places()
     if check is None:

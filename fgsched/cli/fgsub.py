@@ -15,7 +15,7 @@ from fgsched.cli.options import OptionsCommand, Setting, given
 from fgsched.cli.submission import Prepared, prepare
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Refused
-from fgsched.records import to_record
+from fgsched.jobs.records import to_record
 from fgsched.units import Site
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from fgsched.isolation import Files, files
-from fgsched.patterns import Values
-from fgsched.records import from_record
+from fgsched.jobs.isolation import Files, files
+from fgsched.jobs.patterns import Values
+from fgsched.jobs.records import from_record
 
 
 def files_of(record: Mapping[str, Any]) -> Files:

@@ -13,7 +13,7 @@ import click
 from fgsched.cli import table
 from fgsched.cli.table import Option
 from fgsched.errors import BadUsage
-from fgsched.jobscript import Directives
+from fgsched.jobs.jobscript import Directives
 from fgsched.values import BadValue, shown
 
 _EXPANDABLE = re.compile(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")

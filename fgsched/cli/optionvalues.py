@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fgsched import pacing
-from fgsched.arrays import parse_array
-from fgsched.dependencies import parse_dependency
+from fgsched.jobs import pacing
+from fgsched.jobs.arrays import parse_array
+from fgsched.jobs.dependencies import parse_dependency
+from fgsched.jobs.patterns import ALLOWED, unknown
+from fgsched.jobs.records import NICEST
+from fgsched.jobs.tiers import WORDS
 from fgsched.model import WHOLE, EarlySignal
 from fgsched.moments import parse_time
-from fgsched.patterns import ALLOWED, unknown
-from fgsched.records import NICEST
-from fgsched.tiers import WORDS
 from fgsched.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.values import BadValue
 

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from fgsched.config import KEYS, SECTIONS, Config, Key
-from fgsched.places import Places
-from fgsched.settings import INDICES
+from fgsched.host.places import Places
+from fgsched.site.config import KEYS, SECTIONS, Config, Key
+from fgsched.site.settings import INDICES
 
 
 def as_toml(config: Config, places: Places) -> str:

@@ -16,11 +16,11 @@ from fgsched.errors import BadUsage, Refused
 from fgsched.moments import format_runtime
 
 if TYPE_CHECKING:  # a command that does something else does without
-    from fgsched.config import Config
     from fgsched.model import Gpu, Limits
     from fgsched.simulate import Simulated, Site
     from fgsched.simulate.figures import Figures, Waits
     from fgsched.simulate.workload import Workload
+    from fgsched.site.config import Config
 
 _PATIENCE, _OFTEN = 2.0, 0.2  # seconds before progress is shown, and between two times
 _PLENTY = 1 << 62
@@ -46,10 +46,10 @@ _POLICIES = ("pack", "spread")
 def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> None:
     """Replay a log in virtual time; say how long jobs would have waited."""
     from fgsched.client import find_places
-    from fgsched.config import load
     from fgsched.simulate import Site
     from fgsched.simulate.figures import figures
     from fgsched.simulate.workload import counted
+    from fgsched.site.config import load
 
     config = load(find_places())
     gpus = _cards(said["gpus"], config)

@@ -14,10 +14,10 @@ from fgsched.cli.flags import Flags, flags_of, is_on
 from fgsched.cli.options import Setting
 from fgsched.cli.table import BY_NAME
 from fgsched.errors import BadUsage
-from fgsched.jobscript import directives
+from fgsched.jobs.jobscript import directives
+from fgsched.jobs.patterns import Values, left_alone
+from fgsched.jobs.quoting import command_line
 from fgsched.model import NO_LIMIT, EarlySignal, Request
-from fgsched.patterns import Values, left_alone
-from fgsched.quoting import command_line
 from fgsched.units import Site
 from fgsched.values import BadValue
 

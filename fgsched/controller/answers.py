@@ -4,22 +4,22 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fgsched.arrays import tasks
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.fields import Look, chosen, elapsed, getters, rest_text, why
 from fgsched.controller.gates import eligible
 from fgsched.controller.references import References, split_reference
 from fgsched.controller.waiters import Key, standing
-from fgsched.endings import stood_still
 from fgsched.errors import BadUsage, NoSuchJob, NotPermitted, Refused
+from fgsched.jobs.arrays import tasks
+from fgsched.jobs.endings import stood_still
+from fgsched.jobs.pacing import policy_of
+from fgsched.jobs.private import others_of, preload_of
+from fgsched.jobs.records import to_record
+from fgsched.jobs.tiers import is_hooked
 from fgsched.model import Ended, Job
-from fgsched.pacing import policy_of
 from fgsched.policy import Policy
-from fgsched.private import others_of, preload_of
-from fgsched.records import to_record
 from fgsched.store import Past
-from fgsched.tiers import is_hooked
 
 PAGE = 500  # jobs of history at a time
 _WAITED = 100_000  # jobs that are waited for at once

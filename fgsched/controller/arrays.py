@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from fgsched.arrays import bits_from, bits_of, lowest
+from fgsched.jobs.arrays import bits_from, bits_of, lowest
 from fgsched.model import Job, JobState
 
 

@@ -8,14 +8,14 @@ from heapq import heappop, heappush
 
 from fgsched.controller.arrays import Arrays
 from fgsched.controller.gates import Gates
-from fgsched.fragmentation import Recent
-from fgsched.limits import Key, Who, falls_under
+from fgsched.deciding.fragmentation import Recent
+from fgsched.deciding.limits import Key, Who, falls_under
+from fgsched.deciding.placement import Host, Room, Short, rooms
+from fgsched.deciding.planner import Pending, Plan, Queue, Running
+from fgsched.deciding.priority import Order
+from fgsched.deciding.scene import Scene
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
-from fgsched.placement import Host, Room, Short, rooms
-from fgsched.planner import Pending, Plan, Queue, Running
 from fgsched.policy import MAIN
-from fgsched.priority import Order
-from fgsched.scene import Scene
 from fgsched.store import Allocation
 
 _NOTHING = Demand(cpus=0)

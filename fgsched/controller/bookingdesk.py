@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fgsched.bookings import boundaries, in_its_way, overbooked
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
+from fgsched.deciding.bookings import boundaries, in_its_way, overbooked
 from fgsched.errors import BadUsage, Refused
 from fgsched.model import WHOLE, Hold, Job, JobState
 from fgsched.moments import format_time

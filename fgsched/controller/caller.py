@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fgsched.admission import Asker
+from fgsched.deciding.admission import Asker
 from fgsched.errors import BadUsage, NoSuchJob, NotPermitted
 from fgsched.model import Job
 

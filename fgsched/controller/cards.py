@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+from fgsched.deciding.placement import charged
 from fgsched.model import Gpu, GpuState, Hold, Reading
-from fgsched.placement import charged
 from fgsched.store import Allocation
 
 _NEVER = float("-inf")

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from fgsched.controller.book import Book
-from fgsched.fairshare import Owner, Standing, Usage, accrued, by_scope, factors, standings
+from fgsched.deciding.fairshare import Owner, Standing, Usage, accrued, by_scope, factors, standings
+from fgsched.deciding.priority import Order
 from fgsched.model import WHOLE, Gpu, Job, Limits
 from fgsched.policy import Policy
-from fgsched.priority import Order
 from fgsched.store import Allocation
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from fgsched.arrays import bits_of, lowest
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.dependencies import LAST, Term, for_task, parse_dependency
 from fgsched.errors import NotPermitted, Refused
+from fgsched.jobs.arrays import bits_of, lowest
+from fgsched.jobs.dependencies import LAST, Term, for_task, parse_dependency
 from fgsched.model import Job, Reason, Request
 from fgsched.store import NewJob
 

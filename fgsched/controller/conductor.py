@@ -19,15 +19,15 @@ from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.preempting import Preempter
 from fgsched.controller.reminders import remind
 from fgsched.crash import point
-from fgsched.endings import returned, returns, settled, stood_still
+from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
-from fgsched.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, recover
+from fgsched.jobs.endings import returned, returns, settled, stood_still
+from fgsched.jobs.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, recover
+from fgsched.jobs.private import Mounts
+from fgsched.jobs.tiers import is_hooked, tier_of
 from fgsched.model import Ended, Job, JobState, Limits, Reason
-from fgsched.planner import Plan, Start
 from fgsched.policy import Policy
-from fgsched.private import Mounts
 from fgsched.store import StorageBroken, Store
-from fgsched.tiers import is_hooked, tier_of
 
 
 class Conductor:

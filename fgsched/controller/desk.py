@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fgsched.admission import Asker, Ground
-from fgsched.arrays import size
 from fgsched.controller.caller import Caller
 from fgsched.controller.conditions import Conditions
 from fgsched.controller.conductor import Conductor
@@ -15,10 +13,12 @@ from fgsched.controller.orders import Orders
 from fgsched.controller.references import References
 from fgsched.controller.updating import touched, updated
 from fgsched.controller.verbs import Verbs, named
+from fgsched.deciding.admission import Asker, Ground
 from fgsched.errors import BadUsage, NotPermitted, Refused
+from fgsched.jobs.arrays import size
+from fgsched.jobs.tiers import check_tier
 from fgsched.model import Job, JobState, Reason
 from fgsched.store import NewJob
-from fgsched.tiers import check_tier
 
 _LONGEST_NOTE = 1024
 FIRST_USER = 1000  # uids below it are root's and of services

@@ -2,7 +2,7 @@
 
 from fgsched.controller.gates import last_start
 from fgsched.controller.turning import Turning
-from fgsched.dependencies import (
+from fgsched.jobs.dependencies import (
     Dependency,
     Fact,
     Standing,

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fgsched.errors import FgschedError
-from fgsched.lifecycle import Seen, Shepherd
+from fgsched.jobs.lifecycle import Seen, Shepherd
+from fgsched.jobs.watchdog import Fault
 from fgsched.model import Job
 from fgsched.store import Allocation
-from fgsched.watchdog import Fault
 
 Effect = Callable[[], None]
 

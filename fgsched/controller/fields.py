@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fgsched.arrays import format_array
 from fgsched.controller.book import Book, pending
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.gates import eligible
 from fgsched.controller.references import split_reference
-from fgsched.endings import stood_still
+from fgsched.deciding.placement import cost, is_of_type
 from fgsched.errors import BadUsage
-from fgsched.explain import gate, leaving, sentence, standing_still
+from fgsched.explaining.explain import gate, leaving, sentence, standing_still
+from fgsched.jobs.arrays import format_array
+from fgsched.jobs.endings import stood_still
+from fgsched.jobs.pacing import policy_of
 from fgsched.model import Demand, Hold, Job, JobState
-from fgsched.pacing import policy_of
-from fgsched.placement import cost, is_of_type
 
 
 class Look:

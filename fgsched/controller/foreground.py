@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fgsched.config import load
 from fgsched.controller.serve import serve
-from fgsched.places import Places
-from fgsched.trust import refuse_unless_safe
+from fgsched.host.places import Places
+from fgsched.host.trust import refuse_unless_safe
+from fgsched.site.config import load
 from fgshim import library, spawner
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched import gpus
-from fgsched.shepherds import Launching
+from fgsched.host.shepherds import Launching
 from fgsched.states import Tier
 from fgsched.store import Allocation
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from fgsched.controller.arrays import Arrays
-from fgsched.dependencies import parse_dependency
+from fgsched.jobs.dependencies import parse_dependency
 from fgsched.model import Job, JobState, Reason
 
 _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from fgsched.admission import Asker, Ground, admit
-from fgsched.arrays import parse_array, size
 from fgsched.controller.book import Book
-from fgsched.dependencies import parse_dependency
+from fgsched.deciding.admission import Asker, Ground, admit
+from fgsched.deciding.limits import Who, check_pending
 from fgsched.errors import BadUsage, Refused
-from fgsched.limits import Who, check_pending
+from fgsched.jobs.arrays import parse_array, size
+from fgsched.jobs.dependencies import parse_dependency
+from fgsched.jobs.records import from_record
 from fgsched.model import Request
 from fgsched.policy import Policy
-from fgsched.records import from_record
 from fgsched.store import NewJob
 
 MAX_JOBS = 20_000  # in one request

@@ -8,7 +8,7 @@ from fgsched.controller.conductor import Conductor
 from fgsched.controller.gate import Gate
 from fgsched.controller.seeing import understood
 from fgsched.controller.watching import Watching
-from fgsched.shepherds import Shepherds
+from fgsched.host.shepherds import Shepherds
 
 _SOON = 0.1  # seconds between two looks while an ended job is not off its cards
 _AGAIN = 1.0  # while something is wrong with a running one

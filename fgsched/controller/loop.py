@@ -15,8 +15,8 @@ from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked
 from fgsched.crash import point
 from fgsched.errors import BadUsage, FgschedError, OurFault, Refused
-from fgsched.launch import Answer, Spawner
-from fgsched.lifecycle import Shepherd
+from fgsched.host.launch import Answer, Spawner
+from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import Job
 from fgsched.server import Connection, parse
 from fgsched.store import DiskError

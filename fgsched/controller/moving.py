@@ -4,14 +4,14 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
-from fgsched.backfill import Shadow
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Launcher
 from fgsched.controller.turning import Turning
-from fgsched.defragment import Movable, Place, moves
+from fgsched.deciding.backfill import Shadow
+from fgsched.deciding.defragment import Movable, Place, moves
+from fgsched.deciding.placement import charged
+from fgsched.deciding.planner import Kind, Plan
 from fgsched.model import WHOLE, Job, JobState
-from fgsched.placement import charged
-from fgsched.planner import Kind, Plan
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from fgsched.controller.events import Noticed
 from fgsched.controller.turning import Turning
-from fgsched.endings import blamed
-from fgsched.lifecycle import reason_of
+from fgsched.jobs.endings import blamed
+from fgsched.jobs.lifecycle import reason_of
+from fgsched.jobs.postmortem import examine, noticed
 from fgsched.model import Job
-from fgsched.postmortem import examine, noticed
 from fgsched.shortage import PostMortem, Refusal
 
 

@@ -3,7 +3,7 @@
 import math
 
 from fgsched.controller.turning import Turning
-from fgsched.lifecycle import Result, lost
+from fgsched.jobs.lifecycle import Result, lost
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 

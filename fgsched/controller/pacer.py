@@ -14,8 +14,8 @@ import fgshim.region as region
 
 from fgsched import gpus
 from fgsched.controller.conductor import Conductor
+from fgsched.jobs.pacing import NONE
 from fgsched.model import WHOLE, Job, JobState
-from fgsched.pacing import NONE
 
 log = logging.getLogger(__name__)
 _OFTEN = 0.025  # seconds between two looks while jobs of one card work: what is lent comes back in a tenth

@@ -7,17 +7,17 @@ from itertools import islice
 
 from fgsched.controller.book import Book
 from fgsched.controller.turning import Turning
-from fgsched.endings import stood_still
-from fgsched.explain import leaving, standing_still
+from fgsched.deciding.planner import Plan, Start
+from fgsched.deciding.preemption import Occupant, Victim, may_preempt, terms, victims, without
+from fgsched.deciding.priority import Kind
+from fgsched.deciding.scene import Scene
+from fgsched.deciding.waiting import Pending
+from fgsched.explaining.explain import leaving, standing_still
+from fgsched.jobs.endings import stood_still
 from fgsched.model import Eviction, Hold, Job, JobState, Reason
 from fgsched.moments import format_time
-from fgsched.planner import Plan, Start
 from fgsched.policy import SUSPEND
-from fgsched.preemption import Occupant, Victim, may_preempt, terms, victims, without
-from fgsched.priority import Kind
-from fgsched.scene import Scene
 from fgsched.units import format_indices
-from fgsched.waiting import Pending
 
 log = logging.getLogger(__name__)
 _MOST = 16  # jobs for which others make room in one turn

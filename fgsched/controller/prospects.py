@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fgsched.advice import TRIES, advice
-from fgsched.blockers import blockers
 from fgsched.controller.book import pending
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
@@ -14,14 +12,16 @@ from fgsched.controller.desk import Desk
 from fgsched.controller.gates import opens
 from fgsched.controller.preempting import outlook, room_made
 from fgsched.controller.references import References, name_of
+from fgsched.deciding.scene import Scene
+from fgsched.deciding.waiting import Pending
 from fgsched.errors import BadUsage
-from fgsched.explain import gate, sentence
-from fgsched.forecast import Expected, forecast
-from fgsched.history import History
+from fgsched.explaining.advice import TRIES, advice
+from fgsched.explaining.blockers import blockers
+from fgsched.explaining.explain import gate, sentence
+from fgsched.explaining.forecast import Expected, forecast
+from fgsched.explaining.history import History
+from fgsched.explaining.remedies import advised, lifted, shown, update_word
 from fgsched.model import Job, JobState, Reason
-from fgsched.remedies import advised, lifted, shown, update_word
-from fgsched.scene import Scene
-from fgsched.waiting import Pending
 
 _MOST = 50  # jobs whose blockers are told in one answer
 _PARTS = {"likely": 0.5, "late": 0.9}  # of a name's earlier runs: how many were over by then

@@ -9,9 +9,6 @@ from functools import partial
 from typing import Any
 
 from fgsched import PROTOCOL, __version__, gpus
-from fgsched.accounts import Accounts, names_of
-from fgsched.cgroups import MemoryCgroup
-from fgsched.config import Config
 from fgsched.controller.answers import Answers
 from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.caller import Caller, operators
@@ -22,9 +19,12 @@ from fgsched.controller.prospects import Prospects
 from fgsched.controller.sitedesk import SiteDesk
 from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
-from fgsched.places import Places
-from fgsched.private import Mounts
+from fgsched.host.accounts import Accounts, names_of
+from fgsched.host.cgroups import MemoryCgroup
+from fgsched.host.places import Places
+from fgsched.jobs.private import Mounts
 from fgsched.server import Connection
+from fgsched.site.config import Config
 
 Special = Callable[[Connection, Caller, dict[str, Any]], None]
 

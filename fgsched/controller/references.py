@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fgsched.arrays import bits_of, lowest, parse_tasks, tasks
 from fgsched.controller.arrays import Array
 from fgsched.controller.caller import no_such_job
 from fgsched.controller.conductor import Conductor
 from fgsched.errors import BadUsage
+from fgsched.jobs.arrays import bits_of, lowest, parse_tasks, tasks
 from fgsched.model import Job
 from fgsched.store import Past
 

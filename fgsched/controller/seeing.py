@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fgsched.gpus import external
-from fgsched.isolation import job_dir
+from fgsched.host.process import marked, parents, started_with
+from fgsched.jobs.isolation import job_dir
 from fgsched.model import Job, Reading
-from fgsched.process import marked, parents, started_with
 
 _PIDS = 1 << 22  # no process of this host has a higher number; a simulated stranger has
 

@@ -14,9 +14,7 @@ from functools import partial
 
 from filelock import FileLock, Timeout
 
-from fgsched import cgroups, gpus, regions
-from fgsched.accounts import Accounts
-from fgsched.config import Config, load
+from fgsched import gpus
 from fgsched.controller.answers import Answers
 from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.cards import Cards
@@ -35,18 +33,21 @@ from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
-from fgsched.isolation import Site
-from fgsched.launch import RunDir, Spawner, secret
-from fgsched.mounts import find as find_mounts
-from fgsched.pacing import policy_of
-from fgsched.places import Places
-from fgsched.private import Mounts
-from fgsched.process import boot_id
+from fgsched.host import cgroups, regions
+from fgsched.host.accounts import Accounts
+from fgsched.host.launch import RunDir, Spawner, secret
+from fgsched.host.mounts import find as find_mounts
+from fgsched.host.places import Places
+from fgsched.host.process import boot_id
+from fgsched.host.shepherds import Cgroups, Ports, Shepherds
+from fgsched.jobs.isolation import Site
+from fgsched.jobs.pacing import policy_of
+from fgsched.jobs.private import Mounts
+from fgsched.jobs.watchdog import Policy
 from fgsched.server import listen
-from fgsched.shepherds import Cgroups, Ports, Shepherds
+from fgsched.site.config import Config, load
 from fgsched.states import Tier
 from fgsched.store import Store
-from fgsched.watchdog import Policy
 from fgshim import library, spawner
 
 log = logging.getLogger("fgsched.controller")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from fgsched.config import KEYS, Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.errors import BadUsage, FgschedError, Refused
-from fgsched.overlay import changed, key_of, overlaid
 from fgsched.policy import Policy
-from fgsched.precedence import checked
+from fgsched.site.config import KEYS, Config
+from fgsched.site.overlay import changed, key_of, overlaid
+from fgsched.site.precedence import checked
 
 log = logging.getLogger("fgsched.controller")
 _PARTITIONS = "partitions"  # what operators said of them, in the store

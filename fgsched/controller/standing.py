@@ -9,9 +9,9 @@ from fgsched.controller.book import pending, who_of
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.conductor import Conductor
 from fgsched.errors import BadUsage, Refused
+from fgsched.jobs.records import NICEST
 from fgsched.model import Job, JobState
 from fgsched.policy import Partition
-from fgsched.records import NICEST
 
 
 class Standings:

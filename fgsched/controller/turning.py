@@ -5,7 +5,7 @@ from typing import Protocol
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Effect, Launcher
-from fgsched.lifecycle import Finish, Seen
+from fgsched.jobs.lifecycle import Finish, Seen
 from fgsched.model import Job, Limits
 from fgsched.policy import Policy
 from fgsched.store import Store

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fgsched.admission import Asker, Ground, admit
+from fgsched.deciding.admission import Asker, Ground, admit
 from fgsched.errors import BadUsage, Refused
+from fgsched.jobs.records import from_record, to_record
 from fgsched.model import NO_LIMIT, Job, JobState, Request
-from fgsched.records import from_record, to_record
 
 _ALWAYS = {"name", "comment", "requeue"}
 _WHILE_PENDING = {

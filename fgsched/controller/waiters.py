@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fgsched.arrays import bits_of, tasks
 from fgsched.controller.book import Book
 from fgsched.controller.events import Effect
 from fgsched.errors import Refused
+from fgsched.jobs.arrays import bits_of, tasks
 from fgsched.model import Ended, Job, JobState
 from fgsched.server import Connection
 

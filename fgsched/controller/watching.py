@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from fgsched.controller.events import Noticed
 from fgsched.controller.seeing import Seen
+from fgsched.host.process import maps
+from fgsched.host.regions import charge, charged, slots
+from fgsched.jobs.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
 from fgsched.model import Job, JobState, Reading
-from fgsched.process import maps
-from fgsched.regions import charge, charged, slots
-from fgsched.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
 
 _HOOK = "libfgshim.so"
 

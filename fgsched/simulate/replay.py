@@ -6,10 +6,10 @@ from heapq import heappop, heappush
 
 from fgsched.controller.book import Book
 from fgsched.controller.charges import Charges
-from fgsched.fairshare import Owner, Usage
+from fgsched.deciding.fairshare import Owner, Usage
+from fgsched.deciding.placement import charged
+from fgsched.deciding.planner import Start
 from fgsched.model import Gpu, Hold, Job, JobState, Limits, Reason
-from fgsched.placement import charged
-from fgsched.planner import Start
 from fgsched.policy import Policy
 from fgsched.simulate.workload import Task
 from fgsched.store import Allocation

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from fgsched.deciding.feasible import check
 from fgsched.errors import FgschedError
-from fgsched.feasible import check
 from fgsched.model import Demand, Gpu, Job, Limits, Request
 from fgsched.policy import Policy
 

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 
-from fgsched.fairshare import Owner, Usage
+from fgsched.deciding.fairshare import Owner, Usage
 
 
 class Kept:

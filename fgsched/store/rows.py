@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from fgsched.jobs.records import from_record
 from fgsched.model import Ended, Eviction, Hold, Job, JobState, Reason, Request
-from fgsched.records import from_record
 from fgsched.shortage import PostMortem
 
 

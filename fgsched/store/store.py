@@ -10,9 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from fgsched.errors import StorageError
-from fgsched.history import Run
+from fgsched.explaining.history import Run
+from fgsched.jobs.records import to_record
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
-from fgsched.records import to_record
 from fgsched.store.kept import Kept
 from fgsched.store.opening import named, open_queue, source
 from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of

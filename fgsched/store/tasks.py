@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fgsched.arrays import bits_from, bits_of
+from fgsched.jobs.arrays import bits_from, bits_of
 from fgsched.model import Job, JobState
 from fgsched.store.rows import Past, allocations, job_of
 

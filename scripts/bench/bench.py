@@ -35,7 +35,7 @@ class Home:
 
     @property
     def places(self):
-        from fgsched.places import Places
+        from fgsched.host.places import Places
 
         return Places.find(os.environ, os.geteuid())
 
@@ -51,7 +51,7 @@ class Home:
 
 def refuse_on_a_host_with_a_controller() -> None:
     """Where there is one, every command would go to it: its queue would be filled, and it would be killed."""
-    from fgsched.places import SYSTEM_RUN
+    from fgsched.host.places import SYSTEM_RUN
 
     if (SYSTEM_RUN / "socket").exists():
         sys.exit(f"{SYSTEM_RUN}/socket: this host has a controller; measure where there is none")

@@ -1,0 +1,261 @@
+"""The world of processes as the conductor asks for it: attempts begun, watched, signalled, forgotten."""
+
+import glob
+import logging
+import os
+import signal
+import struct
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import fgshim.region as region
+
+from fgsched.crash import point
+from fgsched.errors import FgschedError, Refused
+from fgsched.host.accounts import Account, Accounts
+from fgsched.host.cgroups import MemoryCgroup
+from fgsched.host.launch import (
+    CANCEL,
+    DELIVER,
+    DUE_TO_PREEMPTION,
+    DUE_TO_REQUEUE,
+    PREEMPT,
+    RESUME,
+    SUSPEND,
+    RunDir,
+    Spawner,
+    command,
+    command_value,
+    pack,
+    watch,
+)
+from fgsched.host.process import descendants, kill, marked, parents
+from fgsched.jobs import pacing
+from fgsched.jobs.isolation import Given, Person, Site, job_dir, launch
+from fgsched.jobs.lifecycle import Seen, Shepherd
+from fgsched.model import Job
+from fgsched.states import Tier
+from fgsched.store import Allocation
+
+log = logging.getLogger(__name__)
+_TARGETS = {"all": 0, "shell": 1, "children": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """A launch that waits for its fence."""
+
+    job: Job
+    given: Sequence[Allocation]
+    go: Callable[[], None]
+    refuse: Callable[[str], None]
+    cgroup: str = ""  # the job's, where the driver is to limit it
+
+
+class Gate(Protocol):
+    """Whoever proves a job's fence before it is launched."""
+
+    def open_for(self, launching: Launching) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroups:
+    """Where jobs' cgroups can be made."""
+
+    memory: MemoryCgroup
+    devices: Path | None = None  # of version 2: where the driver can limit device memory
+
+    def of_job(self, job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """(directory, settings) of each cgroup that the job is to join."""
+        limit, name = job.request.demand.host_memory, f"fgsched-{job.id}.{job.attempt}"
+        place = self.memory.of_job(name, limit) if limit else None
+        places = [place] if place else []
+        device = self.device_of(job)
+        if device and not any(directory == device for directory, _ in places):
+            places.append((device, ()))
+        return tuple(places)
+
+    def device_of(self, job: Job) -> str:
+        """The directory in which the driver limits it; "" where it does not."""
+        if self.devices is None or job.tier != Tier.DRIVER.value:
+            return ""
+        return str(self.devices / f"fgsched-{job.id}.{job.attempt}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the shepherds' doings are reported and their needs are met."""
+
+    material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment
+    failed: Callable[[Job, str], None]  # an attempt could not be begun
+    watch: Callable[[int, int], None]  # (pidfd, job): tell when it becomes readable
+    gone: Callable[[int], None]  # a job whose shepherd is gone already
+    accounts: Accounts  # as whom jobs are started
+    gate: Gate  # lets launches through
+    cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
+    compute: Callable[[Job], str] = lambda job: pacing.NONE  # how a job shares the time of its cards
+
+
+class Shepherds:
+    """The real launcher: a run directory, a spawner, and a pidfd for each shepherd that is watched."""
+
+    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, cgroups: Cgroups) -> None:
+        self.run = run
+        self.spawner = spawner
+        self.boot = run.boot
+        self._site = site
+        self._ports = ports
+        self._cgroups = cgroups
+        self._pidfds: dict[int, int] = {}
+        self._accounts = ports.accounts
+
+    def obey(self, site: Site) -> None:
+        """What all jobs that start from now on share."""
+        self._site = site
+
+    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        launching = Launching(
+            job,
+            given,
+            go=lambda: self._launch(job, given),
+            refuse=lambda why: self._ports.failed(job, why),
+            cgroup=self._cgroups.device_of(job),
+        )
+        self._ports.gate.open_for(launching)
+
+    def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
+        point("controller_before_launch")
+        try:
+            self.spawner.send(self._message(job, given))
+        except (FgschedError, ValueError, struct.error) as error:
+            self._ports.failed(job, str(error))
+        point("controller_after_launch")
+
+    def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
+        script, environment = self._ports.material(job.id)
+        cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
+        owner = _person(job, self._accounts.of(job.uid), become=self._site.become_user)
+        spec = launch(job, cards, environment, site=self._site, owner=owner)
+        if places := self._cgroups.of_job(job):
+            spec = replace(spec, cgroups=places)
+        limits = [(one.gpu, one.uuid, one.memory) for one in given]
+        budgets = pacing.budgets(self._ports.compute(job), [one.hold for one in given])
+        head = region.pack(job.id, job.attempt, limits, budgets) if limits and spec.hook else b""
+        return pack(spec, script, head)
+
+    def follow(self, job: Job, shepherd: Shepherd) -> None:
+        pidfd = watch(shepherd)
+        if pidfd is None:
+            self._ports.gone(job.id)
+            return
+        self._close(job.id)
+        self._pidfds[job.id] = pidfd
+        self._ports.watch(pidfd, job.id)
+
+    def cancel(self, job: Job) -> None:
+        self._command(job, command_value(CANCEL))
+
+    def requeue(self, job: Job) -> None:
+        self._command(job, command_value(CANCEL, number=DUE_TO_REQUEUE))
+
+    def preempt(self, job: Job) -> None:
+        grace, early = job.eviction.grace if job.eviction else 0, job.request.early_signal
+        if not grace:
+            self._command(job, command_value(CANCEL, number=DUE_TO_PREEMPTION))
+            return
+        number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
+        value = command_value(PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
+        self._command(job, value)
+
+    def suspend(self, job: Job) -> None:
+        self._command(job, command_value(SUSPEND))
+
+    def resume(self, job: Job) -> None:
+        self._command(job, command_value(RESUME))
+
+    def deliver(self, job: Job, signal: int, target: str) -> None:
+        self._command(job, command_value(DELIVER, number=signal, target=_TARGETS[target]))
+
+    def _command(self, job: Job, value: int) -> None:
+        """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
+        point("controller_before_signal")
+        pidfd = self._pidfds.get(job.id)
+        if pidfd is None or not command(pidfd, job.id, job.attempt, value):
+            self.spawner.command(job.id, job.attempt, value)
+
+    def seize(self, job: Job) -> Seen:
+        return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
+
+    def hunt(self, job: Job) -> bool:
+        left = marked(job_dir(str(self.run.path), job.id, job.attempt))
+        above = parents()
+        for one in left:
+            # A spawner that inherited the job brings its true end. Ours ends a cancelled one, with notice;
+            # that of an earlier controller hears nobody.
+            heir = _spawner_above(one.pid, above)
+            if not heir or ((job.is_to_end or job.leaves) and heir != self.spawner.pid):
+                kill(one, signal.SIGKILL)
+        return not left
+
+    def forget(self, job: Job) -> None:
+        point("controller_before_forget")
+        self._close(job.id)
+        self.run.forget(job.id, job.attempt)
+        if job.supervisor_lost:
+            self.run.clear(job.id, job.attempt)
+        point("controller_after_forget")
+
+    def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        for job, attempt in self.run.leftovers():
+            if (job, attempt) not in keep:
+                log.warning("job %d: removing what attempt %d left behind", job, attempt)
+                self.run.forget(job, attempt)
+                self.run.clear(job, attempt)
+
+    def tidy(self, slots: Container[int]) -> None:
+        """Remove the empty private directories of numbers that no running job has."""
+        for path in glob.glob(f"{glob.escape(self._site.tmp)}*"):
+            slot = path.removeprefix(self._site.tmp).split(".")[1:2]
+            if slot and slot[0].isdigit() and int(slot[0]) not in slots:
+                with suppress(OSError):
+                    os.rmdir(path)
+
+    def pids(self, job: Job) -> list[int]:
+        """The processes of a running job, its batch shell first."""
+        shepherd = self.shepherd(job)
+        return [one.pid for one in descendants(shepherd.pid)] if shepherd else []
+
+    def shepherd(self, job: Job) -> Shepherd | None:
+        seen = self.run.look(job.id, job.attempt)
+        return getattr(seen, "shepherd", None)
+
+    def _close(self, job_id: int) -> None:
+        pidfd = self._pidfds.pop(job_id, None)
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _spawner_above(pid: int, above: dict[int, int]) -> int:
+    """The living spawner that is above this process; 0 if there is none."""
+    while pid > 1:
+        pid = above.get(pid, 0)
+        try:
+            if pid and os.readlink(f"/proc/{pid}/exe").endswith("/fgspawn"):
+                return pid
+        except OSError:
+            return 0
+    return 0
+
+
+def _person(job: Job, account: Account | None, *, become: bool) -> Person:
+    """Whom a job is started as; refuses if its owner is not the one who submitted it any more."""
+    if not become:
+        return Person(home=account.home if account else "/", gid=job.gid, groups=())
+    if account is None:
+        raise Refused(f"user {job.user} (uid {job.uid}) no longer exists")
+    if account.name != job.user:
+        raise Refused(f"uid {job.uid} belongs to {account.name} now, and the job to {job.user}")
+    return Person(home=account.home, gid=account.gid, groups=account.groups)

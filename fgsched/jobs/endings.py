@@ -1,0 +1,65 @@
+"""A job whose processes are over: whether it goes back to the queue, and how it stands there then."""
+
+from dataclasses import replace
+
+from fgsched.jobs.lifecycle import UNRUN, Finish
+from fgsched.model import Job, JobState, Reason
+
+_AT_ONCE = 2  # failures after which a job is tried again without a pause
+_LONGEST_PAUSE = 64  # seconds
+
+
+def returns(job: Job, how: Finish) -> bool:
+    """Whether a job that ended so goes back to the queue instead: it was wished, or the host failed it."""
+    if how.state is JobState.COMPLETED:
+        return False
+    if job.is_to_end:
+        return job.condemned is Reason.GPU_LOST and job.request.requeue and job.cancelled_by is None
+    if how.state is JobState.PREEMPTED:
+        return bool(job.wish) or job.evicted == "requeue"
+    return bool(job.wish) or (how.state is JobState.NODE_FAIL and job.request.requeue)
+
+
+def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
+    """The job back in the queue. What the host failed again and again has to wait, and at last is held.
+
+    One that did not run at all is tried at once: that costs nothing, and what ended its shepherd
+    had nothing to do with it.
+    """
+    was_sent = bool(job.wish) or job.evicted == "requeue"  # nothing has failed
+    failures = job.failures + (not was_sent)
+    most = most if ran else max(most, UNRUN)
+    counts = {"failures": failures, "restarts": job.restarts + ran}
+    back = job.advance(JobState.PENDING, **_NOTHING_OF_IT, **counts, wish="", opened_at=now)
+    if failures > most:
+        return replace(back, held=back.held or "user", reason=Reason.HELD_MAX_REQUEUE)
+    pause = min(_LONGEST_PAUSE, 2 ** (failures - _AT_ONCE - 1)) if ran and failures > _AT_ONCE else 0
+    return replace(back, not_before=now + pause if pause and not was_sent else 0.0)
+
+
+def blamed(job: Job, *, is_sick: bool) -> Job:
+    """A job that failed by itself while a card of its own went bad: the host failed it, whatever it says."""
+    if not is_sick or job.outcome is not JobState.FAILED or job.is_to_end:
+        return job
+    outcome = JobState.PENDING if job.request.requeue else JobState.NODE_FAIL
+    return replace(job, outcome=outcome, condemned=Reason.GPU_UNHEALTHY)
+
+
+def settled(job: Job, now: float, *, most: int) -> Job:
+    """A job that nothing is left of, in the state that its end comes to: back in the queue, or final."""
+    assert job.outcome is not None
+    if job.outcome is JobState.PENDING:
+        return returned(job, now, most=most, ran=True)
+    return job.advance(job.outcome, holds=())
+
+
+_NOTHING_OF_IT: dict[str, object] = {
+    **{"holds": (), "started_at": None, "ended_at": None, "ended": None, "outcome": None},
+    **{"partition": "", "resources": (), "warning": "", "post_mortem": None, "condemned": Reason.NONE},
+    **{"reason": Reason.NONE, "supervisor_lost": False, "suspended_at": None, "suspended": 0.0},
+}
+
+
+def stood_still(job: Job, now: float) -> float:
+    """Seconds for which a job was suspended, in all."""
+    return job.suspended + (max(0.0, now - job.suspended_at) if job.suspended_at is not None else 0.0)

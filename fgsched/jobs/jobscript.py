@@ -1,0 +1,146 @@
+"""A script's text: whether it can be a job, and the options that its header lines carry."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fgsched.errors import BadUsage
+from fgsched.jobs.quoting import Unclosed, header_words
+from fgsched.values import shown
+
+SIZE_LIMIT = 4 << 20  # bytes, as in Slurm
+_MEBIBYTE = 1 << 20
+
+_FG = re.compile(rb"#FG(?=[\s-]|$)")  # short, so more is asked of it than of #SBATCH
+_SBATCH = re.compile(rb"#SBATCH")
+_MISSPELT = re.compile(rb"#[ \t]*FG[ \t]*(?:[ \t]-|-|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The words of one header line."""
+
+    number: int
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Directives:
+    """What a script's header lines say."""
+
+    family: str = ""  # "FG", "SBATCH", or "" where there is none
+    lines: tuple[Line, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def accept(name: str, data: bytes) -> None:
+    """BadUsage, naming the file, for a text that cannot be run as a job."""
+    if not data:
+        raise BadUsage(f"{name} is empty")
+    if len(data) > SIZE_LIMIT:
+        raise too_large(name, f"{mebibytes(len(data))} MiB")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff", b"#\0!\0", b"\0#\0!")):
+        raise BadUsage(f"{name} looks like UTF-16", "Save it as UTF-8.")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise BadUsage(f"{name}: file starts with a byte order mark", "Save it as UTF-8 without one.")
+    if not data.strip():
+        raise BadUsage(f"{name} is empty but for white space")
+    if (nul := data.find(b"\0")) >= 0:
+        line = data.count(b"\n", 0, nul) + 1
+        raise BadUsage(f"{name}: NUL byte at line {line}")
+    if (end := data.find(b"\r\n")) >= 0:
+        line = data.count(b"\n", 0, end) + 1
+        raise BadUsage(f"{name}: line {line} ends with CR LF (DOS); run dos2unix")
+    if not data.startswith(b"#!") or not data[2:].split(b"\n", 1)[0].strip():
+        raise BadUsage(
+            f"{name} is not a script: its first line must start with #! and the path of an interpreter,"
+            " for example #!/bin/bash",
+            "A command without a script: fgsub --wrap='COMMAND'",
+        )
+
+
+def too_large(name: str, size: str) -> BadUsage:
+    return BadUsage(f"{name}: script is {size}; limit {SIZE_LIMIT // _MEBIBYTE} MiB")
+
+
+def mebibytes(size: int) -> str:
+    tenths = -(-size * 10 // _MEBIBYTE)
+    return f"{tenths // 10}.{tenths % 10}".removesuffix(".0")
+
+
+def directives(text: bytes | str, name: str = "script", *, ignore_sbatch: bool = False) -> Directives:
+    """The header lines of a script: the #FG ones, or the #SBATCH ones where there is no #FG line."""
+    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    header, body_at = _header(data)
+    has_fg = any(_FG.match(line) for _, line in header)
+    has_sbatch = any(_SBATCH.match(line) for _, line in header)
+    warnings: list[str] = []
+    for number, line in header:
+        if _MISSPELT.match(line) and not _FG.match(line):
+            warnings.append(f"{name}: line {number} looks like an #FG header but is a comment; write #FG")
+    family = "FG" if has_fg else "SBATCH" if has_sbatch and not ignore_sbatch else ""
+    if has_fg and has_sbatch and not ignore_sbatch:
+        warnings.append(f"{name}: #SBATCH headers are ignored because #FG headers are present")
+    lines = [] if not family else list(_lines(header, family, name, warnings))
+    warnings.extend(_after(data, body_at, family, name))
+    return Directives(family=family, lines=tuple(lines), warnings=tuple(warnings))
+
+
+def carries_headers(data: bytes) -> bool:
+    """Whether a script was written for a queue."""
+    return any(_FG.match(line) or _SBATCH.match(line) for _, line in _header(data)[0])
+
+
+def _header(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
+    """The numbered lines before the first command, and the number of that line (0: there is none)."""
+    header: list[tuple[int, bytes]] = []
+    start, number = 0, 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        line = data[start:end]
+        number += 1
+        if line.strip() and not line.startswith(b"#"):
+            return header, number
+        header.append((number, line))
+        start = end + 1
+    return header, 0
+
+
+def _lines(header: list[tuple[int, bytes]], family: str, name: str, warnings: list[str]) -> Iterator[Line]:
+    prefix = _FG if family == "FG" else _SBATCH
+    offset = 0
+    for number, line in header:
+        match = prefix.match(line)
+        if match:
+            words = _words(line[match.end() :], place=f"{name}:{number}", offset=offset + match.end())
+            if words:
+                yield Line(number, tuple(words))
+            else:
+                warnings.append(f"{name}: line {number}: #{family} without an option is ignored")
+        offset += len(line) + 1
+
+
+def _words(rest: bytes, *, place: str, offset: int) -> list[str]:
+    try:
+        return header_words(rest.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        bad, at = rest[error.start], offset + error.start
+        raise BadUsage(f"{place}: byte {bad:#04x} at offset {at} of the file is not UTF-8") from None
+    except Unclosed:
+        raise BadUsage(f"{place}: no closing quotation in {shown(rest.decode().strip())}") from None
+
+
+def _after(data: bytes, body_at: int, family: str, name: str) -> Iterator[str]:
+    """What is to be said of the lines from the first command on."""
+    if not body_at:
+        yield f"{name}: no commands after the headers"
+        return
+    wanted = [(b"#FG", _FG)] + ([(b"#SBATCH", _SBATCH)] if family == "SBATCH" else [])
+    if not any(mark in data for mark, _ in wanted):
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        for mark, prefix in wanted:
+            if number > body_at and prefix.match(line):
+                yield f"{name}: line {number}: {mark.decode()} after the first command is ignored"
+                return

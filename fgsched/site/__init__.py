@@ -1,0 +1,1 @@
+"""What a site configured, and what its operators changed since."""
