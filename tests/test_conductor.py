@@ -1,7 +1,5 @@
 """Turns, crashes at every effect, and any order of events: what must hold after each."""
 
-from contextlib import contextmanager, suppress
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from fgsched.errors import StorageError
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
 from fgsched.store import StorageBroken
-from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result
+from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 
 
 def cancel(world, job_id, uid=1):
@@ -375,23 +373,6 @@ TestQueue.settings = settings(
 
 
 # -- a disk that is full for one turn -----------------------------------------------------------
-
-
-@contextmanager
-def full_disk(world):
-    """Nothing can be committed meanwhile."""
-    real = world.store.write
-
-    @contextmanager
-    def write():
-        with suppress(ZeroDivisionError), real():
-            yield
-            raise ZeroDivisionError
-        raise StorageError("the queue cannot be written: database or disk is full")
-
-    world.conductor.store.write = write
-    yield
-    world.conductor.store.write = real
 
 
 def test_a_lost_job_whose_end_could_not_be_stored_still_ends():

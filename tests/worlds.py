@@ -1,12 +1,13 @@
 """Cases in one line, and a pretend host for the conductor: processes as a table, crashes on purpose."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Forked
+from fgsched.errors import StorageError
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Request
 from fgsched.store import Allocation, NewJob, Store
@@ -249,3 +250,20 @@ class World:
 
     def holds(self) -> list[Hold]:
         return [hold for job in self.store.open_jobs() for hold in job.holds]
+
+
+@contextmanager
+def full_disk(world: World) -> Iterator[None]:
+    """Nothing can be committed meanwhile."""
+    real = world.store.write
+
+    @contextmanager
+    def write() -> Iterator[None]:
+        with suppress(ZeroDivisionError), real():
+            yield
+            raise ZeroDivisionError
+        raise StorageError("the queue cannot be written: database or disk is full")
+
+    world.conductor.store.write = write
+    yield
+    world.conductor.store.write = real

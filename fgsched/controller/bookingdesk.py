@@ -37,7 +37,7 @@ class BookingDesk:
         self.reading: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "reservations": self.reservations
         }
-        conductor.forgotten = self._obey
+        conductor.forgotten.append(self._obey)
         self._obey()
 
     # -- what is kept ---------------------------------------------------------------------------

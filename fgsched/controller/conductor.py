@@ -48,7 +48,7 @@ class Conductor:
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
-        self.forgotten: Effect = lambda: None  # who else has to know that a turn was undone
+        self.forgotten: list[Effect] = []  # who else has to know that a turn was undone
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self._after: list[Effect] = []
         self._asked: Asked | None = None  # the request that was taken in last
@@ -114,7 +114,8 @@ class Conductor:
     def _forget_turn(self, now: float) -> None:
         self._after, self.ended = [], []
         if not self.is_broken:
-            self.forgotten()
+            for forget in self.forgotten:
+                forget()
             self._read_book()
             self._resume_cleaning(now)
 
@@ -243,7 +244,6 @@ class Conductor:
             return  # other rows of its array took the last places
         given = tuple(self.cards.allocation(hold) for hold in start.holds)
         tier = tier_of(job.request.tier, self.tier) if given else "none"
-        hooked = is_hooked(tier, has_cards=bool(given))
         after = job.advance(
             JobState.STARTING,
             attempt=job.attempt + 1,
@@ -255,7 +255,7 @@ class Conductor:
             boot=self.launcher.boot,
             started_at=now,
             tier=tier,
-            mounts=self.mounts.of([one.uuid for one in given], hooked=hooked),
+            mounts=self.mounts.of([one.uuid for one in given], hooked=is_hooked(tier, has_cards=bool(given))),
         )
         if self.store.start(job, after, given):
             self.book.put(after)

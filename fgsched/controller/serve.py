@@ -140,7 +140,7 @@ class _Controller:
     def _opened(self, about: About) -> Reception:
         """Whoever answers requests, at their desks."""
         self._desk = Desk(self._conductor, _rules(about.places, about.config))
-        hands = Hands(lambda: load(about.places), self._obey, lambda: self._loop.happened(Died(0)))
+        hands = Hands(lambda: load(about.places), self._obey)
         self._site_desk = SiteDesk(self._conductor, about.config, hands)
         self._bookings = BookingDesk(self._conductor)
         prospects = Prospects(self._conductor, self._desk)

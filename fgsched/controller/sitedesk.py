@@ -29,29 +29,41 @@ class Hands:
 
     load: Callable[[], Config]
     obey: Callable[[Config], None]  # everything but the policy and the limits
-    again: Callable[[], None]  # have another turn
 
 
 class SiteDesk:
     """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
 
     def __init__(self, conductor: Conductor, config: Config, hands: Hands) -> None:
-        self._conductor, self._config, self._hands = conductor, config, hands
-        self._overlay: Overlay = json.loads(conductor.store.kept.recall(_PARTITIONS) or "{}")
+        self._conductor, self._hands = conductor, hands
+        self._config = config  # as read in this turn
+        self._in_force = config  # as of the last turn that was committed
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "reconfigure": self.reconfigure,
             "create_partition": self.create,
             "update_partition": self.update,
             "delete_partition": self.delete,
         }
-        conductor.policy = self._policy(config, self._overlay)
+        conductor.forgotten.append(self._forget)
+        self._govern(self._policy(config, self._overlay))
+
+    @property
+    def _overlay(self) -> Overlay:
+        """Asked of the store each time: a turn that is undone takes its changes with it."""
+        return dict(json.loads(self._conductor.store.kept.recall(_PARTITIONS) or "{}"))
 
     def _policy(self, config: Config, overlay: Overlay) -> Policy:
         return checked(replace(config, named=overlaid(config.named, overlay)).policy)
 
     def _govern(self, policy: Policy) -> None:
-        """From now on go by this; the reservations are another desk's."""
+        """From now on go by this, others of this turn too; the reservations are another desk's."""
         self._conductor.policy = replace(policy, bookings=self._conductor.policy.bookings)
+        self._conductor.limits = self._config.limits
+
+    def _forget(self) -> None:
+        """The turn was undone: what was in force before it is."""
+        self._config = self._in_force
+        self._govern(self._policy(self._config, self._overlay))
 
     def reconfigure(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Read the file anew; what is wrong with it is told, and the settings in force stay."""
@@ -65,14 +77,12 @@ class SiteDesk:
         differing = [
             one.name for one in fields(Config) if getattr(before, one.name) != getattr(config, one.name)
         ]
-        kept = {name: getattr(before, name) for name in _AT_START}
+        self._config = obeyed = replace(config, **{name: getattr(before, name) for name in _AT_START})
+        self._govern(policy)
 
         def obey() -> None:
-            self._config = replace(config, **kept)
-            self._govern(policy)
-            self._conductor.limits = config.limits
-            self._hands.obey(self._config)
-            self._hands.again()
+            self._in_force = obeyed
+            self._hands.obey(obeyed)
 
         self._conductor.then(obey)
         return {
@@ -112,7 +122,8 @@ class SiteDesk:
         """Remove a partition that an operator created, once it has no jobs."""
         name = self._name(caller, arguments, "delete")
         self._must_exist(name)
-        if name in self._config.named.get("partitions", {}) or name not in self._overlay:
+        overlay = self._overlay
+        if name in self._config.named.get("partitions", {}) or name not in overlay:
             raise Refused(
                 f"partition {name} is in the configuration file",
                 "Remove it there, then: fgctl reconfigure. To close it: fgctl update partition=… state=down",
@@ -120,7 +131,7 @@ class SiteDesk:
         for job in self._conductor.book.jobs.values():
             if name in (job.partition or job.request.partition).split(","):
                 raise Refused(f"job {job.id} is in partition {name}", "Wait for its jobs, or cancel them.")
-        return self._put({one: values for one, values in self._overlay.items() if one != name}, name)
+        return self._put({one: values for one, values in overlay.items() if one != name}, name)
 
     def _name(self, caller: Caller, arguments: Mapping[str, Any], what: str) -> str:
         caller.must_operate(f"{what} a partition")
@@ -138,15 +149,10 @@ class SiteDesk:
         return self._put(self._overlay | {name: values}, name)
 
     def _put(self, overlay: Overlay, name: str) -> dict[str, Any]:
+        """Write it down and obey it at once: jobs may start in this very turn."""
         policy = self._policy(self._config, overlay)
         self._conductor.store.kept.remember(_PARTITIONS, json.dumps(overlay))
-
-        def obey() -> None:
-            self._overlay = overlay
-            self._govern(policy)
-            self._hands.again()
-
-        self._conductor.then(obey)
+        self._govern(policy)
         return {"partition": name}
 
 

@@ -1,0 +1,108 @@
+"""What operators change of the site: all of one turn counts, and nothing of a turn that is undone."""
+
+from dataclasses import replace
+
+import pytest
+
+from fgsched.controller.caller import Caller
+from fgsched.controller.events import Asked
+from fgsched.controller.sitedesk import Hands, SiteDesk
+from fgsched.model import WHOLE, JobState
+from fgsched.site.config import Config
+from fgsched.site.sections import PartitionSettings
+from worlds import World, a_demand, a_gpu, full_disk
+
+ROOT = Caller(0, 0, "root", is_operator=True)
+
+
+class Site(World):
+    """A world with the desk of those who change the site, and a file."""
+
+    def start(self):
+        super().start()
+        self.file = Config(cpus=8, named={"partitions": {"night": PartitionSettings(state="down")}})
+        self.obeyed = []
+        self.desk = SiteDesk(self.conductor, self.file, Hands(lambda: self.file, self.obeyed.append))
+
+    def together(self, *requests):
+        """Several requests in one turn; the errors of those that were refused."""
+        refused = []
+
+        def asked(name, arguments):
+            def act(now):
+                answer = self.desk.operations[name](ROOT, arguments, now)
+                return lambda: answer
+
+            return Asked(act, refused.append)
+
+        self.turn(*(asked(name, arguments) for name, arguments in requests))
+        return refused
+
+    def names(self):
+        return [one.name for one in self.conductor.policy.partitions]
+
+
+@pytest.fixture
+def site():
+    return Site([a_gpu(0)])
+
+
+def named(name, **values):
+    return {"name": name, "values": values}
+
+
+def test_of_two_changes_of_partitions_in_one_turn_both_last(site):
+    site.together(
+        ("create_partition", named("one")),
+        ("create_partition", named("two", max_time="60")),
+        ("update_partition", named("one", state="drain")),
+        ("update_partition", named("night", state="up")),
+    )
+    assert site.names() == ["night", "one", "two", "main"]
+    for _ in ("now", "after a restart"):
+        policy = site.conductor.policy
+        assert policy.partition("one").state == "drain"
+        assert policy.partition("night").state == "up"
+        assert policy.partition("two").most.time == 3600
+        site.start()
+
+
+def test_a_partition_that_is_removed_and_made_again_in_one_turn_is_there(site):
+    site.together(("create_partition", named("one", state="down")))
+    site.together(("delete_partition", {"name": "one"}), ("create_partition", named("one")))
+    assert site.conductor.policy.partition("one").state == "up"
+
+
+def test_the_file_read_anew_and_a_change_in_the_same_turn_both_count(site):
+    site.file = replace(site.file, share_step=100)
+    site.together(("reconfigure", {}), ("create_partition", named("one")))
+    site.together(("create_partition", named("two")), ("reconfigure", {}))
+    assert site.names() == ["night", "one", "two", "main"]
+    assert site.conductor.limits.share_step == 100
+    assert [config.share_step for config in site.obeyed] == [100, 100]
+
+
+def test_a_job_starts_in_the_turn_that_opens_its_partition(site):
+    site.submit([a_demand(WHOLE)], partition="night")
+    site.settle()
+    assert site.job(1).state is JobState.PENDING
+    site.together(("update_partition", named("night", state="up")))
+    assert site.host.runs == [1]
+
+
+def test_a_change_that_could_not_be_stored_is_refused_and_not_obeyed(site):
+    site.together(("create_partition", named("one")))
+    before = site.conductor.policy
+    site.file = replace(site.file, share_step=100, named={})
+    with full_disk(site):
+        refused = site.together(
+            ("reconfigure", {}),
+            ("update_partition", named("one", state="down")),
+            ("create_partition", named("two")),
+        )
+    assert [error.exit_code for error in refused] == [6, 6, 6]
+    assert site.conductor.policy == before
+    assert site.conductor.limits.share_step == 1
+    assert site.obeyed == []
+    site.together(("update_partition", named("one", max_time="60")))
+    assert site.names() == ["night", "one", "main"]
