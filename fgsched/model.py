@@ -141,6 +141,7 @@ class Job:
     outcome: JobState | None = None  # the end it comes to once the cards are clean
     tier: str = "none"  # how it is held to its share of device memory
     mounts: str = ""  # what it has of the file system for itself: preload, devices
+    cpus: str = ""  # those that it is bound to, such as "0-3,8"; "": none
     supervisor_lost: bool = False  # its shepherd was killed
     warning: str = ""  # what the watchdog saw of it last, for a person
     post_mortem: PostMortem | None = None  # it ran out of device memory

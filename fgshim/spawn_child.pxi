@@ -59,6 +59,23 @@ cdef int apply_rlimits(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef void bind_to_cpus() noexcept nogil:
+    """To those near its GPUs, of what it may run on at all; where that leaves none, it keeps them all.
+
+    Affinity is each task's own: the shepherd, whose memory this is, keeps what it has.
+    """
+    cdef uint64_t allowed[128]
+    cdef uint64_t wanted[128]
+    cdef size_t length = <size_t> launch.head.n_cpu_words * 8
+    cdef uint32_t i
+    if length == 0 or sched_getaffinity(0, sizeof(allowed), <cpu_set_t *> allowed) < 0:
+        return
+    memcpy(wanted, launch.cpus, length)
+    for i in range(launch.head.n_cpu_words):
+        wanted[i] &= allowed[i]
+    sched_setaffinity(0, length, <const cpu_set_t *> wanted)  # none of them: the kernel leaves it as it is
+
+
 cdef int take_identity(Slot *slot) noexcept nogil:
     cdef const char *step
     umask(launch.head.umask)
@@ -159,7 +176,10 @@ cdef int execute(Slot *slot) noexcept nogil:
 
 cdef int child_steps(Slot *slot) noexcept nogil:
     setsid()
-    if join_cgroups(slot) < 0 or take_mounts(slot) < 0 or take_identity(slot) < 0:
+    if join_cgroups(slot) < 0:
+        return -1
+    bind_to_cpus()  # in the cgroups: a cpuset takes the binding away
+    if take_mounts(slot) < 0 or take_identity(slot) < 0:
         return -1
     if take_place(slot) < 0 or apply_rlimits(slot) < 0:
         return -1

@@ -86,6 +86,8 @@ cdef extern from * nogil:
     ctypedef uint32_t mode_t
     ctypedef struct sigset_t:
         pass
+    ctypedef struct cpu_set_t:
+        pass
     ctypedef struct siginfo_t:
         int si_signo
         int si_code
@@ -179,6 +181,8 @@ cdef extern from * nogil:
     int chdir(const char *path)
     mode_t umask(mode_t mask)
     int unshare(int flags)
+    int sched_getaffinity(pid_t pid, size_t room, cpu_set_t *cpus)
+    int sched_setaffinity(pid_t pid, size_t room, const cpu_set_t *cpus)
     int mount(const char *what, const char *where, const char *kind, unsigned long flags, const void *data)
     int statvfs(const char *path, statvfs_t *about)
     int execve(const char *path, char **argv, char **envp)

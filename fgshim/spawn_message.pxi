@@ -37,6 +37,8 @@ cdef int head_is_sound(const Head *head) noexcept nogil:
         return 0
     if head.n_closed > (MOST_CLOSED if head.flags & OWN_MOUNTS else 0):
         return 0
+    if head.n_cpu_words > MOST_CPU_WORDS:
+        return 0
     if head.umask > 0o777 or head.uid == <uint32_t> -1 or head.gid == <uint32_t> -1:
         return 0
     if head.n_groups > MOST_GROUPS or head.n_rlimits > MOST_RLIMITS or head.n_cgroups > MOST_CGROUPS:
@@ -179,7 +181,10 @@ cdef int parse(const char *message, Slot *slot) noexcept nogil:
     find_variables()
     launch.groups = take(&cursor, <size_t> launch.head.n_groups * 4)
     launch.rlimits = take(&cursor, <size_t> launch.head.n_rlimits * 24)
-    if launch.groups == NULL or launch.rlimits == NULL or not take_paths(&cursor, slot, &used):
+    launch.cpus = take(&cursor, <size_t> launch.head.n_cpu_words * 8)
+    if launch.groups == NULL or launch.rlimits == NULL or launch.cpus == NULL:
+        return 0
+    if not take_paths(&cursor, slot, &used):
         return 0
     if not take_words(&cursor, arguments + SPARE, launch.head.n_args):
         return 0

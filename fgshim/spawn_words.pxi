@@ -13,6 +13,7 @@ cdef enum:
     MOST_CGROUPS = 8
     MOST_SETTINGS = 16
     MOST_CLOSED = 256
+    MOST_CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
     PATH_ROOM = 4096
     SLOTS = 4096
     SLOT_ROOM = 65536
@@ -67,7 +68,7 @@ cdef packed struct Head:
     int64_t time_limit, warn_before, grace, leftover_grace
     uint32_t script_length, region_length
     uint64_t region_size
-    uint32_t n_closed
+    uint32_t n_closed, n_cpu_words
 
 cdef packed struct Answer:
     uint32_t magic, attempt
@@ -95,6 +96,7 @@ cdef struct Launch:
     Head head
     const char *groups
     const char *rlimits
+    const char *cpus
     const char *hook
     const char *stdin
     const char *stdout

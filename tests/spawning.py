@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fgshim import spawner
 
-HEAD = struct.Struct("<2IQ5I5I2I4q2IQI")
+HEAD = struct.Struct("<2IQ5I5I2I4q2IQ2I")
 ANSWER = struct.Struct("<2IQ2iQ")
 COMMAND = struct.Struct("<2IQIiQ")
 LAUNCH_MAGIC, ANSWER_MAGIC, RESULT_MAGIC, COMMAND_MAGIC = 0x314C4746, 0x31414746, 0x31524746, 0x31434746
@@ -54,6 +54,7 @@ class Launch:
     tmpdir: str = ""
     hook: str = ""
     closed: tuple[str, ...] = ()
+    cpus: bytes = b""  # 64-bit words
 
     @property
     def name(self) -> str:
@@ -73,13 +74,13 @@ class Launch:
             number, target,
             self.time_limit, before, self.grace, self.leftover_grace,
             len(self.script), len(self.region),
-            self.region_size, len(self.closed),
+            self.region_size, len(self.closed), len(self.cpus) // 8,
         )  # fmt: skip
         return head + tail
 
     def _numbers(self) -> bytes:
         rlimits = [struct.pack("<2i2q", what, 0, soft, hard) for what, soft, hard in self.rlimits]
-        return struct.pack(f"<{len(self.groups)}I", *self.groups) + b"".join(rlimits)
+        return struct.pack(f"<{len(self.groups)}I", *self.groups) + b"".join(rlimits) + self.cpus
 
     def _strings(self) -> bytes:
         words = [str(self.run), self.cwd or str(self.run.parent)]

@@ -53,6 +53,7 @@ def test_every_key_is_read(configured):
         gpu_compute = "hard"
         [host]
         cpus = 12
+        cpu_binding = "none"
         memory = "64G"
         [jobs]
         kill_wait = 10
@@ -99,6 +100,7 @@ def test_every_key_is_read(configured):
         defragment=7200,
         gpu_compute="hard",
         cpus=12,
+        cpu_binding="none",
         memory=65_536 * MIB,
         kill_wait=10,
         default_time=3600,
@@ -158,7 +160,7 @@ def test_devices_are_kept_in_the_form_of_the_environment(configured, written, he
     [
         ("[gpus]\nhedroom = '1G'", 2, "Did you mean headroom?"),
         ("[gpus]\nkill_wait = 30", 2, "kill_wait belongs to [jobs]."),
-        ("[host]\nzzz = 1", 2, "[host] has cpus, memory."),
+        ("[host]\nzzz = 1", 2, "[host] has cpus, cpu_binding, memory."),
         ("\n[gpu]\nheadroom = '1G'", 2, "Did you mean [gpus]?"),
         ("headroom = '1G'", 1, "headroom is a key of [gpus]."),
         ("[partitions.long]\ntime = 3", 2, 'partitions.long.time = 3 is not a time such as "1-12:00:00"'),

@@ -47,15 +47,32 @@ def test_simulated_cards_are_what_their_text_says():
         ((4, Near.SOCKET),),
         ((3, Near.SOCKET),),
     ]
+    assert [gpu.cpus for gpu in sim.parse("sim:1x16G:cpus=3,2x16G:A:nvlink:cpus=0-1,1x16G")] == [
+        (3,),
+        (0, 1),
+        (0, 1),
+        (),
+    ]
     assert len(bytes.fromhex(sim.uuid(11).removeprefix("GPU-").replace("-", ""))) == 16
 
 
 @pytest.mark.parametrize(
     "text",
-    ["sim:", "sim:x80G", "sim:0x80G", "sim:4x", "sim:4x0G", "sim:4x80Q", "sim:4x80G,", "sim:4x80G:H100:rope"],
+    [
+        "sim:",
+        "sim:x80G",
+        "sim:0x80G",
+        "sim:4x",
+        "sim:4x0G",
+        "sim:4x80Q",
+        "sim:4x80G,",
+        "sim:4x80G:H100:rope",
+        "sim:1x80G:cpus=",
+        "sim:1x80G:cpus=3-1",
+    ],
 )
 def test_simulated_cards_that_make_no_sense_are_refused(text):
-    with pytest.raises(BadUsage, match=r"sim:|80Q"):
+    with pytest.raises(BadUsage, match=r"sim:|80Q|3-1"):
         sim.parse(text)
 
 

@@ -179,11 +179,17 @@ def _gpu_lines(job: Record) -> Group:
                 ("Refusals", job["refusals"]),
             ],
             [("GpuUuid", ",".join(card["uuid"] for card in cards))],
+            [("CPUs", _cpus(job["cpus"], cards))],
         ]
     lines += [[("GpuCompute", job["gpu_compute"]), ("Pacing", job["pacing"] or "none")]] if cards else []
     others = [("OtherGpus", job["other_gpus"])] if cards else []
     held = [("Enforce", job["tier"]), ("Preload", job["preload"]), *others]
     return [*lines, [*held, ("MaxRSS", format_mebibytes(job["max_rss"]))]]
+
+
+def _cpus(bound: str, cards: Sequence[Record]) -> str:
+    gpus = format_indices(card["gpu"] for card in cards)
+    return f"{bound} (near GPU {gpus})" if bound else "any"
 
 
 def _post_mortem(found: Record | None) -> Group:

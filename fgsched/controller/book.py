@@ -221,6 +221,12 @@ class Book:
         """Jobs that run; one that is only being cleaned up needs nothing but its cards."""
         return [job for job in self.holding.values() if job.state is not JobState.COMPLETING]
 
+    def bound(self) -> Iterator[tuple[str, int]]:
+        """(the CPUs that it is bound to, how many it asked for) of each running job that is bound."""
+        for job in self._busy():
+            if job.cpus:
+                yield job.cpus, _demand(job).cpus
+
     def free_slot(self) -> int:
         """The lowest number that no running job has."""
         return self._slots.lowest()

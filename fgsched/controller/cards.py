@@ -167,6 +167,10 @@ class Cards:
         """Whether a reading showed no card with the job; where there are no readings, there is no doubt."""
         return not self.needs_cleaning or (job in self._looked_for and job not in self._there)
 
+    def near(self, holds: Iterable[Hold]) -> tuple[tuple[int, ...], ...]:
+        """The CPUs near each of the cards; (): not known."""
+        return tuple(self._gpus[hold.gpu].cpus for hold in holds)
+
     def left_dirty(self, job_id: int, indices: Iterable[int], now: float) -> None:
         """A job's processes did not leave these cards in time: no new jobs there until they do."""
         here = frozenset(index for index in indices if index in self._gpus)  # a card may be gone since

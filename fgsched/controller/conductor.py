@@ -21,6 +21,7 @@ from fgsched.controller.reminders import remind
 from fgsched.crash import point
 from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
+from fgsched.jobs.binding import Binding
 from fgsched.jobs.endings import returned, returns, settled, stood_still
 from fgsched.jobs.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, recover
 from fgsched.jobs.private import Mounts
@@ -42,6 +43,7 @@ class Conductor:
         self.charges = Charges(store.kept)
         self.mover, self.preempter = Mover(), Preempter()
         self.mounts = Mounts()  # what jobs can have of the file system for themselves; as policy
+        self.binding = Binding()  # to which CPUs they are bound; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.book = Book()
         self.eligibility = Eligibility(self)
@@ -177,11 +179,8 @@ class Conductor:
         if how.refusal:
             changes["post_mortem"] = post_mortem(self, job, how.refusal)
         over = replace(job, **changes)  # type: ignore[arg-type]
-        self.step(
-            job,
-            over.advance(JobState.COMPLETING) if dirty else settled(over, now, most=self.limits.max_requeue),
-            now,
-        )
+        most = self.limits.max_requeue
+        self.step(job, over.advance(JobState.COMPLETING) if dirty else settled(over, now, most=most), now)
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
@@ -256,6 +255,7 @@ class Conductor:
             started_at=now,
             tier=tier,
             mounts=self.mounts.of([one.uuid for one in given], hooked=is_hooked(tier, has_cards=bool(given))),
+            cpus=self.binding.of(self.cards.near(start.holds), job.request.demand.cpus, self.book.bound()),
         )
         if self.store.start(job, after, given):
             self.book.put(after)

@@ -33,7 +33,7 @@ from fgsched.controller.standing import Standings
 from fgsched.controller.waiters import Waiters
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
-from fgsched.host import cgroups, regions
+from fgsched.host import cgroups, cpus, regions
 from fgsched.host.accounts import Accounts
 from fgsched.host.launch import RunDir, Spawner, secret
 from fgsched.host.mounts import find as find_mounts
@@ -127,7 +127,7 @@ class _Controller:
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
-        self._conductor.mounts = mounts
+        self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
@@ -196,6 +196,7 @@ class _Controller:
         self._reception.about = replace(about, config=config)
         self._desk.rules = _rules(about.places, config)
         self._shepherds.obey(_site(about.places, config, self._store.name, self._conductor.mounts))
+        self._conductor.binding = cpus.binding(config.cpu_binding)
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
         self._cards.obey(

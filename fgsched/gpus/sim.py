@@ -1,6 +1,7 @@
 """Simulated cards: for trying out, for training, for tests. `sim:4x80G:H100`, `sim:1x16G:V100,1x40G:A100`.
 
-`sim:4x80G:H100:nvlink,4x80G:H100:nvlink` are two groups of cards that are near to each other.
+`sim:4x80G:H100:nvlink,4x80G:H100:nvlink` are two groups of cards that are near to each other, and
+`sim:1x16G:cpus=0-7,1x16G:cpus=8-15` two cards that are near to different CPUs.
 """
 
 import json
@@ -12,13 +13,13 @@ from typing import Any
 from fgsched.errors import BadUsage
 from fgsched.gpus.wire import READING, Report
 from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.units import parse_bytes
+from fgsched.units import parse_bytes, parse_indices
 from fgsched.values import shown
 
 STRANGER = (1 << 22) + 1  # a pid that no kernel gives
 _MOST = 1024
 _UUID = "GPU-51570000-0000-4000-8000-"
-_CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?")
+_CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?(?::cpus=([0-9-]+))?")
 _KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
 _KNOWN |= {"lost", "ecc", "remap", "xids"}
 
@@ -31,16 +32,18 @@ def parse(text: str) -> tuple[Gpu, ...]:
         if not match or not 1 <= int(match[1]) <= _MOST - len(gpus):
             raise BadUsage(
                 f"{shown(text)} does not describe simulated GPUs.",
-                f"Use sim:COUNTxMEMORY[:MODEL[:LINK]][,…], such as sim:4x80G:H100, for 1 to {_MOST} of them; "
-                "LINK is nvlink, switch or socket.",
+                f"Use sim:COUNTxMEMORY[:MODEL][:LINK][:cpus=CPUS][,…], such as sim:4x80G:H100, "
+                f"for 1 to {_MOST} of them; LINK is nvlink, switch or socket, CPUS a range such as 0-7.",
             )
         total, model = parse_bytes(match[2]), match[3] or "Simulated"
         if not total:
             raise BadUsage(f"{shown(text)} has cards without memory.", "Write sim:4x80G:H100, say.")
         group = range(len(gpus), len(gpus) + int(match[1]))
         near = Near[match[4].upper()] if match[4] else None
+        cpus = parse_indices(match[5]) if match[5] else ()
         gpus += [
-            Gpu(index=i, uuid=uuid(i), model=model, total=total, links=_links(i, group, near)) for i in group
+            Gpu(index=i, uuid=uuid(i), model=model, total=total, links=_links(i, group, near), cpus=cpus)
+            for i in group
         ]
     return tuple(gpus)
 
@@ -102,6 +105,7 @@ def _card(gpu: Gpu, about: dict[str, Any]) -> Gpu:
         model=gpu.model,
         total=gpu.total,
         links=gpu.links,
+        cpus=gpu.cpus,
         state=GpuState(about.get("state", "ok")),
         note=str(about.get("note", "")),
     )

@@ -9,6 +9,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from errno import EDQUOT, ENOSPC
+from functools import lru_cache
 from pathlib import Path
 
 import fgshim.region as region
@@ -18,14 +19,16 @@ from fgsched.errors import Refused, StorageError
 from fgsched.host.process import Identity, is_alive, open_pidfd
 from fgsched.jobs.isolation import Launch
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed, parse_claim, parse_result
+from fgsched.units import parse_indices
 
-_HEADER = struct.Struct("<IIQ12I4q2IQI")
+_HEADER = struct.Struct("<IIQ12I4q2IQ2I")
 _LIMIT = struct.Struct("<iiqq")
 _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIiQ")
 _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
 _APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS = 1, 2, 8, 16
 _LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
+_MOST_CPUS = 8192  # that the spawner takes
 _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
 CANCEL, DELIVER, SUSPEND, RESUME, PREEMPT = 1, 2, 3, 4, 5  # verbs of a command
 DUE_TO_REQUEUE, DUE_TO_PREEMPTION = 1, 2  # what a cancel says of itself in the job's errors
@@ -48,10 +51,12 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     """One launch message, as docs/native.md lays it out."""
     texts = (launch.run, launch.chdir, launch.stdin, launch.stdout, launch.stderr, launch.tmpdir, launch.hook)
     words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
+    cpus = cpu_words(launch.cpus)
     tail = b"".join(
         (
             struct.pack(f"<{len(launch.groups)}I", *launch.groups),
             *(_LIMIT.pack(resource, 0, soft, hard) for resource, soft, hard in launch.rlimits),
+            cpus,
             b"\0".join(words),
             b"\0",
             launch.environment,
@@ -76,9 +81,17 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
         ),
         *(launch.signal, launch.signal_target),
         *(launch.time_limit, launch.signal_before, launch.grace, launch.leftover_grace),
-        *(len(script), len(region_head), region.SIZE if region_head else 0, len(launch.closed)),
+        *(len(script), len(region_head), region.SIZE if region_head else 0),
+        *(len(launch.closed), len(cpus) // 8),
     )
     return head + tail
+
+
+@lru_cache(maxsize=256)
+def cpu_words(listed: str) -> bytes:
+    """'0,65' as the bits of 64-bit words, the lowest CPU first; without those that no kernel has."""
+    mask = sum(1 << cpu for cpu in parse_indices(listed) if cpu < _MOST_CPUS) if listed else 0
+    return mask.to_bytes((mask.bit_length() + 63) // 64 * 8, "little")
 
 
 def _cgroup(directory: str, settings: tuple[str, ...]) -> bytes:

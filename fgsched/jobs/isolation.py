@@ -76,6 +76,7 @@ class Launch:
     mounts: str = ""  # whose namespace it has for mounts of its own: "root", "user"; "": none
     closed: tuple[str, ...] = ()  # nodes that it is not to open
     cgroups: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (directory, file=value …)
+    cpus: str = ""  # that it is bound to, such as "0-3"; "": none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,7 @@ class Person:
 def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: Person) -> Launch:
     """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
     request = job.request
-    values = _pattern_values(job, given, site, owner.home)
-    its = files(request, values)
+    its = files(request, _pattern_values(job, given, site, owner.home))
     tmpdir = _tmpdir(site, job)
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     early = request.early_signal
@@ -123,6 +123,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         args=request.args,
         mounts=how,
         closed=closed,
+        cpus=job.cpus,
         environment=merged(
             base, own, f"{job_dir(site.run, job.id, job.attempt)}/libfgshim.so" if hooked else ""
         ),

@@ -13,6 +13,7 @@ from typing import Any
 from fgsched.errors import BadUsage
 from fgsched.host.places import Places
 from fgsched.host.trust import refuse_unless_safe
+from fgsched.jobs.binding import WORDS as BINDINGS
 from fgsched.jobs.private import WORDS as PRELOADS
 from fgsched.jobs.tiers import WORDS
 from fgsched.model import Limits
@@ -72,6 +73,9 @@ class Config:
         high=65_536,
         default_text="those the controller may run on",
         says="CPUs to give out.",
+    )
+    cpu_binding: str = key(
+        "host", kinds.one_of(*BINDINGS), "near", says="CPUs that jobs with GPUs are bound to."
     )
     memory: int = key(
         "host",

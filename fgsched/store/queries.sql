@@ -42,7 +42,8 @@ WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job
 UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, slot = :slot, boot = :boot,
-  tier = :tier, mounts = :mounts, started_at = :started_at, allocated = :allocated, partition = :partition, resources = :resources
+  tier = :tier, mounts = :mounts, cpus = :cpus, started_at = :started_at, allocated = :allocated,
+  partition = :partition, resources = :resources
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 
 -- name: make_task

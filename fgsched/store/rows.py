@@ -93,6 +93,7 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         outcome=JobState(row["outcome"]) if row["outcome"] else None,
         tier=row["tier"],
         mounts=row["mounts"],
+        cpus=row["cpus"],
         supervisor_lost=bool(row["lost"]),
         warning=row["warning"],
         post_mortem=_post_mortem(row["post_mortem"]),

@@ -45,6 +45,7 @@ CREATE TABLE job (
   boot         TEXT NOT NULL DEFAULT '',
   tier         TEXT NOT NULL DEFAULT 'none',
   mounts       TEXT NOT NULL DEFAULT '',
+  cpus         TEXT NOT NULL DEFAULT '',      -- that it is bound to: a list such as 0-3
   allocated    TEXT NOT NULL DEFAULT '',      -- JSON: [[index, uuid, model, share, bytes, charged share], ...]
   started_at   REAL,
   ended_at     REAL,

@@ -156,6 +156,7 @@ class Store:
             "boot": after.boot,
             "tier": after.tier,
             "mounts": after.mounts,
+            "cpus": after.cpus,
             "started_at": after.started_at,
             "allocated": allocated_text(allocated),
             "partition": after.partition or after.request.partition,
