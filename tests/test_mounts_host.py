@@ -2,15 +2,15 @@
 
 import pytest
 
-import fgshim
+from fixtures_spawner import NEEDS_SPAWNER
 from hosts import hosting, why_not
 
 NO_HOST = why_not()
 pytestmark = [
+    *NEEDS_SPAWNER,
     pytest.mark.root,
     pytest.mark.mounts,
     pytest.mark.skipif(bool(NO_HOST), reason=NO_HOST or "-"),
-    pytest.mark.skipif(not fgshim.spawner().exists(), reason="fgspawn is not built"),
 ]
 
 

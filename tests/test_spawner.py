@@ -11,24 +11,10 @@ from pathlib import Path
 import pytest
 
 from fgshim import spawner as program
-from spawning import (
-    APPEND,
-    NO_NEW_PRIVILEGES,
-    Gate,
-    Spawner,
-    spawning,
-)
+from fixtures_spawner import NEEDS_SPAWNER
+from spawning import APPEND, NO_NEW_PRIVILEGES, Gate, Spawner, spawning
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
-]
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
+pytestmark = NEEDS_SPAWNER
 
 
 def test_the_program_needs_nothing_of_python():

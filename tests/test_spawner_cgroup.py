@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fgshim import spawner as program
-from spawning import Gate, is_gone, spawning
+from fixtures_spawner import NEEDS_SPAWNER
+from spawning import Gate, is_gone
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
-]
+pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
 ROOT = Path("/sys/fs/cgroup")
 
@@ -40,12 +37,6 @@ needs_memory = [
     pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)"),
 ]
 needs_unified = [pytest.mark.cgroup, pytest.mark.skipif(UNIFIED is None, reason="no writable cgroup v2")]
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
 
 
 def group(hierarchy: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fgshim import spawner as program
+from fixtures_spawner import NEEDS_SPAWNER
 from spawning import (
     ALL,
     CANCEL,
@@ -16,30 +16,15 @@ from spawning import (
     RESUME,
     SHELL,
     SUSPEND,
-    Gate,
     Result,
     is_gone,
     spawning,
 )
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
-]
+pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
 STUBBORN = "#!/bin/sh\ntrap '' TERM\necho $$ >gate\nwhile :; do sleep 1000; done\n"
 WILLING = "#!/bin/sh\ntrap 'echo asked; exit 9' TERM\nsleep 1000 &\necho $$ >gate\nwait\n"
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate(tmp_path / "gate")
 
 
 def test_a_job_that_heeds_nothing_is_killed_when_its_time_is_up(spawner, gate, tmp_path):
@@ -161,8 +146,7 @@ exit 5
 
 
 @pytest.mark.parametrize("missing", ["", "children_files"])
-def test_nothing_of_a_job_outlives_its_result(gate, tmp_path, missing):
-    go = Gate(tmp_path / "go")
+def test_nothing_of_a_job_outlives_its_result(gate, go, tmp_path, missing):
     with spawning(tmp_path, FG_CRASH_AT=missing) as spawner:
         job = spawner.launch(ESCAPERS, env=PATH, leftover_grace=20)
         pids = [gate.number() for _ in range(4)]
@@ -172,8 +156,7 @@ def test_nothing_of_a_job_outlives_its_result(gate, tmp_path, missing):
         assert [pid for pid in pids if not is_gone(pid)] == []
 
 
-def test_what_is_left_is_asked_before_it_is_killed(spawner, gate, tmp_path):
-    go = Gate(tmp_path / "go")
+def test_what_is_left_is_asked_before_it_is_killed(spawner, gate, go):
     child = "trap 'echo asked; exit' TERM; echo >gate; while :; do sleep 1000 & wait; done"
     job = spawner.launch(f'#!/bin/sh\nsh -c "{child}" &\nread -r line <go\n', env=PATH)
     gate.line()

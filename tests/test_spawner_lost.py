@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from fgshim import spawner as program
+from fixtures_spawner import NEEDS_SPAWNER
 from spawning import (
     ALL,
     ANSWER,
@@ -25,27 +25,8 @@ from spawning import (
     spawning,
 )
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
-]
+pytestmark = NEEDS_SPAWNER
 WAITS = "#!/bin/sh\necho $$ >gate\nread -r code <go\nexit $code\n"
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate(tmp_path / "gate")
-
-
-@pytest.fixture
-def go(tmp_path):
-    return Gate(tmp_path / "go")
 
 
 def environment(spawner, job=1):

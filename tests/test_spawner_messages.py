@@ -7,19 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fgshim import spawner as program
-from spawning import HEAD, Launch, Result, spawning
+from fixtures_spawner import NEEDS_SPAWNER
+from spawning import HEAD, Launch, Result
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
-]
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
+pytestmark = NEEDS_SPAWNER
 
 
 def broken(**changes) -> bytes:

@@ -13,15 +13,15 @@ import fakecuda
 import fgshim
 from fakecuda import Card, FakeDriver
 from fgshim import region
+from fixtures_spawner import NEEDS_SPAWNER
 from hosts import why_not
 from spawning import BECOME_USER, OWN_MOUNTS, OWN_USERS, Gate, spawning
 
 NO_MOUNTS = why_not()
 pytestmark = [
-    pytest.mark.compiler,
+    *NEEDS_SPAWNER,
     pytest.mark.root,
     pytest.mark.mounts,
-    pytest.mark.skipif(not fgshim.spawner().exists(), reason="fgspawn is not built"),
     pytest.mark.skipif(bool(NO_MOUNTS), reason=NO_MOUNTS or "-"),
 ]
 MIB, GIB = 1 << 20, 1 << 30

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures_spawner import NEEDS_SPAWNER
 from spawning import (
     ALL,
     BECOME_USER,
@@ -16,31 +17,15 @@ from spawning import (
     DELIVER,
     RESULT_MAGIC,
     SUSPEND,
-    Gate,
     Result,
     await_end,
     queue_command,
     spawning,
 )
 
+pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
 TRIVIAL = "#!/bin/sh\nexit 0\n"
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate(tmp_path / "gate")
-
-
-@pytest.fixture
-def go(tmp_path):
-    return Gate(tmp_path / "go")
 
 
 def done(spawner, script=TRIVIAL, **fields):

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from fgshim import spawner as program
+from fixtures_spawner import NEEDS_SPAWNER
 from spawning import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
 
 pytestmark = [
-    pytest.mark.compiler,
+    *NEEDS_SPAWNER,
     pytest.mark.root,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0"),
 ]
 NOBODY = {"flags": BECOME_USER, "uid": 65534, "gid": 65534, "groups": (65534, 4242)}
