@@ -386,3 +386,4 @@ def test_a_place_below_a_file_is_told_with_its_path(tmp_path, below):
 
 def test_a_client_does_not_mind_that_nothing_is_there_yet(tmp_path):
     find({"FG_HOME": str(tmp_path)}).check(UID)
+    assert list(tmp_path.iterdir()) == []

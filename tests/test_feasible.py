@@ -35,6 +35,7 @@ POSSIBLE = [
 @pytest.mark.parametrize("demand", POSSIBLE, ids=range(len(POSSIBLE)))
 def test_what_just_fits_is_taken(demand):
     check(demand, CARDS, SMALL)
+    assert not isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Short)
 
 
 REFUSED = [
@@ -80,7 +81,9 @@ def test_a_host_without_cards_says_so():
 
 
 def test_a_drained_card_counts():
-    check(a_demand(1250), [a_gpu(0, state=GpuState.DRAINED)], SMALL)
+    drained = [a_gpu(0, state=GpuState.DRAINED)]
+    check(a_demand(1250), drained, SMALL)
+    assert isinstance(place(a_demand(1250), rooms(drained, [], {}), SMALL), Short)
 
 
 def test_a_card_of_which_nothing_is_usable_is_no_card():

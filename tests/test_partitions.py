@@ -200,11 +200,15 @@ def test_the_configuration_is_read_anew_and_a_bad_one_changes_nothing(home):
 
 
 def test_a_hang_up_reads_the_configuration_too(home):
-    home.client.ask("ping")
+    def partitions():
+        return [one["name"] for one in home.client.ask("partitions")["partitions"]]
+
+    before = partitions()
     (home.path / "fgsched.toml").write_text("[host]\ncpus = 64\n[partitions.night]\n")
     os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
-    while "night" not in [one["name"] for one in home.client.ask("partitions")["partitions"]]:
+    while (after := partitions()) == before:
         pass  # the signal is on its way
+    assert (before, after) == (["main"], ["night", "main"])
 
 
 def test_jobs_of_a_partition_that_is_gone_wait_for_it(home):

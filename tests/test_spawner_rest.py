@@ -19,6 +19,7 @@ from spawning import (
     SUSPEND,
     Result,
     await_end,
+    is_gone,
     queue_command,
     spawning,
 )
@@ -141,7 +142,9 @@ def test_a_malformed_message_leaves_the_resting_where_they_are(spawner):
 
 
 def test_a_shepherd_with_nothing_to_do_goes(spawner):
-    await_end(done(spawner).answer.pid)
+    job = done(spawner)
+    await_end(job.answer.pid)
+    assert is_gone(job.answer.pid)
 
 
 def test_those_who_rest_go_when_the_controller_does(tmp_path):
@@ -151,6 +154,7 @@ def test_those_who_rest_go_when_the_controller_does(tmp_path):
             job.over()
     for job in jobs:
         await_end(job.answer.pid)
+    assert [job.answer.pid for job in jobs if not is_gone(job.answer.pid)] == []
 
 
 def test_those_who_rest_go_when_their_spawner_was_killed(tmp_path):
@@ -160,6 +164,7 @@ def test_those_who_rest_go_when_their_spawner_was_killed(tmp_path):
         spawner.process.wait()
         spawner.expected_end = -signal.SIGKILL
         await_end(job.answer.pid)
+        assert is_gone(job.answer.pid)
 
 
 def test_one_that_is_killed_at_rest_leaves_nothing_undone(spawner):
