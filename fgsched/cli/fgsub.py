@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -22,7 +22,7 @@ from fgsched.units import Site
 class Submit(Command, OptionsCommand):
     """fgsub's own way of failing: Slurm's words for what the scheduler refuses, and FG_EXIT_ERROR."""
 
-    def fail(self, cause: str, remedy: str, code: int) -> None:  # type: ignore[override]
+    def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         if code == Refused.exit_code:
             cause = f"Batch job submission failed: {cause}"
         asked = os.environ.get("FG_EXIT_ERROR", "")

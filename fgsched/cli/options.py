@@ -7,6 +7,7 @@ with its own place, and a batch has ten thousand lines.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -258,8 +259,8 @@ def click_options() -> list[click.Parameter]:
 class OptionsCommand(click.Command):
     """A click command with the table's options; its callback gets `settings` and `words`."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.params = [*click_options(), *self.params]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

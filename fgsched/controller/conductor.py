@@ -6,7 +6,6 @@ the commit; each can be repeated or undone by a controller that starts after a c
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
@@ -165,20 +164,18 @@ class Conductor:
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
-        changes = {
-            "reason": Reason.GPU_CLEANING if dirty else how.reason,
-            "ended": how.ended,
-            "started_at": how.started_at or job.started_at,
-            "ended_at": how.ended_at or now,
-            "supervisor_lost": how.lost,
-            "outcome": JobState.PENDING if returns(job, how) else how.state,
-            "held": job.held if job.wish else "",
-            "suspended": stood_still(job, how.ended_at or now),
-            "suspended_at": None,
-        }
-        if how.refusal:
-            changes["post_mortem"] = post_mortem(self, job, how.refusal)
-        over = replace(job, **changes)  # type: ignore[arg-type]
+        over = job.changed(
+            reason=Reason.GPU_CLEANING if dirty else how.reason,
+            ended=how.ended,
+            started_at=how.started_at or job.started_at,
+            ended_at=how.ended_at or now,
+            supervisor_lost=how.lost,
+            outcome=JobState.PENDING if returns(job, how) else how.state,
+            held=job.held if job.wish else "",
+            suspended=stood_still(job, how.ended_at or now),
+            suspended_at=None,
+            post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
+        )
         most = self.limits.max_requeue
         self.step(job, over.advance(JobState.COMPLETING) if dirty else settled(over, now, most=most), now)
         self.orphans.pop(job.id, None)

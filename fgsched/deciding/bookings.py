@@ -149,12 +149,15 @@ def closed(booking: Booking | None, name: str, time_limit: int, now: float) -> S
     """What a reservation has against a job of its own; None: it may use it now."""
     if booking is None or booking.end <= now:
         return Short(Reason.RESERVATION, "gone", who=name)
-    window = {"who": name, "left": booking.start, "total": booking.end}
     if now < booking.start:
-        return Short(Reason.RESERVATION, "begin", need=time_limit, **window)  # type: ignore[arg-type]
-    if not time_limit or now + time_limit > booking.end:
-        return Short(Reason.RESERVATION, "end", need=time_limit, **window)  # type: ignore[arg-type]
-    return None
+        against = "begin"
+    elif not time_limit or now + time_limit > booking.end:
+        against = "end"
+    else:
+        return None
+    return Short(
+        Reason.RESERVATION, against, who=name, need=time_limit, left=booking.start, total=booking.end
+    )
 
 
 def boundaries(bookings: Iterable[Booking], now: float) -> list[float]:

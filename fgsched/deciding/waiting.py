@@ -154,9 +154,17 @@ class Queue:
         if group is None:
             return None
         demand, time_limit, partitions, who, nice, reservation = group.kind
-        more = {"partitions": partitions, "who": who, "nice": nice, "since": group.since(job_id)}
-        more["reservation"] = reservation
-        return Pending(job_id, demand, time_limit, self.count(job_id), **more)  # type: ignore[arg-type]
+        return Pending(
+            job_id,
+            demand,
+            time_limit,
+            self.count(job_id),
+            partitions=partitions,
+            who=who,
+            nice=nice,
+            since=group.since(job_id),
+            reservation=reservation,
+        )
 
     def kind(self, job_id: int) -> Kind | None:
         group = self._group_of.get(job_id)
