@@ -334,13 +334,19 @@ def test_a_job_of_night_never_preempts():
     assert states(world, 2, 3) == ["RUNNING", "PENDING"]
 
 
-def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
+def a_full_world():
+    """Two jobs of the night have the two cards; who is asked to make room is noted, and does not."""
     world = World([a_gpu(0), a_gpu(1)])
     world.conductor.policy = a_policy()
     asked = []
     world.host.preempt = asked.append
     world.submit([a_demand(WHOLE)] * 2, partition="night")
     world.settle()
+    return world, asked
+
+
+def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
+    world, asked = a_full_world()
     comes(world)
     world.turn()
     world.submit([a_demand(5000)], partition="night")
@@ -381,12 +387,7 @@ def test_nobody_slips_into_what_was_made_free_not_even_who_made_room():
 
 
 def test_two_that_wait_have_two_make_room_at_once():
-    world = World([a_gpu(0), a_gpu(1)])
-    world.conductor.policy = a_policy()
-    asked = []
-    world.host.preempt = asked.append
-    world.submit([a_demand(WHOLE)] * 2, partition="night")
-    world.settle()
+    world, asked = a_full_world()
     world.submit([a_demand(WHOLE)] * 2, partition="day")
     world.turn()
     assert sorted(job.id for job in asked) == [1, 2]

@@ -36,6 +36,10 @@ def _weight(default: int, says: str) -> Any:
     return key("priority", kinds.WHOLE, default, low=0, high=10**9, says=says)
 
 
+def _span(default: int, says: str) -> Any:
+    return key("priority", kinds.DURATION, default, low=60, high=366 * 86_400, says=says)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All that a site can set. `load` makes one; without arguments it holds the defaults."""
@@ -162,22 +166,8 @@ class Config:
     favor_small: bool = key(
         "priority", kinds.SWITCH, False, says="Whether small jobs get what weight_size gives to large ones."
     )
-    max_age: int = key(
-        "priority",
-        kinds.DURATION,
-        _STANDARD.max_age,
-        low=60,
-        high=366 * 86_400,
-        says="Waiting longer than this counts no more.",
-    )
-    half_life: int = key(
-        "priority",
-        kinds.DURATION,
-        _STANDARD.half_life,
-        low=60,
-        high=366 * 86_400,
-        says="After this time GPU time that was used counts half.",
-    )
+    max_age: int = _span(_STANDARD.max_age, "Waiting longer than this counts no more.")
+    half_life: int = _span(_STANDARD.half_life, "After this time GPU time that was used counts half.")
     fairshare_interval: float = key(
         "priority",
         kinds.SECONDS,

@@ -40,6 +40,15 @@ def _share(table: str, says: str) -> Any:
     return key(table, kinds.GPUS, 0, says=says, **_GPUS)
 
 
+def _minutes(table: str) -> Any:
+    says = "Minutes of a GPU, with the decay of the fair share."
+    return key(table, kinds.WHOLE, 0, low=0, high=10**12, says=says)
+
+
+def _bytes(says: str) -> Any:
+    return key("partitions", kinds.SIZE, 0, low=0, high=1 << 50, says=says)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings(PartitionPrecedence):
     """[partitions.NAME]. Their order in the file is the order of their priority."""
@@ -54,20 +63,14 @@ class PartitionSettings(PartitionPrecedence):
     gpus: str = key("partitions", kinds.CARDS, "", says="GPUs of a job that asks for none.")
     gpu_mem: str = key("partitions", kinds.GPU_MEMORY, "", says="GPU memory of a job that asks for none.")
     cpus: int = key("partitions", kinds.WHOLE, 0, low=0, high=65_536, says="CPUs of a job that names none.")
-    mem: int = key(
-        "partitions", kinds.SIZE, 0, low=0, high=1 << 50, says="Host memory of a job that names none."
-    )
+    mem: int = _bytes("Host memory of a job that names none.")
     time: int = key("partitions", kinds.DURATION, 0, says="Time limit of a job that names none.")
     max_gpus: int = _share("partitions", "GPUs that one job may ask for; 0 is no limit.")
-    max_gpu_mem: int = key(
-        "partitions", kinds.SIZE, 0, low=0, high=1 << 50, says="Memory of each GPU that one job may ask for."
-    )
+    max_gpu_mem: int = _bytes("Memory of each GPU that one job may ask for.")
     max_cpus: int = key(
         "partitions", kinds.WHOLE, 0, low=0, high=65_536, says="CPUs that one job may ask for."
     )
-    max_mem: int = key(
-        "partitions", kinds.SIZE, 0, low=0, high=1 << 50, says="Host memory that one job may have."
-    )
+    max_mem: int = _bytes("Host memory that one job may have.")
     max_time: int = key("partitions", kinds.DURATION, 0, says="Longest time limit of a job.")
     max_running: int = _limit("partitions", "Jobs that run at a time.")
     max_pending: int = _limit("partitions", "Jobs that wait at a time.")
@@ -168,14 +171,7 @@ class AccountSettings:
     shares: int = key(
         "accounts", kinds.WHOLE, 1, low=1, high=10**6, says="Its part, beside the other accounts."
     )
-    gpu_minutes: int = key(
-        "accounts",
-        kinds.WHOLE,
-        0,
-        low=0,
-        high=10**12,
-        says="Minutes of a GPU, with the decay of the fair share.",
-    )
+    gpu_minutes: int = _minutes("accounts")
     max_running: int = _limit("accounts", "Jobs that run at a time.")
     max_pending: int = _limit("accounts", "Jobs that wait at a time.")
     max_gpus_running: int = _share("accounts", "GPUs that its running jobs hold together.")
@@ -193,14 +189,7 @@ class UserSettings:
         "users", kinds.WHOLE, 1, low=1, high=10**6, says="Their part, beside others of the account."
     )
     account: str = key("users", kinds.WORD, "", says="Account of their jobs that name none.")
-    gpu_minutes: int = key(
-        "users",
-        kinds.WHOLE,
-        0,
-        low=0,
-        high=10**12,
-        says="Minutes of a GPU, with the decay of the fair share.",
-    )
+    gpu_minutes: int = _minutes("users")
     max_running: int = _limit("users", "Jobs that run at a time.")
     max_pending: int = _limit("users", "Jobs that wait at a time.")
     max_gpus_running: int = _share("users", "GPUs that their running jobs hold together.")
