@@ -47,6 +47,22 @@ def test_nothing_named_is_never_all(home):
     assert done.err.startswith("fgcancel: error: no job is named")
 
 
+@pytest.mark.parametrize("option", ["-u", "-n", "-p", "-t", "-A", "-q"])
+@pytest.mark.parametrize("text", ["", ","])
+def test_a_filter_that_is_empty_is_never_all(home, option, text):
+    held = home.submit(hold=True)
+    done = home.run("fgcancel", "--me", option, text)
+    assert (done.status, states(home, held)) == (Exit.USAGE, ["PENDING"])
+    assert "is empty" in done.err
+
+
+def test_a_state_that_no_job_has_is_never_all(home):
+    held = home.submit(hold=True)
+    done = home.run("fgcancel", "-v", "-t", "REQUEUED", str(held))
+    assert (done.status, done.err) == (0, "fgcancel: no active jobs match\n")
+    assert states(home, held) == ["PENDING"]
+
+
 def test_a_job_that_is_over_is_nothing_to_speak_of_unless_asked(home):
     job = home.ended()
     assert home.run("fgcancel", str(job)) == home.run("fgcancel", "-s", "USR1", str(job))
@@ -140,10 +156,9 @@ def test_a_reason_is_kept_with_the_job(home):
 
 
 def test_jobs_of_an_account_or_a_quality_of_service_are_chosen(home):
-    held = home.submit(hold=True)
+    held = home.submit(hold=True, account="lab")
     assert home.run("fgcancel", "-A", "nobodys", str(held)).status == 0
     assert home.run("fgcancel", "-q", "none-such", str(held)).status == 0
     assert states(home, held) == ["PENDING"]
-    account = home.client.ask("queue", fields=["account"], where={"id": [held]})["rows"][0][0]
-    assert home.run("fgcancel", "-A", account).status == 0
+    assert home.run("fgcancel", "-A", "lab").status == 0
     assert states(home, held) == ["CANCELLED"]

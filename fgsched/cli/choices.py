@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fgsched.errors import BadUsage
@@ -16,8 +16,17 @@ _SEPARATOR = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
 _TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,40})|\[([^\]]*)\])")
 OPEN = tuple(state for state in JobState if not state.is_final)
 _ELSEWHERE = (  # states of Slurm in which no job of ours can be
-    *("PREEMPTED PR", "REQUEUED RQ", "REQUEUE_HOLD RH", "SPECIAL_EXIT SE"),
-    *("STOPPED ST", "BOOT_FAIL BF", "RESIZING RS", "REVOKED RV", "SIGNALING SI", "STAGE_OUT SO"),
+    *(
+        "REQUEUED RQ",
+        "REQUEUE_HOLD RH",
+        "SPECIAL_EXIT SE",
+        "STOPPED ST",
+        "BOOT_FAIL BF",
+        "RESIZING RS",
+        "REVOKED RV",
+        "SIGNALING SI",
+        "STAGE_OUT SO",
+    ),
 )
 _BY_WORD = {word: state for state in JobState for word in (state.value, state.code)}
 _NEVER = {word for pair in _ELSEWHERE for word in pair.split()}
@@ -40,6 +49,11 @@ def states(texts: Iterable[str]) -> set[JobState]:
             allowed = " ".join(f"{state.value} ({state.code})" for state in JobState)
             raise BadUsage(f"Invalid job state specified: {shown(word)}", f"There are: all {allowed}")
     return found
+
+
+def state_values(texts: Sequence[str]) -> list[str]:
+    """For a question of the queue; for states of Slurm alone one that no job is in."""
+    return [state.value for state in states(texts)] or ["none of those there are"] * bool(texts)
 
 
 def ids(texts: Iterable[str]) -> list[Name]:

@@ -17,6 +17,10 @@ from fgsched.units import parse_signal, signal_name
 
 _AT_ONCE = 10_000  # ids in one request
 _TERM, _KILL = 15, 9
+_FILTERS = {
+    **{"states": "--state", "names": "--name", "users": "--user"},
+    **{"partitions": "--partition", "accounts": "--account", "qualities": "--qos"},
+}
 _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
@@ -48,16 +52,14 @@ def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, *
     number = parse_signal(named) if named is not None else None
     if batch and number is None:
         number = _TERM
-    filters = [
-        given[name] for name in ("states", "names", "users", "partitions", "accounts", "qualities", "me")
-    ]
-    if not words and not any(filters):
+    is_filtered = _has_filters(given)
+    if not words and not is_filtered:
         raise click.UsageError("no job is named: give ids, or a filter such as --me")
     if given["interactive"] and "-" in words:
         raise BadUsage("-i reads its answers where - reads the ids", "Give the ids as arguments.")
     ids = choices.ids(_listed(words))
     with Client(find_places()) as client:
-        if any(filters) or given["interactive"] or given["dry_run"]:
+        if is_filtered or given["interactive"] or given["dry_run"]:
             ids = _chosen(client, ids if words else None, **given)
         if given["dry_run"]:
             return Exit.DONE
@@ -65,6 +67,16 @@ def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, *
             client, ids, number=number, target="shell" if batch else "all", reason=given["reason"]
         )
         return max((_report(one, number, **given) for one in outcomes), default=Exit.DONE)
+
+
+def _has_filters(given: dict[str, Any]) -> bool:
+    """Whether there are any. One that names nothing is a mistake: it would choose every job."""
+    for name, option in _FILTERS.items():
+        if any(not choices.words([text]) for text in given[name]):
+            raise BadUsage(
+                f"{option} is empty", "Name what is meant, or leave it out; is a variable of the shell unset?"
+            )
+    return given["me"] or any(given[name] for name in _FILTERS)
 
 
 def _listed(words: Sequence[str]) -> Iterator[str]:
@@ -78,7 +90,7 @@ def _listed(words: Sequence[str]) -> Iterator[str]:
 
 def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[Name]:
     """The open jobs that names and filters select, asked about or only told of where that is wanted."""
-    states, users = choices.states(given["states"]), choices.users(given["users"])
+    users = choices.users(given["users"])
     _may(client, users)
     if given["me"]:
         users = [choices.me()] if not users or choices.me() in users else [""]
@@ -88,7 +100,7 @@ def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[N
         "account": choices.words(given["accounts"]),
         "qos": choices.words(given["qualities"]),
         "user": users,
-        "state": [state.value for state in states],
+        "state": choices.state_values(given["states"]),
     }
     is_filtered = any(where.values())
     where = {field: allowed for field, allowed in where.items() if allowed}

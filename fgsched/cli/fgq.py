@@ -103,14 +103,12 @@ def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
     where: dict[str, list[Any]] = {
         "id": choices.ids(options["jobs"]),
         "user": choices.users(options["user"]) + [choices.me()] * options["me"],
-        "state": [state.value for state in states],
+        "state": choices.state_values(options["states"]),
         "partition": choices.words(options["partition"]),
         "name": choices.words(options["name"]),
         "account": choices.words(options["account"]),
         "qos": choices.words(options["qos"]),
     }
-    if options["states"] and not states:
-        where["state"] = ["none of those there are"]
     if options["as_json"]:
         from fgsched.cli.queuejson import FIELDS
 
