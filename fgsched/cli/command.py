@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -113,11 +113,16 @@ def warn(name: str, cause: str, remedy: str = "") -> None:
     click.echo(f"{name}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
 
 
-def write(text: str) -> None:
-    """Data on standard output, which has to be there."""
+def output() -> TextIO:
+    """Standard output, which has to be there."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    sys.stdout.write(text)
+    return sys.stdout
+
+
+def write(text: str) -> None:
+    """Data on standard output."""
+    output().write(text)
 
 
 def leave(code: int) -> NoReturn:

@@ -1,7 +1,6 @@
 """fgctl: look at one thing closely, and change it."""
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import click
 
 from fgsched.cli import choices, show
 from fgsched.cli.changes import is_about_partition, partition_words, read_changes, words_by_key
-from fgsched.cli.command import Group, warn, write
+from fgsched.cli.command import Group, output, warn, write
 from fgsched.cli.reservation import ask, is_about_reservation
 from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Exit, FgschedError
@@ -238,7 +237,7 @@ def _write(what: str, word: str, file: str) -> None:
     with Client(find_places()) as client:
         script = client.ask("script", id=ids[0])["script"].encode(errors="surrogateescape")
     if file == "-":
-        sys.stdout.buffer.write(script)
+        output().buffer.write(script)
         return
     path = file or f"fg-{ids[0]}.sh"
     try:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from fgsched.cli.batch import parse_batch, read_lines
-from fgsched.cli.command import Command, leave
+from fgsched.cli.command import Command, leave, write
 from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
 from fgsched.cli.submission import Prepared, prepare
@@ -138,9 +138,10 @@ def _print(client: Client, ids: range, flags: Flags) -> None:
         if flags.json:
             _print_json(client, ids)
         elif not flags.quiet:
-            form = "{}" if flags.parsable else "Submitted batch job {}"
-            click.echo("\n".join(form.format(job) for job in ids))
-        sys.stdout.flush()
+            form = "{}\n" if flags.parsable else "Submitted batch job {}\n"
+            write("".join(form.format(job) for job in ids))
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as error:
         span = str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}"
         click.echo(f"fgsub: error: submitted batch job {span}, and {error.strerror} on stdout", err=True)
@@ -167,7 +168,7 @@ def _print_json(client: Client, ids: range) -> None:
                 "gpumem": demand.get("memory") or None,
             }
         )
-    click.echo(json.dumps(shown[0] if len(shown) == 1 else {"jobs": shown}))
+    write(json.dumps(shown[0] if len(shown) == 1 else {"jobs": shown}) + "\n")
 
 
 def _wait(client: Client, ids: range) -> int:

@@ -4,14 +4,13 @@ import errno
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import click
 
 from fgsched.cli import choices
-from fgsched.cli.command import Command
+from fgsched.cli.command import Command, output
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
 from fgsched.errors import BadUsage, NotPermitted, Refused
@@ -104,7 +103,7 @@ def _skip(file: BinaryIO, lines: int) -> None:
 
 def _follow(file: BinaryIO, is_over: Callable[[], bool]) -> None:
     """Copy what is there and what comes, until there is nothing more to come."""
-    out = sys.stdout.buffer
+    out = output().buffer
     ended = False
     while True:
         while piece := file.read(_PIECE):

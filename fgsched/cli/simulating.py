@@ -112,7 +112,7 @@ def _workload(file: str | None, said: dict[str, Any], cards: int) -> "Workload":
             raise BadUsage("--partition chooses among the jobs of a log, and none is named.", "Name one.")
         return made.made(seed=said["seed"], hours=said["hours"], load=said["load"], cards=cards)
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        text = _stdin() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError:
         raise BadUsage(f"{file}: this is not text.") from None
     except OSError as error:
@@ -123,6 +123,10 @@ def _workload(file: str | None, said: dict[str, Any], cards: int) -> "Workload":
     if not tasks:
         raise Refused(f"{file}: no job of it ran" + (f" in {said['partition']}" if names else ""))
     return replace(workload, tasks=tasks)
+
+
+def _stdin() -> str:
+    return "" if sys.stdin is None else sys.stdin.read()
 
 
 def _run(workload: "Workload", site: "Site") -> "tuple[Simulated, int]":

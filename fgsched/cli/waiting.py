@@ -19,7 +19,7 @@ class Progress:
     def __init__(self) -> None:
         self._since = time.monotonic()
         self._is_shown = False
-        self.wanted = sys.stderr.isatty()
+        self.wanted = sys.stderr is not None and sys.stderr.isatty()
 
     def tell(self, counts: dict[str, Any]) -> None:
         if self.wanted and time.monotonic() - self._since >= _QUIET:
