@@ -85,6 +85,11 @@ def test_fg_exit_error_replaces_the_status_of_every_error(sub, words):
     assert sub("--wrap", "true", env={"FG_EXIT_ERROR": "77"}).status == 0
 
 
+@pytest.mark.parametrize("status", ["0", "256", "512", "99999999999999999999", "-1", "x", ""])
+def test_an_error_never_looks_like_success(sub, status):
+    assert sub("missing.sh", env={"FG_EXIT_ERROR": status}).status == 2
+
+
 @pytest.mark.parametrize(
     ("command", "compatible", "status"),
     [("true", "", 0), ("exit 3", "", 3), ("kill -9 $$", "", 137), ("kill -9 $$", "1", 1), ("exit 3", "1", 3)],

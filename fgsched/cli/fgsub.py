@@ -19,6 +19,9 @@ from fgsched.jobs.records import to_record
 from fgsched.units import Site
 
 
+_STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
+
+
 class Submit(Command, OptionsCommand):
     """fgsub's own way of failing: Slurm's words for what the scheduler refuses, and FG_EXIT_ERROR."""
 
@@ -26,7 +29,7 @@ class Submit(Command, OptionsCommand):
         if code == Refused.exit_code:
             cause = f"Batch job submission failed: {cause}"
         asked = os.environ.get("FG_EXIT_ERROR", "")
-        super().fail(cause, remedy, int(asked) if asked.isascii() and asked.isdigit() else code)
+        super().fail(cause, remedy, int(asked) if asked in _STATUSES else code)
 
 
 @click.command(
