@@ -7,9 +7,22 @@ _LONGEST = 80  # characters of a bad value that are worth showing
 
 def shown(text: str) -> str:
     """`text` on one line: control characters as \\x1b, cut at 80, quoted where its ends could be mistaken."""
-    cut = text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
-    safe = "".join(char if char.isprintable() else _escaped(char) for char in cut)
+    cut = _cut(text)
+    safe = _safe(cut)
     return f"'{safe}'" if not text or " " in text or safe != cut else safe
+
+
+def quoted(text: str) -> str:
+    """The same, quoted in any case: a part of what stands beside it."""
+    return f"'{_safe(_cut(text))}'"
+
+
+def _cut(text: str) -> str:
+    return text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
+
+
+def _safe(text: str) -> str:
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:

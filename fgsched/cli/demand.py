@@ -6,6 +6,7 @@ from fgsched.cli.options import Setting
 from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
 from fgsched.model import WHOLE, Demand
 from fgsched.units import Site, format_share, neighbours, split_units
+from fgsched.values import quoted
 
 
 def demand(settings: Mapping[str, Setting], site: Site) -> Demand:
@@ -39,7 +40,7 @@ def _resources(settings: Mapping[str, Setting], site: Site) -> tuple[tuple[str, 
                 meant = _nearest(name, known)
                 hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
                 raise setting.bad(
-                    f": invalid generic resource specification, there is no {name!r} here; {hint}"
+                    f": invalid generic resource specification, there is no {quoted(name)} here; {hint}"
                 )
             found[name] = count
     return tuple(sorted(found.items()))

@@ -17,7 +17,7 @@ from fgsched.client import Client, find_places
 from fgsched.errors import BadUsage, Refused
 from fgsched.jobs.records import to_record
 from fgsched.units import Site
-
+from fgsched.values import quoted
 
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
@@ -77,7 +77,7 @@ def _single(settings: Sequence[Setting], words: Sequence[str], site: Site) -> Pr
 
 def _list(batch: str, settings: Sequence[Setting], words: Sequence[str], site: Site) -> list[Prepared]:
     if words:
-        raise BadUsage(f"--batch takes its scripts from the list, and there is {words[0]!r}")
+        raise BadUsage(f"--batch takes its scripts from the list, and there is {quoted(words[0])}")
     name, lines = read_lines(batch, _stdin())
     jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=_directory(), site=site)
     if not jobs:

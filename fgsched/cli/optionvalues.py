@@ -15,7 +15,7 @@ from fgsched.jobs.tiers import WORDS
 from fgsched.model import WHOLE, EarlySignal
 from fgsched.moments import parse_time
 from fgsched.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
-from fgsched.values import BadValue
+from fgsched.values import BadValue, quoted
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
@@ -247,7 +247,7 @@ def early_signal(text: str) -> EarlySignal:
     targets = {"": "all", "B": "shell", "C": "children"}
     named, at, before = rest.partition("@")
     if target not in targets or (colon and not target):
-        raise BadValue(text, f": {target + ':'!r} is not B: (the shell only) or C: (its children only)")
+        raise BadValue(text, f": {quoted(target + ':')} is not B: (the shell only) or C: (its children only)")
     if at and (not re.fullmatch(r"[0-9]{1,6}", before) or int(before) > _LATEST_SIGNAL):
         raise BadValue(text, f": seconds before the limit are 0 to {_LATEST_SIGNAL}")
     try:

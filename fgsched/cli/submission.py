@@ -19,7 +19,7 @@ from fgsched.jobs.patterns import Values, left_alone
 from fgsched.jobs.quoting import command_line
 from fgsched.model import NO_LIMIT, EarlySignal, Request
 from fgsched.units import Site
-from fgsched.values import BadValue
+from fgsched.values import BadValue, quoted
 
 _LONGEST_LINE = 4096  # characters of a submit line that are kept
 _DEFAULTS = {
@@ -137,7 +137,7 @@ class Submitter:
     def _script(self, wrap: Setting | None, words: Sequence[str], before: Mapping[str, Setting]) -> _Script:
         if wrap is not None:
             if words:
-                raise BadUsage(f"--wrap takes no script and no arguments, and there is {words[0]!r}")
+                raise BadUsage(f"--wrap takes no script and no arguments, and there is {quoted(words[0])}")
             return _Script("wrap", _wrapped(wrap.text), {})
         word = words[0] if words and words[0] != "-" else None
         directory = checks.working_directory(before.get("chdir"), self._cwd)

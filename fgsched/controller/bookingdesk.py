@@ -13,7 +13,7 @@ from fgsched.model import WHOLE, Hold, Job, JobState
 from fgsched.moments import format_time
 from fgsched.policy import Access, Booking
 from fgsched.units import format_indices
-from fgsched.values import shown
+from fgsched.values import quoted, shown
 
 _KEY = "reservations"  # in the store
 _LISTS = ("users", "groups", "accounts")
@@ -136,7 +136,7 @@ class BookingDesk:
         """(name, what is given), every value checked."""
         caller.must_operate(f"{what} a reservation")
         if unknown := set(arguments) - _FIELDS:
-            raise BadUsage(f"reservation: unknown field {min(unknown)[:80]!r}")
+            raise BadUsage(f"reservation: unknown field {quoted(min(unknown))}")
         name = arguments.get("name")
         if not isinstance(name, str) or not 0 < len(name) <= 64 or not name.isprintable() or "," in name:
             raise BadUsage("a reservation is named by a text of up to 64 characters")
@@ -149,7 +149,7 @@ class BookingDesk:
             if key == "cards" and not _is_list(value, int):
                 raise BadUsage("reservation: cards is not a list of indices")
         if unknown := set(given.get("flags", ())) - set(_FLAGS):
-            raise BadUsage(f"reservation: no flag {min(unknown)[:80]!r}", f"There are {', '.join(_FLAGS)}.")
+            raise BadUsage(f"reservation: no flag {quoted(min(unknown))}", f"There are {', '.join(_FLAGS)}.")
         return name, given
 
     def _settle(self, record: Record, given: Record, now: float) -> None:

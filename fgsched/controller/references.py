@@ -11,6 +11,7 @@ from fgsched.errors import BadUsage
 from fgsched.jobs.arrays import bits_of, lowest, parse_tasks, tasks
 from fgsched.model import Job
 from fgsched.store import Past
+from fgsched.values import quoted
 
 Reference = int | str
 _TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,6})|\[([0-9,:-]{1,8192})\])")
@@ -27,7 +28,7 @@ def split_reference(reference: Any) -> tuple[int, int | None]:
         return reference, None
     match = _TASKS.fullmatch(reference) if isinstance(reference, str) else None
     if not match:
-        raise BadUsage(f"{str(reference)[:80]!r} is not a job id")
+        raise BadUsage(f"{quoted(str(reference))} is not a job id")
     return int(match[1]), parse_tasks(match[2] or match[3], whole=str(reference))
 
 

@@ -7,6 +7,7 @@ from fgsched.deciding.admission import Asker, Ground, admit
 from fgsched.errors import BadUsage, Refused
 from fgsched.jobs.records import from_record, to_record
 from fgsched.model import NO_LIMIT, Job, JobState, Request
+from fgsched.values import quoted
 
 _ALWAYS = {"name", "comment", "requeue"}
 _WHILE_PENDING = {
@@ -33,7 +34,7 @@ def updated(job: Job, changes: dict[str, Any], asker: Asker, ground: Ground) -> 
         if name in _OF_ARRAYS:
             raise Refused(f"job {job.id} is no array", "Only arrays have a limit of tasks that run.")
         if name not in _ALWAYS | _WHILE_PENDING:
-            raise BadUsage(f"update: {str(name)[:80]!r} cannot be changed", "fgctl(1) lists what can.")
+            raise BadUsage(f"update: {quoted(str(name))} cannot be changed", "fgctl(1) lists what can.")
         if name not in _ALWAYS and job.state is not JobState.PENDING:
             raise Refused(
                 f"job {job.id} is no longer pending: {name} stays", "Its name and comment can change."

@@ -6,6 +6,7 @@ from fgsched.deciding.placement import cost, is_of_type
 from fgsched.errors import BadUsage, Refused
 from fgsched.model import WHOLE, Demand, Gpu, Limits
 from fgsched.units import format_mebibytes, format_share, neighbours
+from fgsched.values import quoted
 
 
 def check(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
@@ -54,7 +55,7 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
     able = [gpu for gpu in gpus if is_of_type(gpu, demand.gpu_type)]
     if not able:
         kinds = ", ".join(sorted({gpu.model for gpu in gpus}))
-        raise Refused(f"no GPU of type {demand.gpu_type!r} in this host", f"It has: {kinds}.")
+        raise Refused(f"no GPU of type {quoted(demand.gpu_type)} in this host", f"It has: {kinds}.")
     if demand.gpus > len(able):
         what = f"{demand.gpu_type} GPU" if demand.gpu_type else "GPU"
         plural = "" if len(able) == 1 else "s"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from fgsched.errors import BadUsage, Refused
+from fgsched.values import quoted
 
 SYSTEM_RUN = Path("/run/fgsched")
 _SYSTEM_STATE = Path("/var/lib/fgsched")
@@ -156,7 +157,7 @@ def _home(environ: Mapping[str, str], uid: int) -> Path:
 def _absolute(name: str, text: str) -> Path:
     if not os.path.isabs(text):
         raise BadUsage(
-            f"{name} is {text!r}, which means another place in every directory.",
+            f"{name} is {quoted(text)}, which means another place in every directory.",
             f"Give an absolute path, such as {name}={os.path.abspath(text)}",
         )
     return Path(os.path.normpath(text))
@@ -167,7 +168,7 @@ def _refuse_unusable(run: Path) -> None:
     path = str(run)
     if ":" in path or any(letter.isspace() for letter in path):
         raise BadUsage(
-            f"The path of the run directory {path!r} has a blank or a colon: "
+            f"The path of the run directory {quoted(path)} has a blank or a colon: "
             "LD_PRELOAD cannot name files below it.",
             "Set FG_HOME or XDG_RUNTIME_DIR to a directory whose path has neither.",
         )

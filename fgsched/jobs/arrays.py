@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from fgsched.model import Request
 from fgsched.units import format_indices
-from fgsched.values import BadValue
+from fgsched.values import BadValue, quoted
 
 MOST = 100_001  # indices are below it
 LONGEST = 8192  # characters of a list, written in its shortest form
@@ -17,7 +17,7 @@ def parse_array(text: str) -> tuple[str, int]:
     """(indices in their shortest form, how many may run at a time; 0: all) of what a user typed."""
     listed, percent, most = text.strip().partition("%")
     if percent and not (re.fullmatch(r"[0-9]{1,6}", most) and int(most)):
-        raise BadValue(text, f": {percent + most!r} is not a number of tasks that may run at a time")
+        raise BadValue(text, f": {quoted(percent + most)} is not a number of tasks that may run at a time")
     if listed.startswith("[") and listed.endswith("]"):
         listed = listed[1:-1]
     found = format_array(parse_tasks(listed, whole=text))
@@ -39,12 +39,12 @@ def parse_tasks(listed: str, *, whole: str = "") -> int:
 def _range(part: str, whole: str) -> tuple[int, int, int]:
     match = _PART.fullmatch(part)
     if not match:
-        raise BadValue(whole, f": {part!r} is not an index or a range (such as 3, 0-15 or 0-15:4)")
+        raise BadValue(whole, f": {quoted(part)} is not an index or a range (such as 3, 0-15 or 0-15:4)")
     first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
     if not step:
-        raise BadValue(whole, f": the step of {part!r} is 0")
+        raise BadValue(whole, f": the step of {quoted(part)} is 0")
     if last < first:
-        raise BadValue(whole, f": {part!r} runs backwards")
+        raise BadValue(whole, f": {quoted(part)} runs backwards")
     if last >= MOST:
         count = (last - first) // step + 1
         if count > MOST:

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 
 from fgsched.model import Job, JobState
-from fgsched.values import BadValue
+from fgsched.values import BadValue, quoted
 
 LAST = 0  # stands for the previous submission of the user
 _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")
@@ -84,7 +84,7 @@ def _terms(part: str, text: str) -> list[Term]:
     if kind not in _KINDS:
         kind, targets = "afterany", [kind, *targets]
     if not targets:
-        raise BadValue(text, f": {part!r} names no job")
+        raise BadValue(text, f": {quoted(part)} names no job")
     return [_term(kind, target, text) for target in targets]
 
 
@@ -92,7 +92,7 @@ def _term(kind: str, target: str, text: str) -> Term:
     match = _TARGET.fullmatch(target)
     if not match or match[1].strip("0") == "":
         known = ", ".join((*_KINDS, "singleton"))
-        raise BadValue(text, f": {target!r} is neither a job id nor a kind of dependency ({known})")
+        raise BadValue(text, f": {quoted(target)} is neither a job id nor a kind of dependency ({known})")
     if match[3] and kind != "after":
         raise BadValue(text, f": a time such as +{match[3]} is for after: only")
     job = LAST if match[1] == "last" else int(match[1])

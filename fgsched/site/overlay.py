@@ -9,6 +9,7 @@ from fgsched.errors import BadUsage
 from fgsched.site import settings as kinds
 from fgsched.site.sections import NAME, SECTIONS, PartitionSettings, Sections
 from fgsched.site.settings import Key, Unfit
+from fgsched.values import quoted, shown
 
 _KEYS = SECTIONS["partitions"]
 _SAME = {  # Slurm's spellings, without capitals
@@ -26,7 +27,7 @@ def key_of(word: str) -> str:
     if found is None:
         near = get_close_matches(plain, _PLAIN, n=1, cutoff=0.5)
         raise BadUsage(
-            f"a partition has no {word[:80]!r}",
+            f"a partition has no {quoted(word)}",
             f"Did you mean {_PLAIN[near[0]]}?" if near else f"There are {', '.join(_KEYS)}.",
         )
     return found
@@ -40,7 +41,7 @@ def changed(values: Mapping[str, str]) -> dict[str, Any]:
         try:
             found[name] = key.read(_plain(key, text))
         except Unfit:
-            raise BadUsage(f"{name}={text[:80]} is not {key.allowed}") from None
+            raise BadUsage(f"{name}={shown(text)} is not {key.allowed}") from None
     return found
 
 
@@ -60,7 +61,7 @@ def overlaid(named: Sections, overlay: Mapping[str, Mapping[str, str]]) -> Secti
     partitions = dict(named.get("partitions", {}))
     for name, values in overlay.items():
         if not NAME.fullmatch(name):
-            raise BadUsage(f"{name[:80]!r} is not a name", "Letters, digits, '_', '.' and '-', at most 64.")
+            raise BadUsage(f"{quoted(name)} is not a name", "Letters, digits, '_', '.' and '-', at most 64.")
         partitions[name] = replace(partitions.get(name) or PartitionSettings(), **changed(values))
     defaults = [name for name, one in partitions.items() if one.default]
     if len(defaults) > 1:

@@ -25,6 +25,7 @@ from fgsched.policy import (
 from fgsched.site import settings as kinds
 from fgsched.site.precedence import PartitionPrecedence, QosPrecedence
 from fgsched.site.settings import Key, declared, key
+from fgsched.values import quoted
 
 Sections = Mapping[str, Mapping[str, Any]]  # table -> name -> its settings
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -235,7 +236,7 @@ def read(path: str, text: str, table: str, values: Mapping[str, Any]) -> dict[st
         where = f"{path}:{kinds.line_of(text, (table, name))}"
         if not NAME.fullmatch(name):
             raise BadUsage(
-                f"{where}: {name!r} is not a name.", "Letters, digits, '_', '.' and '-', at most 64."
+                f"{where}: {quoted(name)} is not a name.", "Letters, digits, '_', '.' and '-', at most 64."
             )
         if table == "resources" and not isinstance(entry, dict):
             entry = {"count": entry}
