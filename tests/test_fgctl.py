@@ -136,7 +136,7 @@ def test_a_change_to_no_gpu_takes_its_memory_away(home):
         (["job=1", "wckey=5"], "wckey cannot be changed"),
         (["job=1"], "nothing to change"),
         (["name=x"], "update needs job=ID"),
-        (["job=1", "name"], "name is not KEY=VALUE"),
+        (["job=1", "name"], "name is not KEY=VALUE\nJoin the two with ="),
         (["job=1", "name=a", "JobName=b"], "JobName is given twice"),
     ],
 )
@@ -174,6 +174,10 @@ def test_the_processes_of_a_job_are_listed(home):
     assert heading == "PID JOBID"
     assert lines
     assert all(os.path.exists(f"/proc/{line.split()[0]}") and line.endswith(f" {one}") for line in lines)
+    two = home.running()
+    both = home.run("fgctl", "listpids", f"{one}-{two}").lines
+    assert both[: len(lines) + 1] == [heading, *lines]
+    assert heading not in both[1:]
 
 
 def test_the_script_is_written_as_it_was_queued(home):

@@ -73,13 +73,17 @@ def _number(text: str, most: int) -> int:
     return int(text[:9])
 
 
+def no_pair(word: str) -> BadUsage:
+    return BadUsage(f"{shown(word)} is not KEY=VALUE", "Join the two with =, as in job=7 or gpu=0.")
+
+
 def words_by_key(words: Sequence[str]) -> dict[str, str]:
     """{'job': '7', …} of KEY=VALUE words; case, '-' and '_' in a key do not matter."""
     found: dict[str, str] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
-            raise BadUsage(f"{shown(word)} is not KEY=VALUE")
+            raise no_pair(word)
         plain = key.lower().replace("-", "").replace("_", "")
         plain = _SAME.get(plain, plain)
         if plain in found:
@@ -137,7 +141,7 @@ def partition_words(words: Sequence[str]) -> tuple[str, dict[str, str]]:
     pairs = [word.partition("=") for word in words]
     for (key, equals, _), word in zip(pairs, words, strict=True):
         if not equals or not key:
-            raise BadUsage(f"{shown(word)} is not KEY=VALUE")
+            raise no_pair(word)
     names = [text for key, _, text in pairs if key.lower() in _PARTITION]
     if len(names) != 1 or not names[0]:
         raise BadUsage("partition=NAME says which partition is meant, once", "fginfo lists them.")

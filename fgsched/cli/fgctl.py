@@ -218,11 +218,12 @@ def _resume(words: Sequence[str]) -> int:
 def _listpids(word: str) -> None:
     """List the processes of a running job."""
     with Client(find_places()) as client:
-        for job_id in choices.ids([word]):
-            pids = client.ask("pids", id=job_id)["pids"]
-            write(
-                "".join(f"{pid} {job_id}\n" for pid in ("PID", *pids)).replace(f"PID {job_id}", "PID JOBID")
-            )
+        lines = [
+            f"{pid} {job_id}\n"
+            for job_id in choices.ids([word])
+            for pid in client.ask("pids", id=job_id)["pids"]
+        ]
+    write("".join(["PID JOBID\n", *lines]))
 
 
 @fgctl.command("write")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fgsched.cli.changes import no_pair
 from fgsched.client import Client
 from fgsched.errors import BadUsage, Refused
 from fgsched.model import WHOLE
@@ -25,6 +26,7 @@ _SAME = {  # other spellings, Slurm's among them
     **{"starttime": "start", "endtime": "end", "user": "users", "group": "groups", "account": "accounts"},
     **{"gpuidx": "gpu", "flag": "flags"},
 }
+_TYPED = {"start": "starttime", "end": "endtime"}
 KEYS = ("starttime", "endtime", "duration", "users", "groups", "accounts", "gpu", "gpus", "share", "flags")
 _ALL = "all"
 
@@ -41,7 +43,7 @@ def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
         key, equals, text = word.partition("=")
         plain = _SAME.get(key.lower(), key.lower())
         if not equals:
-            raise BadUsage(f"{shown(word)} is not KEY=VALUE")
+            raise no_pair(word)
         if plain in found or (plain in _NAMES and name):
             raise BadUsage(f"{shown(key)} is given twice")
         if plain in _NAMES:
@@ -99,7 +101,7 @@ def ask(client: Client, operation: str, words: Sequence[str]) -> None:
         try:
             given[key] = _READ[key](text)
         except BadValue as error:
-            raise BadValue(text, error.why, label=f"{key}=") from None
+            raise BadValue(text, error.why, label=f"{_TYPED.get(key, key)}=") from None
     if operation == "delete_reservation" and given:
         raise BadUsage("delete takes reservation=NAME alone")
     if operation == "update_reservation" and not given:

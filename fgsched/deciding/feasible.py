@@ -28,9 +28,9 @@ def check(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
 
 
 def _check_form(demand: Demand, limits: Limits) -> None:
-    """What a client of ours never sends."""
+    """What fgsub never sends; a change of a job may come to it."""
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
-        raise BadUsage("a part of a GPU is asked for, and no GPU", "Ask with --gpus.")
+        raise BadUsage("a part of a GPU is asked for, and no GPU", "Ask for GPUs too, such as gpus=1.")
     if demand.gpus and not (demand.share or demand.memory or demand.memory_part):
         raise BadUsage("GPUs are asked for, and no share of them", "Ask with --gpus or --gpu-mem.")
     if demand.gpus > 1 and demand.share not in {0, WHOLE}:
