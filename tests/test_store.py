@@ -128,19 +128,10 @@ def test_history_comes_in_pages_by_id(store):
     assert store.history(since=0, until=4, uid=None, after=0, page=9) == []
 
 
-@pytest.mark.parametrize("name", sorted(set(SQL) - {"snapshot"}))
+@pytest.mark.parametrize("name", sorted(SQL))
 def test_every_statement_fits_the_schema(store, name):
     values = dict.fromkeys(re.findall(r":(\w+)", SQL[name]), 1)
     assert store._db.execute("EXPLAIN " + SQL[name], values).fetchall()
-
-
-def test_a_snapshot_is_a_whole_queue_of_its_own(store, tmp_path):
-    submit(store, 1, 2)
-    store.snapshot(tmp_path / "copy.db")
-    (tmp_path / "copy.db").chmod(0o600)
-    copy = Store(tmp_path / "copy.db")
-    assert (copy.open_jobs(), copy.check()) == (store.open_jobs(), "ok")
-    copy.close()
 
 
 # -- the file ---------------------------------------------------------------------------------

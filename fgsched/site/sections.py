@@ -10,6 +10,8 @@ from fgsched.errors import BadUsage
 from fgsched.policy import (
     MAIN,
     NORMAL,
+    STATES,
+    UP,
     Access,
     Account,
     Caps,
@@ -57,8 +59,8 @@ class PartitionSettings(PartitionPrecedence):
     default: bool = key("partitions", kinds.SWITCH, False, says="Jobs that name no partition come here.")
     state: str = key(
         "partitions",
-        kinds.one_of("up", "down", "drain", "inactive"),
-        "up",
+        kinds.one_of(*STATES),
+        UP,
         says="down starts no jobs, drain takes none, inactive neither.",
     )
     gpus: str = key("partitions", kinds.CARDS, "", says="GPUs of a job that asks for none.")

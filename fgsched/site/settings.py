@@ -42,10 +42,6 @@ class Key:
     default_text: str = ""  # where the default is not the same everywhere
 
     @property
-    def shown_default(self) -> str:
-        return self.default_text or self.kind.show(self.default)
-
-    @property
     def allowed(self) -> str:
         """The values it takes, in words."""
         if self.low is None or self.high is None:

@@ -153,6 +153,3 @@ UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
 
 -- name: get_cards
 SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
-
--- name: snapshot
-VACUUM INTO :path;

@@ -283,10 +283,6 @@ class Store:
 
     # -- the file -------------------------------------------------------------------------------
 
-    def snapshot(self, path: Path) -> None:
-        """A consistent copy for reports and backups."""
-        self._db.execute(SQL["snapshot"], {"path": str(path)})
-
     def check(self) -> str:
         """'ok', or the first thing that is wrong with the file."""
         return str(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
