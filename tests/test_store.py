@@ -14,6 +14,7 @@ import pytest
 from fgsched.errors import StorageError
 from fgsched.model import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
+from fgsched.store.statements import Statement
 from fgsched.store.store import SQL
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
 
@@ -126,6 +127,12 @@ def test_history_comes_in_pages_by_id(store):
     page = store.history(since=0, until=9, uid=None, after=2, page=3)
     assert [past.job.id for past in page] == [3, 4, 5]
     assert store.history(since=0, until=4, uid=None, after=0, page=9) == []
+
+
+def test_a_statement_whose_values_go_by_place_takes_each_for_its_name():
+    db = sqlite3.connect(":memory:")
+    statement = Statement("SELECT :late, :early, 'it''s', :late WHERE :third = 3")
+    assert statement.do(db, {"early": 1, "third": 3, "late": 2, "more": 4}).fetchall() == [(2, 1, "it's", 2)]
 
 
 @pytest.mark.parametrize("name", sorted(SQL))

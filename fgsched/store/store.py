@@ -16,9 +16,14 @@ from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.store.kept import Kept
 from fgsched.store.opening import named, open_queue, source
 from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
+from fgsched.store.statements import Statement
 from fgsched.store.tasks import Tasks
 
 SQL = named(source("queries.sql"))
+_ADD, _START, _RUN, _SAVE, _HOLD, _DROP, _EVENT = (
+    Statement(SQL[name])
+    for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold", "add_event")
+)
 
 
 class StorageBroken(StorageError):
@@ -65,7 +70,7 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             if self._events:
-                self._db.executemany(SQL["add_event"], self._events)
+                _EVENT.do_all(self._db, self._events)
                 self._events.clear()
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -93,9 +98,7 @@ class Store:
         first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
         made = [new.job(number, who, now) for number, new in enumerate(jobs, first)]
         texts: dict[int, str] = {}
-        self._db.executemany(
-            SQL["add_job"], [self._row(job, new, texts) for job, new in zip(made, jobs, strict=True)]
-        )
+        _ADD.do_all(self._db, [self._row(job, new, texts) for job, new in zip(made, jobs, strict=True)])
         submission = {"uid": who[0], "key": key, "first": first, "count": len(made), "at": now}
         self._db.execute(SQL["add_submission"], submission)
         return made
@@ -163,18 +166,17 @@ class Store:
             "resources": json.dumps(after.resources) if after.resources else "",
             "from_attempt": before.attempt,
         }
-        if self._db.execute(SQL["start_job"], step).rowcount == 0:
+        if _START.do(self._db, step).rowcount == 0:
             return False
-        self._db.executemany(
-            SQL["add_hold"],
-            [{"job": after.id, "gpu": h.gpu, "share": h.share, "memory": h.memory} for h in after.holds],
-        )
+        for hold in after.holds:
+            row = {"job": after.id, "gpu": hold.gpu, "share": hold.share, "memory": hold.memory}
+            _HOLD.do(self._db, row)
         self._event(before, after, after.started_at or 0.0)
         return True
 
     def run(self, before: Job, after: Job, *, now: float) -> bool:
         """STARTING -> RUNNING."""
-        moved = self._db.execute(SQL["run_job"], {"id": after.id, "attempt": after.attempt}).rowcount > 0
+        moved = _RUN.do(self._db, {"id": after.id, "attempt": after.attempt}).rowcount > 0
         if moved:
             self._event(before, after, now)
         return moved
@@ -182,11 +184,11 @@ class Store:
     def save(self, before: Job, after: Job, *, now: float) -> bool:
         """Store one step of a job; False when it had moved on meanwhile. Holds go when it holds no more."""
         step = columns_of(after) | {"from_state": before.state.value, "from_attempt": before.attempt}
-        if self._db.execute(SQL["save_job"], step).rowcount == 0:
+        if _SAVE.do(self._db, step).rowcount == 0:
             return False
         if before.holds and not after.state.holds:
-            holds = [{"job": after.id, "gpu": hold.gpu} for hold in before.holds]
-            self._db.executemany(SQL["drop_hold"], holds)
+            for hold in before.holds:
+                _DROP.do(self._db, {"job": after.id, "gpu": hold.gpu})
         elif before.holds != after.holds:
             changed = [{"job": after.id, "gpu": hold.gpu, "share": hold.share} for hold in after.holds]
             self._db.executemany(SQL["change_hold"], changed)

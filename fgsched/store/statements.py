@@ -1,0 +1,24 @@
+"""Statements that are executed for each job; the others take their values by name, as the file has them."""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
+from typing import Any
+
+_NAME = re.compile(r":(\w+)")
+
+
+class Statement:
+    """One whose values are bound by place: by name, sqlite3 pays more for the names than for the rest."""
+
+    def __init__(self, text: str) -> None:
+        names = tuple(dict.fromkeys(_NAME.findall(text)))
+        self.text = _NAME.sub(lambda found: f"?{names.index(found[1]) + 1}", text)
+        self._values: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*names)
+
+    def do(self, db: sqlite3.Connection, row: Mapping[str, Any]) -> sqlite3.Cursor:
+        return db.execute(self.text, self._values(row))
+
+    def do_all(self, db: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        db.executemany(self.text, map(self._values, rows))
