@@ -545,6 +545,30 @@ def test_a_running_job_is_followed_by_each_controller():
     assert followed == [(1, 1), (1, 1)]
 
 
+def test_a_job_that_begins_and_ends_in_one_turn_is_not_followed_but_one_that_only_begins_is():
+    world = World([a_gpu(0)])
+    followed = []
+    world.host.follow = lambda job, shepherd: followed.append((job.id, job.attempt))
+    world.submit([a_demand(5000), a_demand(5000)])
+    world.host.finish(1, 1, a_result())
+    world.turn()
+    assert followed == [(2, 1)]
+    assert world.job(1).state is JobState.COMPLETED
+
+
+def test_a_new_attempt_is_not_taken_for_the_one_that_begins_and_ends_in_its_turn():
+    world = World([a_gpu(0)])
+    followed = []
+    world.host.follow = lambda job, shepherd: followed.append((job.id, job.attempt))
+    world.submit([a_demand(5000)])
+    world.host.finish(1, 1, a_result(cause="launch", lost=True))
+    world.turn()
+    assert world.job(1).attempt == 2
+    assert followed == []
+    world.turn()
+    assert followed == [(1, 2)]
+
+
 def test_a_shepherd_that_ended_before_it_was_followed_is_not_waited_for():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000)])

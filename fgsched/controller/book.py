@@ -227,6 +227,11 @@ class Book:
             if job.cpus:
                 yield job.cpus, _demand(job).cpus
 
+    def under_way(self, job_id: int) -> Job | None:
+        """A job that was started and is not over; None for any other."""
+        job = self.holding.get(job_id)
+        return None if job is None or job.state is JobState.COMPLETING else job
+
     def free_slot(self) -> int:
         """The lowest number that no running job has."""
         return self._slots.lowest()

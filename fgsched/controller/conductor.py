@@ -16,7 +16,7 @@ from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import found_out, post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.preempting import Preempter
-from fgsched.controller.reminders import remind
+from fgsched.controller.reminders import attend, remind
 from fgsched.crash import point
 from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
@@ -138,8 +138,8 @@ class Conductor:
             self._asked = event
             self.then(event.act(now))
             return
-        job = self.book.jobs.get(event.job)
-        if job is None or not job.state.holds or job.state is JobState.COMPLETING:
+        job = self.book.under_way(event.job)
+        if job is None:
             return  # an echo of an attempt that is over
         match event:
             case Forked(attempt=job.attempt, shepherd=shepherd):
@@ -158,8 +158,7 @@ class Conductor:
             if self.store.run(job, running, now=now):
                 self.book.put(running)
                 job = running
-        self.then(lambda: self.launcher.follow(job, shepherd))
-        self.then(lambda: remind(self.launcher, job))
+        self.then(lambda: attend(self, job, shepherd))
 
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
