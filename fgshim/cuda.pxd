@@ -201,6 +201,10 @@ ctypedef int (*requirements_t)(fg_requirements *, void *, int) noexcept nogil
 ctypedef int (*device_t)(int) noexcept nogil
 ctypedef int (*primary_retain_t)(void **, int) noexcept nogil
 ctypedef int (*primary_state_t)(int, unsigned int *, int *) noexcept nogil
+ctypedef int (*ctx_create_t)(void **, unsigned int, int) noexcept nogil
+ctypedef int (*ctx_create_v3_t)(void **, void *, int, unsigned int, int) noexcept nogil
+ctypedef int (*ctx_create_v4_t)(void **, void *, unsigned int, int) noexcept nogil
+ctypedef int (*green_create_t)(void **, void *, int, unsigned int) noexcept nogil
 ctypedef int (*ctx_from_green_t)(void **, void *) noexcept nogil
 ctypedef int (*ctx_void_t)() noexcept nogil
 ctypedef int (*pool_create_t)(void **, const fg_pool_props *) noexcept nogil

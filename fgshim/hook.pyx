@@ -20,9 +20,15 @@ from fgshim.region cimport (
     FG_MAX_SHARES,
     FG_MAX_SLOTS,
     FG_MOST,
+    FG_FOR_CONTEXT,
+    FG_FOR_MEMORY,
+    FG_MOST_MARKED,
     fg_region,
     fg_region_gpus,
+    fg_region_past,
+    fg_region_truer,
     fg_region_refusal,
+    fg_region_remarked,
     fg_region_share,
     fg_region_shares,
     fg_region_slot,
@@ -57,6 +63,7 @@ include "hook_imports.pxi"
 include "hook_blocks.pxi"
 include "hook_tiles.pxi"
 include "hook_arrays.pxi"
+include "hook_entering.pxi"
 include "hook_contexts.pxi"
 include "hook_views.pxi"
 include "hook_old.pxi"

@@ -25,6 +25,18 @@ cdef void fg_end_context(uint64_t context, int gpu) noexcept nogil:
         fg_let_go(&charge)
 
 
+cdef void fg_end_primary(uint64_t context, int device) noexcept nogil:
+    cdef int gpu = fg_gpu_of(device)
+    fg_end_context(context, gpu)
+    fg_leave_as_primary(gpu)
+
+
+cdef void fg_end_own(uint64_t context) noexcept nogil:
+    """One that the program made for itself."""
+    fg_end_context(context, -1)
+    fg_leave_context(context)
+
+
 cdef bint fg_primary_lives(int device) noexcept nogil:
     cdef unsigned int flags = 0
     cdef int active = 0
@@ -58,7 +70,7 @@ cdef int fg_leave_primary(int call, int device) noexcept nogil:
     fg_forget_marks(<void *> context)
     cdef int status = (<device_t> real)(device)
     if status == CUDA_SUCCESS and context and not fg_primary_lives(device):
-        fg_end_context(context, fg_gpu_of(device))
+        fg_end_primary(context, device)
     pthread_mutex_unlock(&fg_own_lock)
     fg_look_again()
     return status
@@ -88,7 +100,7 @@ cdef int fg_destroy_context(int call, void *context) noexcept nogil:
     fg_forget_marks(context)
     cdef int status = (<ctx_in_t> real)(context)
     if status == CUDA_SUCCESS:
-        fg_end_context(<uint64_t> context, -1)
+        fg_end_own(<uint64_t> context)
     pthread_mutex_unlock(&fg_own_lock)
     fg_look_again()
     return status
@@ -113,7 +125,7 @@ cdef public int cuCtxDetach(void *context) noexcept nogil:
     fg_forget_marks(context)
     cdef int status = (<ctx_in_t> real)(context)
     if status == CUDA_SUCCESS and ask and (<ctx_out_t> ask)(&current) == CUDA_SUCCESS and current != context:
-        fg_end_context(<uint64_t> context, -1)
+        fg_end_own(<uint64_t> context)
     pthread_mutex_unlock(&fg_own_lock)
     fg_look_again()
     return status
@@ -145,7 +157,7 @@ cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
     cdef int status = (<ctx_in_t> real)(green)
     for device in range(64):
         if status == CUDA_SUCCESS and context[device] and not fg_primary_lives(device):
-            fg_end_context(context[device], fg_gpu_of(device))
+            fg_end_primary(context[device], device)
     pthread_mutex_unlock(&fg_own_lock)
     fg_look_again()
     return status

@@ -6,6 +6,7 @@ cdef extern from *:
     static int fg_watches_forks;
     static uint32_t fg_slot, fg_pid;          /* slot: number + 1; under the region's lock */
     static uint64_t fg_held[FG_MAX_GPUS];     /* what this process holds; under the region's lock */
+    static uint64_t fg_context[FG_MAX_GPUS];  /* as in its slot; under the region's lock */
 
     static uint64_t fg_owed[FG_MAX_GPUS];     /* given back while there was no lock to be had; modulo 2^64 */
     static int fg_owes;
@@ -23,6 +24,7 @@ cdef extern from *:
     int fg_watches_forks
     uint32_t fg_slot, fg_pid
     uint64_t *fg_held
+    uint64_t *fg_context
     uint64_t *fg_owed
     int fg_owes
     void fg_settle() nogil
@@ -47,6 +49,7 @@ cdef void fg_in_child() noexcept nogil:
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_owed, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
+    fg_forget_contexts()
     fg_forget_all()
     fg_forget_pools()
     fg_forget_graphs()
@@ -75,13 +78,25 @@ cdef void fg_reap(fg_region *region) noexcept nogil:
     set_errno(saved)
 
 
+cdef inline uint64_t fg_uses(const fg_region *region, uint32_t at, uint32_t gpu) noexcept nogil:
+    """What the process of a slot has on a card, its contexts with it."""
+    cdef const fg_region_past *past = &region.past[at]
+    cdef uint64_t more = fg_region_truer(fg_peek(&past.context[gpu]), fg_peek(&past.seen[gpu]))
+    return fg_sum(fg_peek(&region.slot[at].bytes[gpu]), more)
+
+
+cdef inline uint64_t fg_own_past(const fg_region *region, uint32_t gpu) noexcept nogil:
+    """What this process has on a card past the calls. Under the lock."""
+    return fg_region_truer(fg_context[gpu], fg_peek(&region.past[fg_slot - 1].seen[gpu]) if fg_slot else 0)
+
+
 cdef uint64_t fg_total(const fg_region *region, uint32_t gpu) noexcept nogil:
     """What the job holds on a card. Under the lock."""
     cdef uint32_t at
-    cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_held[gpu])
+    cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_sum(fg_held[gpu], fg_own_past(region, gpu)))
     for at in range(fg_region_slots(region)):
         if region.slot[at].pid and at + 1 != fg_slot:
-            total = fg_sum(total, fg_peek(&region.slot[at].bytes[gpu]))
+            total = fg_sum(total, fg_uses(region, at, gpu))
     return fg_sum(total, fg_all_shares(region, gpu))
 
 
@@ -125,6 +140,7 @@ cdef bint fg_take_slot(fg_region *region) noexcept nogil:
 cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
     """Under the lock."""
     cdef fg_region_slot *slot = &region.slot[fg_slot - 1]
+    cdef fg_region_past *past = &region.past[fg_slot - 1]
     cdef uint32_t at
     fg_leave_shares(region, fg_slot - 1)
     slot.generation += 1
@@ -132,6 +148,8 @@ cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
     slot.image = self.image
     for at in range(FG_MAX_GPUS):
         fg_set(&slot.bytes[at], fg_held[at])
+        fg_context[at] = fg_region_remarked(fg_peek(&past.context[at]), fg_context[at] & FG_MOST_MARKED)
+        fg_set(&past.context[at], fg_context[at])
     fg_publish(&slot.pid, fg_pid)  # last: until now the slot is free, whoever dies
     if region.slots < fg_slot:
         region.slots = fg_slot
@@ -223,6 +241,10 @@ cdef void fg_rank(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept
 
 
 cdef void fg_refused(uint32_t gpu, uint64_t asked) noexcept nogil:
+    fg_refused_what(FG_FOR_MEMORY, gpu, asked)
+
+
+cdef void fg_refused_what(int what, uint32_t gpu, uint64_t asked) noexcept nogil:
     """Count a refusal, and write down for the job's log what it was about: no line here, whose stderr is it?"""
     cdef fg_region *region = fg_attach()
     cdef fg_region_refusal *was
@@ -232,12 +254,13 @@ cdef void fg_refused(uint32_t gpu, uint64_t asked) noexcept nogil:
     was = &region.refusal
     memset(was, 0, sizeof(fg_region_refusal))
     was.gpu = gpu
+    was.what = what
     was.asked = asked
     was.held = fg_total(region, gpu)
     was.limit = fg_limit(gpu)
     for at in range(fg_region_slots(region)):
-        if region.slot[at].pid and region.slot[at].bytes[gpu]:
-            fg_rank(was, region.slot[at].pid, region.slot[at].bytes[gpu])
+        if region.slot[at].pid and fg_uses(region, at, gpu):
+            fg_rank(was, region.slot[at].pid, fg_uses(region, at, gpu))
     was.pid = fg_pid if fg_pid else getpid()
     region.gpu[gpu].last_asked = was.asked
     region.gpu[gpu].last_held = was.held

@@ -102,6 +102,7 @@ cdef extern from *:
     ctypedef struct fg_card_t "fg_region_gpu":
         uint8_t uuid[16]
         uint64_t limit
+        uint64_t context
     ctypedef struct fg_job:
         fg_region *region
         uint32_t cards

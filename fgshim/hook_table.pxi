@@ -5,7 +5,7 @@
 cdef extern from *:
     """
     enum { FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC,   /* these go with their context */
-           FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC };
+           FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT };
     typedef struct {
         uint64_t key;     /* address, handle, serial number of a block, … */
         uint64_t bytes;   /* what is charged for it; of a mapping: its length */
@@ -20,7 +20,7 @@ cdef extern from *:
     static pthread_mutex_t fg_own_lock;   /* all zero: unlocked */
     """
     const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
-    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC
+    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT
     ctypedef struct fg_entry:
         uint64_t key
         uint64_t bytes

@@ -20,24 +20,27 @@ cdef extern from *:
     #include "pace.h"
 
     #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
-    #define FG_REGION_VERSION 3
+    #define FG_REGION_VERSION 4
     #define FG_MAX_GPUS 16
     #define FG_MAX_SLOTS 256
     #define FG_MAX_SHARES 256
     #define FG_MOST 4           /* how many holders a refusal names */
+    enum { FG_FOR_MEMORY, FG_FOR_CONTEXT };   /* what was refused */
     #define FG_LOCK_KIND 0x90   /* how glibc marks a robust mutex that processes share */
 
     typedef struct {
         uint8_t  uuid[16];      /* which card */
         uint64_t limit;         /* bytes that the job may hold on it */
-        uint64_t untracked;     /* bytes the controller saw beyond what the slots tell */
+        uint64_t untracked;     /* bytes the controller saw in processes that have no slot */
         uint64_t peak;          /* the most that was held at once */
         uint64_t refusals;      /* allocations refused */
         int32_t  index;         /* as NVML counts */
         uint32_t reserved;
         uint64_t last_asked;    /* bytes that were refused last, and */
         uint64_t last_held;     /* what was held then */
+        uint64_t context;       /* what the contexts of a process are taken to cost, until that was seen */
     } fg_region_gpu;
+
 
     typedef struct {
         uint32_t pid;           /* 0: free */
@@ -46,6 +49,11 @@ cdef extern from *:
         uint64_t image;         /* differs between two programs that one pid executes */
         uint64_t bytes[FG_MAX_GPUS];
     } fg_region_slot;
+
+    typedef struct {            /* what the process of a slot has past the calls; both under a mark */
+        uint64_t context[FG_MAX_GPUS];   /* what its contexts are taken to cost; the mark changes with them */
+        uint64_t seen[FG_MAX_GPUS];      /* what the controller saw, under the mark that it found there */
+    } fg_region_past;
 
     typedef struct {            /* memory that processes of the job have given to each other: counted once */
         uint64_t key;           /* of an IPC handle, what it is known by; 0: a block, known by its size */
@@ -61,7 +69,7 @@ cdef extern from *:
         uint32_t gpu;           /* number in the region */
         uint32_t pid;           /* who asked */
         uint32_t holders;       /* how many processes held memory there */
-        uint32_t reserved;
+        uint32_t what;          /* FG_FOR_MEMORY, FG_FOR_CONTEXT */
         fg_region_holder most[FG_MOST];   /* who held most of it */
     } fg_region_refusal;
 
@@ -82,6 +90,7 @@ cdef extern from *:
         uint32_t reserved[14];
         fg_region_slot slot[FG_MAX_SLOTS];
         fg_region_share share[FG_MAX_SHARES];
+        fg_region_past past[FG_MAX_SLOTS];
     } fg_region;
 
     /* The job can write to its region: no count in it is ever followed blindly. */
@@ -94,6 +103,21 @@ cdef extern from *:
     static inline uint32_t fg_region_shares(const fg_region *r) {
         return r->shares < FG_MAX_SHARES ? r->shares : FG_MAX_SHARES;
     }
+    /* Bytes under a mark of 16 bits, in one word: it is read and written whole. */
+    #define FG_MARK_SHIFT 48
+    #define FG_MOST_MARKED (((uint64_t)1 << FG_MARK_SHIFT) - 1)
+    static inline uint64_t fg_region_marked(uint64_t mark, uint64_t bytes) {
+        return mark << FG_MARK_SHIFT | (bytes < FG_MOST_MARKED ? bytes : FG_MOST_MARKED);
+    }
+    /* The same with other bytes, under another mark: never 0, which is that of a fresh slot. */
+    static inline uint64_t fg_region_remarked(uint64_t word, uint64_t bytes) {
+        uint64_t mark = ((word >> FG_MARK_SHIFT) + 1) & 0xffff;
+        return fg_region_marked(mark ? mark : 1, bytes);
+    }
+    /* What a process has past the calls: seen, if it was since anything changed; else what that is taken to cost. */
+    static inline uint64_t fg_region_truer(uint64_t context, uint64_t seen) {
+        return (context >> FG_MARK_SHIFT == seen >> FG_MARK_SHIFT ? seen : context) & FG_MOST_MARKED;
+    }
     /* A torn file, or one that was scribbled over, does not fit its seal. It keeps no secret. */
     static inline uint64_t fg_region_mix(uint64_t seal, const void *at, size_t size) {
         for (const uint8_t *byte = at; size; size--) seal = (seal ^ *byte++) * 0x100000001b3ull;
@@ -105,6 +129,7 @@ cdef extern from *:
             seal = fg_region_mix(seal, r->gpu[i].uuid, 16);
             seal = fg_region_mix(seal, &r->gpu[i].limit, sizeof r->gpu[i].limit);
             seal = fg_region_mix(seal, &r->gpu[i].index, sizeof r->gpu[i].index);
+            seal = fg_region_mix(seal, &r->gpu[i].context, sizeof r->gpu[i].context);
             seal = fg_region_mix(seal, &r->pace[i].policy, sizeof r->pace[i].policy);
             seal = fg_region_mix(seal, &r->pace[i].share, sizeof r->pace[i].share);
         }
@@ -156,11 +181,13 @@ cdef extern from *:
         const fg_region_refusal *was = &r->refusal;
         char asked[40], held[40], limit[40], had[40];
         uint64_t times = fg_region_refused(r);
+        int is_context = was->what == FG_FOR_CONTEXT;
         if (!times || !was->pid || was->gpu >= fg_region_gpus(r) || room < 200) return 0;
         fg_mebibytes(asked, sizeof asked, was->asked);
         fg_mebibytes(held, sizeof held, was->held);
         fg_mebibytes(limit, sizeof limit, was->limit);
-        int at = snprintf(to, room, "GPU %d: %s refused to process %u: %s of %s held", r->gpu[was->gpu].index, asked,
+        int at = snprintf(to, room, "GPU %d: %s%s%s refused to process %u: %s of %s held", r->gpu[was->gpu].index,
+                          is_context ? "a CUDA context, taken to cost " : "", asked, is_context ? "," : "",
                           was->pid, held, limit);
         for (uint32_t i = 0; i < FG_MOST && was->most[i].pid && (size_t)at + 80 < room; i++) {
             fg_mebibytes(had, sizeof had, was->most[i].bytes);
@@ -180,6 +207,8 @@ cdef extern from *:
     const uint32_t FG_MAX_SLOTS
     const uint32_t FG_MAX_SHARES
     const uint32_t FG_MOST
+    const uint64_t FG_MOST_MARKED
+    const int FG_MARK_SHIFT, FG_FOR_MEMORY, FG_FOR_CONTEXT
     ctypedef struct pthread_mutex_t:
         pass
     ctypedef struct fg_region_gpu:
@@ -191,12 +220,16 @@ cdef extern from *:
         int32_t index
         uint64_t last_asked
         uint64_t last_held
+        uint64_t context
     ctypedef struct fg_region_slot:
         uint32_t pid
         uint32_t generation
         uint64_t start
         uint64_t image
         uint64_t bytes[16]
+    ctypedef struct fg_region_past:
+        uint64_t context[16]
+        uint64_t seen[16]
     ctypedef struct fg_region_share:
         uint64_t key
         uint64_t bytes
@@ -212,6 +245,7 @@ cdef extern from *:
         uint32_t gpu
         uint32_t pid
         uint32_t holders
+        uint32_t what
         fg_region_holder most[4]
     ctypedef struct fg_region:
         uint64_t magic
@@ -229,6 +263,7 @@ cdef extern from *:
         uint32_t shares
         fg_region_slot slot[256]
         fg_region_share share[256]
+        fg_region_past past[256]
 
     uint32_t fg_region_gpus(const fg_region *r) noexcept nogil
     uint32_t fg_region_slots(const fg_region *r) noexcept nogil
@@ -237,6 +272,9 @@ cdef extern from *:
     uint64_t fg_region_refused(const fg_region *r) noexcept nogil
     const fg_region_gpu *fg_region_refusing(const fg_region *r) noexcept nogil
     const char *fg_region_flaw(const fg_region *r, uint64_t length) noexcept nogil
+    uint64_t fg_region_marked(uint64_t mark, uint64_t bytes) noexcept nogil
+    uint64_t fg_region_remarked(uint64_t word, uint64_t bytes) noexcept nogil
+    uint64_t fg_region_truer(uint64_t context, uint64_t seen) noexcept nogil
     int fg_region_lock_init(fg_region *r) noexcept nogil
     uint64_t fg_region_seal(const fg_region *r) noexcept nogil
     int fg_region_tell(const fg_region *r, char *to, size_t room) noexcept nogil

@@ -20,11 +20,16 @@ from fgshim.region cimport (
     fg_region,
     fg_region_flaw,
     fg_region_gpu,
+    fg_region_past,
     fg_region_lock_init,
+    fg_region_marked,
     fg_region_seal,
     fg_region_share,
     fg_region_slot,
     fg_region_tell,
+    fg_region_truer,
+    FG_MARK_SHIFT,
+    FG_MOST_MARKED,
 )
 
 cdef extern from *:
@@ -46,29 +51,34 @@ cdef extern from *:
     #define FG_HEADER offsetof(fg_region, slot)
     #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
     #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
+    #define FG_SEEN_AT(slot, position) (offsetof(fg_region, past) + (slot) * sizeof(fg_region_past) \\
+                                        + offsetof(fg_region_past, seen) + (position) * sizeof(uint64_t))
     """
     int fg_queue_signal(int pidfd, int number, uint64_t value) nogil
     size_t FG_HEADER
     size_t FG_UNTRACKED_AT(size_t position)
+    size_t FG_SEEN_AT(size_t slot, size_t position)
 
 include "region_pace.pxi"
 
 SIZE = sizeof(fg_region)
 
-# held: bytes of living processes and what is untracked; peak: the most of that at once.
+# held: bytes of living processes, what these have past the calls, and what is untracked; peak: the most of that at once.
 # last_asked, last_held: what was refused last, and what was held then.
 Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
-# bytes: per GPU, in the order of Region.gpus.
-Process = namedtuple("Process", "pid start image bytes")
+# Per GPU, in the order of Region.gpus. bytes: given by calls; past: beside these, as it is charged;
+# contexts: what is reserved for contexts that live, whatever was seen; marks: change with them, for `set_seen`.
+Process = namedtuple("Process", "pid start image bytes past contexts marks slot")
 # refusal: the last one, as a line for a person; "": nothing was refused.
 Region = namedtuple("Region", "job attempt gpus processes refusal")
 
 
-def pack(job: int, attempt: int, gpus, pacing=()) -> bytes:
+def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
     """The first bytes of a fresh region; the file goes on with zeros up to SIZE.
 
     `gpus` are (index, UUID as NVML writes it, bytes that the job may hold), the job's `cuda:0` first.
     `pacing` are (a word of POLICIES, ten-thousandths of the card's time), one for each; none: not paced.
+    `contexts` are what a process's contexts are taken to cost on each, in bytes; none: nothing is reserved.
     """
     cdef fg_region region
     if not 1 <= len(gpus) <= FG_MAX_GPUS:
@@ -89,6 +99,8 @@ def pack(job: int, attempt: int, gpus, pacing=()) -> bytes:
         memcpy(region.gpu[at].uuid, <const char *> raw, 16)
     for at, (policy, share) in enumerate(pacing[:len(gpus)]):
         _set_pace(&region.pace[at], policy, share)
+    for at, cost in enumerate(contexts[:len(gpus)]):
+        region.gpu[at].context = cost
     region.seal = fg_region_seal(&region)
     return (<const char *> &region)[:FG_HEADER]
 
@@ -117,6 +129,18 @@ def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
     fd = _opened(path, os.O_WRONLY, owner)
     try:
         os.pwrite(fd, int(bytes).to_bytes(8, "little"), FG_UNTRACKED_AT(gpu_position))
+    finally:
+        os.close(fd)
+
+
+def set_seen(path, process, int gpu_position, bytes, owner=None) -> None:
+    """Let `process`, as it was read, have so much past the calls on a card, as long as its contexts stay as they were."""
+    if not 0 <= gpu_position < len(read(path, owner).gpus):
+        raise ValueError(f"{path} has no GPU number {gpu_position}")
+    cdef uint64_t word = fg_region_marked(process.marks[gpu_position], bytes)
+    fd = _opened(path, os.O_WRONLY, owner)
+    try:
+        os.pwrite(fd, int(word).to_bytes(8, "little"), FG_SEEN_AT(process.slot, gpu_position))
     finally:
         os.close(fd)
 
@@ -162,8 +186,17 @@ cdef _processes(const fg_region *region):
         taken = region.slot[slot]
         if _lives(region, slot):
             held = tuple(taken.bytes[gpu] for gpu in range(region.gpus))
-            found.append(Process(taken.pid, taken.start, taken.image, held))
+            found.append(Process(taken.pid, taken.start, taken.image, held, *_past(region, slot), slot))
     return found
+
+
+cdef _past(const fg_region *region, uint32_t slot):
+    """(charged past the calls, reserved for contexts, marks) of a slot, each by GPU."""
+    cdef const fg_region_past *past = &region.past[slot]
+    gpus = range(region.gpus)
+    charged = tuple(fg_region_truer(past.context[gpu], past.seen[gpu]) for gpu in gpus)
+    contexts = tuple(past.context[gpu] & FG_MOST_MARKED for gpu in gpus)
+    return charged, contexts, tuple(past.context[gpu] >> FG_MARK_SHIFT for gpu in gpus)
 
 
 cdef bint _is_shared(const fg_region *region, const fg_region_share *share):
@@ -186,7 +219,7 @@ cdef _shared(const fg_region *region, uint32_t gpu):
 cdef _gpus(const fg_region *region, processes):
     found = []
     for at in range(region.gpus):
-        own = sum(process.bytes[at] for process in processes)
+        own = sum(process.bytes[at] + process.past[at] for process in processes)
         found.append(_gpu(&region.gpu[at], own + _shared(region, at)))
     return found
 

@@ -81,6 +81,9 @@ ARRAYS = [
     *cuda("arrays", "cuMipmappedArrayDestroy", 5000),
 ]
 CONTEXTS = [
+    *cuda("contexts", "cuCtxCreate", 2000, 3020, 11040, 12050),
+    *cuda("contexts", "cuDevicePrimaryCtxRetain", 7000),
+    *cuda("contexts", "cuGreenCtxCreate", 12040),
     *cuda("contexts", "cuCtxDestroy", 2000, 4000),
     *cuda("contexts", "cuCtxDetach", 2000),
     *cuda("contexts", "cuDevicePrimaryCtxRelease", 7000, 11000),
@@ -165,7 +168,6 @@ ASKED = {
         "cuDeviceGetMemPool",
         "cuDeviceGetUuid",
         "cuDevicePrimaryCtxGetState",
-        "cuDevicePrimaryCtxRetain",
         "cuEventCreate",
         "cuEventElapsedTime",
         "cuEventQuery",

@@ -86,9 +86,7 @@ UNTOUCHED: dict[str, tuple[str, ...]] = {
     ),
     "no work for the card": ("cuLaunchHostFunc",),
     "private tables of the driver, whose layout nobody promises": ("cuGetExportTable",),
-    "a context's own memory: the watchdog sees it": (
-        *("cuCtxAttach", "cuCtxCreate", "cuDevicePrimaryCtxRetain", "cuGreenCtxCreate"),
-    ),
+    "a context that is there already": ("cuCtxAttach",),
     "another process's pool, counted there": (
         *("cuMemPoolImportFromShareableHandle", "cuMemPoolImportPointer"),
     ),

@@ -71,6 +71,7 @@ def test_every_key_is_read(configured):
         [fence]
         watchdog = "warn"
         tolerance = "1G"
+        context_memory = "300M"
         tiers = ["shim", "none"]
         preload = "namespace"
         [operators]
@@ -113,6 +114,7 @@ def test_every_key_is_read(configured):
         drain_on_xid=(48, 79),
         watchdog="warn",
         tolerance=1024 * MIB,
+        context_memory=300 * MIB,
         tiers=("shim", "none"),
         preload="namespace",
         max_requeue=7,

@@ -63,7 +63,7 @@ def refused_region():
     """A region as it is after a refusal."""
     head = bytearray(region.pack(1, 1, [(3, f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}", GIB)]))
     gpu = 104
-    refusal = gpu + 16 * 72  # behind the cards
+    refusal = gpu + 16 * 80  # behind the cards
     struct.pack_into("<Q", head, gpu + 40, 2)  # refusals
     struct.pack_into("<QQQIIII", head, refusal, 512 * MIB, 768 * MIB, GIB, 0, 77, 1, 0)
     struct.pack_into("<QI", head, refusal + 40, 768 * MIB, 55)

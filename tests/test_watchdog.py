@@ -43,6 +43,40 @@ def test_what_was_charged_is_not_written_again():
     assert looks(same, same, same).charges == {}
 
 
+def slot(memory, tracked=0, *, past=0, mark=1, pid=7, has_context=True):
+    return Use(pid=pid, memory=memory, tracked=tracked, past=past, mark=mark, has_context=has_context)
+
+
+@pytest.mark.parametrize("guessed", [0, 200, 256, 400])
+def test_what_a_slot_is_charged_for_contexts_becomes_what_two_looks_have_shown(guessed):
+    one = sight(slot(500 + guessed, 500, past=256))
+    assert looks(one).seen == {}
+    assert looks(one, one).seen == ({} if guessed == 256 else {(0, 7): guessed})
+    assert looks(one, one).charges == {}
+
+
+def test_a_slot_is_charged_no_more_and_no_less_than_both_looks_agree_on():
+    def between(first, second):
+        return looks(sight(slot(first, past=256)), sight(slot(second, past=256))).seen
+
+    assert between(300, 400) == between(400, 300) == {(0, 7): 300}
+    assert between(100, 200) == between(200, 100) == {(0, 7): 200}
+    assert between(200, 300) == between(300, 200) == {}
+
+
+def test_of_contexts_that_have_changed_between_two_looks_nothing_is_concluded():
+    verdict = looks(sight(slot(300, past=256)), sight(slot(300, past=256, mark=2)))
+    assert (verdict.seen, verdict.costs) == ({}, {})
+
+
+def test_what_contexts_cost_is_learned_from_processes_that_hold_still():
+    two = sight(slot(300, past=256), slot(280, past=256, pid=8), slot(90, pid=9, has_context=False))
+    assert looks(two).costs == {}
+    assert looks(two, two).costs == {0: 280}
+    moved = sight(slot(300, past=256), slot(279, past=256, pid=8))
+    assert looks(two, moved).costs == {0: 300}
+
+
 def test_memory_that_was_given_back_between_driver_and_region_is_not_charged():
     assert looks(sight(use(300, 300)), sight(use(900, 300)), sight(use(300, 300))).charges == {}
 

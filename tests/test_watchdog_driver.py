@@ -12,7 +12,8 @@ from home import PATIENCE
 
 pytestmark = pytest.mark.compiler
 GIB, MIB = 1 << 30, 1 << 20
-CONTEXT = 256 * MIB
+CONTEXT = 320 * MIB
+TAKEN = 256 * MIB  # for what a context costs, until one was seen
 QUICK = "[jobs]\nkill_wait = 5\n"
 
 
@@ -63,14 +64,26 @@ def events(found, reason):
     return [event for event in found["events"] if event[4] == reason]
 
 
-def test_a_context_counts_as_held_once_the_watchdog_has_seen_it(host):
-    _, fakejob = host.live("--gpu-mem=8G")
-    assert fakejob.until_ready().say("alloc 1G")[0] == 0
+def test_a_context_counts_from_its_first_moment_and_by_what_it_costs_once_that_was_seen(host):
+    _, first = host.live("--gpu-mem=8G")
+    assert first.until_ready().say("info")[1:] == (8 * GIB - TAKEN, 8 * GIB)
     deadline = time.monotonic() + PATIENCE
-    while fakejob.say("info")[1] != 7 * GIB - CONTEXT:
+    while first.say("info")[1] != 8 * GIB - CONTEXT:
         assert time.monotonic() < deadline
-    assert fakejob.say("alloc 7G")[0] == 2
-    assert fakejob.say("alloc 6G")[0] == 0
+    _, second = host.live("--gpu-mem=8G")
+    assert second.until_ready().say("info")[1:] == (8 * GIB - CONTEXT, 8 * GIB)
+    assert second.say(f"alloc {8 * GIB - CONTEXT}")[0] == 0
+    assert second.say("alloc 1")[0] == 2
+
+
+def test_a_job_whose_limit_is_smaller_than_a_context_is_told_so(host):
+    line = f"{host.driver.program} info"
+    done = host.run("fgsub", "--parsable", "--gpu-mem=128M", "--output=said", "--wrap", line)
+    job = int(done.out)
+    host.wait(job)
+    said = (host.path / "said").read_text()
+    assert said.startswith("info 2\n")
+    assert "fgsched: GPU 0: a CUDA context, taken to cost 256.0 MiB, refused to process" in said
 
 
 def test_a_job_past_its_limit_and_past_the_hook_is_ended_and_both_are_said(host):
@@ -79,7 +92,7 @@ def test_a_job_past_its_limit_and_past_the_hook_is_ended_and_both_are_said(host)
     found = host.job(job)
     assert (found["state"], found["reason"]) == ("OUT_OF_MEMORY", "GpuOutOfMemory")
     assert found["warning"] == (
-        f"ended by the watchdog: it holds {9 * 1024 + 256}M on GPU 0, and its limit is 8192M"
+        f"ended by the watchdog: it holds {9 * 1024 + 320}M on GPU 0, and its limit is 8192M"
     )
     assert found["post_mortem"] == {
         "gpu": 0, "asked": 0, "held": 9 * GIB + CONTEXT, "limit": 8 * GIB, "jobs": [], "strangers": 0,
@@ -138,7 +151,7 @@ def test_a_refusal_is_examined_and_fgacct_shows_it(host):
     host.wait(job)
     found = host.job(job)["post_mortem"]
     assert (found["gpu"], found["asked"], found["limit"]) == (0, 2 * GIB, 4 * GIB)
-    assert 3 * GIB <= found["held"] <= 3 * GIB + CONTEXT
+    assert 3 * GIB + TAKEN <= found["held"] <= 3 * GIB + CONTEXT
     assert found["jobs"] == [[neighbour, 16 * GIB]]
     stranger.kill()
     shown = host.run("fgctl", "show", "job", str(job)).out

@@ -19,6 +19,7 @@ from fgsched.controller.answers import Answers
 from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.contexts import ContextCosts
 from fgsched.controller.desk import FIRST_USER, Desk, Rules
 from fgsched.controller.events import Asked, Died
 from fgsched.controller.gate import Gate
@@ -123,13 +124,15 @@ class _Controller:
         gate = Gate(sampler, run=str(places.run), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
         site = _site(places, config, store.name, mounts)
+        self._contexts = ContextCosts(config.context_memory)
         ports = self._ports(accounts, gate)
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
         self._shepherds = shepherds
-        watching = Watching(str(places.run), _policy(config), self._loop.happened)
+        learn = lambda gpu, size: self._contexts.learn(self._cards.gpu(gpu).model, size)  # noqa: E731
+        watching = Watching(str(places.run), _policy(config), self._loop.happened, learn)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(places.run), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
@@ -158,6 +161,7 @@ class _Controller:
             accounts=accounts,
             cpus=lambda index: self._cards.gpu(index).cpus,
             gate=gate,
+            context=self._contexts.of,
             compute=lambda job: policy_of(job, self._conductor.policy),
         )
 
@@ -199,6 +203,7 @@ class _Controller:
         self._conductor.binding = cpus.binding(config.cpu_binding)
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
+        self._contexts.default = config.context_memory
         self._cards.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )

@@ -6,9 +6,9 @@ from dataclasses import replace
 from fgsched.controller.events import Noticed
 from fgsched.controller.seeing import Seen
 from fgsched.host.process import maps
-from fgsched.host.regions import charge, charged, slots
+from fgsched.host.regions import Slot, charge, charged, see, slots
 from fgsched.jobs.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
-from fgsched.model import Job, JobState, Reading
+from fgsched.model import GpuProcess, Job, JobState, Reading
 
 _HOOK = "libfgshim.so"
 
@@ -16,8 +16,16 @@ _HOOK = "libfgshim.so"
 class Watching:
     """Remembers one look for the next; what it tells is durable once the conductor has taken it in."""
 
-    def __init__(self, run: str, policy: Policy, tell: Callable[[Noticed], None]) -> None:
+    def __init__(
+        self,
+        run: str,
+        policy: Policy,
+        tell: Callable[[Noticed], None],
+        learn: Callable[[int, int], None] = lambda gpu, size: None,
+    ) -> None:
+        """`learn`: (card, bytes that the contexts of a process were seen to cost there)."""
         self._run = run
+        self._learn = learn
         self.policy = policy
         self._tell = tell
         self._before: dict[tuple[int, int], Memory] = {}  # (job, attempt) -> what the last look left
@@ -36,39 +44,47 @@ class Watching:
                 continue
             key = job.id, job.attempt
             was = before.get(key, Memory())
-            verdict = judge(job.tier, self._sights(job, seen), was, self.policy, silent=silent)
+            counted = self._counted(job, seen)
+            sights = _sights(job, seen, counted)
+            verdict = judge(job.tier, sights, was, self.policy, silent=silent)
             self._before[key] = verdict.memory
             if key not in before:  # one look shows no charge; an earlier controller's stays for the next
                 self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
             elif verdict.charges:
                 charge(self._run, job, verdict.charges)
+            for (gpu, pid), size in verdict.seen.items():
+                see(self._run, job, counted[gpu][pid], size)
+            for gpu, size in verdict.costs.items():
+                self._learn(gpu, size)
             if verdict.warn or verdict.end:
                 self._tell(Noticed(job.id, job.attempt, verdict.warn, verdict.end))
 
-    def _sights(self, job: Job, seen: Seen) -> list[Sight]:
-        limits = {hold.gpu: hold.memory for hold in job.holds}
-        pids = {pid for pid, owner in seen.owners.items() if owner == job.id}
-        counted = slots(self._run, job) if pids and job.tier != UNFENCED else {}
-        sights = []
-        for index, reading in seen.readings.items():
-            uses = _uses(reading, pids, counted.get(index, {}))
-            is_ours = index in limits and (reading.is_lost or not reading.error)
-            if uses or is_ours:
-                limit = limits.get(index)
-                sights.append(Sight(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
-        return sights
+    def _counted(self, job: Job, seen: Seen) -> Mapping[int, Mapping[int, Slot]]:
+        """{card: {pid: slot}}, where a process of the job was seen."""
+        is_there = job.tier != UNFENCED and job.id in seen.owners.values()
+        return slots(self._run, job) if is_there else {}
 
 
-def _uses(reading: Reading, pids: set[int], counted: Mapping[int, int]) -> tuple[Use, ...]:
-    return tuple(
-        Use(pid=one.pid, memory=one.memory, tracked=_tracked(one.pid, counted))
-        for one in reading.processes
-        if one.pid in pids
-    )
+def _sights(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[Sight]:
+    limits = {hold.gpu: hold.memory for hold in job.holds}
+    pids = {pid for pid, owner in seen.owners.items() if owner == job.id}
+    sights = []
+    for index, reading in seen.readings.items():
+        uses = _uses(reading, pids, counted.get(index, {}))
+        is_ours = index in limits and (reading.is_lost or not reading.error)
+        if uses or is_ours:
+            limit = limits.get(index)
+            sights.append(Sight(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
+    return sights
 
 
-def _tracked(pid: int, counted: Mapping[int, int]) -> int | None:
+def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tuple[Use, ...]:
+    return tuple(_use(one, counted.get(one.pid)) for one in reading.processes if one.pid in pids)
+
+
+def _use(seen: GpuProcess, slot: Slot | None) -> Use:
     """A process that has taken nothing yet has no slot, and may have the hook all the same."""
-    if pid in counted:
-        return counted[pid]
-    return 0 if maps(pid, _HOOK) else None
+    if slot is None:
+        return Use(pid=seen.pid, memory=seen.memory, tracked=0 if maps(seen.pid, _HOOK) else None)
+    counts = {"tracked": slot.tracked, "past": slot.past}
+    return Use(pid=seen.pid, memory=seen.memory, **counts, mark=slot.mark, has_context=slot.has_context)

@@ -96,6 +96,7 @@ class Ports:
     accounts: Accounts  # as whom jobs are started
     gate: Gate  # lets launches through
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
+    context: Callable[[str], int] = lambda model: 0  # what one costs on such a card, in bytes
     compute: Callable[[Job], str] = lambda job: pacing.NONE  # how a job shares the time of its cards
 
 
@@ -143,7 +144,9 @@ class Shepherds:
             spec = replace(spec, cgroups=places)
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         budgets = pacing.budgets(self._ports.compute(job), [one.hold for one in given])
-        head = region.pack(job.id, job.attempt, limits, budgets) if limits and spec.hook else b""
+        contexts = [self._ports.context(one.model) for one in given]
+        hooked = limits and spec.hook
+        head = region.pack(job.id, job.attempt, limits, budgets, contexts) if hooked else b""
         return pack(spec, script, head)
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:

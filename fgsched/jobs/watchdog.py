@@ -20,6 +20,14 @@ class Use:
     pid: int
     memory: int  # bytes, as the driver says; 0 where it does not
     tracked: int | None  # bytes in its slot of the region; None: the hook is not in it
+    past: int = 0  # bytes beside these that its slot is charged: for contexts, or as seen
+    mark: int | None = None  # of what it has past the hook: changes with its contexts; None: it has no slot
+    has_context: bool = False  # that something was reserved for
+
+    @property
+    def guess(self) -> int:
+        """Bytes past the hook."""
+        return max(0, self.memory - (self.tracked or 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +74,22 @@ class Fault:
         return f"GPU {self.gpu} fell off the bus"
 
 
+_Key = tuple[int, int, int | None]  # gpu, pid, mark
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What a look leaves for the next one."""
 
     faults: frozenset[tuple[Reason, int]] = frozenset()
-    guesses: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> bytes past the hook
+    guesses: Mapping["_Key", int] = field(default_factory=dict)  # bytes past the hook
     charged: Mapping[int, int] = field(default_factory=dict)  # gpu -> bytes
 
     def of(self, gpus: Container[int]) -> "Memory":
         """What it says of these cards."""
         return Memory(
             frozenset((reason, gpu) for reason, gpu in self.faults if gpu in gpus),
-            {(gpu, pid): size for (gpu, pid), size in self.guesses.items() if gpu in gpus},
+            {key: size for key, size in self.guesses.items() if key[0] in gpus},
             {gpu: size for gpu, size in self.charged.items() if gpu in gpus},
         )
 
@@ -88,7 +99,11 @@ class Verdict:
     """What is due."""
 
     memory: Memory
-    charges: Mapping[int, int]  # gpu -> bytes to count as held; only those that changed
+    charges: Mapping[int, int]  # gpu -> bytes of processes without a slot; only those that changed
+    seen: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> the same, of a slot
+    costs: Mapping[int, int] = field(
+        default_factory=dict
+    )  # gpu -> what a process that held still showed of contexts
     warn: tuple[Fault, ...] = ()  # seen for the first time
     end: Fault | None = None  # seen twice in a row, and the policy is to end it
 
@@ -102,13 +117,15 @@ def judge(
     """
     seen = list(sights)
     found = [fault for sight in seen for fault in _faults(sight, tier, policy)]
-    guesses = {
-        (sight.gpu, use.pid): max(0, use.memory - (use.tracked or 0))
+    uses = {
+        (sight.gpu, use.pid, use.mark): use
         for sight in seen
         if sight.limit is not None and not sight.is_lost
         for use in sight.uses
     }
+    guesses = {key: use.guess for key, use in uses.items()}
     charged = {} if tier == UNFENCED else _charges(guesses, before, seen)
+    again_there = {key: use for key, use in uses.items() if key in before.guesses and use.mark is not None}
     faults, kept = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
     memory = Memory(faults | kept.faults, {**kept.guesses, **guesses}, {**kept.charged, **charged})
     again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
@@ -116,21 +133,44 @@ def judge(
     return Verdict(
         memory=memory,
         charges={gpu: size for gpu, size in charged.items() if before.charged.get(gpu, 0) != size},
+        seen={key[:2]: size for key, size in _settled(again_there, before).items()},
+        costs=_costs(again_there, before),
         warn=tuple(fault for fault in found if fault not in again),
         end=ends[0] if ends else None,
     )
 
 
-def _charges(guesses: Mapping[tuple[int, int], int], before: Memory, seen: Iterable[Sight]) -> dict[int, int]:
-    """Bytes past the hook by card: of each process the less of two guesses.
+def _charges(guesses: Mapping[_Key, int], before: Memory, seen: Iterable[Sight]) -> dict[int, int]:
+    """Bytes past the hook by card, of processes without a slot: of each the less of two guesses.
 
     Driver and region are not read at the same moment: memory that was given
     back in between looks once like memory past the hook.
     """
     charges = {sight.gpu: 0 for sight in seen if sight.limit is not None and not sight.is_lost}
-    for (gpu, pid), guess in guesses.items():
-        charges[gpu] += min(guess, before.guesses.get((gpu, pid), 0))
+    for key, guess in guesses.items():
+        if key[2] is None:
+            charges[key[0]] += min(guess, before.guesses.get(key, 0))
     return charges
+
+
+def _settled(uses: Mapping[_Key, Use], before: Memory) -> dict[_Key, int]:
+    """What slots are to be charged from now on: as far as both looks agree that it is more, or less."""
+    settled = {}
+    for key, use in uses.items():
+        least, most = sorted((use.guess, before.guesses[key]))
+        size = min(max(use.past, least), most)
+        if size != use.past:
+            settled[key] = size
+    return settled
+
+
+def _costs(uses: Mapping[_Key, Use], before: Memory) -> dict[int, int]:
+    """The least that a process with a context had past the hook, in both looks alike."""
+    costs: dict[int, int] = {}
+    for key, use in uses.items():
+        if use.has_context and use.guess == before.guesses[key]:
+            costs[key[0]] = min(use.guess, costs.get(key[0], use.guess))
+    return costs
 
 
 def _faults(sight: Sight, tier: str, policy: Policy) -> list[Fault]:

@@ -134,12 +134,10 @@ class Config:
         says="What becomes of a job that holds device memory beyond its limit or past the hook.",
     )
     tolerance: int = key(
-        "fence",
-        kinds.SIZE,
-        512 * MIB,
-        low=0,
-        high=64 * GIB,
-        says="Bytes beyond its limit that each process of a job may hold.",
+        "fence", kinds.SIZE, 512 * MIB, low=0, high=64 * GIB, says="Bytes beyond its limit, for each process."
+    )
+    context_memory: int = key(
+        "fence", kinds.SIZE, 256 * MIB, low=0, high=64 * GIB, says="A CUDA context's, until one was seen."
     )
     tiers: tuple[str, ...] = key(
         "fence",

@@ -20,7 +20,7 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I,
     map-part ARRAY PART HANDLE, unmap-part ARRAY PART
     ipc-give I (a key), ipc-open KEY, ipc-close I, export I (a key), import KEY SIZE, external SIZE, multicast
-    context, context-end I, green, green-end I, primary, release-primary, reset-primary
+    context [ABI], context-end I, green, green-end I, primary, release-primary, reset-primary
     graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
     exec-end I, trim-graphs
     hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
@@ -28,6 +28,7 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     race THREADS ROUNDS SIZE (status: calls that went wrong; figures: refusals, allocations that were tried)
 
 FAKEJOB_VIA=lookup resolves through cuGetProcAddress, FAKEJOB_TWINS=1 takes the per-thread twins, and
+FAKEJOB_BARE=1 enters no context by itself,
 `driver.linked` is the same program linked against the driver. `driver.used()` and `driver.high()` are the
 driver's own count of bytes per card, by processes that live, and the most that ever was: an oracle beside
 the hook's. FAKE_CUDA_POOL_STEP sets by how many bytes a pool grows.

@@ -159,6 +159,13 @@ DRIVER(cuCtxCreate_v2, (context **out, unsigned flags, int device), (out, flags,
     pthread_mutex_unlock(&fake_big);
     return status;
 }
+DRIVER(cuCtxCreate, (context **out, unsigned flags, int device), (out, flags, device)) { return in_cuCtxCreate_v2(out, flags, device); }
+DRIVER(cuCtxCreate_v3, (context **out, void *affinity, int count, unsigned flags, int device), (out, affinity, count, flags, device)) {
+    return affinity || count ? INVALID_VALUE : in_cuCtxCreate_v2(out, flags, device);
+}
+DRIVER(cuCtxCreate_v4, (context **out, void *how, unsigned flags, int device), (out, how, flags, device)) {
+    return how ? INVALID_VALUE : in_cuCtxCreate_v2(out, flags, device);
+}
 DRIVER(cuCtxDestroy_v2, (context *c), (c)) {
     pthread_mutex_lock(&fake_big);
     context **at = &contexts;

@@ -31,7 +31,7 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuMemPoolCreate, "cuMemPoolCreate", (void **, const void *)) X(cuMemPoolDestroy, "cuMemPoolDestroy", (void *)) \
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
     X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
-    X(cuCtxCreate_v2, "cuCtxCreate", (void **, unsigned, int)) X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
+    X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
     X(cuCtxAttach, "cuCtxAttach", (void **, unsigned)) X(cuCtxDetach, "cuCtxDetach", (void *))                       \
     X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", (int)) X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", (int)) \
     X(cuGreenCtxCreate, "cuGreenCtxCreate", (void **, void *, int, unsigned)) X(cuCtxFromGreenCtx, "cuCtxFromGreenCtx", (void **, void *)) \
@@ -56,13 +56,19 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuGraphInstantiateWithParams, "cuGraphInstantiateWithParams", (void **, void *, void *))                       \
     X(cuMemMapArrayAsync, "cuMemMapArrayAsync", (void *, unsigned, void *))                                          \
     X(cuGraphUpload, "cuGraphUpload", (void *, void *)) X(cuGraphLaunch, "cuGraphLaunch", (void *, void *))
+/* Whose ABIs differ so much that the newest is not what was meant. */
+#define OF_VERSIONS(X)                                                                                            \
+    X(cuCtxCreate, "cuCtxCreate", 2000, (void **, unsigned, int)) X(cuCtxCreate_v2, "cuCtxCreate", 3020, (void **, unsigned, int)) \
+    X(cuCtxCreate_v3, "cuCtxCreate", 11040, (void **, void *, int, unsigned, int))                                  \
+    X(cuCtxCreate_v4, "cuCtxCreate", 12050, (void **, void *, unsigned, int))
+#define DECLARE_ONE(name, text, version, parameters) DECLARE(name, text, parameters)
 #ifdef LINKED
 #define DECLARE(name, text, parameters) extern int name parameters;
-CALLS(DECLARE) TWINS(DECLARE)
+CALLS(DECLARE) TWINS(DECLARE) OF_VERSIONS(DECLARE_ONE)
 static int resolve(void) { return 0; }
 #else
 #define DECLARE(name, text, parameters) static int (*name) parameters;
-CALLS(DECLARE) TWINS(DECLARE)
+CALLS(DECLARE) TWINS(DECLARE) OF_VERSIONS(DECLARE_ONE)
 static int resolve(void) {
     const char *via = getenv("FAKEJOB_VIA"), *own = getenv("FAKEJOB_TWINS");
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -71,7 +77,8 @@ static int resolve(void) {
     int look = via && !strcmp(via, "lookup"), status;
 #define FIND(name, text, parameters) if (look) find(text, (void **)&name, 12080, own ? 2 : 0, &status); else *(void **)&name = dlsym(driver, #name);
 #define FIND_TWIN(name, text, parameters) if (look || !own) { FIND(name, text, parameters) } else *(void **)&name = dlsym(driver, #name "_ptsz");
-    CALLS(FIND) TWINS(FIND_TWIN)
+#define FIND_ONE(name, text, version, parameters) if (look) find(text, (void **)&name, version, 0, &status); else *(void **)&name = dlsym(driver, #name);
+    CALLS(FIND) TWINS(FIND_TWIN) OF_VERSIONS(FIND_ONE)
     return 0;
 }
 #endif
@@ -92,7 +99,10 @@ static int started(void) {
     void *context;
     if (done >= 0) return done;
     if (resolve() || cuInit(0)) return done = 1;
-    return done = cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context) || cuDeviceGetMemPool(&pool, device);
+    if (getenv("FAKEJOB_BARE")) return done = 0;
+    int status = cuDevicePrimaryCtxRetain(&context, device);
+    if (status) return status;   /* tried again by the next command */
+    return done = cuCtxSetCurrent(context) || cuDeviceGetMemPool(&pool, device);
 }
 typedef struct { int32_t type, handles, where, id; void *win32; u64 flags; } prop;
 
@@ -239,17 +249,22 @@ static void free_all(void) {
 static int contexts_and_graphs(char *line, int *status) {
     char *at = line;
     void *made = NULL;
-    if (is(&at, "context")) { *status = cuCtxCreate_v2(&made, 0, device); made_thing((u64)made, 0); }
+    if (is(&at, "context")) {   /* [of which ABI] */
+        int abi = *at ? (int)number(&at) : 2;
+        *status = abi == 1 ? cuCtxCreate(&made, 0, device) : abi == 2 ? cuCtxCreate_v2(&made, 0, device)
+                  : abi == 3 ? cuCtxCreate_v3(&made, NULL, 0, 0, device) : cuCtxCreate_v4(&made, NULL, 0, device);
+        made_thing((u64)made, 0);
+    }
     else if (is(&at, "context-end")) *status = cuCtxDestroy_v2(object(&at));
     else if (is(&at, "at-exit")) *status = atexit(free_all);
     else if (is(&at, "attach")) *status = cuCtxAttach(&made, 0);
     else if (is(&at, "detach")) *status = cuCtxDetach(object(&at));
-    else if (is(&at, "primary")) { cuDevicePrimaryCtxRetain(&made, device); *status = cuCtxSetCurrent(made); }
+    else if (is(&at, "primary")) { *status = cuDevicePrimaryCtxRetain(&made, device); if (!*status) *status = cuCtxSetCurrent(made); }
     else if (is(&at, "release-primary")) *status = cuDevicePrimaryCtxRelease_v2(device);
     else if (is(&at, "reset-primary")) *status = cuDevicePrimaryCtxReset_v2(device);
     else if (is(&at, "green")) {
         void *green = NULL;
-        *status = cuGreenCtxCreate(&green, NULL, device, 1) || cuCtxFromGreenCtx(&made, green) || cuCtxSetCurrent(made);
+        if (!(*status = cuGreenCtxCreate(&green, NULL, device, 1))) *status = cuCtxFromGreenCtx(&made, green) || cuCtxSetCurrent(made);
         made_thing((u64)green, 0);
     } else if (is(&at, "green-end")) *status = cuGreenCtxDestroy(object(&at));
     else if (is(&at, "graph")) { *status = cuStreamEndCapture(stream, &made); made_thing((u64)made, 0); }

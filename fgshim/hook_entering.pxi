@@ -1,0 +1,167 @@
+# Contexts that a process enters: the first on a card is reserved for, before the driver makes it.
+#
+# What it costs nobody says beforehand, so what the controller has seen of others is
+# charged, until it looks at this process. No lock is held while the driver makes
+# one: that takes long, and tools are called back meanwhile.
+
+cdef extern from *:
+    """
+    static int fg_contexts[FG_MAX_GPUS];     /* that live, or are about to; under fg_own_lock */
+    static int fg_in_primary[FG_MAX_GPUS];   /* whether the primary one is among them */
+    """
+    int *fg_contexts
+    int *fg_in_primary
+
+
+cdef void fg_forget_contexts() noexcept nogil:
+    """In the child of a fork: they are the parent's."""
+    memset(fg_contexts, 0, sizeof(int) * FG_MAX_GPUS)
+    memset(fg_in_primary, 0, sizeof(int) * FG_MAX_GPUS)
+    memset(fg_context, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+
+
+cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) noexcept nogil:
+    """Let the contexts of this process cost so much, in the place of what was reserved for them."""
+    cdef fg_region *region = fg_attach()
+    cdef bint locked = fg_lock(region)
+    if locked:
+        fg_settle()
+        fg_hold(region, gpu, fg_held[gpu] - reserved if fg_held[gpu] > reserved else 0)
+    elif reserved:
+        fg_owe(gpu, reserved)
+    fg_context[gpu] = fg_region_remarked(fg_context[gpu], bytes)
+    if fg_slot:  # one word, which nobody else writes
+        fg_set(&region.past[fg_slot - 1].context[gpu], fg_context[gpu])
+    if locked:
+        fg_unlock(region)
+
+
+cdef bint fg_enter_within(int gpu, uint64_t cost) noexcept nogil:
+    """One context more; False: its cost is beyond the limit."""
+    cdef fg_charge charge
+    cdef bint fits = True
+    charge.gpu = gpu
+    charge.bytes = cost
+    pthread_mutex_lock(&fg_own_lock)
+    if cost and fg_contexts[gpu] == 0:
+        fits = fg_reserve(&charge)
+        if fits:
+            fg_charge_contexts(gpu, cost, cost)
+            fg_keep(&charge)
+    fg_contexts[gpu] += fits
+    pthread_mutex_unlock(&fg_own_lock)
+    return fits
+
+
+cdef int fg_enter(int device) noexcept nogil:
+    """Before the driver makes a context. A card that is not the job's is the watchdog's affair."""
+    cdef int gpu = fg_gpu_of(device)
+    if gpu < 0:
+        return CUDA_SUCCESS
+    cdef uint64_t cost = fg_own_job().card[gpu].context
+    if fg_enter_within(gpu, cost) or (fg_can_trim() and fg_trim(gpu, device) and fg_enter_within(gpu, cost)):
+        return CUDA_SUCCESS
+    fg_refused_what(FG_FOR_CONTEXT, gpu, cost)
+    return CUDA_ERROR_OUT_OF_MEMORY
+
+
+cdef void fg_one_less(int gpu) noexcept nogil:
+    """With the last one on a card goes all that is past the calls there. Under fg_own_lock."""
+    if fg_contexts[gpu] > 0:
+        fg_contexts[gpu] -= 1
+        if fg_contexts[gpu] == 0 and fg_attach():
+            fg_charge_contexts(gpu, 0, 0)
+
+
+cdef void fg_leave_as_primary(int gpu) noexcept nogil:
+    """Under fg_own_lock."""
+    if gpu >= 0 and fg_in_primary[gpu]:
+        fg_in_primary[gpu] = 0
+        fg_one_less(gpu)
+
+
+cdef void fg_leave_context(uint64_t context) noexcept nogil:
+    """Under fg_own_lock."""
+    cdef fg_entry *entry = fg_get(FG_CONTEXT, context)
+    cdef int gpu
+    if entry:
+        gpu = entry.gpu
+        fg_drop(entry)
+        fg_one_less(gpu)
+
+
+cdef int fg_entered(int status, int device, void *const *made) noexcept nogil:
+    """After the driver: remember the context that it made; NULL: it is the primary one, and may have been there."""
+    cdef int gpu = fg_gpu_of(device)
+    if gpu < 0:
+        return status
+    pthread_mutex_lock(&fg_own_lock)
+    if status != CUDA_SUCCESS or (made == NULL and fg_in_primary[gpu]):
+        fg_one_less(gpu)
+    elif made == NULL:
+        fg_in_primary[gpu] = 1
+    else:
+        fg_put(FG_CONTEXT, <uint64_t> made[0], gpu, 0)
+    pthread_mutex_unlock(&fg_own_lock)
+    return status
+
+
+cdef public int cuDevicePrimaryCtxRetain(void **context, int device) noexcept nogil:
+    cdef void *real = fg_function(FG_cuDevicePrimaryCtxRetain)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_enter(device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_entered((<primary_retain_t> real)(context, device), device, NULL)
+
+
+cdef public int cuGreenCtxCreate(void **green, void *resources, int device, unsigned int flags) noexcept nogil:
+    """It retains its primary context."""
+    cdef void *real = fg_function(FG_cuGreenCtxCreate)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_enter(device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_entered((<green_create_t> real)(green, resources, device, flags), device, NULL)
+
+
+cdef int fg_create_context(int call, void **context, unsigned int flags, int device) noexcept nogil:
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_enter(device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_entered((<ctx_create_t> real)(context, flags, device), device, context)
+
+
+cdef public int cuCtxCreate(void **context, unsigned int flags, int device) noexcept nogil:
+    return fg_create_context(FG_cuCtxCreate, context, flags, device)
+
+
+cdef public int cuCtxCreate_v2(void **context, unsigned int flags, int device) noexcept nogil:
+    return fg_create_context(FG_cuCtxCreate_v2, context, flags, device)
+
+
+cdef public int cuCtxCreate_v3(
+    void **context, void *affinity, int count, unsigned int flags, int device
+) noexcept nogil:
+    cdef void *real = fg_function(FG_cuCtxCreate_v3)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_enter(device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_entered((<ctx_create_v3_t> real)(context, affinity, count, flags, device), device, context)
+
+
+cdef public int cuCtxCreate_v4(void **context, void *how, unsigned int flags, int device) noexcept nogil:
+    cdef void *real = fg_function(FG_cuCtxCreate_v4)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_enter(device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_entered((<ctx_create_v4_t> real)(context, how, flags, device), device, context)
