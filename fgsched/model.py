@@ -159,6 +159,7 @@ class Job:
     depends: str = ""  # what is left of its dependency
     suspended_at: float | None = None  # since when it stands still
     suspended: float = 0.0  # seconds that it stood still before that
+    relimited: bool = False  # its time limit was changed after it was started
     eviction: Eviction | None = None  # the last time that it had to make room
 
     @property

@@ -29,11 +29,8 @@ cdef int start(Slot *slot) noexcept nogil:
     if make_job_directory(slot) < 0:
         return -1
     forget_bulk()
-    if launch.head.time_limit:
-        slot.deadline = now() + launch.head.time_limit
-        if launch.head.warn_signal:
-            slot.warn_at = slot.deadline - launch.head.warn_before
-            slot.warn_at = slot.warn_at if slot.warn_at > 0 else 1
+    slot.begun_at = now()
+    set_limit(slot, launch.head.time_limit)
     return start_child(slot)
 
 

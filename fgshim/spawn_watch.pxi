@@ -77,11 +77,23 @@ cdef void resume(Slot *slot) noexcept nogil:
     if slot.suspended_at == 0:
         return
     slot.suspended_at = 0
+    slot.begun_at += stood
     if slot.deadline:
         slot.deadline += stood
     if slot.warn_at:
         slot.warn_at += stood
     deliver(slot, SIGCONT, TO_ALL)
+
+
+cdef void set_limit(Slot *slot, int64_t limit) noexcept nogil:
+    """From its start on, 0: none. The early signal comes again where its new time is still to come."""
+    cdef int64_t at = slot.suspended_at if slot.suspended_at else now()
+    cdef int is_due = slot.warn_at != 0 or slot.deadline == 0  # it has not been given yet
+    slot.deadline = slot.begun_at + limit if limit else 0
+    slot.warn_at = 0
+    if limit and slot.head.warn_signal and (is_due or slot.deadline - slot.head.warn_before > at):
+        slot.warn_at = slot.deadline - slot.head.warn_before
+        slot.warn_at = slot.warn_at if slot.warn_at > 0 else 1
 
 
 cdef void preempt(Slot *slot, int number, int target, int seconds) noexcept nogil:
@@ -111,6 +123,8 @@ cdef void obey(Slot *slot, int value) noexcept nogil:
         resume(slot)
     elif value & 0xff == VERB_PREEMPT and 0 < number <= 64:
         preempt(slot, number, target & 3, (value >> 18) & 0x1fff)
+    elif value & 0xfe == VERB_LIMIT:
+        set_limit(slot, <int64_t> ((value & 1) << 24 | ((value >> 8) & 0xffffff)) * 1000)
 
 
 cdef int reap(Slot *slot) noexcept nogil:

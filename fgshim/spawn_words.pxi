@@ -43,6 +43,7 @@ cdef enum:
     VERB_SUSPEND = 3
     VERB_RESUME = 4
     VERB_PREEMPT = 5
+    VERB_LIMIT = 6  # 6 and 7: the lowest bit is the highest of the seconds
 
     COULD_NOT_START = 127 << 8  # the status of a job that was never executed
 
@@ -82,7 +83,7 @@ cdef struct Slot:
     int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, status
     pid_t main  # written by the kernel as it clones, so it is never late
     int64_t started_at, ended_at  # CLOCK_REALTIME, ns
-    int64_t deadline, warn_at, kill_at, suspended_at, preempt_at  # CLOCK_MONOTONIC, ms; 0: never
+    int64_t begun_at, deadline, warn_at, kill_at, suspended_at, preempt_at  # CLOCK_MONOTONIC, ms; 0: never
     int64_t pause
     rusage used
     int n_cgroups

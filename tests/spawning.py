@@ -16,11 +16,11 @@ from fgshim import spawner
 
 HEAD = struct.Struct("<2IQ5I5I2I4q2IQ2I")
 ANSWER = struct.Struct("<2IQ2iQ")
-COMMAND = struct.Struct("<2IQIiQ")
+COMMAND = struct.Struct("<2IQ2IQ")
 LAUNCH_MAGIC, ANSWER_MAGIC, RESULT_MAGIC, COMMAND_MAGIC = 0x314C4746, 0x31414746, 0x31524746, 0x31434746
 APPEND, BECOME_USER, NO_NEW_PRIVILEGES, OWN_MOUNTS, OWN_USERS = 1, 2, 4, 8, 16
 ALL, SHELL, CHILDREN = 0, 1, 2
-CANCEL, DELIVER, SUSPEND, RESUME = 1, 2, 3, 4
+CANCEL, DELIVER, SUSPEND, RESUME, LIMIT = 1, 2, 3, 4, 6
 PATIENCE = 20.0  # seconds, for what should take none
 
 
@@ -224,6 +224,11 @@ class Started:
         mark = (self.wish.job + (self.wish.attempt << 24)) & 0xFFFF_FFFF
         queue_command(self.answer.pid, mark << 32 | verb | number << 8 | target << 16)
 
+    def limit(self, seconds: int) -> None:
+        """Have the shepherd keep to another time limit."""
+        mark = (self.wish.job + (self.wish.attempt << 24)) & 0xFFFF_FFFF
+        queue_command(self.answer.pid, mark << 32 | limit_value(seconds))
+
     def over(self) -> None:
         """Wait until its shepherd has told so, or is gone."""
         if self.shepherd >= 0:
@@ -244,6 +249,10 @@ class Started:
 
     def output(self) -> str:
         return (self.wish.run.parent / "out").read_text()
+
+
+def limit_value(seconds: int) -> int:
+    return (seconds % 2**24) << 8 | LIMIT | seconds // 2**24
 
 
 def queue_command(pid: int, value: int) -> None:

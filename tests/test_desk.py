@@ -6,8 +6,9 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.desk import Desk, Rules
 from fgsched.controller.events import Asked
 from fgsched.controller.verbs import MAX_IDS
-from fgsched.errors import FgschedError
+from fgsched.errors import FgschedError, StorageError
 from fgsched.model import WHOLE, GpuState, JobState, Reason
+from fgsched.policy import DOWN, Most, Partition, Policy
 from worlds import World, a_demand, a_gpu, a_result
 
 ANN = Caller(1, 1, "ann", is_operator=False)
@@ -271,11 +272,129 @@ def test_a_change_that_is_none_is_refused(office, changes):
         office.ask(ANN, "update", id=2, changes=changes)
 
 
-def test_a_running_job_changes_its_name_and_nothing_else(office):
+# -- another time limit for a job under way ---------------------------------------------------------
+
+
+def limits(office, job_id=1):
+    """(in the store, in the book, with the shepherd)."""
+    shepherd = office.host.attempts[job_id, office.job(job_id).attempt].limit
+    book = office.conductor.book.jobs[job_id]
+    return office.job(job_id).request.time_limit, book.request.time_limit, shepherd
+
+
+def test_an_owner_lowers_the_limit_of_a_running_job_and_operators_raise_it(office):
+    office.update(time_limit=500)
+    office.update(time_limit=400, name="short")
+    assert limits(office) == (400, 400, 400)
+    for longer in (401, 0, -1):
+        with pytest.raises(FgschedError, match="under way with a time limit of 6:40: only an operator"):
+            office.update(time_limit=longer)
+    assert limits(office) == (400, 400, 400)
+    office.update(ROOT, time_limit=9000)
+    assert limits(office) == (9000, 9000, 9000)
+    office.update(ROOT, time_limit=-1)
+    assert limits(office) == (0, 0, 0)
+
+
+def test_only_the_time_limit_of_what_was_asked_for_may_change_under_way(office):
+    with pytest.raises(FgschedError, match="partition stays"):
+        office.update(time_limit=5, partition="main")
+    with pytest.raises(FgschedError, match="is not between"):
+        office.update(ROOT, time_limit=400 * 86_400)
+    with pytest.raises(FgschedError, match="wrong type"):
+        office.update(time_limit="5")
+    with pytest.raises(FgschedError, match="belongs to another user"):
+        office.update(BOB, time_limit=5)
+    assert limits(office) == (0, 0, 0)
+
+
+def test_an_operator_may_give_more_time_than_the_partition_does_and_its_rules_hold_no_job_back(office):
+    office.conductor.policy = Policy(partitions=(Partition(state=DOWN, most=Most(time=60)),))
+    office.update(time_limit=100)
+    office.update(ROOT, time_limit=7000)
+    assert limits(office) == (7000, 7000, 7000)
+
+
+def test_a_job_that_is_only_starting_gets_its_limit_once_it_has_a_shepherd():
+    office = Office()
+    office.submit([a_demand(WHOLE)])
+    assert office.job(1).state is JobState.STARTING
+    office.host.attempts[1, 1].shepherd = False  # it is not there yet
+    forked, office.host.inbox = office.host.inbox, []
+    office.update(time_limit=300)
+    assert limits(office) == (300, 300, 0)
+    office.host.attempts[1, 1].shepherd = True
+    office.turn(*forked)
+    assert (office.job(1).state, limits(office)) == (JobState.RUNNING, (300, 300, 300))
+
+
+def test_a_limit_is_given_again_by_each_controller_that_takes_the_job_up(office):
+    office.update(time_limit=300)
+    office.host.attempts[1, 1].limit = 0  # as if it had not arrived
+    office.start()
+    office.settle()
+    assert limits(office) == (300, 300, 300)
+
+
+def test_a_limit_is_given_to_the_spawner_when_the_shepherd_is_gone(office):
+    office.update(time_limit=300)
+    told = []
+    office.host.relimit = lambda job: told.append(job.request.time_limit)
+    office.host.lose_shepherd(1, 1)
+    office.turn()
+    assert told == [300]
+
+
+def test_a_limit_that_could_not_be_stored_is_given_to_nobody(office, monkeypatch):
+    def full(*_, **__):
+        raise StorageError("the disk is full", "Free some space.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(office.store, "change_request", full)
+        with pytest.raises(StorageError):
+            office.update(time_limit=300)
+    assert limits(office) == (0, 0, 0)
+
+
+def test_a_job_that_runs_again_keeps_its_limit_and_needs_no_reminder(office):
+    office.update(time_limit=300)
+    office.one(ANN, "requeue", 1)
+    office.settle()
+    job = office.job(1)
+    assert (job.attempt, job.relimited, limits(office)) == (2, False, (300, 300, 300))
+
+
+def test_of_an_array_the_tasks_under_way_change_too_where_the_caller_may():
+    office = Office()
+    office.submit([a_demand(WHOLE)], array="0-2", time_limit=1000)
+    office.settle()
+    waits, runs = sorted(office.conductor.book.jobs)
+    office.update(job_id=1, time_limit=2000)
+    assert [office.job(row).request.time_limit for row in (waits, runs)] == [2000, 1000]
+    office.update(ROOT, job_id=1, time_limit=3000)
+    assert [office.job(row).request.time_limit for row in (waits, runs)] == [3000, 3000]
+    office.update(job_id=1, time_limit=500)
+    assert [office.job(row).request.time_limit for row in (waits, runs)] == [500, 500]
+    assert limits(office, runs) == (500, 500, 500)
+
+
+def test_backfill_goes_by_the_new_limit():
+    office = Office()
+    office.submit([a_demand(WHOLE // 2)], time_limit=1000)
+    office.submit([a_demand(WHOLE)], time_limit=1000)  # is to start after the first one's 1000 seconds
+    office.update(time_limit=100)
+    office.submit([a_demand(WHOLE // 2)], time_limit=500)
+    assert office.job(3).state is JobState.PENDING
+    office.update(ROOT, time_limit=1000)
+    office.settle()
+    assert office.job(3).state is JobState.RUNNING
+
+
+def test_a_running_job_changes_its_name_and_what_it_asked_for_stays(office):
     office.update(name="new", comment="why")
     assert (office.job(1).request.name, office.job(1).state) == ("new", JobState.RUNNING)
-    with pytest.raises(FgschedError, match="time_limit stays"):
-        office.update(time_limit=5)
+    with pytest.raises(FgschedError, match="output stays"):
+        office.update(output="x")
     with pytest.raises(FgschedError, match="belongs to another user"):
         office.update(BOB, name="mine")
     office.host.finish(1, 1, a_result())

@@ -6,14 +6,11 @@ import shutil
 
 import pytest
 
-from fgshim import spawner as program
-from spawning import HEAD, Gate, spawning
+from fixtures_spawner import NEEDS_SPAWNER
+from spawning import HEAD, spawning
 from test_spawner_rest import done, fresh
 
-pytestmark = [
-    pytest.mark.compiler,
-    pytest.mark.skipif(not program().exists(), reason="fgspawn is not built"),
-]
+pytestmark = NEEDS_SPAWNER
 HERE = sorted(os.sched_getaffinity(0))
 needs_two_cpus = pytest.mark.skipif(len(HERE) < 2, reason="only one CPU may be used here")
 TELL = "#!/bin/sh\ngrep Cpus_allowed: /proc/self/status\n"
@@ -29,12 +26,6 @@ def told(job):
     """The CPUs that the last line of a job's output allows."""
     mask = int(job.output().split()[-1].replace(",", ""), 16)
     return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
-
-
-@pytest.fixture
-def spawner(tmp_path):
-    with spawning(tmp_path) as one:
-        yield one
 
 
 def bound(spawner, cpus, **fields):
@@ -76,8 +67,7 @@ def test_what_the_controller_may_not_use_no_job_is_bound_to(tmp_path):
 
 
 @needs_two_cpus
-def test_a_shepherd_is_not_bound_with_its_job(spawner, tmp_path):
-    gate, go = Gate(tmp_path / "gate"), Gate(tmp_path / "go")
+def test_a_shepherd_is_not_bound_with_its_job(spawner, gate, go):
     job = spawner.launch("#!/bin/sh\necho $$ >gate; read -r line <go\n", cpus=words(HERE[0]))
     assert os.sched_getaffinity(gate.number()) == {HERE[0]}
     assert sorted(os.sched_getaffinity(job.answer.pid)) == HERE

@@ -69,6 +69,7 @@ class Attempt:
     ran: bool = False
     alive: bool = False  # processes of the job
     result: Result | None = None
+    limit: int = 0  # that the shepherd keeps to
 
 
 @dataclass
@@ -93,6 +94,7 @@ class PretendHost:
         if attempt.claim:
             return
         attempt.claim, attempt.shepherd, attempt.ran, attempt.alive = "P", True, True, True
+        attempt.limit = job.request.time_limit
         self.runs.append(job.id)
         self.inbox.append(Forked(job.id, job.attempt, Shepherd(job.id, job.attempt, self.boot)))
 
@@ -117,6 +119,11 @@ class PretendHost:
 
     def resume(self, job: Job) -> None:
         self.stopped.discard((job.id, job.attempt))
+
+    def relimit(self, job: Job) -> None:
+        attempt = self.attempt(job)
+        if attempt.shepherd:
+            attempt.limit = job.request.time_limit
 
     def deliver(self, job: Job, signal: int, target: str) -> None:
         self.signals.append(job.id)

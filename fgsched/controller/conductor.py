@@ -283,7 +283,7 @@ class Conductor:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
-                if job.is_to_end or job.leaves:  # whoever was told of it may be the one that is gone
+                if job.is_to_end or job.leaves or job.relimited:  # who was told may be who is gone
                     self.then(lambda: remind(self.launcher, job))
 
     def _requeue(self, job: Job, now: float) -> None:

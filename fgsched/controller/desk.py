@@ -147,14 +147,22 @@ class Desk:
         conductor = self._conductor
         rows = self._references.own_rows(arguments.get("id"), caller.must_own)
         conditions = Conditions(conductor, kill_invalid=self.rules.kill_invalid)
-        for job in touched(rows, changes):
+        for job in touched(rows, changes, caller.asker):
             request = updated(job, changes, self._asker_of(caller, job), self._ground)
             after = conditions.changed(job, request, caller, now)
             conductor.store.change_request(job.id, after.request)
             conductor.book.put(after)
             if (after.depends, after.reason) != (job.depends, job.reason):
                 conductor.change(after, now)
+            if job.state is not JobState.PENDING and after.request.time_limit != job.request.time_limit:
+                self._relimit(after, now)
         return {"id": arguments.get("id")}
+
+    def _relimit(self, job: Job, now: float) -> None:
+        """Of a job under way. One that is only starting has no shepherd yet: that is reminded once it has."""
+        told = self._conductor.change(job, now, relimited=True)
+        if job.state is not JobState.STARTING:
+            self._conductor.then(lambda: self._conductor.launcher.relimit(told))
 
     def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """No new jobs on a card; those on it go on."""

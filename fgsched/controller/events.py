@@ -36,6 +36,9 @@ class Launcher(Protocol):
     def resume(self, job: Job) -> None:
         """Have its shepherd let it go on."""
 
+    def relimit(self, job: Job) -> None:
+        """Have its shepherd keep to the time limit that the job has now."""
+
     def requeue(self, job: Job) -> None:
         """The same as cancel, with another word in the job's errors."""
 

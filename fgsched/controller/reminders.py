@@ -16,6 +16,8 @@ def attend(conductor: Turning, job: Job, shepherd: Shepherd) -> None:
 
 def remind(launcher: Launcher, job: Job) -> None:
     """What its shepherd was to be told, as the store has it. None of it does harm twice."""
+    if job.relimited:
+        launcher.relimit(job)
     if job.is_to_end:
         launcher.cancel(job)
     elif job.leaves and not job.wish:

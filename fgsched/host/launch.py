@@ -24,13 +24,13 @@ from fgsched.units import parse_indices
 _HEADER = struct.Struct("<IIQ12I4q2IQ2I")
 _LIMIT = struct.Struct("<iiqq")
 _ANSWER = struct.Struct("<IIQiiQ")
-_COMMAND = struct.Struct("<IIQIiQ")
+_COMMAND = struct.Struct("<IIQIIQ")
 _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
 _APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS = 1, 2, 8, 16
 _LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
 _MOST_CPUS = 8192  # that the spawner takes
 _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
-CANCEL, DELIVER, SUSPEND, RESUME, PREEMPT = 1, 2, 3, 4, 5  # verbs of a command
+CANCEL, DELIVER, SUSPEND, RESUME, PREEMPT, LIMIT = 1, 2, 3, 4, 5, 6  # verbs of a command
 DUE_TO_REQUEUE, DUE_TO_PREEMPTION = 1, 2  # what a cancel says of itself in the job's errors
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
 

@@ -22,6 +22,7 @@ from fgsched.host.launch import (
     DELIVER,
     DUE_TO_PREEMPTION,
     DUE_TO_REQUEUE,
+    LIMIT,
     PREEMPT,
     RESUME,
     SUSPEND,
@@ -34,7 +35,7 @@ from fgsched.host.launch import (
 )
 from fgsched.host.process import descendants, kill, marked, parents
 from fgsched.jobs import pacing
-from fgsched.jobs.isolation import Given, Person, Site, job_dir, launch
+from fgsched.jobs.isolation import Given, Person, Site, job_dir, launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.model import Job
 from fgsched.states import Tier
@@ -178,6 +179,10 @@ class Shepherds:
 
     def resume(self, job: Job) -> None:
         self._command(job, command_value(RESUME))
+
+    def relimit(self, job: Job) -> None:
+        seconds = -(-limit_of(job) // 1000)
+        self._command(job, LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8)
 
     def deliver(self, job: Job, signal: int, target: str) -> None:
         self._command(job, command_value(DELIVER, number=signal, target=_TARGETS[target]))

@@ -57,6 +57,7 @@ _NOTHING_OF_IT: dict[str, object] = {
     **{"holds": (), "started_at": None, "ended_at": None, "ended": None, "outcome": None},
     **{"partition": "", "resources": (), "warning": "", "post_mortem": None, "condemned": Reason.NONE},
     **{"reason": Reason.NONE, "supervisor_lost": False, "suspended_at": None, "suspended": 0.0},
+    "relimited": False,
 }
 
 

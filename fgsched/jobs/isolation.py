@@ -109,7 +109,7 @@ def launch(job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: 
         rlimits=request.rlimits,
         signal=early.signal if early else 0,
         signal_target=_TARGETS[early.target] if early else 0,
-        time_limit=_limit(job),
+        time_limit=limit_of(job),
         signal_before=early.before * 1000 if early else 0,
         grace=int(site.kill_wait * 1000),
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
@@ -138,7 +138,7 @@ def _mounts(job: Job, given: Sequence[Given], *, site: Site, hooked: bool) -> tu
     return site.mounts.how if job.mounts else "", closed
 
 
-def _limit(job: Job) -> int:
+def limit_of(job: Job) -> int:
     """Milliseconds that the job may take; 0: as long as it likes."""
     limits = [job.request.time_limit * 1000] if job.request.time_limit else []
     if job.request.deadline:

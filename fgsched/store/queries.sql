@@ -37,7 +37,7 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
   restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
   wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended,
-  eviction = :eviction
+  eviction = :eviction, relimited = :relimited
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
 -- name: start_job

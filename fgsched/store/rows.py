@@ -104,6 +104,7 @@ def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
         depends=row["depends"],
         **{name: row[name] for name in ("suspended_at", "suspended")},
         eviction=_eviction(row["eviction"]),
+        relimited=bool(row["relimited"]),
     )
 
 
@@ -195,4 +196,5 @@ def columns_of(job: Job) -> dict[str, Any]:
         "suspended_at": job.suspended_at,
         "suspended": job.suspended,
         "eviction": _eviction_text(job.eviction),
+        "relimited": int(job.relimited),
     }

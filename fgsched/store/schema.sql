@@ -71,6 +71,7 @@ CREATE TABLE job (
   depends      TEXT NOT NULL DEFAULT '',      -- what is left of its dependency
   suspended_at REAL,
   suspended    REAL NOT NULL DEFAULT 0 CHECK (suspended >= 0),
+  relimited    INTEGER NOT NULL DEFAULT 0 CHECK (relimited IN (0, 1)),  -- its shepherd is to be told of another time limit
   eviction     TEXT NOT NULL DEFAULT '',      -- JSON: [by, at, mode, attempt, grace, until] of the last time
   -- a job that is under way was started at some time by some boot, and has what it asked for
   CHECK (state NOT IN ('CONFIGURING', 'RUNNING', 'SUSPENDED', 'COMPLETING')

@@ -1,0 +1,115 @@
+"""Another time limit for a running job, whatever crashes on the way, and with real processes."""
+
+import os
+import re
+from contextlib import suppress
+
+import pytest
+
+from fgsched.controller.caller import Caller
+from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.events import Asked
+from fgsched.model import WHOLE, JobState
+from home import living
+from worlds import PowerCut, World, a_demand, a_gpu
+
+ROOT = Caller(0, 0, "root", is_operator=True)
+TIMED = "trap 'exit 9' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"
+
+
+def update(world, limit, answered=lambda limit: None):
+    def act(now):
+        desk = Desk(world.conductor, Rules(max_script=1000, default_time=0))
+        desk.update(ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
+        return lambda: answered(limit)
+
+    world.turn(Asked(act, lambda error: None))
+
+
+@pytest.mark.parametrize("effects", range(12))
+def test_a_crash_at_any_effect_leaves_the_shepherd_with_the_limit_that_is_written_down(effects):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)], time_limit=1000)
+    world.settle()
+    world.conductor.left = effects
+    answered = [1000]
+    with suppress(PowerCut):
+        for limit in (500, 700):
+            update(world, limit, answered.append)
+        world.settle()
+    world.start()
+    world.settle()
+    job, attempt = world.job(1), world.host.attempts[1, 1]
+    assert (job.state, world.host.runs) == (JobState.RUNNING, [1])
+    assert attempt.limit == job.request.time_limit
+    told = [1000, 500, 700]
+    assert told.index(job.request.time_limit) >= told.index(answered[-1])
+    assert job.relimited == (job.request.time_limit != 1000)
+
+
+def test_the_crashes_above_reach_from_before_the_commit_to_after_the_last_order():
+    seen = set()
+    for effects in range(12):
+        world = World([a_gpu(0)])
+        world.submit([a_demand(WHOLE)], time_limit=1000)
+        world.settle()
+        world.conductor.left = effects
+        try:
+            update(world, 500)
+            update(world, 700)
+            world.settle()
+        except PowerCut:
+            seen.add((world.job(1).request.time_limit, world.host.attempts[1, 1].limit))
+        else:
+            seen.add("whole")
+    assert {(1000, 1000), (500, 1000), (500, 500), (700, 500), (700, 700), "whole"} == seen
+
+
+def begun(home, *options):
+    """A job that has set its trap."""
+    ready = home.path / "ready"
+    os.mkfifo(ready)
+    done = home.run("fgsub", "--parsable", "--output=out", *options, "--wrap", TIMED.format(ready=ready))
+    ready.read_text()
+    return done.out.strip()
+
+
+def test_fgq_and_fgctl_show_the_new_limit_and_fgacct_keeps_it(home):
+    job = begun(home, "--time=1:00:00")
+    assert home.run("fgctl", "update", f"job={job}", "timelimit=2-0").status == 0
+    limit, left, end = home.run("fgq", "-h", "-o", "%l|%L|%e", "-j", job).out.strip().split("|")
+    assert limit == "2-00:00:00"
+    assert re.fullmatch(r"1-23:59:\d\d", left)
+    shown = home.run("fgctl", "show", "job", job).out
+    assert "TimeLimit=2-00:00:00" in shown
+    assert f"EndTime={end}" in shown
+    assert home.run("fgctl", "update", f"job={job}", "timelimit=unlimited").status == 0
+    assert home.run("fgq", "-h", "-o", "%l %L", "-j", job).out.split() == ["UNLIMITED", "UNLIMITED"]
+    home.run("fgcancel", job)
+    home.run("fgwait", job)
+    assert home.run("fgacct", "-j", job, "-n", "-P", "-o", "Timelimit").out.strip() == "UNLIMITED"
+
+
+def test_a_limit_that_is_over_already_ends_the_job_with_timeout(home):
+    job = begun(home, "--time=1:00:00")
+    assert home.run("fgctl", "update", f"job={job}", "timelimit=0:01").status == 0
+    home.run("fgwait", job)
+    found = home.client.ask("job", id=int(job))
+    assert (found["state"], found["reason"], found["exit_code"]) == ("TIMEOUT", "TimeLimit", 9)
+    assert "DUE TO TIME LIMIT ***" in (home.path / "out").read_text()
+
+
+@pytest.mark.parametrize(
+    "point", ["controller_before_commit", "controller_after_commit", "controller_before_signal"]
+)
+def test_a_controller_that_dies_on_the_way_has_the_next_one_give_the_order(tmp_path, point):
+    with living(tmp_path / "home") as home:
+        nth = 1 if point == "controller_before_signal" else 6
+        home.run("fgq", "-h", env={"FG_CRASH_AT": f"{point}:{nth}"})
+        job = begun(home, "--time=1:00:00")
+        for text in ("30:00", "20:00", "0:01"):
+            home.run("fgctl", "update", f"job={job}", f"timelimit={text}")
+        home.run("fgwait", job)
+        found = home.client.ask("job", id=int(job))
+        assert (found["state"], found["exit_code"]) == ("TIMEOUT", 9)
+        assert (home.path / "out").read_text().count("DUE TO TIME LIMIT ***") == 1
