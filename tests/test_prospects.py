@@ -143,6 +143,13 @@ def test_a_job_behind_one_without_a_limit_has_no_start(home):
     assert "nobody can say when it starts" in home.run("fgq", "--why", "3").out
 
 
+def test_of_a_job_that_is_to_wait_for_its_time_only_that_is_told(home):
+    assert home.run("fgsub", "-J", "later", "--begin=now+1hour", "--wrap", "true").status == 0
+    user = home.client.ask("job", id=1)["user"]
+    said = plain(home.run("fgq", "--why").out)
+    assert said == f"Job 1 (later, {user}) waits: BeginTime\n  not before TIME\n"
+
+
 def test_earlier_runs_tell_what_is_likely_and_how_sure_that_is(home):
     for _ in range(3):
         home.ended(name="train", time_limit=36_000)

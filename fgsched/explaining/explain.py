@@ -48,8 +48,10 @@ _RESOURCES = {
     "cpus": "needs {need} CPU, {left} of {total} free",
     "host memory": "needs {need_bytes} of host memory, {left_bytes} of {total_bytes} is free",
 }
-
-
+_HELD = {
+    Reason.HELD_USER: "is held; fgctl release lets it start",
+    Reason.HELD_ADMIN: "is held by an operator, who alone can release it",
+}
 _RESERVATIONS = {
     "room": "would run into reservation {who}, from {start} to {end}",
     "begin": "its reservation {who} begins at {start}",
@@ -66,14 +68,18 @@ def gate(job: Job, reason: Reason) -> str:
         case Reason.DEPENDENCY_NEVER:
             return f"{job.depends} can come true no more; fgctl update dependency= gives it another one"
         case Reason.BEGIN_TIME if job.not_before > job.request.begin:
-            return f"the host failed it {job.failures} times; not before {format_time(job.not_before)}"
+            return f"the host failed it {_times(job.failures)}; not before {format_time(job.not_before)}"
         case Reason.BEGIN_TIME:
             return f"not before {format_time(float(job.request.begin))}"
         case Reason.ARRAY_TASK_LIMIT:
             return f"{job.request.throttle} tasks of its array run, which is as many as may"
         case Reason.HELD_MAX_REQUEUE:
-            return f"the host failed it {job.failures} times; fgctl release lets it try again"
-    return ""
+            return f"the host failed it {_times(job.failures)}; fgctl release lets it try again"
+    return _HELD.get(reason, "")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def standing_still(job: Job) -> str:
