@@ -17,6 +17,7 @@ from fgsched.host.places import Places
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CREDENTIALS = struct.Struct("3i")
+_TIME = struct.Struct("@2l")  # seconds and microseconds
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
@@ -218,14 +219,26 @@ def connect(places: Places, *, may_start: bool = True) -> socket.socket:
 
 def _dial(places: Places) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    sock.settimeout(_PATIENCE)
     try:
-        sock.connect(str(places.socket))
+        _knock(sock, places)
         _trust(sock, places)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _knock(sock: socket.socket, places: Places) -> None:
+    """Connect. While others have all places, only a time limit of the kernel's waits for one."""
+    sock.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(_PATIENCE), int(_PATIENCE % 1 * 1e6))
+    )
+    try:
+        sock.connect(str(places.socket))
+    except BlockingIOError:
+        raise Unreachable(f"the controller does not answer ({places.socket})", _AGAIN) from None
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(0, 0))
+    sock.settimeout(_PATIENCE)
 
 
 def _trust(sock: socket.socket, places: Places) -> None:
