@@ -136,6 +136,7 @@ def test_the_help_fits_on_a_screen_and_names_the_manual(command):
     lines = done.stdout.splitlines()
     assert len(lines) <= 25
     assert f"man {command}" in lines[-1]
+    assert [line for line in lines if line.endswith("...") and "Usage:" not in line] == [], "cut off"
 
 
 @pytest.mark.parametrize("state", JobState, ids=lambda state: state.name)

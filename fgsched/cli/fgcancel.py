@@ -25,9 +25,7 @@ _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
 @click.command(cls=Command, epilog="fgcancel 7 10-14")
-@click.option(
-    "-s", "--signal", "named", metavar="SIG", help="Send SIG; all but TERM and KILL let the job go on."
-)
+@click.option("-s", "--signal", "named", metavar="SIG", help="Send SIG; all but TERM and KILL let it go on.")
 @click.option("-b", "--batch", is_flag=True, help="Signal the script's shell only (TERM, or -s).")
 @click.option("-f", "--full", is_flag=True, help="Signal the shell and its children: the default.")
 @click.option("-t", "--state", "states", multiple=True, metavar="LIST", help="Jobs in these states.")

@@ -33,7 +33,7 @@ def fgctl() -> None:
 @click.argument("what", type=click.Choice(["job", "gpu", "partition", "reservation", "config"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
-    """Show jobs, GPUs, partitions, reservations or the configuration."""
+    """Show jobs, GPUs, partitions, reservations or the settings."""
     with Client(find_places()) as client:
         records = show.ASKED[what](client, words)
     if as_json:
@@ -170,7 +170,7 @@ def _reconfigure() -> None:
 @fgctl.command("top")
 @_jobs
 def _top(words: Sequence[str]) -> int:
-    """Put pending jobs before their owner's others, the first named first."""
+    """Put pending jobs before their owner's others, in this order."""
     worst = int(Exit.DONE)
     with Client(find_places()) as client:
         for job_id in reversed([job for word in words for job in parse_ids(word)]):

@@ -145,7 +145,12 @@ def sort_keys(text: str) -> list[tuple[Column, bool]]:
     keys = []
     for part in text.split(","):
         name = part.lstrip("+-")
-        keys.append((by_letter(name) if len(name) <= 1 else by_name(name), part.startswith("-")))
+        try:
+            column = by_letter(name) if len(name) <= 1 else by_name(name)
+        except BadUsage:
+            remedy = "Such as: -S P,-i or -S Partition,-JobID; fgq(1) lists the fields."
+            raise BadUsage(f"{shown(part)} is nothing to sort by", remedy) from None
+        keys.append((column, part.startswith("-")))
     return keys
 
 

@@ -44,7 +44,7 @@ _POLICIES = ("pack", "spread")
 @click.option("--svg", metavar="FILE", help="Draw the allocation over time.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> None:
-    """Replay a log in virtual time; say how long jobs would have waited."""
+    """Replay a log in virtual time, and say how long jobs wait."""
     from fgsched.client import find_places
     from fgsched.simulate import Site
     from fgsched.simulate.figures import figures
