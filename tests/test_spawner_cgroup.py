@@ -115,8 +115,8 @@ def test_peak_and_refusals_are_read_from_the_region(spawner):
     cards = [(index, f"GPU-{index:08x}-0000-0000-0000-000000000000", 1 << 30) for index in range(2)]
     data = bytearray(region.pack(1, 1, cards))
     for card, (peak, refused) in enumerate([(5000, 2), (7000, 3)]):
-        struct.pack_into("<QQ", data, FIRST_CARD + 72 * card + 32, peak, refused)
-        struct.pack_into("<QQ", data, FIRST_CARD + 72 * card + 56, 100 + card, 200 + card)
+        struct.pack_into("<QQ", data, FIRST_CARD + 80 * card + 32, peak, refused)
+        struct.pack_into("<QQ", data, FIRST_CARD + 80 * card + 56, 100 + card, 200 + card)
     result = spawner.launch("#!/bin/sh\n", region=bytes(data), region_size=region.SIZE).result()
     assert (result.peak, result.refusals) == (7000, 5)
     assert (result.refusing, result.asked, result.held) == (1, 101, 201)
