@@ -22,6 +22,7 @@ class _Waiter:
     open: set[Key]
     any_will_do: bool
     wants_progress: bool
+    whole: set[int]  # the arrays of which all is waited for
     over: dict[int, dict[str, Any]] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)  # the last news it got
 
@@ -49,6 +50,7 @@ class Waiters:
             keys,
             bool(arguments.get("any")),
             bool(arguments.get("progress")),
+            {key[0] for key in keys if isinstance(key, tuple) and key[1] is None},
             {job.id: standing(job) for job in over},
         )
         if not self._answered(waiter):
@@ -86,12 +88,12 @@ class Waiters:
         """True once the waiter needs nothing more."""
         if waiter.connection.is_closed:
             return True
-        whole = {key[0] for key in waiter.open if type(key) is tuple and key[1] is None}
         for key, job in ended.items():
-            if key in waiter.open or job.array in whole:
+            if key in waiter.open or job.array in waiter.whole:
                 waiter.over[job.id] = standing(job)
-        waiter.open -= ended.keys()
-        waiter.open -= {(array, None) for array in whole if book.arrays.get(array) is None}
+        gone = {array for array in waiter.whole if book.arrays.get(array) is None}
+        waiter.whole -= gone
+        waiter.open.difference_update(ended, ((array, None) for array in gone))  # as long as what ended
         return self._answered(waiter)
 
     def _answered(self, waiter: _Waiter) -> bool:
