@@ -138,6 +138,29 @@ def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
     office.ask(BOB, "submit", **a_submission())
 
 
+def test_waiting_running_and_split_off_jobs_of_a_user_are_all_counted():
+    office = Office()
+
+    def open_of(user):
+        return office.conductor.book.open_of(user)
+
+    array = {"name": "x", "array": "0-4", "demand": {"gpus": 1, "share": 5000}}
+    office.ask(ANN, "submit", **a_submission(requests=[array]))
+    office.ask(BOB, "submit", **a_submission(jobs=[[0, 0, 0, True]]))
+    assert (open_of("ann"), open_of("bob"), open_of("eve")) == (5, 1, 0)
+    office.settle()
+    assert len(office.conductor.book.holding) == 2
+    assert open_of("ann") == 5
+    office.host.finish(3, 1, a_result())
+    office.settle()
+    office.ask(ANN, "hold", ids=["1_4"])
+    assert open_of("ann") == 4
+    office.start()
+    assert (open_of("ann"), open_of("bob")) == (4, 1)
+    office.ask(ANN, "cancel", ids=[1])
+    assert open_of("ann") == len(office.conductor.book.holding)
+
+
 # -- cancel and signal --------------------------------------------------------------------------
 
 

@@ -180,6 +180,11 @@ class Book:
         """How many jobs wait within one scope of limits."""
         return sum(count for (names, who), count in self._queued.items() if falls_under(key, names, who))
 
+    def open_of(self, user: str) -> int:
+        """How many jobs of a user are not over. Each submission asks: it must not go through the queue."""
+        waiting = sum(count for (_, who), count in self._queued.items() if who.user == user)
+        return waiting + sum(job.user == user for job in self.holding.values())
+
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Plan:
         """What starts now, and what everything else waits for."""
         self._decided = decided = self.scene(gpus, readings, limits=limits, now=now).plan()

@@ -84,7 +84,7 @@ class Desk:
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """The same with what only the controller knows; refused where they would be too many."""
         book = self._conductor.book
-        pending = sum(book.tasks(job) for job in book.jobs.values() if job.uid == caller.uid)
+        pending = book.open_of(caller.name)
         if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
             raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
         room_for(jobs, book, caller.name, self._conductor.policy)
