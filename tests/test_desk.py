@@ -138,6 +138,25 @@ def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
     office.ask(BOB, "submit", **a_submission())
 
 
+def test_what_was_admitted_once_is_asked_again_of_another_person_or_another_site():
+    office = Office()
+    desk = Desk(office.conductor, office.rules)
+    request = {"name": "x", "nice": -5}
+
+    def limit_of(caller, key):
+        _, (job,) = desk._read(caller, a_submission(key=key * 16, requests=[request]))
+        return job.request.time_limit
+
+    assert limit_of(ROOT, "a") == 0
+    with pytest.raises(FgschedError, match="only operators"):
+        limit_of(ANN, "b")
+    desk.rules = Rules(max_script=1000, default_time=60)
+    assert limit_of(ROOT, "c") == 60
+    office.conductor.policy = Policy(partitions=(Partition(name="other", is_default=True),))
+    _, (job,) = desk._read(ROOT, a_submission(requests=[request]))
+    assert job.request.partition == "other"
+
+
 def test_waiting_running_and_split_off_jobs_of_a_user_are_all_counted():
     office = Office()
 

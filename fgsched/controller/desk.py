@@ -8,7 +8,7 @@ from typing import Any
 from fgsched.controller.caller import Caller
 from fgsched.controller.conditions import Conditions
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.intake import MAX_PENDING, read_submission, room_for
+from fgsched.controller.intake import MAX_PENDING, Admission, read_submission, room_for
 from fgsched.controller.orders import Orders
 from fgsched.controller.references import References
 from fgsched.controller.updating import touched, updated
@@ -43,6 +43,7 @@ class Desk:
         self.rules = rules
         self._verbs = Verbs(conductor)
         self._references = References(conductor)
+        self._admission = Admission()
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "submit": self.submit,
             "cancel": self.cancel,
@@ -76,7 +77,12 @@ class Desk:
 
     def _read(self, caller: Caller, arguments: dict[str, Any]) -> tuple[str, list[NewJob]]:
         caller.may_own_jobs(self.rules.least_uid)
-        key, jobs = read_submission(arguments, caller.asker, self._ground, max_script=self.rules.max_script)
+        ground = self._ground
+        key, jobs = read_submission(
+            arguments,
+            lambda request: self._admission.admit(request, caller.asker, ground),
+            max_script=self.rules.max_script,
+        )
         for request in {id(job.request): job.request for job in jobs}.values():
             check_tier(request.tier, self.rules.tiers, self._conductor.tier)
         return key, jobs

@@ -1,7 +1,7 @@
 """A submission on the socket -> what the store writes down. All of it is checked before any of it is."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fgsched.controller.book import Book
@@ -18,11 +18,29 @@ from fgsched.store import NewJob
 MAX_JOBS = 20_000  # in one request
 MAX_PENDING = 100_000  # of one user
 _MAX_ENVIRONMENT = 2**20
+_REMEMBERED = 256  # requests
 _FIELDS = {"key", "scripts", "environments", "requests", "jobs"}
 
 
+class Admission:
+    """Remembers what became of requests: many submissions have the same. A refusal is always found anew."""
+
+    def __init__(self) -> None:
+        self._ground: Ground | None = None
+        self._admitted: dict[tuple[Request, Asker], Request] = {}
+
+    def admit(self, request: Request, asker: Asker, ground: Ground) -> Request:
+        """`admission.admit`; what it says depends on nothing else."""
+        if ground != self._ground or len(self._admitted) >= _REMEMBERED:
+            self._ground, self._admitted = ground, {}
+        found = self._admitted.get((request, asker))
+        if found is None:
+            found = self._admitted[request, asker] = admit(request, asker, ground)
+        return found
+
+
 def read_submission(
-    arguments: dict[str, Any], asker: Asker, ground: Ground, *, max_script: int
+    arguments: dict[str, Any], admitted: Callable[[Request], Request], *, max_script: int
 ) -> tuple[str, list[NewJob]]:
     """(key, jobs) of a submission; refuses the whole of it for the first job that cannot be taken.
 
@@ -37,7 +55,7 @@ def read_submission(
     jobs = _list(arguments, "jobs")
     if not 0 < len(jobs) <= MAX_JOBS:
         raise Refused(f"{len(jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
-    requests = [_request(record, asker, ground) for record in _list(arguments, "requests")]
+    requests = [_request(record, admitted) for record in _list(arguments, "requests")]
     scripts = [_script(text, max_script) for text in _list(arguments, "scripts")]
     environments = [_environment(entry) for entry in _list(arguments, "environments")]
     try:
@@ -67,8 +85,8 @@ def _list(arguments: dict[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _request(record: Any, asker: Asker, ground: Ground) -> Request:
-    request = admit(from_record(record), asker, ground)
+def _request(record: Any, admitted: Callable[[Request], Request]) -> Request:
+    request = admitted(from_record(record))
     if request.kill_invalid not in ("", "yes", "no"):
         raise BadUsage("request: kill_invalid is neither yes nor no")
     if request.array and parse_array(request.array) != (request.array, 0):

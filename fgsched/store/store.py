@@ -36,6 +36,10 @@ def _unwritten(error: sqlite3.OperationalError) -> StorageError:
     return kind(f"the queue cannot be written: {error}", remedy)
 
 
+def _record(request: Request) -> str:
+    return json.dumps(to_record(request), ensure_ascii=True)
+
+
 def _text(text: str) -> str:
     """What a column can hold of it: bytes of a name that are no UTF-8 become question marks."""
     return text.encode(errors="replace").decode()
@@ -49,6 +53,7 @@ class Store:
         self._db = open_queue(path)
         self._blobs: dict[bytes, int] = {}  # digest -> id of those seen lately
         self._blob_of = lru_cache(maxsize=64)(self._read_blob)
+        self._text_of = lru_cache(maxsize=64)(_record)
         self.kept = Kept(self._db, SQL)
         self._events: list[dict[str, object]] = []  # of the transaction that is open
         self.tasks = Tasks(self._db, SQL)
@@ -106,7 +111,7 @@ class Store:
     def _row(self, job: Job, new: NewJob, texts: dict[int, str]) -> dict[str, object]:
         text = texts.get(id(new.request))
         if text is None:
-            text = texts[id(new.request)] = json.dumps(to_record(new.request), ensure_ascii=True)
+            text = texts[id(new.request)] = self._text_of(new.request)
         return {
             "id": job.id,
             "uid": job.uid,
@@ -209,7 +214,7 @@ class Store:
     def change_request(self, job_id: int, request: Request) -> None:
         record = {
             "id": job_id,
-            "request": json.dumps(to_record(request)),
+            "request": _record(request),
             "name": _text(request.name),
             "partition": request.partition,
             "gpus": request.demand.gpus,
