@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -399,6 +400,30 @@ def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
     assert [start.job_id for start in decided.starts] == [2]
     assert decided.short(jobs[0].kind).reason is Reason.MAX_JOBS_PER_USER
     assert decided.reserved == {}
+
+
+@pytest.mark.parametrize(
+    ("what", "most", "starts"),
+    [
+        *(("running", 2, [3]), ("running", 3, [2, 3])),
+        *(("share", 24_999, [3]), ("share", 25_000, [2, 3])),
+        *(("gpu_seconds", 24, [3]), ("gpu_seconds", 25, [2, 3])),
+    ],
+)
+def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, most, starts):
+    """Else that limit keeps it back, and others have its room for as long as such jobs come."""
+    lab = Account(name="lab", caps=Caps(**{what: most}))
+    policy = Policy(partitions=(Partition(name="main"),), accounts=(lab,))
+    held = (Hold(gpu=0, share=2500, memory=1),)
+    busy = [Running(a_demand(2500), held, 10.0, "main", Who("bob", "lab"))]
+    first = Pending(1, a_demand(WHOLE, gpus=2), 10, who=Who("ann", "lab"))
+    small = Pending(2, a_demand(2500), 8, who=Who("bob", "lab"), since=1.0)
+    other = Pending(3, a_demand(2500), 8, who=Who("bob"), since=1.0)
+    decided = decide([first, small, other], busy, policy)
+    assert decided.reserved["main"].job == 1
+    assert [start.job_id for start in decided.starts] == starts
+    if 2 not in starts:
+        assert decided.short(small.kind).reason is Reason.RESERVED_FOR_TOP
 
 
 def decide(jobs, busy, policy, *, gpus=2):

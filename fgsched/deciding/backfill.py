@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fgsched.deciding.limits import NOBODY, Who
+from fgsched.deciding.limits import NOBODY, Part, Who
 from fgsched.deciding.placement import Host, Room, Short, place
 from fgsched.model import Demand, Hold, Limits, Reason
 
@@ -33,6 +33,7 @@ class Shadow:
     host: Host  # the same for CPUs and host memory
     job: int = 0  # whose it is
     pool: str = ""  # the operator's reservation that it is in
+    part: Part | None = None  # of limits, that is kept for it too; None: there are no limits
 
     def is_over(self, until: float) -> bool:
         """Whether a job that ends then has nothing to do with it."""

@@ -91,6 +91,15 @@ class _Sum:
     seconds: float = 0.0  # of charged GPU time that it may still come to
 
 
+class Part(NamedTuple):
+    """What one job takes of the limits that it falls under."""
+
+    partition: str
+    who: Who
+    share: int  # on all its cards together
+    seconds: float  # of charged GPU time that it may come to
+
+
 class Tally:
     """What runs, counted in each scope that has a limit.
 
@@ -144,6 +153,22 @@ class Tally:
                     need, left, total = -(-int(seconds) // 60), int(left_s) // 60, caps.gpu_seconds // 60
                     reason = Reason.ACCOUNT_GPU_MINUTES
                     yield scope, Short(reason, "minutes", need=need, left=left, total=total, who=scope.says)
+
+    def has_place_beside(self, part: Part, other: Part) -> bool:
+        """Whether a job with this part is within all limits still, once another has its own."""
+        shared = {scope.key for scope in self._of(other.partition, other.who)}
+        for scope in self._of(part.partition, part.who):
+            if scope.key not in shared:
+                continue
+            caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
+            share, seconds = (found.share, found.seconds + self._used.get(scope.key, 0.0))
+            if caps.running and found.jobs + 2 > caps.running:
+                return False
+            if caps.share and share + part.share + other.share > caps.share:
+                return False
+            if caps.gpu_seconds and seconds + part.seconds + other.seconds > caps.gpu_seconds:
+                return False
+        return True
 
 
 _NOTHING = _Sum()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from fgsched.deciding.backfill import Running, Shadow, attempt, once_over, reserve
 from fgsched.deciding.bookings import Calendar, closed
-from fgsched.deciding.limits import Key, Scope, Tally, Who
+from fgsched.deciding.limits import Key, Part, Scope, Tally, Who
 from fgsched.deciding.placement import Host, Room, Short, charged, cost
 from fgsched.deciding.priority import Kind
 from fgsched.deciding.waiting import Group
@@ -91,8 +91,7 @@ class Stock:
         partition = self._policy.partition(name)
         if partition is None:
             return []
-        least, charge = self._least(kind.demand, partition)
-        return list(self._tally.all_blocked(name, kind.who, least, charge * kind.time_limit))
+        return list(self._tally.all_blocked(*self._least(kind, partition)))
 
     def kept_back(self, kind: Kind, name: str) -> Short | None:
         """The rule of a partition, or the limit, that keeps this kind back; None: at most room is lacking."""
@@ -100,22 +99,21 @@ class Stock:
         short = self.rule(kind, name)
         if short is not None or partition is None:
             return short
-        demand = kind.demand
-        least, charge = self._least(demand, partition)
-        short = self._tally.blocked(name, kind.who, least, charge * kind.time_limit)
+        short = self._tally.blocked(*self._least(kind, partition))
         if short is not None and short.what == "running":
             self._blocked.add((name, kind.who))
         return short
 
-    def _least(self, demand: Demand, partition: Partition) -> tuple[int, float]:
-        """The share that it would hold in all, at least, and how many GPUs it would be charged for."""
-        if not demand.gpus or not self._tally.counts:
-            return 0, 0.0
-        step = self._limits[partition.name].share_step
-        costs = [cost(demand, room.gpu, step) for room in self._rooms(partition)]
-        least = min((hold.share for hold in costs), default=0)
+    def _least(self, kind: Kind, partition: Partition) -> Part:
+        """What it would take of its limits, at least."""
+        gpus, name = kind.demand.gpus, partition.name
+        if not gpus or not self._tally.counts:
+            return Part(name, kind.who, 0, 0.0)
+        step = self._limits[name].share_step
+        costs = [cost(kind.demand, room.gpu, step) for room in self._rooms(partition)]
+        share = min((hold.share for hold in costs), default=0)
         charge = min((charged(hold, self._usable[hold.gpu]) for hold in costs), default=0)
-        return least * demand.gpus, charge * demand.gpus / WHOLE
+        return Part(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
 
     def _rooms(self, partition: Partition) -> list[Room]:
         cards = partition.cards
@@ -171,8 +169,17 @@ class Stock:
         if not all(shadow.allows(demand, found, until, pool) for shadow in minded):
             found = self._beside(kind, rooms, limits, minded)
         if not isinstance(found, Short) and self._tally.counts:
-            return self._tally.blocked(name, kind.who, *self._charge(kind, found)) or found
+            part = self._part(kind, name, found)
+            if (short := self._tally.blocked(*part)) is not None:
+                return short
+            if any(self.takes_place(shadow, part) for shadow in self.shadows.values()):
+                return Short(Reason.RESERVED_FOR_TOP)
         return found
+
+    def takes_place(self, shadow: Shadow, part: Part) -> bool:
+        """Whether a job with this part would leave too little of a limit to one with a reservation."""
+        kept = shadow.part if shadow.at < math.inf else None
+        return kept is not None and not self._tally.has_place_beside(kept, part)
 
     def _affordable(
         self, kind: Kind, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
@@ -182,7 +189,7 @@ class Stock:
         left = []
         for room in rooms:
             holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
-            if self._tally.blocked(name, kind.who, *self._charge(kind, holds)) is None:
+            if self._tally.blocked(*self._part(kind, name, holds)) is None:
                 left.append(room)
         there = attempt(kind.demand, left, self._host, limits) if len(left) >= gpus else None
         return (rooms, found) if there is None or isinstance(there, Short) else (left, there)
@@ -204,10 +211,10 @@ class Stock:
         found = attempt(demand, left, self._host, limits) if left else reserved
         return reserved if isinstance(found, Short) else found
 
-    def _charge(self, kind: Kind, holds: Sequence[Hold]) -> tuple[int, float]:
-        """(share held, GPU seconds that it may come to) of a job."""
+    def _part(self, kind: Kind, name: str, holds: Sequence[Hold]) -> Part:
+        """What a job with these holds takes of its limits."""
         charge = sum(charged(hold, self._usable[hold.gpu]) for hold in holds)
-        return sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE
+        return Part(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
 
     def take(self, kind: Kind, partition: str, holds: tuple[Hold, ...]) -> None:
         """A job starts."""
@@ -219,22 +226,20 @@ class Stock:
             self._free[self._at[hold.gpu]] = self._free[self._at[hold.gpu]].less(hold)
         self._running.append(Running(kind.demand, holds, until, partition, kind.who, reservation=pool))
         self._calendar.take(holds, until, pool)
-        self._tally.take(partition, kind.who, *self._charge(kind, holds))
+        self._tally.take(*self._part(kind, partition, holds))
         self._measure()
 
     def reserve(self, kind: Kind, name: str) -> Shadow | None:
         partition = self._policy.partition(name)
         assert partition is not None
+        rooms, limits, before = self._rooms(partition), self._limits[name], self.shadows.values()
         if self._policy.bookings:
-            return self._soonest(kind, partition)
-        return reserve(
-            kind.demand,
-            self._running,
-            self._rooms(partition),
-            self._host,
-            limits=self._limits[name],
-            before=self.shadows.values(),
-        )
+            found = self._soonest(kind, partition)
+        else:
+            found = reserve(kind.demand, self._running, rooms, self._host, limits=limits, before=before)
+        if found is not None and self._tally.counts:
+            found.part = self._least(kind, partition)
+        return found
 
     def _soonest(self, kind: Kind, partition: Partition) -> Shadow | None:
         """The same between operators' reservations, where room does not only grow."""
