@@ -147,6 +147,11 @@ class Book:
         else:
             self._sent.discard(job.id)
 
+    def made_room_for(self, job_id: int) -> list[Job]:
+        """Those that wait again since they made room for this job."""
+        found = [self.jobs[one] for one in self._sent]
+        return [job for job in found if job.eviction is not None and job.eviction.by == job_id]
+
     def take(self, rest: Job, task: int) -> bool:
         """A task gets a row of its own, which is put here next; whether it is the last."""
         self._queued[rest.request.partition, who_of(rest)] -= 1

@@ -34,8 +34,22 @@ class Preempter:
 
     def decide(self, host: Turning, start: Callable[[float], Plan], now: float) -> Plan:
         """Start what fits, have jobs make room for what does not, and start what that was enough for."""
+        decided = self._started(host, start, now)
+        if host.policy.preempts and self.make_room(host, now):
+            return self._started(host, start, now)
+        return decided
+
+    def _started(self, host: Turning, start: Callable[[float], Plan], now: float) -> Plan:
+        """Whoever made room for an array made it for the task that starts then: the next one has no claim."""
         decided = start(now)
-        return start(now) if host.policy.preempts and self.make_room(host, now) else decided
+        for one in decided.starts:
+            for job in host.book.made_room_for(one.job_id):
+                there = host.book.holding.values()
+                tasks = (other for other in there if other.array == one.job_id and other.started_at == now)
+                last = max((other.id for other in tasks), default=one.job_id)
+                if job.eviction is not None and last != one.job_id:
+                    host.change(job, now, eviction=replace(job.eviction, by=last))
+        return decided
 
     def make_room(self, host: Turning, now: float) -> bool:
         """Have jobs make room for those that wait and come first; whether some of it is free at once."""
