@@ -326,6 +326,23 @@ def test_a_job_that_may_not_run_again_ends_preempted():
     assert world.job(1).state.code == "PR"
 
 
+@pytest.mark.parametrize(
+    ("partitions", "expected"),
+    [("night,day", ["RUNNING", "PENDING"]), ("day,night", ["PENDING", "RUNNING"])],
+)
+def test_jobs_of_two_partitions_do_not_send_each_other_away_for_ever(partitions, expected):
+    """It would start in the first of its partitions, so that is the one which has to come first."""
+    world = a_world()
+    world.host.finish(1, 1, a_result())
+    world.submit([a_demand(WHOLE)], partition="night,day")
+    world.settle()
+    world.submit([a_demand(WHOLE)], partition=partitions)
+    for _ in range(20):
+        world.turn()
+    assert states(world, 2, 3) == expected
+    assert world.job(2).restarts + world.job(3).restarts <= 1
+
+
 def test_a_job_of_night_never_preempts():
     world = a_world()
     comes(world)
@@ -384,6 +401,21 @@ def test_nobody_slips_into_what_was_made_free_not_even_who_made_room():
     world.host.finish(2, 1, a_result(15, "cancel"))
     world.settle()
     assert states(world, 1, 2, 5) == ["PENDING", "PENDING", "RUNNING"], "though they wait for longer"
+
+
+def test_whoever_made_room_for_a_task_of_an_array_made_it_for_no_other_task():
+    world = World([a_gpu(0)])
+    world.conductor.policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
+    world.submit([a_demand(WHOLE)], partition="night")
+    world.settle()
+    comes(world, array="0-2", throttle=1)
+    world.submit([a_demand(WHOLE)], partition="first")
+    world.settle()
+    assert states(world, 1, 2, 3, 4) == ["PENDING", "PENDING", "RUNNING", "PENDING"]
+    assert world.job(1).eviction.by == 3
+    world.host.finish(3, 1, a_result())
+    world.settle()
+    assert states(world, 1, 2, 4) == ["PENDING", "PENDING", "RUNNING"], "its next task has to wait"
 
 
 def test_two_that_wait_have_two_make_room_at_once():
