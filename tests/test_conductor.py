@@ -404,6 +404,21 @@ def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
     assert world.job(1).state is JobState.COMPLETED
 
 
+def test_nobody_overtakes_a_job_with_a_gpu_while_the_cards_have_not_been_looked_at():
+    world = World([a_gpu(0)], limits=Limits(cpus=4, host_memory=2**50))
+    cards = world.conductor.cards
+    cards.needs_cleaning = True
+    cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
+    world.submit([Demand(cpus=4), Demand(cpus=1), a_demand(5000, cpus=3), Demand(cpus=2)])
+    world.now += 100
+    world.host.finish(1, 1, a_result())
+    world.settle()
+    assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "PD", "PD"]
+    cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
+    world.settle()
+    assert [world.job(number).state.code for number in (2, 3, 4)] == ["R", "R", "PD"]
+
+
 def test_nothing_is_launched_or_answered_when_the_commit_fails():
     world = World([a_gpu(0)])
     said = []

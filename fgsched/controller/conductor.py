@@ -6,6 +6,7 @@ the commit; each can be repeated or undone by a controller that starts after a c
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
@@ -226,11 +227,13 @@ class Conductor:
             self.mover.make_room(self, decided, now)
 
     def _start_planned(self, now: float) -> Plan:
-        cards = self.cards.gpus_for_planning(now)
-        decided = self.book.plan(cards, self.cards.readings, limits=self.limits, now=now)
+        """While it is not known what is on the cards only those start that need none, and overtake nobody."""
+        plan = partial(self.book.plan, readings=self.cards.readings, limits=self.limits, now=now)
+        decided, is_fresh = plan(self.cards.gpus), self.cards.is_fresh(now)
         for start in decided.starts:
-            self._reserve(start, now)
-        return decided
+            if is_fresh or not start.holds:
+                self._reserve(start, now)
+        return decided if is_fresh else plan(self.cards.gpus_for_planning(now))
 
     def _reserve(self, start: Start, now: float) -> None:
         """Write the hold down first; only a job that is written down is started."""
