@@ -134,6 +134,13 @@ def test_a_stranger_is_blamed_only_where_the_bytes_would_fit_without_him():
     assert place(a_demand(100, 7 * GIB), cards, LIMITS).reason is Reason.GPU_MEMORY
 
 
+def test_whoever_asks_for_bytes_that_are_there_lacks_the_share_and_no_stranger_is_blamed():
+    cards = [Room(a_gpu(0, memory=40 * GIB), 1500, 15 * GIB), Room(a_gpu(1), 0, 0)]
+    found = place(a_demand(memory=8 * GIB), cards, LIMITS)
+    assert (found.reason, found.what, found.gpu) == (Reason.RESOURCES, "share", 0)
+    assert sentence(found) == "needs 0.2 of one GPU, 0.15 left on GPU 0"
+
+
 def test_cleaning_is_blamed_only_where_it_would_help():
     held = [(Hold(gpu=0, share=5000, memory=GIB), True), (Hold(gpu=1, share=5000, memory=GIB), False)]
     cards = rooms([a_gpu(0), a_gpu(1)], held, {})

@@ -242,7 +242,10 @@ def _single(demand: Demand, up: Sequence[Room], limits: Limits) -> Short:
         return Short(
             Reason.GPU_MAX_JOBS, "jobs", gpu=roomy[0].gpu.index, need=1, total=limits.max_jobs_per_gpu
         )
-    if wide or not demand.share:
+    if not wide and not demand.share:
+        closest = max(up, key=lambda room: room.memory)  # may have bytes enough, and no share left for them
+        need = cost(demand, closest.gpu, limits.share_step)
+    if wide or (not demand.share and need.memory > closest.memory):
         best = max(wide or up, key=lambda room: room.memory)
         need = cost(demand, best.gpu, limits.share_step)
         stranger = best.memory + best.external >= need.memory
@@ -255,7 +258,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: Limits) -> Short:
             total=best.external if stranger else sum(max(0, room.memory) for room in up),
         )
     total = sum(room.share for room in up)
-    scattered = total >= need.share and not demand.is_whole and len(up) > 1
+    scattered = demand.share and total >= need.share and not demand.is_whole and len(up) > 1
     return Short(
         Reason.GPU_FRAGMENTED if scattered else Reason.RESOURCES,
         "share",
