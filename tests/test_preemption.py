@@ -511,58 +511,6 @@ def test_a_crash_at_any_effect_changes_nothing_of_how_it_comes_out(mode, effects
     assert len(world.holds()) == (0 if mode == CANCEL else 1)
 
 
-# -- any order of events --------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from([REQUEUE, CANCEL, SUSPEND]),
-    st.lists(
-        st.one_of(
-            st.tuples(
-                st.sampled_from(["day", "night"]), st.sampled_from([1000, 5000, WHOLE]), st.integers(1, 9)
-            ),
-            st.tuples(st.just("ends"), st.integers(0, 5), st.just(0)),
-            st.tuples(st.just("starts anew"), st.just(0), st.just(0)),
-        ),
-        max_size=14,
-    ),
-)
-def test_whatever_comes_and_ends_nothing_is_over_held_and_the_first_do_not_wait_for_the_last(
-    mode, happenings
-):
-    world = World([a_gpu(0), a_gpu(1)])
-    policy = world.conductor.policy = a_policy(mode)
-    for what, number, gibs in happenings:
-        if what == "ends":
-            alive = [one for one in world.host.running if one not in world.host.stopped]
-            if alive:
-                world.host.finish(*alive[number % len(alive)], a_result())
-        elif what == "starts anew":
-            world.start()
-            world.conductor.policy = policy
-        else:
-            world.submit([a_demand(number, gibs * GIB)], partition=what)
-        world.settle()
-        held = world.holds()
-        for gpu in (0, 1):
-            assert sum(hold.share for hold in held if hold.gpu == gpu) <= WHOLE
-            assert sum(hold.memory for hold in held if hold.gpu == gpu) <= 16 * GIB
-        there = world.store.open_jobs()
-        waits = [job for job in there if job.state is JobState.PENDING and job.request.partition == "day"]
-        low = [job for job in there if job.state is JobState.RUNNING and job.partition == "night"]
-        for job in waits if mode != SUSPEND else ():
-            share, memory = job.request.demand.share, job.request.demand.memory
-            for gpu in (0, 1):
-                stays = [hold for one in there if one not in low for hold in one.holds if hold.gpu == gpu]
-                fits = WHOLE - sum(hold.share for hold in stays) >= share
-                assert not (
-                    fits and low and 16 * GIB - sum(hold.memory for hold in stays) >= memory
-                ) or not any(hold.gpu == gpu for one in low for hold in one.holds)
-        aside = {(job.id, job.attempt) for job in there if job.is_laid_aside}
-        assert world.host.stopped & set(world.host.running) == aside
-
-
 # -- on a host ----------------------------------------------------------------------------------
 
 SITE = """

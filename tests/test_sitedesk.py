@@ -18,8 +18,7 @@ ROOT = Caller(0, 0, "root", is_operator=True)
 class Site(World):
     """A world with the desk of those who change the site, and a file."""
 
-    def start(self):
-        super().start()
+    def furnish(self):
         self.file = Config(cpus=8, named={"partitions": {"night": PartitionSettings(state="down")}})
         self.obeyed = []
         self.desk = SiteDesk(self.conductor, self.file, Hands(lambda: self.file, self.obeyed.append))

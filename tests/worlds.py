@@ -204,11 +204,13 @@ class CrashingStore(Store):
 class World:
     """A store and a host that last, and one controller after another."""
 
-    def __init__(self, gpus: Sequence[Gpu], *, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, gpus: Sequence[Gpu], *, limits: Limits = LIMITS, host: PretendHost | None = None
+    ) -> None:
         self.gpus = gpus
         self.limits = limits
         self.store = CrashingStore(":memory:")
-        self.host = PretendHost()
+        self.host = host or PretendHost()
         self.now = 1000.0
         self.acknowledged: list[int] = []
         with self.store.write():
@@ -219,9 +221,16 @@ class World:
         """A controller takes its place."""
         self.store.conductor = None
         self.host.inbox.clear()
-        self.conductor = Crashing(self.store, self.host, Cards(self.gpus), limits=self.limits, tier="shim")
+        self.conductor = Crashing(self.store, self.host, self.cards(), limits=self.limits, tier="shim")
+        self.furnish()
         self.conductor.recover(self.now)
         self.store.conductor = self.conductor
+
+    def cards(self) -> Cards:
+        return Cards(self.gpus)
+
+    def furnish(self) -> None:
+        """Whoever else has to be there before the controller recovers."""
 
     def turn(self, *events: Event) -> None:
         self.now += 1

@@ -1,0 +1,192 @@
+"""Whether a job waits for what it says that it waits for: each reason, looked at the long way."""
+
+import math
+from collections.abc import Callable
+
+from fgsched.deciding.placement import Short, charged, cost
+from fgsched.jobs.dependencies import parse_dependency
+from fgsched.model import Demand, GpuState, Hold, Job, JobState, Reason
+from fgsched.policy import Partition
+from truths import Left, Truth
+
+
+class Reasons(Truth):
+    """`reasons.is_true(job, reason, short)`, for each job that waits."""
+
+    def is_true(self, job: Job, reason: Reason, short: Short | None) -> bool:
+        """Whether a job waits for what it says it waits for."""
+        if reason in _GATES:
+            return _GATES[reason](self, job)
+        if short is None or short.reason is not reason:
+            return False
+        found = [self.policy.partition(name) for name in job.request.partition.split(",")]
+        if any(one is None for one in found) and reason is Reason.PARTITION_DOWN:
+            return True
+        return any(self.is_true_in(job, short, one) for one in found if one is not None)
+
+    def is_true_in(self, job: Job, short: Short, partition: Partition) -> bool:
+        match short.reason:
+            case Reason.PARTITION_DOWN:
+                return partition.state == "down"
+            case Reason.PARTITION_INACTIVE:
+                return partition.state == "inactive"
+            case Reason.PARTITION_TIME_LIMIT:
+                return bool(partition.most.time) and not 0 < job.request.time_limit <= partition.most.time
+            case Reason.RESERVATION:
+                return self._is_booked(job, short, partition)
+            case Reason.RESERVED_FOR_TOP:
+                return self._would_delay(job, partition)
+        if short.who:
+            return self._is_at_limit(job, short, partition)
+        return not self.fits(job, partition) and self._is_short(job, short, partition)
+
+    def _is_at_limit(self, job: Job, short: Short, partition: Partition) -> bool:
+        """One more such job would pass the limit that is named."""
+        for scope in self.scopes(job, partition.name):
+            if scope.says != short.who:
+                continue
+            jobs, share, seconds = self.sums(scope)
+            demand = job.request.demand
+            if short.what == "running":
+                return jobs >= scope.caps.running > 0
+            if short.what == "gpus":
+                asked = [cost(demand, gpu).share for gpu in self.cards.values()]
+                return share + max(asked) * demand.gpus > scope.caps.share
+            most = max((charged(cost(demand, gpu), gpu.usable) for gpu in self.cards.values()), default=0)
+            more = job.request.time_limit * demand.gpus * most / 10_000
+            return seconds + more > scope.caps.gpu_seconds or seconds >= scope.caps.gpu_seconds
+        return False
+
+    def _is_booked(self, job: Job, short: Short, partition: Partition) -> bool:
+        booking = self.policy.booking(short.who)
+        if short.what == "gone":
+            return booking is None or booking.end <= self.now
+        if booking is None or booking.end <= self.now:
+            return False
+        if short.what == "room":
+            reaches = booking.start < self.ends(job) and not job.request.reservation
+            return (
+                reaches
+                and not self.fits(job, partition)
+                and self.fits(job, partition, self._cards_of(partition))
+            )
+        if short.what == "begin":
+            return self.now < booking.start
+        return not job.request.time_limit or self.ends(job) > booking.end
+
+    def _cards_of(self, partition: Partition) -> Left:
+        left = self.left(self.now)
+        return {gpu: room for gpu, room in left.items() if not partition.cards or gpu in partition.cards}
+
+    def _would_delay(self, job: Job, partition: Partition) -> bool:
+        """It fits, and wherever it went it would take something that is promised to another job."""
+        demand, pool = job.request.demand, job.request.reservation
+        minded = [
+            shadow
+            for shadow in self.yard.conductor.book._decided.reserved.values()
+            if shadow.job != job.id and not (self.ends(job) <= shadow.at < math.inf)
+        ]
+        if not self.fits(job, partition):
+            return False
+        if not all(shadow.host.fits(demand) for shadow in minded):
+            return True
+        places = self.fitting(demand, partition, self.open_to(job, partition))
+        free = [hold for hold in places if all(one.has_room(hold) for one in minded if one.pool == pool)]
+        return len(free) < demand.gpus or self._takes_last_place(job, partition, places)
+
+    def _takes_last_place(self, job: Job, partition: Partition, places: list[Hold]) -> bool:
+        """Who has a reservation could not start beside it, because of a limit of both."""
+        for shadow in self.yard.conductor.book._decided.reserved.values():
+            if shadow.part is None or shadow.at == math.inf or shadow.job == job.id:
+                continue
+            first = self.yard.job(shadow.job)
+            of_first = {scope.key for scope in self.scopes(first, shadow.part.partition)}
+            for scope in self.scopes(job, partition.name):
+                if scope.key not in of_first:
+                    continue
+                jobs, share, seconds = self.sums(scope)
+                mine = places[: job.request.demand.gpus]
+                share += sum(hold.share for hold in mine) + shadow.part.share
+                charge = sum(charged(hold, self.cards[hold.gpu].usable) for hold in mine) / 10_000
+                seconds += charge * job.request.time_limit + shadow.part.seconds
+                caps = scope.caps
+                if (
+                    (caps.running and jobs + 2 > caps.running)
+                    or (caps.share and share > caps.share)
+                    or (caps.gpu_seconds and seconds > caps.gpu_seconds)
+                ):
+                    return True
+        return False
+
+    def _is_short(self, job: Job, short: Short, partition: Partition) -> bool:
+        """What is said to be lacking is lacking."""
+        demand, rooms = job.request.demand, self.open_to(job, partition)
+        up = {gpu: room for gpu, room in rooms.items() if self.cards[gpu].state is GpuState.OK}
+        shares = [left for left, _ in up.values()]
+        share, memory = up.get(-1 if short.gpu is None else short.gpu, (0, 0))
+        most = partition.limits(self.limits).max_jobs_per_gpu
+        cleaning = {hold.gpu for one in self.holding for hold in one.holds if one not in self.busy}
+        lacking: dict[tuple[Reason, str], Callable[[], bool]] = {
+            (Reason.RESOURCES, "cpus"): lambda: demand.cpus > self.cpus(),
+            (Reason.RESOURCES, "cards"): lambda: len(self.fitting(demand, partition, rooms)) == short.left,
+            (Reason.RESOURCES, "share"): lambda: (
+                share < short.need and (not demand.share or max(shares) < short.need)
+            ),
+            (Reason.GPU_FRAGMENTED, "share"): lambda: sum(shares) >= short.need > max(shares),
+            (Reason.GPU_MEMORY, "memory"): lambda: not any(self._is_wide(demand, gpu, up[gpu]) for gpu in up),
+            (Reason.GPU_EXTERNAL_USE, "memory"): lambda: (
+                memory < short.need <= memory + self.strangers(short.gpu or 0)
+            ),
+            (Reason.GPU_DRAINED, "cards"): lambda: len(up) < demand.gpus,
+            (Reason.GPU_MAX_JOBS, "jobs"): lambda: 0 < most <= len(self.on(short.gpu or 0)),
+            (Reason.GPU_CLEANING, "share"): lambda: short.gpu in cleaning,
+        }
+        return lacking[short.reason, short.what]()
+
+    def _is_wide(self, demand: Demand, gpu: int, room: tuple[int, int]) -> bool:
+        hold = cost(demand, self.cards[gpu])
+        return room[0] >= hold.share and room[1] >= hold.memory
+
+    # -- what keeps a job from being considered at all --------------------------------------------
+
+    def has_open_dependency(self, job: Job) -> bool:
+        terms = parse_dependency(job.depends).terms if job.depends else ()
+        for term in terms:
+            if term.kind == "singleton":
+                return any(
+                    other.id != job.id
+                    and (other.uid, other.request.name) == (job.uid, job.request.name)
+                    and (other.state.holds or other.id < job.id)
+                    for other in self.jobs
+                )
+            rows = [past.job for past in self.yard.store.tasks.of(term.job)] or [self.yard.job(term.job)]
+            if term.kind == "after":
+                return any(row.started_at is None for row in rows)
+            if any(not row.state.is_final for row in rows):
+                return True
+        return False
+
+    def is_dependency_lost(self, job: Job) -> bool:
+        for term in parse_dependency(job.depends).terms:
+            rows = [past.job for past in self.yard.store.tasks.of(term.job)] or [self.yard.job(term.job)]
+            wants = {"afterok": JobState.COMPLETED}.get(term.kind)
+            if wants and any(row.state.is_final and row.state is not wants for row in rows):
+                return True
+            if term.kind == "afternotok" and all(row.state is JobState.COMPLETED for row in rows):
+                return True
+            if term.kind == "after" and all(row.state.is_final for row in rows):
+                return True
+        return False
+
+
+_GATES: dict[Reason, Callable[[Reasons, Job], bool]] = {
+    Reason.HELD_USER: lambda truth, job: job.held == "user",
+    Reason.HELD_ADMIN: lambda truth, job: job.held == "admin",
+    Reason.HELD_MAX_REQUEUE: lambda truth, job: bool(job.held) and job.failures > 0,
+    Reason.DEPENDENCY: Reasons.has_open_dependency,
+    Reason.DEPENDENCY_NEVER: Reasons.is_dependency_lost,
+    Reason.BEGIN_TIME: lambda truth, job: truth.now < max(job.request.begin, job.not_before),
+    Reason.ARRAY_TASK_LIMIT: lambda truth, job: (
+        sum(other.array == job.array for other in truth.holding) >= job.request.throttle > 0
+    ),
+}

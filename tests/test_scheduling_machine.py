@@ -1,0 +1,187 @@
+"""All of a site at once, in any order of events: what must hold whenever nothing is left to do."""
+
+import math
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import invariant
+
+from fgsched.controller.book import Book, pending
+from fgsched.model import WHOLE, JobState, Reason
+from happenings import NAMES, Happenings
+from reasons import Reasons
+from truths import Truth
+
+
+class Scheduling(Happenings):
+    def __init__(self):
+        super().__init__()
+        self.held = set()  # what each attempt holds
+        self.promise = None  # (the first of the queue, when it starts at the latest)
+        self.evictions = set()
+        self.finals = {}
+
+    def look(self):
+        """Whenever nothing is left to do at a moment."""
+        truth = Truth(self.yard)
+        held = {(job.id, job.attempt, sum(hold.share for hold in job.holds)): job for job in truth.busy}
+        fresh = [held[key] for key in held.keys() - self.held]
+        began = {key[:2] for key in self.held}
+        self.held = set(held)
+        self.limits_are_kept(truth, fresh, [job for job in fresh if (job.id, job.attempt) not in began])
+        self.nobody_is_let_past_who_delays_the_first(truth, fresh)
+
+    def limits_are_kept(self, truth, fresh, started):
+        """By every job that holds more than at the last look."""
+        for job in fresh:
+            if not job.is_laid_aside:
+                assert list(truth.passed(job)) == [], job
+        for job in started:
+            partition = self.policy.partition(job.partition)
+            assert partition.starts
+            assert len(job.holds) == job.request.demand.gpus
+            assert not partition.most.time or 0 < job.request.time_limit <= partition.most.time
+            assert all(not partition.cards or hold.gpu in partition.cards for hold in job.holds)
+        for index in truth.cards:
+            here = [job for job in started if any(hold.gpu == index for hold in job.holds)]
+            most = [
+                self.policy.partition(job.partition).limits(truth.limits).max_jobs_per_gpu for job in here
+            ]
+            assert not most or 0 in most or len(truth.on(index)) <= max(most), (
+                "the last to come minds its own"
+            )
+
+    @property
+    def policy(self):
+        return self.yard.conductor.policy
+
+    def first(self):
+        """The first of the queue, if nothing else has an influence on when it starts; else None."""
+        book = self.yard.conductor.book
+        if book._queue.claims or not len(book._queue):
+            return None
+        return min((book._queue.entry(job_id) for job_id in book._queue._group_of), key=self.place)
+
+    def place(self, entry):
+        order = self.yard.conductor.book.order
+        return (-order.factors(entry.kind, entry.since, self.yard.now).priority, entry.since, entry.id)
+
+    def nobody_is_let_past_who_delays_the_first(self, truth, fresh):
+        """Its promise is only ever made better, as long as nothing happens but ends, and it is kept."""
+        book, first, before = self.yard.conductor.book, self.first(), self.promise
+        at = next((one.at for one in book._decided.reserved.values() if first and one.job == first.id), None)
+        late = any(truth.until(job) <= truth.now for job in truth.holding)
+        evictions = {(job.id, job.eviction.attempt) for job in truth.jobs if job.eviction}
+        if evictions - self.evictions or any(
+            self.place(pending(job)) < self.place(first) for job in fresh if first
+        ):
+            late = True  # others make room, or whoever comes before it came back or was kept back
+        if first and book.reason(self.yard.job(first.id)) is Reason.ACCOUNT_GPU_MINUTES:
+            late = True  # jobs without a limit have used them up
+        self.evictions = evictions
+        array = book.arrays.get(first.id) if first else None
+        who = first and (first.id, array and array.rest)  # of an array, the task that is next
+        if before is not None and before[0] == who and self.yard.is_calm and not late:
+            assert at is not None, f"{first} has a reservation no more"
+            assert at <= before[1], f"{first} is put off"
+        self.yard.is_calm = not late
+        self.promise = (who, at) if at is not None and at < math.inf else None
+
+    @invariant()
+    def no_card_is_over_held_and_whole_and_shared_never_mix(self):
+        truth = Truth(self.yard)
+        for index, gpu in truth.cards.items():
+            shares = [hold.share for hold in truth.on(index)]
+            assert WHOLE not in shares or not [share for share in shares if 0 < share < WHOLE]
+            assert sum(shares) <= WHOLE
+            assert sum(hold.memory for hold in truth.on(index)) <= gpu.usable
+        assert truth.cpus() >= 0
+
+    @invariant()
+    def what_is_promised_is_there_when_it_is_promised(self):
+        """On the cards of each reservation, beside all that runs then and what is promised besides."""
+        truth = Truth(self.yard)
+        shadows = self.yard.conductor.book._decided.reserved.values()
+        for shadow in (one for one in shadows if truth.now < one.at):
+            left = truth.left(shadow.at)
+            for hold in (hold for one in shadows if one.at <= shadow.at for hold in one.holds):
+                share, memory = left[hold.gpu]
+                left[hold.gpu] = share - hold.share, memory - hold.memory
+            assert all(left[hold.gpu][0] >= 0 for hold in shadow.holds), shadow
+
+    @invariant()
+    def every_job_that_waits_has_a_reason_that_is_true(self):
+        truth, book = Reasons(self.yard), self.yard.conductor.book
+        for job in self.waiting():
+            reason, short = book.reason(job), book.short(job)
+            assert truth.is_true(job, reason, short), (reason, short, job)
+
+    @invariant()
+    def a_turn_in_which_nothing_happens_changes_nothing(self):
+        """Whatever could be started was started: nobody would wake the controller for it."""
+        if self.policy.weights.fairshare:
+            return
+        before = dict(self.yard.conductor.book.jobs)
+        self.yard.settle()
+        assert self.yard.conductor.book.jobs == before
+
+    @invariant()
+    def those_stand_still_that_should(self):
+        stands = {
+            (job.id, job.attempt) for job in self.yard.store.open_jobs() if job.state is JobState.SUSPENDED
+        }
+        assert self.yard.host.stopped & set(self.yard.host.running) == stands & set(self.yard.host.running)
+
+    @invariant()
+    def nothing_ran_more_often_than_it_was_to_and_no_end_is_taken_back(self):
+        for job_id in self.yard.acknowledged:
+            job = self.yard.job(job_id)
+            assert self.yard.host.runs.count(job_id) <= job.restarts + 1
+            assert self.finals.setdefault(job_id, job.state) is job.state if job.state.is_final else True
+
+    @invariant()
+    def the_book_is_what_the_store_would_make_of_it(self):
+        there = Book(self.yard.store.open_jobs(), self.yard.store.tasks.made).jobs
+        here = self.yard.conductor.book.jobs
+        completing = [job for job in here.values() if job.state is JobState.COMPLETING]
+        assert here | {job.id: replace(job, ended_at=None) for job in completing} == there
+
+    def teardown(self):
+        """Once nobody comes any more and all is open, every job starts and ends, or says why it never can."""
+        if not hasattr(self, "yard"):
+            return
+        yard = self.yard
+        yard.lost.clear(), yard.strangers.clear(), yard.lingering.clear()
+        for name in NAMES:
+            yard.ask("update_partition", name=name, values={"state": "up", "maxtime": "", "devices": "0,1,2"})
+        for index in range(3):
+            yard.ask("resume", gpu=index)
+        for name in self.booked():
+            yard.ask("delete_reservation", name=name)
+        for _ in range(300):
+            jobs = yard.store.open_jobs()
+            if not [job for job in jobs if yard.conductor.book.reason(job).value not in _FOR_EVER]:
+                break
+            yard.ask("release", ids=[job.id for job in jobs])
+            yard.ask("resume_jobs", ids=[job.id for job in jobs if job.state is JobState.SUSPENDED])
+            for key in self.alive():
+                yard.end(*key, 0)
+            yard.advance(1000)
+        truth = Reasons(yard)
+        for job in truth.jobs:
+            reason = yard.conductor.book.reason(job)
+            assert job.state is JobState.PENDING
+            assert reason.value in _FOR_EVER, (reason, job)
+            assert truth.is_true(job, reason, yard.conductor.book.short(job)), (reason, job)
+        assert yard.holds() == []
+
+
+_FOR_EVER = {
+    *("DependencyNeverSatisfied", "Dependency", "PartitionTimeLimit", "Reservation"),
+    *("QOSGrpGRES", "QOSMaxGRESPerUser", "AssocGrpGRES", "AssocGrpGRESMinutes"),
+}
+
+TestScheduling = Scheduling.TestCase
+TestScheduling.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)

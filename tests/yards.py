@@ -1,0 +1,244 @@
+"""A whole site in one process: all desks, cards that are looked at, jobs that take their time to end.
+
+The time is the test's: it passes from one thing that is due to the next, and the controller has a turn only
+where the real one would have been woken.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fgsched.controller.bookingdesk import BookingDesk
+from fgsched.controller.caller import Caller
+from fgsched.controller.cards import Cards
+from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.events import Asked, Effect, Event, Noticed
+from fgsched.controller.prospects import Prospects
+from fgsched.controller.sitedesk import Hands, SiteDesk
+from fgsched.errors import FgschedError
+from fgsched.jobs.watchdog import Fault
+from fgsched.model import Gpu, Job, JobState, Reading, Reason
+from fgsched.site.config import Config
+from worlds import PretendHost, World, a_result
+
+ROOT = Caller(0, 0, "root", is_operator=True)
+_CLEAN = 30.0  # seconds after which a card is called dirty
+
+
+@dataclass
+class SlowHost(PretendHost):
+    """Whoever is told to end does so later: after a grace, and after so many seconds more."""
+
+    now: float = 0.0
+    dawdle: float = 0.0
+    begun: dict[tuple[int, int], float] = field(default_factory=dict)
+    leaving: dict[tuple[int, int], float] = field(default_factory=dict)  # when they will have ended
+
+    def start(self, job: Job, given: Any) -> None:
+        self.begun.setdefault((job.id, job.attempt), self.now)
+        super().start(job, given)
+
+    def cancel(self, job: Job) -> None:
+        self._told(job, 0.0)
+
+    def preempt(self, job: Job) -> None:
+        self._told(job, float(job.eviction.grace) if job.eviction else 0.0)
+
+    def _told(self, job: Job, grace: float) -> None:
+        key = job.id, job.attempt
+        self.signals.append(job.id)
+        if self.attempt(job).shepherd and self.attempt(job).result is None:
+            self.leaving[key] = min(self.leaving.get(key, math.inf), self.now + grace + self.dawdle)
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Those end whose time has come."""
+        for key, at in list(self.leaving.items()):
+            if at <= self.now:
+                self.over(*key, status=15, cause="cancel")
+
+    def over(self, job: int, attempt: int, *, status: int = 0, cause: str = "exit") -> None:
+        key = job, attempt
+        self.leaving.pop(key, None)
+        self.stopped.discard(key)
+        found = self.attempts.get(key)
+        if found is not None and found.shepherd:
+            self.finish(
+                *key, a_result(status, cause, started_at=self.begun.get(key, self.now), ended_at=self.now)
+            )
+
+
+class Yard(World):
+    """`yard.ask("submit", ANN, …)`, `yard.advance(60)`; `watched` is called when nothing is left to do."""
+
+    host: SlowHost
+
+    def __init__(self, gpus: list[Gpu], config: Config, *, sampled: bool, dawdle: float = 0.0) -> None:
+        self.config, self.sampled = config, sampled
+        self.asked = 0  # questions to the sampler that are out
+        self.strangers: dict[int, int] = {}  # card -> bytes
+        self.lost: set[int] = set()  # cards
+        self.lingering: set[int] = set()  # jobs that are over, and still on a card
+        self.is_calm = False  # nothing but time and ends since somebody last looked
+        self.watched: Effect = lambda: None
+        super().__init__(gpus, limits=config.limits, host=SlowHost(dawdle=dawdle))
+
+    def cards(self) -> Cards:
+        self.asked = 0
+        return Cards(self.gpus, sampled=self.sampled, ask=self._question, clean_timeout=_CLEAN)
+
+    def _question(self) -> None:
+        self.asked += 1
+
+    def furnish(self) -> None:
+        """As a controller does at its start."""
+        conductor = self.conductor
+        with self.store.write():
+            marks = self.store.card_marks()
+            self.store.put_cards(self.gpus)
+            conductor.cards.restore(marks)
+            for gpu in conductor.cards.changed():
+                self.store.mark_card(gpu)
+        site = SiteDesk(conductor, self.config, Hands(lambda: self.config, lambda config: None))
+        self.bookings = BookingDesk(conductor)
+        desk = Desk(conductor, Rules(max_script=1000, default_time=0))
+        self.prospects = Prospects(conductor, desk)
+        self.operations = desk.operations | site.operations | self.bookings.operations
+
+    # -- turns ----------------------------------------------------------------------------------
+
+    def turn(self, *events: Event) -> None:
+        self.host.now = self.now
+        happened, self.host.inbox = self.host.inbox, []
+        self.conductor.turn([*happened, *events], self.now)
+        self.bookings.tidy(self.now)
+
+    def settle(self) -> None:
+        """Turns until nothing more happens by itself at this moment."""
+        self.turn()
+        for _ in range(100):
+            self.look()
+            if not (self.host.inbox or self._answered):
+                break
+            self.turn()
+        else:
+            raise AssertionError("it never comes to rest")
+        self.watched()
+
+    def look(self) -> None:
+        """The sampler answers what was asked, and what the lookout asks while ended jobs are on the cards."""
+        cards = self.conductor.cards
+        if self.sampled and cards.watched - self.lingering:
+            cards.ask()
+        self._answered = bool(self.asked)
+        while self.asked:
+            self.asked -= 1
+            cards.saw(self._readings(), there=self.lingering, now=self.now)
+
+    def _readings(self) -> dict[int, Reading]:
+        return {
+            gpu.index: Reading(
+                gpu=gpu.index,
+                used=0,
+                external=self.strangers.get(gpu.index, 0),
+                error="lost" if gpu.index in self.lost else "",
+                is_lost=gpu.index in self.lost,
+            )
+            for gpu in self.gpus
+        }
+
+    def ask(self, operation: str, caller: Caller = ROOT, /, **arguments: Any) -> Any:
+        """The answer, or the refusal."""
+        said: list[Any] = []
+
+        def act(now: float) -> Effect:
+            answer: Any
+            try:
+                answer = self.operations[operation](caller, arguments, now)
+            except FgschedError as error:
+                answer = error
+            return lambda: said.append(answer)
+
+        self.is_calm = False
+        self.turn(Asked(act, said.append))
+        self.settle()
+        return said[0]
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and the controller have its turns when something is due."""
+        until = self.now + seconds
+        while (due := min(self._moments(), default=math.inf)) <= until:
+            self.now = max(self.now, due)
+            self.host.now = self.now
+            self.host.let_go()
+            self._end_late()
+            self.settle()
+        self.now = self.host.now = until
+
+    def _moments(self) -> Iterator[float]:
+        """When something happens on the host, or the controller wakes."""
+        conductor = self.conductor
+        dated = (conductor.book.gates.next_due, self.bookings.next_due(self.now))
+        yield from (due for due in dated if due is not None)
+        yield from self.host.leaving.values()
+        yield from (at for _, at in self._limits())
+        if conductor.orphans:
+            yield self.now + 1
+        if conductor.cards.is_cleaning:
+            yield self.now + _CLEAN + 1
+        if conductor.policy.has_quotas and conductor.book.waiting:
+            yield self.now + conductor.policy.weights.interval
+
+    def _limits(self) -> Iterator[tuple[Job, float]]:
+        """When the shepherd of each job ends it for its time limit."""
+        for job in self.conductor.book.holding.values():
+            if job.state is JobState.RUNNING and job.deadline is not None and self.host.attempt(job).shepherd:
+                yield job, max(self.now, job.deadline + self.host.dawdle)
+
+    def _end_late(self) -> None:
+        for job, at in list(self._limits()):
+            if at <= self.now:
+                self.host.over(job.id, job.attempt, status=15, cause="timeout")
+
+    # -- what happens ---------------------------------------------------------------------------
+
+    def end(self, job: int, attempt: int, status: int) -> None:
+        self.host.now = self.now
+        self.host.over(job, attempt, status=status)
+        self.settle()
+
+    def lose_shepherd(self, job: int, attempt: int) -> None:
+        self.is_calm = False
+        self.host.lose_shepherd(job, attempt)
+        self.settle()
+
+    def lose_card(self, index: int) -> None:
+        """It falls off the bus, and the watchdog ends who was on it."""
+        self.is_calm = False
+        self.lost.add(index)
+        self.conductor.cards.ask()
+        self.look()
+        fault = Fault(reason=Reason.GPU_LOST, gpu=index)
+        there = [
+            Noticed(job.id, job.attempt, warn=(), end=fault)
+            for job in self.conductor.book.holding.values()
+            if any(hold.gpu == index for hold in job.holds) and job.state is JobState.RUNNING
+        ]
+        self.turn(*there)
+        self.settle()
+
+    def seen_otherwise(self, change: Callable[[], None]) -> None:
+        """Something changes on the cards, and a look shows it."""
+        self.is_calm = False
+        change()
+        if self.sampled:
+            self.conductor.cards.ask()
+        self.settle()
+
+    def start_anew(self) -> None:
+        self.is_calm = False
+        self.start()
+        self.settle()
