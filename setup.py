@@ -1,4 +1,4 @@
-"""Builds the native parts: the hook and the spawner (free of libpython) and the region module."""
+"""Builds the native parts: the hook, the spawner and the prover (free of libpython) and the region module."""
 
 import os
 import subprocess
@@ -40,6 +40,7 @@ NATIVE = {
         ],
     ),
     "fgshim.spawner": ("fgspawn", _static_where_possible()),
+    "fgshim.prover": ("fgprove", ["-pie", "-Wl,--version-script=fgshim/spawner.map"]),
 }
 
 
@@ -90,7 +91,7 @@ def main() -> None:
     from fgshim import table  # the one list of hooked calls
 
     table.write(HERE / "fgshim")
-    names = os.environ.get("FG_BUILD_ONLY", "hook spawner region").split()
+    names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region").split()
     extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]
     setup(
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),

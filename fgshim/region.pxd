@@ -17,6 +17,7 @@ cdef extern from *:
     #include <stddef.h>
     #include <stdint.h>
     #include <stdio.h>
+    #include <string.h>
     #include "pace.h"
 
     #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
@@ -133,6 +134,12 @@ cdef extern from *:
             seal = fg_region_mix(seal, &r->pace[i].policy, sizeof r->pace[i].policy);
             seal = fg_region_mix(seal, &r->pace[i].share, sizeof r->pace[i].share);
         }
+        return seal;
+    }
+    /* The seal in the first bytes of one, which need not be aligned; 0: there are too few. */
+    static inline uint64_t fg_region_seal_in(const char *head, uint64_t length) {
+        uint64_t seal = 0;
+        if (length >= offsetof(fg_region, seal) + sizeof seal) memcpy(&seal, head + offsetof(fg_region, seal), sizeof seal);
         return seal;
     }
     /* Why this cannot be used as a region, or NULL. */
@@ -277,4 +284,5 @@ cdef extern from *:
     uint64_t fg_region_truer(uint64_t context, uint64_t seen) noexcept nogil
     int fg_region_lock_init(fg_region *r) noexcept nogil
     uint64_t fg_region_seal(const fg_region *r) noexcept nogil
+    uint64_t fg_region_seal_in(const char *head, uint64_t length) noexcept nogil
     int fg_region_tell(const fg_region *r, char *to, size_t room) noexcept nogil

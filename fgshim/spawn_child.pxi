@@ -7,12 +7,6 @@
 cdef char child_stack[65536]
 
 
-cdef int refuse(Slot *slot, int error, const char *step, const char *what, const char *why) noexcept nogil:
-    slot.error = error
-    snprintf(slot.detail, DETAIL_ROOM, b"%s%s%s", step, what, why)
-    return -1
-
-
 cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcept nogil:
     """Open as the user, who may have put anything there; only files and devices will do."""
     cdef stat_t about
@@ -181,7 +175,7 @@ cdef int child_steps(Slot *slot) noexcept nogil:
     bind_to_cpus()  # in the cgroups: a cpuset takes the binding away
     if take_mounts(slot) < 0 or take_identity(slot) < 0:
         return -1
-    if take_place(slot) < 0 or apply_rlimits(slot) < 0:
+    if take_place(slot) < 0 or prove_fence(slot) < 0 or apply_rlimits(slot) < 0:
         return -1
     sigprocmask(SIG_SETMASK, &nothing_blocked, NULL)  # dispositions: the spawner has only default ones
     syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
@@ -192,6 +186,9 @@ cdef int child(void *argument) noexcept nogil:
     """The entry of the clone; what it leaves in the slot says why it came back."""
     cdef Slot *slot = <Slot *> argument
     child_steps(slot)
+    if strncmp(slot.detail, UNFENCED, strlen(UNFENCED)) == 0:  # no call of the system failed
+        dprintf(2, b"fgsched: job %lu: could not be started: %s\n", <unsigned long> slot.head.job, slot.detail)
+        _exit(127)
     dprintf(2, b"fgsched: job %lu: could not be started: %s: %s\n", <unsigned long> slot.head.job,
             slot.detail, strerrordesc_np(slot.error))
     _exit(127)

@@ -1,5 +1,6 @@
 # The job's directory: made fresh, handed to the user last, removed whole. Its private TMPDIR: left empty.
 
+cdef uint64_t region_seal  # of the region that was made last
 cdef int job_region  # the region's descriptor, kept: a path in the user's directory proves nothing
 
 
@@ -40,7 +41,7 @@ cdef int make_script(Slot *slot) noexcept nogil:
 
 
 cdef int make_region(Slot *slot) noexcept nogil:
-    global job_region
+    global job_region, region_seal
     cdef const char *path = path_of(slot, b"/job/", b"/region")
     job_region = -1
     if launch.head.region_size == 0:
@@ -48,6 +49,7 @@ cdef int make_region(Slot *slot) noexcept nogil:
     job_region = write_file(path, 0o600, launch.region, launch.head.region_length)
     if hand_over(slot, job_region, path) < 0:
         return -1
+    region_seal = fg_region_seal_in(launch.region, launch.head.region_length)
     if ftruncate(job_region, <long> launch.head.region_size) < 0:
         fail(slot, errno, b"write ", path)
         return -1

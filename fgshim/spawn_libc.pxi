@@ -7,6 +7,7 @@ from fgshim.region cimport (
     fg_region_most,
     fg_region_refused,
     fg_region_refusing,
+    fg_region_seal_in,
     fg_region_tell,
 )
 
@@ -40,6 +41,7 @@ cdef extern from * nogil:
     int main(int argc, char **argv) { return fg_run(argc, argv); }
 
     #define LAST_DESCRIPTOR (~0u)
+    #define UNFENCED "its fence does not hold: "   /* as the controller says it, too */
     static int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
     static int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
     static int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
@@ -61,12 +63,13 @@ cdef extern from * nogil:
     """
     int errno
     unsigned int LAST_DESCRIPTOR
+    const char *UNFENCED
     int EAGAIN, ECHILD, EACCES, EEXIST, EFBIG, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH, ETIMEDOUT
     int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
     int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY
     int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
-    int SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK
-    int CLONE_VM, CLONE_PARENT_SETTID, CLONE_NEWNS, CLONE_NEWUSER
+    int SIGALRM, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK, SIG_UNBLOCK
+    int CLONE_VM, CLONE_VFORK, CLONE_PARENT_SETTID, CLONE_NEWNS, CLONE_NEWUSER
     unsigned long MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE
     unsigned long MS_NOATIME, MS_NODIRATIME, MS_RELATIME
     unsigned long ST_NOEXEC, ST_NOSUID, ST_RDONLY, ST_NOATIME, ST_NODIRATIME, ST_RELATIME
@@ -171,6 +174,7 @@ cdef extern from * nogil:
     int lchown(const char *path, uid_t uid, gid_t gid)
     int fchmodat(int where, const char *path, mode_t mode, int flags)
     int access(const char *path, int how)
+    unsigned int alarm(unsigned int seconds)
     int dup2(int fd, int onto)
     int mkdir(const char *path, mode_t mode)
     int rmdir(const char *path)

@@ -31,7 +31,7 @@ cdef const char *take_string(Cursor *cursor, size_t most) noexcept nogil:
 
 
 cdef int head_is_sound(const Head *head) noexcept nogil:
-    if head.job == 0 or head.job >> 63 or head.attempt == 0 or head.flags > 31:
+    if head.job == 0 or head.job >> 63 or head.attempt == 0 or head.flags > 63:
         return 0
     if head.flags & OWN_USERS and (head.flags & BECOME_USER or not head.flags & OWN_MOUNTS):
         return 0
@@ -134,6 +134,8 @@ cdef int take_paths(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
     if not launch.stdin[0] or not launch.stdout[0]:
         return 0
     if (tmp[0] and tmp[0] != c'/') or (launch.hook[0] and launch.hook[0] != c'/'):
+        return 0
+    if launch.head.flags & PROVE_FENCE and (not launch.hook[0] or not launch.head.region_size):
         return 0
     slot.hooked = launch.hook[0] != 0
     cdef const char *errors = launch.stderr if launch.stderr[0] else launch.stdout

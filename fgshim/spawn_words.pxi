@@ -31,6 +31,7 @@ cdef enum:
     NO_NEW_PRIVILEGES = 4
     OWN_MOUNTS = 8
     OWN_USERS = 16
+    PROVE_FENCE = 32
 
     TO_ALL = 0
     TO_SHELL = 1

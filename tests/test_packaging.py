@@ -15,7 +15,7 @@ pytestmark = pytest.mark.compiler
 
 ROOT = Path(__file__).parent.parent
 LEFT_OUT = shutil.ignore_patterns(
-    *(".*", "build", "dist", "tests", "__pycache__", "*.egg-info", "*.so", "*.o", "fgspawn")
+    *(".*", "build", "dist", "tests", "__pycache__", "*.egg-info", "*.so", "*.o", "fgspawn", "fgprove")
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = {path.parent for tree in ("fgsched", "fgshim") for path in (ROOT / tree).rglob("__init__.py")}
@@ -30,7 +30,7 @@ def wheel(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-c", build, str(place)],
         cwd=place / "source",
-        env={**os.environ, "FG_BUILD_ONLY": "hook spawner region"},
+        env={**os.environ, "FG_BUILD_ONLY": "hook spawner prover region"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -51,10 +51,11 @@ def test_every_module_and_statement_of_the_source_is_in_the_wheel(names):
             assert str(path.relative_to(ROOT)) in names
 
 
-def test_the_native_parts_are_in_the_wheel_and_the_spawner_can_be_executed(wheel, names):
+def test_the_native_parts_are_in_the_wheel_and_the_programs_can_be_executed(wheel, names):
     assert "fgshim/libfgshim.so" in names
     assert any(name.startswith("fgshim/region.") and name.endswith(".so") for name in names)
-    assert wheel.getinfo("fgshim/fgspawn").external_attr >> 16 & 0o111 == 0o111
+    for program in ("fgspawn", "fgprove"):
+        assert wheel.getinfo(f"fgshim/{program}").external_attr >> 16 & 0o111 == 0o111
 
 
 def test_no_source_of_the_native_parts_and_nothing_of_the_tests_is_in_the_wheel(names):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import driven
+import fakecuda
 import fgshim
 from driven import Host
 from fakecuda import Card
@@ -98,6 +99,21 @@ def test_a_job_whose_fence_does_not_hold_is_not_started_and_the_next_is_once_it_
     (tmp_path / "half/libcuda.so.1").symlink_to(host.driver.folder / "libcuda.so.1")
     found, statuses = ran(host, "alloc 5G")
     assert (found["state"], statuses) == ("COMPLETED", [2])
+
+
+def test_a_job_in_whose_environment_the_fence_does_not_hold_is_not_started_and_others_are(hosting, tmp_path):
+    """Its own environment has another driver's library; the host's is proved."""
+    host = hosting()
+    front = fakecuda.build_front(tmp_path / "front")
+    own = f"--export=ALL,LD_LIBRARY_PATH={front}"
+    found, statuses = ran(host, "alloc 2G", options=[own])
+    assert (found["state"], found["reason"], statuses) == ("FAILED", "JobLaunchFailure", [])
+    past = "in the job's environment the driver is found past the hook"
+    assert found["detail"] == f"its fence does not hold: {past}"
+    found, statuses = ran(host, "alloc 2G")
+    assert (found["state"], statuses) == ("COMPLETED", [0])
+    found, statuses = ran(host, "alloc 5G", options=[own, "--tier=none"])
+    assert (found["tier"], found["state"], statuses) == ("none", "COMPLETED", [0])
 
 
 @needs_cgroups

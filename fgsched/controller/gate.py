@@ -1,8 +1,8 @@
 """Before a job with cards is launched its fence is proved, or set. Neither is waited for on the loop.
 
-That the hook holds is tried once for each card's driver and build of the hook, not for each job: what
-differs from job to job the shepherd makes and checks itself, the region, the link to the hook and the
-right to read it. A limit of the driver is each job's own, and set each time.
+That the hook refuses is tried once for each card's driver and build of the hook, not for each job: that
+it is met in a job's own environment is asked there, before its script. A limit of the driver is each
+job's own, and set each time.
 """
 
 import json

@@ -123,7 +123,7 @@ class _Controller:
         best = (Tier.DRIVER if device else Tier.SHIM).value
         gate = Gate(sampler, run=str(places.run), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
-        site = _site(places, config, store.name, mounts)
+        site = replace(_site(places, config, store.name, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
         ports = self._ports(accounts, gate)
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))

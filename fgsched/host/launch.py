@@ -26,7 +26,8 @@ _LIMIT = struct.Struct("<iiqq")
 _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIIQ")
 _MAGIC, _COMMAND_MAGIC, _RESULT_MAGIC = 0x314C4746, 0x31434746, 0x31524746
-_APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS = 1, 2, 8, 16
+_APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS, _PROVE_FENCE = 1, 2, 8, 16, 32
+_OF_OURS = ("not a regular file", "its fence does not hold")  # the system's word for it says nothing
 _LONGEST = 8 * 2**20  # of a launch message: at a longer one the spawner hangs up
 _MOST_CPUS = 8192  # that the spawner takes
 _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
@@ -69,6 +70,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     if _HEADER.size + len(tail) > _LONGEST:
         raise Refused("script, arguments and environment together are larger than 8 MiB")
     flags = _APPEND * launch.append | _BECOME_USER * launch.become_user | _MOUNTS[launch.mounts]
+    flags |= _PROVE_FENCE * launch.proves
     head = _HEADER.pack(
         *(_MAGIC, _HEADER.size + len(tail), launch.job, launch.attempt, flags, launch.uid, launch.gid),
         *(
@@ -100,7 +102,7 @@ def _cgroup(directory: str, settings: tuple[str, ...]) -> bytes:
 
 def _in_words(result: Result) -> Result:
     """With the system's word for why a step of the launch failed."""
-    if not result.errno or "not a regular file" in result.detail:
+    if not result.errno or any(words in result.detail for words in _OF_OURS):
         return result
     return replace(result, detail=f"{result.detail}: {os.strerror(result.errno)}")
 

@@ -115,8 +115,8 @@ class Shepherds:
         self._accounts = ports.accounts
 
     def obey(self, site: Site) -> None:
-        """What all jobs that start from now on share."""
-        self._site = site
+        """What all jobs that start from now on share; whether there is a driver stays as it is."""
+        self._site = replace(site, proves=self._site.proves)
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
         launching = Launching(
@@ -146,8 +146,10 @@ class Shepherds:
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         budgets = pacing.budgets(self._ports.compute(job), [one.hold for one in given])
         contexts = [self._ports.context(one.model) for one in given]
-        hooked = limits and spec.hook
-        head = region.pack(job.id, job.attempt, limits, budgets, contexts) if hooked else b""
+        if not (limits and spec.hook):
+            return pack(spec, script, b"")
+        head = region.pack(job.id, job.attempt, limits, budgets, contexts)
+        spec = replace(spec, proves=self._site.proves)
         return pack(spec, script, head)
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:

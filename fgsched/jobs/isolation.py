@@ -33,6 +33,7 @@ class Site:
     become_user: bool  # system mode
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
     mounts: Mounts = field(default_factory=Mounts)  # that jobs can have of their own
+    proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
     tmp_key: bytes = b""  # secret of a host's controller: others must not know a name before it is taken
 
 
@@ -74,6 +75,7 @@ class Launch:
     args: tuple[str, ...]
     environment: bytes  # NAME=value, each ended by NUL
     mounts: str = ""  # whose namespace it has for mounts of its own: "root", "user"; "": none
+    proves: bool = False  # that its fence holds, before its script
     closed: tuple[str, ...] = ()  # nodes that it is not to open
     cgroups: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (directory, file=value …)
     cpus: str = ""  # that it is bound to, such as "0-3"; "": none

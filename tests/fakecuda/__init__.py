@@ -158,6 +158,16 @@ def build_library(name: str, folder: Path, *more: Path) -> Path:
     return compile_c([*(HERE / source for source in LIBRARIES[name]), *more], folder / name, *flags)
 
 
+def build_front(folder: Path) -> Path:
+    """A libcuda.so.1 as some stand-ins have it: a front, behind which another library is the driver."""
+    folder.mkdir()
+    flags = ("-shared", "-fPIC", "-Wl,-Bsymbolic", "-Wl,-soname,libdriver.so", "-pthread")
+    real = compile_c([HERE / name for name in LIBRARIES["libcuda.so.1"]], folder / "libdriver.so", *flags)
+    linked = ("-shared", "-fPIC", "-Wl,--no-as-needed", str(real), f"-Wl,-rpath,{folder}")
+    compile_c([HERE / "odd.c"], folder / "libcuda.so.1", *linked, "-Wl,-soname,libcuda.so.1")
+    return folder
+
+
 def build(folder: Path) -> FakeDriver:
     """Compile driver, NVML and programs into `folder`; the card state is `folder / "cards"`."""
     for name in LIBRARIES:
