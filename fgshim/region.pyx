@@ -3,6 +3,7 @@
 import os
 import stat
 from collections import namedtuple
+from functools import lru_cache
 from uuid import UUID
 
 from libc.errno cimport errno
@@ -161,8 +162,9 @@ def _opened(path, flags, owner):
     raise ValueError(f"{path} is not a file of its job's user")
 
 
-cdef _uuid_bytes(uuid):
-    """GPU-1b2c… as the 16 bytes that CUDA gives."""
+@lru_cache(maxsize=64)
+def _uuid_bytes(uuid):
+    """GPU-1b2c… as the 16 bytes that CUDA gives. Asked for each job, and there are few cards."""
     if not uuid.startswith("GPU-"):
         raise ValueError(f"{uuid!r} is not the UUID of a GPU, such as GPU-1b2c3d4e-…")
     return UUID(uuid[4:]).bytes

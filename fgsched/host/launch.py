@@ -159,11 +159,14 @@ class RunDir:
         A tombstone stays: the launch of an attempt that was given up may still come.
         """
         result, claim = f"{self._results}{job}.{attempt}", f"{self._claims}{job}.{attempt}"
-        with suppress(FileNotFoundError):
+        try:
             os.unlink(result)
+            is_claimed = True  # by whoever left the result
+        except FileNotFoundError:
+            is_claimed = False
+        point("controller_between_result_and_claim")
         with suppress(FileNotFoundError):
-            point("controller_between_result_and_claim")
-            if os.readlink(claim) != "T":
+            if is_claimed or os.readlink(claim) != "T":
                 os.unlink(claim)
 
     def clear(self, job: int, attempt: int) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 from fgsched.jobs.arrays import variables as array_variables
@@ -205,7 +206,7 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
-        **_gpu_variables(given, by_uuid=others_of(job.mounts) == "closed"),
+        **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed"),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
     }
@@ -220,7 +221,8 @@ def variables(
     return own
 
 
-def _gpu_variables(given: Sequence[Given], *, by_uuid: bool) -> dict[str, str]:
+@lru_cache(maxsize=256)
+def _gpu_variables(given: tuple[Given, ...], *, by_uuid: bool) -> Mapping[str, str]:
     """Which cards: none at all for a job that asked for none.
 
     Where others cannot be opened, CUDA may count without them: there an index would mean another card.

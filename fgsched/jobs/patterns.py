@@ -61,6 +61,8 @@ def expand(pattern: str, values: Values) -> str:
     """The file name that `pattern` is for one job. A backslash in it switches all replacement off."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
+    if "%" not in pattern:
+        return pattern
 
     def replaced(match: re.Match[str]) -> str:
         width, letter = match.groups()
