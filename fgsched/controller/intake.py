@@ -121,6 +121,8 @@ def _environment(entry: Any) -> bytes:
 
 def room_for(jobs: Sequence[NewJob], book: Book, user: str, policy: Policy) -> None:
     """Refused if a limit of jobs that wait would be passed."""
+    if not policy.is_capped:
+        return
     more: Counter[tuple[str, Who]] = Counter()
     for job in jobs:
         more[job.request.partition, Who(user, job.request.account, job.request.qos)] += size(job.request)
