@@ -15,7 +15,7 @@ from fakecuda import Card, FakeDriver
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
 from hosts import why_not
-from spawning import BECOME_USER, OWN_MOUNTS, OWN_USERS, Gate, spawning
+from spawning import BECOME_USER, OWN_MOUNTS, OWN_USERS, PROVE_FENCE, Gate, spawning
 
 NO_MOUNTS = why_not()
 pytestmark = [
@@ -296,3 +296,14 @@ def test_a_node_is_shut_to_a_user_also_where_devices_are_mounted_with_flags_that
 
 
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+
+def test_the_fence_is_proved_as_the_jobs_user_and_in_the_jobs_mounts(spawner, place, fenced):
+    """Its variables know of no hook: it is proved by what is mounted there, and missed where nothing is."""
+    mounted = fenced | {"flags": fenced["flags"] | PROVE_FENCE}
+    assert spawner.launch("#!/bin/sh\necho ran\n", **mounted).result().exit_code == 0
+    assert said(place) == ["ran"]
+    bare = fenced | {"flags": BECOME_USER | PROVE_FENCE, "job": 2}
+    result = spawner.launch("#!/bin/sh\necho ran\n", **bare, stdout="other").result()
+    assert result.cause == "launch"
+    assert result.detail == "its fence does not hold: the hook is not loaded in the job's environment"
