@@ -132,12 +132,12 @@ cdef void fg_rest(uint64_t time) noexcept nogil:
     set_errno(saved)
 
 
-cdef void fg_take_off(fg_pace *pace, uint64_t until) noexcept nogil:
-    """Tell the controller until when this process has work on the card."""
+cdef inline void fg_take_place() noexcept nogil:
+    """This process's place in what the controller is told."""
     global fg_flight
     if not fg_flight:
         fg_flight = getpid() % FG_FLIGHTS + 1
-    fg_fly(&pace.flying[fg_flight - 1], until)
+        fg_own_meter.flight = fg_flight - 1
 
 
 cdef void fg_forget_marks(void *context) noexcept nogil:
@@ -172,8 +172,9 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
         fg_rest(wait)
     if own and stream == NULL:
         stream = <void *> pthread_self()  # told apart from the legacy stream, and from other threads'
+    fg_take_place()
     fg_meter_begin(&fg_own_meter, fg_track_of(&fg_own_meter, pace, stream, context), kind, at, &watch, &launch.turn)
-    fg_take_off(pace, launch.turn.track.busy_until)
+    fg_fly(&pace.flying[fg_own_meter.flight], launch.turn.track.busy_until)
     pthread_mutex_unlock(&fg_meter_lock)
     return launch.turn.marks
 

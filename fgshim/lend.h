@@ -3,29 +3,14 @@
  * Pure, as pace.h. A loan is a lease of a few looks: a controller that is late, stopped or gone lends nothing. */
 #ifndef FG_LEND_H
 #define FG_LEND_H
-#include "pace.h"
+#include "turns.h"
 
-#define FG_MOST_JOBS 64             /* of one card */
-#define FG_LOOKS 64                 /* looks that are remembered, for a measurement that comes late */
 #define FG_AWAKE (50 * FG_MS)       /* how long a job that had to wait counts as one that wants more */
 #define FG_LEASE (75 * FG_MS)
 #define FG_LONG_LEASE (3000 * FG_MS)   /* of a card with a single job */
 #define FG_LUMP (150 * FG_MS)       /* told at once: a kernel that is longer than what the driver measures */
 #define FG_LUMPY (20000 * FG_MS)
 #define FG_FRESH (3000 * FG_MS)     /* how long a measurement is good for */
-
-typedef struct {                    /* what the controller remembers of a job on a card */
-    uint64_t at[FG_LOOKS], used[FG_LOOKS];
-    uint32_t looks;
-    uint32_t recent;                /* ten-thousandths of the card's time, of late */
-    uint32_t turns;                 /* its part of the time in which it has work, by who else has some */
-    uint64_t told, counted;         /* ns that the driver told of and the job counted, the older the less */
-    uint64_t measured;              /* when; 0: never */
-    uint32_t turns_then;            /* as they were when that began to be remembered */
-    uint64_t lumpy_until;           /* its kernels are longer than what a measurement is of */
-    uint32_t flying, reserve;       /* at this look */
-    int is_hungry;
-} fg_lender;
 
 static inline uint32_t fg_least(uint64_t a, uint64_t b) { return (uint32_t)(a < b ? a : b); }
 
@@ -34,7 +19,7 @@ static inline int fg_is_measured(const fg_lender *l, uint64_t now) {
 }
 
 static inline uint32_t fg_scale_of(const fg_lender *l, uint64_t now) {
-    uint64_t scale = l->turns;
+    uint64_t scale = FG_WHOLE;
     if (fg_is_measured(l, now) && l->counted) scale = l->told * FG_WHOLE / l->counted;
     if (scale > 4 * FG_WHOLE) scale = 4 * FG_WHOLE;
     return !scale ? FG_WHOLE : scale > FG_WHOLE / 50 ? (uint32_t)scale : FG_WHOLE / 50;
@@ -58,12 +43,6 @@ static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, 
     if (to <= from || to - from > FG_DEBT || part > FG_WHOLE) return;
     uint64_t length = to - from, counted = fg_used_at(l, to) - fg_used_at(l, from);
     if (!l->looks || counted > 2 * length) return;   /* a count that the job has scribbled over */
-    uint32_t change = l->turns > l->turns_then ? l->turns - l->turns_then : l->turns_then - l->turns;
-    if (change > FG_WHOLE / 8) {    /* others came or went: what was measured before says little */
-        l->told /= 8;
-        l->counted /= 8;
-        l->turns_then = l->turns;
-    }
     part += part && part < FG_WHOLE ? FG_WHOLE / 200 : 0;   /* half a percent was cut off, on the average */
     l->told = l->told * 7 / 8 + length / FG_WHOLE * part;
     l->counted = l->counted * 7 / 8 + counted;
@@ -71,12 +50,13 @@ static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, 
 }
 
 /* Remember a look. Nothing can have used more time than there was: what is told late was used before. */
-static inline void fg_lend_remember(fg_lender *l, uint64_t used, uint64_t now) {
+static inline void fg_lend_remember(fg_lender *l, uint64_t used, uint64_t sure, uint64_t now) {
     uint32_t last = l->looks % FG_LOOKS, back = l->looks < FG_LOOKS ? l->looks : FG_LOOKS - 1;
     uint32_t before = (l->looks - 1) % FG_LOOKS;
     if (back && used > l->used[before] + now - l->at[before] + FG_LUMP) l->lumpy_until = now + FG_LUMPY;
     l->at[last] = now;
     l->used[last] = used;
+    l->sure[last] = sure;
     for (uint32_t i = l->looks; back--; i--) {
         uint32_t later = i % FG_LOOKS, at = (i - 1) % FG_LOOKS;
         uint64_t between = l->at[later] - l->at[at];
@@ -93,10 +73,11 @@ static inline void fg_lend_look(fg_lender *l, const fg_pace *p, uint64_t now) {
         uint64_t own = (p->used - l->used[last]) * fg_scale_of(l, now) / FG_WHOLE;
         duty = fg_least(own * FG_WHOLE / (now - l->at[last]), FG_WHOLE);
     }
-    fg_lend_remember(l, p->used, now);
+    fg_lend_remember(l, p->used, p->sure, now);
     l->flying = fg_pace_flying(p, now);
     if (l->flying && duty < share) duty = share;
     l->recent = (l->recent + duty) / 2;
+    if (l->recent || l->flying) l->there = now;
     int had_to_wait = p->wanted <= now && now - p->wanted < FG_AWAKE;
     l->is_hungry = had_to_wait || l->recent * 10 >= share * 9;
     if (!fg_pace_is_on(p) || l->is_hungry || duty * 2 >= share) l->reserve = share;
@@ -105,17 +86,16 @@ static inline void fg_lend_look(fg_lender *l, const fg_pace *p, uint64_t now) {
 
 /* All jobs of a card have been looked at: what each is lent, until when, and what its own count is worth. */
 static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
-    uint64_t kept = 0, flying = 0, asking = 0;
+    uint64_t kept = 0, asking = 0, others = 0;
+    fg_take_turns(l, p, jobs, now);
     for (int i = 0; i < jobs; i++) {
         kept += l[i]->reserve;
-        flying += l[i]->flying;
+        others += fg_is_there(l[i], p[i], now);
         if (p[i]->policy == FG_PACE_FAIR && l[i]->is_hungry) asking += p[i]->share;
     }
     for (int i = 0; i < jobs; i++) {
         uint64_t idle = kept < FG_WHOLE ? FG_WHOLE - kept : 0;
-        uint32_t turns = l[i]->flying ? (uint32_t)(l[i]->flying * FG_WHOLE / flying) : 0;
         int asks = p[i]->policy == FG_PACE_FAIR && l[i]->is_hungry && asking;
-        if (turns) l[i]->turns = l[i]->turns ? (l[i]->turns * 7 + turns) / 8 : turns;
         p[i]->lent = asks ? fg_least(idle * p[i]->share / asking, FG_WHOLE - 1) : 0;
         p[i]->lent_until = now + FG_LEASE;
         if (jobs == 1 && p[i]->policy == FG_PACE_FAIR) {
@@ -124,6 +104,9 @@ static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
         }
         p[i]->mechanism = fg_is_measured(l[i], now) ? FG_BY_NVML : FG_BY_EVENTS;
         p[i]->scale = fg_scale_of(l[i], now);
+        p[i]->crowd = others > (uint64_t)fg_is_there(l[i], p[i], now) ? FG_CROWDED : FG_ALONE;
+        p[i]->turns = fg_part_of(l[i]->own, l[i]->long_time);
+        p[i]->each = fg_part_of(l[i]->own, l[i]->heads_time);
         p[i]->scale_until = now + FG_LONG_LEASE;
     }
 }

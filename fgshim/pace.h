@@ -18,21 +18,32 @@
 #define FG_DEBT (120000 * FG_MS)    /* the most that is owed */
 #define FG_NAP (5 * FG_MS)          /* the longest a launch waits before it looks again */
 #define FG_FLIGHTS 16
+#define FG_RUNS 32
 
 enum { FG_PACE_NONE, FG_PACE_HARD, FG_PACE_FAIR };
 enum { FG_BY_EVENTS, FG_BY_NVML };
+enum { FG_ALONE, FG_CROWDED };
+
+typedef struct { uint64_t from, until; } fg_span;
+typedef struct {                 /* when a process had long kernels on the card: its last spans, the newest at (runs - 1) */
+    uint64_t runs;
+    fg_span run[FG_RUNS];
+} fg_spans;
 
 typedef struct {
     uint32_t policy, share;      /* by whoever makes the region */
-    uint32_t lent, scale;        /* by the controller; a scale of 0 is FG_WHOLE */
+    uint32_t lent, scale;        /* by the controller, as all to `filled`; a scale of 0 is FG_WHOLE */
     uint64_t lent_until, scale_until;
-    uint32_t mechanism, spare;       /* by the controller: what the scale rests on */
+    uint32_t mechanism, crowd;   /* what the scale rests on; whether other jobs use the card, good as long as the scale */
+    uint32_t turns, each;        /* the part of the job, of one of its processes, while they have long kernels there */
     uint64_t filled;             /* when the level was last raised */
     int64_t  level;              /* what may be taken; below zero: what has been taken too much */
     uint64_t busy_until;         /* end of the last work that was accounted for */
-    uint64_t used;               /* time in which the job had work on the card, in all */
+    uint64_t used;               /* the card's time that was the job's, in all, before the scale */
+    uint64_t sure;               /* what of it is known without the turns */
     uint64_t wanted;             /* when a launch last had to wait */
     uint64_t flying[FG_FLIGHTS]; /* until when the processes have work on the card, as far as they know */
+    fg_spans  long_runs[FG_FLIGHTS];
 } fg_pace;
 
 #define fg_pace_get(at) __atomic_load_n(at, __ATOMIC_RELAXED)
@@ -94,29 +105,48 @@ static inline uint64_t fg_pace_wait(fg_pace *p, uint64_t now) {
     return wait < FG_NAP ? wait : FG_NAP;
 }
 
-/* How much of the time with work on the card is the job's own. */
+static inline uint64_t fg_pace_part(uint64_t time, uint32_t part) {
+    return time / FG_WHOLE * part + time % FG_WHOLE * part / FG_WHOLE;
+}
+
+/* Time that was the job's, as far as it can tell, as the driver would count it. */
 static inline uint64_t fg_pace_scaled(const fg_pace *p, uint64_t time, uint64_t now) {
     uint32_t scale = fg_pace_get(&p->scale);
-    if (!scale || now >= fg_pace_get(&p->scale_until)) return time;
-    return time / FG_WHOLE * scale + time % FG_WHOLE * scale / FG_WHOLE;
+    return !scale || now >= fg_pace_get(&p->scale_until) ? time : fg_pace_part(time, scale);
+}
+
+/* Other jobs use the card: what lies between two marks is not the job's time alone. */
+static inline int fg_pace_is_crowded(const fg_pace *p, uint64_t now) {
+    return fg_pace_get(&p->crowd) != FG_ALONE && now < fg_pace_get(&p->scale_until);
+}
+
+/* What part of some time with work on the card is the job's own, by `turns` or `each`. */
+static inline uint64_t fg_pace_turn(const fg_pace *p, uint64_t time, const uint32_t *turns, uint64_t now) {
+    uint32_t part = fg_pace_get(turns);
+    return !part || part > FG_WHOLE || !fg_pace_is_crowded(p, now) ? time : fg_pace_part(time, part);
+}
+
+static inline void fg_pace_tell(fg_pace *p, uint64_t time, int is_sure) {
+    __atomic_add_fetch(&p->used, time, __ATOMIC_RELAXED);
+    if (is_sure) __atomic_add_fetch(&p->sure, time, __ATOMIC_RELAXED);
 }
 
 /* Work that was charged and cannot be timed counts as what would have been charged the same. */
-static inline void fg_pace_count(fg_pace *p, int64_t charged, uint64_t now) {
+static inline void fg_pace_count(fg_pace *p, int64_t charged, int is_sure, uint64_t now) {
     uint64_t unit = fg_pace_scaled(p, FG_WHOLE, now);
-    if (charged > 0 && unit) __atomic_add_fetch(&p->used, (uint64_t)charged * FG_WHOLE / unit, __ATOMIC_RELAXED);
+    if (charged > 0 && unit) fg_pace_tell(p, (uint64_t)charged * FG_WHOLE / unit, is_sure);
 }
 
 /* Work that was charged `charged` was on the card from `start` to `end`; what of it is the job's own cost. */
-static inline int64_t fg_pace_settle(fg_pace *p, uint64_t start, uint64_t end, int64_t charged, uint64_t now) {
+static inline int64_t fg_pace_settle(fg_pace *p, uint64_t start, uint64_t end, int64_t charged, int is_sure, uint64_t now) {
     uint64_t seen = fg_pace_get(&p->busy_until), fresh, own;
     if (seen > now) seen = 0;   /* not of this boot */
     while (start < end && seen < end && !fg_pace_swap(&p->busy_until, &seen, end) && seen <= now) ;
     if (start > seen) seen = start;
-    fresh = end > seen ? end - seen : 0;
+    fresh = end > seen ? fg_pace_turn(p, end - seen, &p->turns, now) : 0;
     own = fg_pace_scaled(p, fresh, now);
     fg_pace_add(p, charged - (int64_t)own);
-    __atomic_add_fetch(&p->used, fresh, __ATOMIC_RELAXED);
+    fg_pace_tell(p, fresh, is_sure);
     return (int64_t)own;
 }
 
@@ -125,5 +155,32 @@ static inline uint32_t fg_pace_flying(const fg_pace *p, uint64_t now) {
     uint32_t count = 0;
     for (int i = 0; i < FG_FLIGHTS; i++) count += p->flying[i] > now && p->flying[i] < now + FG_DEBT;
     return count;
+}
+
+/* How many of them launch at all, these days. */
+static inline uint32_t fg_pace_launching(const fg_pace *p, uint64_t now) {
+    uint32_t count = 0;
+    for (int i = 0; i < FG_FLIGHTS; i++) count += p->flying[i] + 1000 * FG_MS > now && p->flying[i] < now + FG_DEBT;
+    return count ? count : 1;
+}
+
+/* A process has long kernels on the card until then: from now on, unless it had some before that are not over. */
+static inline void fg_pace_run(fg_pace *p, int flight, int goes_on, uint64_t until, uint64_t now) {
+    fg_spans *r = &p->long_runs[flight];
+    uint64_t runs = fg_pace_get(&r->runs);
+    fg_span *run = &r->run[(runs - 1) % FG_RUNS];
+    if (!runs || !(goes_on || now <= fg_pace_get(&run->until))) {
+        run = &r->run[runs % FG_RUNS];
+        fg_pace_put(&run->from, now);
+        fg_pace_put(&r->runs, runs + 1);
+    }
+    fg_pace_put(&run->until, until);
+}
+
+/* What was foretold of the last of them is corrected. */
+static inline void fg_pace_ran(fg_pace *p, int flight, uint64_t until) {
+    fg_spans *r = &p->long_runs[flight];
+    fg_span *run = &r->run[(fg_pace_get(&r->runs) - 1) % FG_RUNS];
+    fg_pace_put(&run->until, until);
 }
 #endif

@@ -1,4 +1,4 @@
-# pace.h, meter.h and lend.h, as Cython sees them.
+# pace.h, meter.h with what it needs, and lend.h, as Cython sees them.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -18,7 +18,7 @@ cdef extern from "pace.h" nogil:
     void fg_pace_add(fg_pace *, int64_t more)
     void fg_pace_fill(fg_pace *, uint64_t now)
     uint64_t fg_pace_wait(fg_pace *, uint64_t now)
-    int64_t fg_pace_settle(fg_pace *, uint64_t start, uint64_t end, int64_t charged, uint64_t now)
+    int64_t fg_pace_settle(fg_pace *, uint64_t start, uint64_t end, int64_t charged, bint is_sure, uint64_t now)
 
 cdef extern from "meter.h" nogil:
     ctypedef struct fg_stopwatch:
@@ -30,7 +30,7 @@ cdef extern from "meter.h" nogil:
         void *context
         uint64_t busy_until
     ctypedef struct fg_meter:
-        pass
+        int flight
     ctypedef struct fg_turn:
         fg_track *track
         bint marks

@@ -125,7 +125,7 @@ cdef class Budget:
 
     def settle(self, uint64_t start, uint64_t end, int64_t charged, uint64_t now) -> int:
         """The work that was charged so much ran from start to end; what of it was new."""
-        return fg_pace_settle(&self.pace, start, end, charged, now)
+        return fg_pace_settle(&self.pace, start, end, charged, False, now)
 
     @property
     def level(self) -> int:

@@ -2,7 +2,6 @@
 
 import os
 import random
-import subprocess
 import uuid
 
 import pytest
@@ -10,38 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgshim import region
+from simulated import error, mean, windows
 
 pytestmark = pytest.mark.compiler
 MS = 1_000_000
 SHARES = (1000, 2500, 5000, 7500, 9000)
-
-
-@pytest.fixture
-def simulate(built_driver):
-    """simulate(seconds, "nvml" or "events", job, …) -> [what each job had of the card] for each 100 ms."""
-
-    def run(seconds, measured_by, *jobs):
-        command = [built_driver.pacesim, str(seconds), measured_by, *jobs]
-        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return [[int(word) / 1e8 for word in line.split()] for line in said.splitlines()]
-
-    return run
-
-
-def windows(rows, job, *, skip=2, length=10):
-    """What a job had of the card in each window of so many seconds, after the first `skip`."""
-    had = [row[job] for row in rows[skip * 10 :]]
-    step = length * 10
-    return [sum(had[at : at + step]) / step for at in range(0, len(had) - step + 1, step)]
-
-
-def mean(figures):
-    return sum(figures) / len(figures)
-
-
-def error(rows, job, share):
-    """Mean distance from the share over windows of ten seconds, in points."""
-    return mean([abs(part * 100 - share / 100) for part in windows(rows, job)])
 
 
 @pytest.mark.parametrize("measured_by", ["nvml", "events"])
@@ -51,15 +23,6 @@ def test_a_job_has_its_share_and_loses_nothing_of_it(simulate, share, kernel, me
     rows = simulate(22, measured_by, f"{share},hard,1,{kernel}")
     assert error(rows, 0, share) <= 3
     assert mean(windows(rows, 0)) >= 0.95 * share / 10_000
-
-
-@pytest.mark.parametrize("measured_by", ["nvml", "events"])
-@pytest.mark.parametrize("share", SHARES)
-def test_kernels_of_two_seconds_come_to_their_share_in_the_long_run(simulate, share, measured_by):
-    """A kernel cannot be interrupted: no window can be nearer to the share than one kernel is long."""
-    rows = simulate(402, measured_by, f"{share},hard,1,2000000")
-    assert abs(mean(windows(rows, 0)) * 10_000 - share) <= 300
-    assert max(windows(rows, 0)[3:]) <= share / 10_000 + 0.2
 
 
 @pytest.mark.parametrize("measured_by", ["nvml", "events"])
@@ -77,29 +40,6 @@ def test_the_processes_of_a_job_have_one_budget(simulate, processes, kernel):
     rows = simulate(22, "nvml", f"2500,hard,{processes},{kernel}")
     assert error(rows, 0, 2500) <= 3
     assert mean(windows(rows, 0)) >= 0.95 * 0.25
-
-
-PAIRS = [
-    ("5000,hard,1,1000", "5000,hard,1,1000"),
-    ("3000,hard,1,1000", "7000,hard,1,1000"),
-    ("3000,fair,1,10", "7000,fair,1,10"),
-    ("1000,hard,1,1000", "9000,hard,1,1000"),
-    ("5000,fair,1,10000", "5000,fair,1,10"),
-    ("5000,fair,8,500", "5000,fair,1,500"),
-    ("2500,hard,8,500", "7500,hard,1,500"),
-]
-
-
-@pytest.mark.parametrize("jobs", PAIRS)
-def test_two_jobs_that_compete_have_their_shares_by_the_drivers_measure(simulate, jobs):
-    rows = simulate(42, "nvml", *jobs)
-    for at, job in enumerate(jobs):
-        assert error(rows, at, int(job.split(",")[0])) <= 3
-
-
-def test_caps_of_one_to_nine_come_out_as_one_to_eight_at_least(simulate):
-    rows = simulate(42, "nvml", "1000,hard,1,1000", "9000,hard,1,1000")
-    assert mean(windows(rows, 1)) >= 8 * mean(windows(rows, 0))
 
 
 def test_hard_jobs_leave_idle_what_nobody_was_given(simulate):

@@ -1,10 +1,11 @@
 /* pacesim: the pacing of jobs on a simulated card, in virtual time, with the very code of hook and controller.
  *
- *   pacesim SECONDS nvml|events JOB…        JOB: share,policy,processes,kernel µs[,key=value…]
+ *   pacesim SECONDS nvml|events|eager JOB…        JOB: share,policy,processes,kernel µs[,key=value…]
  *   keys: gap (µs between launches), sync (launches after which the process waits for the card), from, to (ms: when
- *   the job is there), wake (ms: until when it does nothing), mix (µs: what one kernel in eight takes)
+ *   the job is there), wake (ms: until when it does nothing), mix (µs: what one kernel in eight takes, which is of
+ *   another kind), tail (µs: what one in eight takes of the same kind)
  * Every 100 ms a line: the nanoseconds that each job had the card. The card gives the processes that have work turns
- * of 2 ms, as a real one without MPS; a process can have 1024 launches waiting. The driver's measurement is a whole
+ * of 2 ms, as a real one without MPS, and an event waits for such a turn too, or not ("eager"); a process can have 1024 launches waiting. The driver's measurement is a whole
  * percentage of a sixth of a second, 300 ms late. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,10 +34,10 @@ struct job {
     fg_lender lender;
     process *process[PROCESSES];
     int share, policy, processes, sync;
-    uint64_t kernel, mix, gap, from, to, had, had_before;
+    uint64_t kernel, mix, tail, gap, from, to, had, had_before;
 };
 static job jobs[JOBS];
-static int n_jobs, by_nvml, turn_of;
+static int n_jobs, by_nvml, is_eager, turn_of;
 static process *all[JOBS * PROCESSES];
 static int n_all;
 static uint64_t now, slice_end;
@@ -55,12 +56,13 @@ static void reach(process *p) {   /* marks at the head are reached at once */
         p->count--;
     }
 }
+static process *running(void);
 static int record(void *self, void **at, void *stream) {
     (void)stream;
     if (!*at) *at = malloc(sizeof(event));
     ((event *)*at)->at = NEVER;
     push(self, 0, *at);
-    reach(self);
+    if (is_eager || running() == self) reach(self);
     return 1;
 }
 static int reached(void *self, void *e) { (void)self; return ((event *)e)->at <= now; }
@@ -74,7 +76,8 @@ static process *running(void) {
         if (!all[at]->count) continue;
         turn_of = at;
         slice_end = now + SLICE;
-        return all[at];
+        reach(all[at]);
+        return all[at]->count ? all[at] : running();
     }
     return NULL;
 }
@@ -93,14 +96,14 @@ static void run(process *p, uint64_t time) {
         p->full = p->syncing = 0;
     }
 }
-static void launch(process *p, uint64_t takes) {
+static void launch(process *p, uint64_t key, uint64_t takes) {
     fg_stopwatch watch = {record, reached, between, p};
     fg_pace *pace = &p->of->pace;
     fg_turn turn = {0};
     int paced = fg_pace_is_on(pace);
-    uint64_t wait = paced ? fg_meter_wait(&p->meter, pace, takes, now, &watch) : 0;
+    uint64_t wait = paced ? fg_meter_wait(&p->meter, pace, key, now, &watch) : 0;
     if (wait) { p->wake = now + wait + 60 * FG_US; return; }   /* a process sleeps a little longer than it asked for */
-    if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, p, p), takes, now, &watch, &turn);
+    if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, p, p), key, now, &watch, &turn);
     push(p, takes, NULL);
     if (turn.marks) fg_track_mark(turn.track, now, &watch);
     if (paced) pace->flying[p->number] = turn.track->busy_until;
@@ -112,7 +115,8 @@ static void launch(process *p, uint64_t takes) {
 static void act(process *p) {
     job *j = p->of;
     if (now >= j->to) { p->wake = NEVER; return; }
-    launch(p, j->mix && (rand_r(&p->seed) & 7) == 0 ? j->mix : j->kernel);
+    int is_other = (j->mix || j->tail) && (rand_r(&p->seed) & 7) == 0;
+    launch(p, is_other && j->mix ? j->mix : j->kernel, !is_other ? j->kernel : j->mix ? j->mix : j->tail);
 }
 static void controller(void) {
     fg_lender *l[JOBS];
@@ -150,6 +154,7 @@ static void read_job(const char *text, job *j) {
     if (sscanf(text, "%d,%7[a-z],%d,%lf", &j->share, policy, &j->processes, &kernel) != 4 || j->processes > PROCESSES) exit(2);
     j->kernel = (uint64_t)(kernel * 1000);
     j->mix = value_of(text, "mix=", 0) * FG_US;
+    j->tail = value_of(text, "tail=", 0) * FG_US;
     j->gap = value_of(text, "gap=", 0) * FG_US;
     j->sync = (int)value_of(text, "sync=", 0);
     j->from = value_of(text, "from=", 0) * FG_MS + SECOND;
@@ -159,13 +164,14 @@ static void read_job(const char *text, job *j) {
     j->pace.share = (uint32_t)j->share;
     for (int i = 0; i < j->processes; i++) {
         process *p = calloc(1, sizeof *p);
-        *p = (process){.of = j, .wake = SECOND + value_of(text, "wake=", (j->from - SECOND) / FG_MS) * FG_MS + (uint64_t)i * 777 * FG_US, .number = i, .seed = (unsigned)(n_all + 1)};
+        *p = (process){.of = j, .meter.flight = i, .wake = SECOND + value_of(text, "wake=", (j->from - SECOND) / FG_MS) * FG_MS + (uint64_t)i * 777 * FG_US, .number = i, .seed = (unsigned)(n_all + 1)};
         j->process[i] = all[n_all++] = p;
     }
 }
 int main(int argc, char **argv) {
     uint64_t end = (uint64_t)(atof(argv[1]) * (double)SECOND) + SECOND, tick = SECOND, tell = SECOND + 100 * FG_MS, measure = SECOND + SECOND / 6;
     by_nvml = !strcmp(argv[2], "nvml");
+    is_eager = !strcmp(argv[2], "eager");
     now = SECOND;
     samples = 6;
     for (int i = 3; i < argc; i++) read_job(argv[i], &jobs[n_jobs++]);

@@ -1,0 +1,189 @@
+/* What the launches of a stream had of the card, by the time between the marks on it.
+ *
+ * Alone on the card, that is the time in which the job had work. Among other jobs it is what the launches usually take,
+ * where that is known, and else the job's part of the turns. Pure but for the stopwatch. */
+#ifndef FG_TRACK_H
+#define FG_TRACK_H
+#include <string.h>
+#include "habit.h"
+
+#define FG_HABITS 512
+#define FG_TRACKS 8
+#define FG_MARKS 8               /* events of a stream: one has been reached, the others may be under way */
+#define FG_IDLE (20 * FG_US)     /* a mark that is reached within this was made on an idle stream */
+#define FG_A_TURN (2 * FG_MS)    /* what an idle stream may have waited for its turn */
+#define FG_DOUBT (20 * FG_MS)    /* of time that seems to have been had beyond what was charged, so much is let pass */
+
+typedef struct {                 /* what the driver does for the meter */
+    int (*record)(void *self, void **event, void *stream);              /* makes the event where there is none; 1: done */
+    int (*reached)(void *self, void *event);                            /* 0: not yet; -1: it will never tell */
+    int64_t (*between)(void *self, void *from, void *to);               /* ns; below 0: it will never tell */
+    void *self;
+} fg_stopwatch;
+
+typedef struct {
+    void *event;
+    int64_t charged, wall;
+    uint64_t made;               /* when; 0: behind a launch that is timed alone */
+    uint32_t count;
+    uint32_t lengthy, unknown;   /* how many of them are not known to be short; how many are not known */
+    int only;                    /* the habit of all of its launches, or -1 */
+    int gappy;                   /* the stream was idle in between: the time says nothing */
+} fg_mark;
+
+typedef struct {
+    fg_pace *pace;
+    void *stream, *context;
+    fg_mark mark[FG_MARKS], open; /* open: the launches since the last mark */
+    uint32_t oldest, pending;    /* the mark before the oldest has been reached, at `end` */
+    uint64_t end, busy_until, marked;
+    uint64_t settled, long_until; /* the end of what was settled last; of what is not short, as far as is known */
+    uint64_t unreached;          /* when the oldest was looked at and not reached yet */
+    int anchored;
+    int idle;                    /* the mark before the oldest was reached as soon as it was made */
+} fg_track;
+
+typedef struct {
+    fg_habit habit[FG_HABITS];
+    fg_track track[FG_TRACKS];
+    uint64_t looked;
+    int64_t usual;               /* what a launch costs on the average: believed of one that is not known */
+    int64_t doubt;               /* time that short work seems to have had beyond what it was charged */
+    int flight;                  /* which of fg_pace.flying is this process's */
+} fg_meter;
+
+static inline int fg_habit_of(fg_meter *m, uint64_t key) {
+    int at = (int)(key * 0x9e3779b97f4a7c15ull >> 40) % FG_HABITS;
+    if (m->habit[at].key != key) m->habit[at] = (fg_habit){.key = key, .cost = m->usual};
+    return at;
+}
+
+static inline void fg_open_anew(fg_track *track) { track->open = (fg_mark){.only = -1}; }
+
+static inline void fg_track_lose(fg_track *track) {
+    track->pending = 0;
+    track->anchored = 0;
+    fg_open_anew(track);
+}
+
+/* The track of a stream; where all are taken, that of the stream that has been quiet the longest. */
+static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, void *stream, void *context) {
+    fg_track *quiet = m->track;
+    for (int i = 0; i < FG_TRACKS; i++) {
+        fg_track *track = &m->track[i];
+        if (track->pace == pace && track->stream == stream && track->context == context) return track;
+        if (track->busy_until < quiet->busy_until) quiet = track;
+    }
+    if (quiet->context != context) memset(quiet, 0, sizeof *quiet);   /* its events are of another context */
+    fg_track_lose(quiet);
+    quiet->pace = pace;
+    quiet->stream = stream;
+    quiet->context = context;
+    quiet->busy_until = quiet->marked = quiet->settled = quiet->long_until = 0;
+    return quiet;
+}
+
+/* What an event says of `time` that a process had work on the card: its part of it, as the driver would count. */
+static inline int64_t fg_share_of(const fg_pace *p, uint64_t time, const uint32_t *turns, uint64_t now) {
+    return (int64_t)fg_pace_scaled(p, fg_pace_turn(p, time, turns, now), now);
+}
+
+/* Whether short work had far more than it was charged, by its part of the turns: then kernels that are mostly short
+   are not always. What that is, beyond three quarters and what is let pass. */
+static inline int64_t fg_doubted(fg_meter *m, const fg_track *track, int64_t seen, int64_t own) {
+    if (track->idle) seen = seen < own + FG_A_TURN ? own : seen - FG_A_TURN;
+    m->doubt += seen * 3 / 4 - own;
+    if (m->doubt < -FG_DOUBT) m->doubt = -FG_DOUBT;
+    int64_t more = m->doubt > FG_DOUBT ? m->doubt - FG_DOUBT : 0;
+    m->doubt -= more;
+    return more;
+}
+
+/* Among other jobs, work is charged what its like costs; what overlaps with other streams, once. Long kernels of
+   several processes are timed instead: the job as a whole seldom waits for its first turn. */
+static inline int64_t fg_settle_in_turns(fg_meter *m, fg_track *track, const fg_mark *mark, uint64_t end, uint64_t now) {
+    if (mark->unknown || (mark->lengthy && fg_pace_launching(track->pace, now) > 1))
+        return fg_pace_settle(track->pace, track->end, end, mark->charged, 0, now);
+    uint64_t from = track->end;
+    for (int i = 0; i < FG_TRACKS; i++)
+        if (m->track[i].pace == track->pace && m->track[i].settled > from) from = m->track[i].settled;
+    uint64_t fresh = end > from ? end - from : 0, length = end > track->end ? end - track->end : 1;
+    int64_t own = (int64_t)((double)mark->charged * (double)fresh / (double)length);
+    own += fg_doubted(m, track, fg_share_of(track->pace, fresh, &track->pace->each, now), own);
+    fg_pace_add(track->pace, mark->charged - own);
+    fg_pace_count(track->pace, own, !mark->lengthy, now);
+    return own;
+}
+
+/* Tell the controller until when this process has long work on the card. */
+static inline uint64_t fg_meter_long(const fg_meter *m, const fg_pace *pace) {
+    uint64_t until = 0;
+    for (int i = 0; i < FG_TRACKS; i++)
+        if (m->track[i].pace == pace && m->track[i].long_until > until) until = m->track[i].long_until;
+    return until;
+}
+
+static inline int fg_track_has_long(const fg_track *track) {
+    int count = track->open.lengthy != 0;
+    for (uint32_t i = 0; i < track->pending; i++) count += track->mark[(track->oldest + i) % FG_MARKS].lengthy != 0;
+    return count;
+}
+
+static inline void fg_track_learn(fg_meter *m, fg_track *track, const fg_mark *mark, int64_t length, int64_t own, uint64_t now) {
+    fg_habit *habit = &m->habit[mark->only];
+    fg_pace *pace = track->pace;
+    if (!fg_pace_is_crowded(pace, now)) {
+        fg_learn(habit, length / mark->count, own / mark->count, now);
+    } else if (mark->count == 1 && !mark->made) {
+        int is_timed = length > FG_SHORT && fg_pace_launching(pace, now) > 1;
+        if (!is_timed) own = fg_share_of(pace, (uint64_t)length, &pace->each, now);
+        fg_learn_in_turns(habit, length, own, track->idle, now);
+    }
+}
+
+/* When what lies before the oldest mark was over. On an idle stream it was there before its first turn came. */
+static inline uint64_t fg_track_end(const fg_track *track, int64_t length, uint64_t now) {
+    uint64_t end = track->end + (uint64_t)length, after = track->unreached > track->end ? track->unreached : track->end;
+    int has_waited = track->idle && track->mark[track->oldest].lengthy && fg_pace_is_crowded(track->pace, now);
+    if (has_waited && after < now && after + (now - after) / 2 > end) end = after + (now - after) / 2;
+    return end < now ? end : now;
+}
+
+/* The oldest mark has been reached, `length` after the one before it. */
+static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length, uint64_t now) {
+    fg_mark *mark = &track->mark[track->oldest];
+    uint64_t end = fg_track_end(track, length, now);
+    int was_idle = mark->made && end < mark->made + FG_IDLE, is_sure = !mark->lengthy;
+    if (mark->gappy || was_idle) {
+        fg_pace_count(track->pace, mark->charged, is_sure, now);
+    } else if (mark->count) {
+        int64_t own = fg_pace_is_crowded(track->pace, now) ? fg_settle_in_turns(m, track, mark, end, now)
+                    : fg_pace_settle(track->pace, track->end, end, mark->charged, is_sure, now);
+        if (mark->only >= 0) fg_track_learn(m, track, mark, length, own, now);
+        fg_nudge(&m->usual, own / mark->count, 4);
+        track->settled = end;
+    }
+    track->idle = was_idle;
+    track->end = end;
+    track->oldest = (track->oldest + 1) % FG_MARKS;
+    if (!--track->pending) track->busy_until = end + (uint64_t)track->open.wall;
+    if (is_sure) return;
+    track->long_until = fg_track_has_long(track) && track->busy_until > end ? track->busy_until : end;
+    fg_pace_ran(track->pace, m->flight, fg_meter_long(m, track->pace));
+}
+
+/* What runs on longer than was thought is told, and what was not known is charged as it runs. */
+static inline void fg_track_runs_on(fg_meter *m, fg_track *track, uint64_t now) {
+    fg_mark *mark = &track->mark[track->oldest];
+    if (mark->gappy || !mark->lengthy || now <= track->end) return;
+    if (track->long_until < now + 2 * FG_NAP) {
+        track->long_until = now + 2 * FG_NAP;
+        fg_pace_ran(track->pace, m->flight, fg_meter_long(m, track->pace));
+        fg_pace_put(&track->pace->flying[m->flight], track->long_until);
+    }
+    int64_t own = fg_share_of(track->pace, now - track->end, &track->pace->turns, now);
+    if (!mark->unknown || own < mark->charged + 20 * FG_MS) return;
+    fg_pace_add(track->pace, mark->charged - own);
+    mark->charged = own;
+}
+#endif

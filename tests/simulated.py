@@ -1,0 +1,33 @@
+"""A card in virtual time, on which jobs are paced by the very code of hook and controller."""
+
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def simulate(built_driver):
+    """simulate(seconds, "nvml", "events" or "eager", job, …) -> [what each job had] for each 100 ms."""
+
+    def run(seconds, measured_by, *jobs):
+        command = [built_driver.pacesim, str(seconds), measured_by, *jobs]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return [[int(word) / 1e8 for word in line.split()] for line in said.splitlines()]
+
+    return run
+
+
+def windows(rows, job, *, skip=2, length=10):
+    """What a job had of the card in each window of so many seconds, after the first `skip`."""
+    had = [row[job] for row in rows[skip * 10 :]]
+    step = length * 10
+    return [sum(had[at : at + step]) / step for at in range(0, len(had) - step + 1, step)]
+
+
+def mean(figures):
+    return sum(figures) / len(figures)
+
+
+def error(rows, job, share):
+    """Mean distance from the share over windows of ten seconds, in points."""
+    return mean([abs(part * 100 - share / 100) for part in windows(rows, job)])
