@@ -143,6 +143,8 @@ def test_a8_a_card_that_is_not_left_in_time_gets_no_job_until_it_is(driver, tmp_
         assert host.wait(first)[0]["state"] == "CANCELLED"
         assert host.card()["state"] == "suspect"
         assert f"job {first}" in host.card()["note"]
+        host.ended("exit 0", share=100)  # it needed a fresh look at the cards
+        assert host.card()["state"] == "suspect"
         other, elsewhere = host.live("--gpu-mem=30G")
         elsewhere.until_ready()
         assert [one["gpu"] for one in host.job(other)["allocated"]] == [1]

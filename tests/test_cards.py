@@ -6,9 +6,9 @@ import pytest
 
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Died, Failed
-from fgsched.model import Demand, GpuState, JobState, Limits, Reading, Reason
+from fgsched.model import Demand, GpuState, Hold, JobState, Limits, Reading, Reason
 from fgsched.store import Store
-from worlds import World, a_demand, a_gpu, a_result
+from worlds import World, a_demand, a_gpu, a_job, a_result
 
 
 class Looked(Cards):
@@ -29,6 +29,12 @@ class Looked(Cards):
             for gpu in self.gpus
         }
         self.saw(readings, there=there, now=now)
+
+
+def held_by(number, *gpus):
+    """A job that has ended and held something of these cards."""
+    holds = tuple(Hold(gpu=gpu, share=100, memory=1) for gpu in gpus)
+    return a_job(number, state=JobState.COMPLETING, holds=holds)
 
 
 @pytest.fixture
@@ -84,7 +90,7 @@ def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does
     cards.look(30, 7)
     assert cards.cleaned(30) == {}
     assert cards.cleaned(30.1) == {7: False}
-    cards.left_dirty(7, [1], 31)
+    cards.left_dirty(held_by(7, 1), 31)
     assert [gpu.state for gpu in cards.gpus] == [GpuState.OK, GpuState.SUSPECT]
     assert cards.gpu(1).note == "processes of job 7 have not left it"
     cards.look(32, 7)
@@ -175,14 +181,14 @@ def test_what_an_operator_says_stays(cards):
     assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.DRAINED, "fan")
     cards.look(3)
     assert cards.gpu(0).state is GpuState.DRAINED
-    cards.left_dirty(7, [0], 4)
+    cards.left_dirty(held_by(7, 0), 4)
     assert cards.gpu(0).state is GpuState.DRAINED
     cards.resume(0, 5)
     assert (cards.gpu(0).state, cards.gpu(0).note) == (GpuState.OK, "")
 
 
 def test_a_card_that_is_gone_since_a_job_held_it_is_passed_over(cards):
-    cards.left_dirty(7, [1, 5], 1)
+    cards.left_dirty(held_by(7, 1, 5), 1)
     assert cards.gpu(1).state is GpuState.SUSPECT
 
 
@@ -223,11 +229,12 @@ def test_only_what_operators_said_outlives_the_controller(cards):
 class Watched(World):
     """A world whose cards are looked at."""
 
-    def start(self):
+    def new_cards(self):
         self.cards = Looked(self.gpus, clean_timeout=30.0)
+        return self.cards
+
+    def start(self):
         super().start()
-        self.conductor.cards = self.cards
-        self.conductor.recover(self.now)
         self.see()
 
     def see(self, *there):
@@ -297,6 +304,7 @@ def test_a_controller_that_starts_goes_on_cleaning(world):
 
 
 def test_a_controller_that_cannot_look_any_more_calls_ended_jobs_clean(world):
+    world.new_cards = lambda: Cards(world.gpus)
     World.start(world)
     world.settle()
     assert (world.job(1).state, world.holds()[0].share) == (JobState.FAILED, 10_000)

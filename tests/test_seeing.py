@@ -68,3 +68,14 @@ def test_an_ended_job_is_not_off_a_card_that_does_not_answer(reading, there):
     """Its share would be given out while its memory is still taken."""
     ended = a_job(7, state=JobState.COMPLETING, holds=(Hold(gpu=0, share=5000, memory=1 << 30),))
     assert understood({0: reading}, shepherds={}, ended=[ended], run=RUN).there == there
+
+
+@pytest.mark.parametrize(("is_held", "strange"), [(True, 0), (False, 5 << 30)])
+def test_what_a_job_left_behind_is_looked_for_when_the_job_is_over_too(is_held, strange):
+    """As long as its share is held its memory is no stranger's; afterwards it is like a stranger's."""
+    over = a_job(7, state=JobState.COMPLETING, holds=(Hold(gpu=0, share=5000, memory=1 << 30),))
+    with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
+        readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
+        groups = {"ended": [over] if is_held else [], "stayed": [] if is_held else [over]}
+        found = understood(readings, shepherds={}, run=RUN, **groups)
+    assert (found.there, found.readings[0].external) == ({7}, strange)

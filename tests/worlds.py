@@ -221,12 +221,12 @@ class World:
         """A controller takes its place."""
         self.store.conductor = None
         self.host.inbox.clear()
-        self.conductor = Crashing(self.store, self.host, self.cards(), limits=self.limits, tier="shim")
+        self.conductor = Crashing(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
         self.furnish()
         self.conductor.recover(self.now)
         self.store.conductor = self.conductor
 
-    def cards(self) -> Cards:
+    def new_cards(self) -> Cards:
         return Cards(self.gpus)
 
     def furnish(self) -> None:

@@ -84,7 +84,7 @@ class Yard(World):
         self.watched: Effect = lambda: None
         super().__init__(gpus, limits=config.limits, host=SlowHost(dawdle=dawdle))
 
-    def cards(self) -> Cards:
+    def new_cards(self) -> Cards:
         self.asked = 0
         return Cards(self.gpus, sampled=self.sampled, ask=self._question, clean_timeout=_CLEAN)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from fgsched.deciding.placement import charged
-from fgsched.model import Gpu, GpuState, Hold, Reading
+from fgsched.model import Gpu, GpuState, Hold, Job, Reading
 from fgsched.store import Allocation
 
 _NEVER = float("-inf")
@@ -35,7 +35,7 @@ class Cards:
         self._timeout = clean_timeout
         self._seen_at = _NEVER
         self._cleaning: dict[int, float] = {}  # job -> since when
-        self._stayed: dict[int, frozenset[int]] = {}  # job -> cards that it did not leave in time
+        self._stayed: dict[int, Job] = {}  # those that did not leave their cards in time, as they ended
         # The ended jobs when each of the readings was asked for that are still to come, in their order.
         self._asked_for: deque[frozenset[int]] = deque()
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
@@ -80,13 +80,13 @@ class Cards:
         self._seen_at = now
         self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
         self._there = frozenset(there)
-        self._stayed = {job: cards for job, cards in self._stayed.items() if job in self._there}
+        self._stayed = {number: job for number, job in self._stayed.items() if number in self._there}
         for gpu in self.gpus:
             self._judge(gpu, readings.get(gpu.index), now)
 
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
         """A card that does not answer is suspect until it does; an operator's word stays."""
-        is_left = not any(gpu.index in cards for cards in self._stayed.values())
+        is_left = not any(hold.gpu == gpu.index for job in self._stayed.values() for hold in job.holds)
         worse = self._worse(reading) if reading and not reading.error else self._told(reading)
         if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
@@ -154,6 +154,15 @@ class Cards:
         """The ended jobs whose processes are looked for on the cards."""
         return frozenset(self._cleaning) | frozenset(self._stayed)
 
+    def cleans(self, job_id: int) -> bool:
+        """Whether its share waits for its processes to leave."""
+        return job_id in self._cleaning
+
+    @property
+    def stayed(self) -> tuple[Job, ...]:
+        """The jobs that did not leave their cards in time: over long since, or running anew elsewhere."""
+        return tuple(self._stayed.values())
+
     def cleaned(self, now: float) -> dict[int, bool]:
         """The jobs that need not wait any longer: True, the cards are clean of it; False, its time is up."""
         self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
@@ -171,13 +180,12 @@ class Cards:
         """The CPUs near each of the cards; (): not known."""
         return tuple(self._gpus[hold.gpu].cpus for hold in holds)
 
-    def left_dirty(self, job_id: int, indices: Iterable[int], now: float) -> None:
-        """A job's processes did not leave these cards in time: no new jobs there until they do."""
-        here = frozenset(index for index in indices if index in self._gpus)  # a card may be gone since
-        self._stayed[job_id] = here
-        for index in here:
+    def left_dirty(self, job: Job, now: float) -> None:
+        """A job's processes did not leave its cards in time: no new jobs there until they do."""
+        self._stayed[job.id] = job
+        for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a card may be gone since
             if self._gpus[index].state is GpuState.OK:
-                note = f"processes of job {job_id} have not left it"
+                note = f"processes of job {job.id} have not left it"
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
     # -- operators ------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ class Conductor:
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.book.holding.values():
-            if job.state is JobState.COMPLETING and job.id not in self.cards.watched:
+            if job.state is JobState.COMPLETING and not self.cards.cleans(job.id):
                 self.cards.begin_cleaning(job.id, now)
 
     # -- what has happened ----------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Conductor:
             if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
                 continue
             if not is_clean:
-                self.cards.left_dirty(job_id, [hold.gpu for hold in job.holds], now)
+                self.cards.left_dirty(job, now)
             over = found_out(self, job, now)
             self.step(job, settled(over, now, most=self.limits.max_requeue), now)
         for gpu in self.cards.changed():

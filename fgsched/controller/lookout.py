@@ -76,7 +76,8 @@ class Lookout:
         seen = understood(
             answer.readings,
             shepherds=shepherds,
-            ended=[job for one in self._cards.watched if (job := book.jobs.get(one))],
+            ended=[job for job in book.holding.values() if self._cards.cleans(job.id)],
+            stayed=self._cards.stayed,
             run=str(self._shepherds.run.path),
             running=book.holding,
         )

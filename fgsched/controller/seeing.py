@@ -27,9 +27,11 @@ def understood(
     shepherds: Mapping[int, int],
     ended: Iterable[Job],
     run: str,
+    stayed: Iterable[Job] = (),
     running: Mapping[int, Job] | None = None,
 ) -> Seen:
-    """Whose each process is. `shepherds`: {pid: job} of the running jobs.
+    """Whose each process is. `shepherds`: {pid: job} of the running jobs; `ended`: the jobs whose shares wait
+    for their processes to leave; `stayed`: those that did not wait for that any longer, and hold nothing.
 
     A process is a job's when its shepherd is above it, or when it is its user's and was started with the
     job's environment. A process that a card lists and the host does not have any more is what the driver
@@ -41,9 +43,9 @@ def understood(
     ours = set(owners)
     left = {pid for pid in listed if pid not in above and pid < _PIDS}
     there: set[int] = set()
-    for job in ended:
+    for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
         own = {one.pid for one in marked(job_dir(run, job.id, job.attempt))} if listed else set()
-        ours |= own
+        ours |= own if is_held else set()
         if any(_is_on(readings.get(hold.gpu), own | left) for hold in job.holds):
             there.add(job.id)
     mine = ours | left if there else ours
