@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.desks.jobs import Desk, Rules
 from fgsched.controller.events import Asked
 from fgsched.errors import FgschedError
 from fgsched.jobs.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables

@@ -17,7 +17,7 @@ from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 def cancel(world, job_id, uid=1):
     """What the desk does for fgcancel."""
     from fgsched.controller.caller import Caller
-    from fgsched.controller.desk import Desk, Rules
+    from fgsched.controller.desks.jobs import Desk, Rules
 
     desk = Desk(world.conductor, Rules(max_script=2**20, default_time=0))
     caller = Caller(uid, uid, "ann", is_operator=uid == 0)

@@ -3,9 +3,9 @@
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.desks.jobs import Desk, Rules
+from fgsched.controller.desks.verbs import MAX_IDS
 from fgsched.controller.events import Asked
-from fgsched.controller.verbs import MAX_IDS
 from fgsched.errors import FgschedError, StorageError
 from fgsched.model import WHOLE, GpuState, JobState, Reason
 from fgsched.policy import DOWN, Most, Partition, Policy
@@ -131,7 +131,7 @@ def test_a_job_without_a_time_limit_gets_the_sites():
 
 
 def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
-    monkeypatch.setattr("fgsched.controller.desk.MAX_PENDING", 3)
+    monkeypatch.setattr("fgsched.controller.desks.jobs.MAX_PENDING", 3)
     office.ask(ANN, "submit", **a_submission())
     with pytest.raises(FgschedError, match="ann has 3 jobs already"):
         office.ask(ANN, "submit", **a_submission(key="l" * 16))

@@ -12,7 +12,7 @@ from fgsched.cli import queueformat
 from fgsched.cli.cells import fit
 from fgsched.cli.queuecolumns import indices
 from fgsched.controller.caller import Caller
-from fgsched.controller.fields import Look
+from fgsched.controller.desks.fields import Look
 from fgsched.errors import BadUsage
 from home import Home, living
 from worlds import a_job

@@ -111,6 +111,13 @@ def test_one_job_and_all_of_them_are_two_questions(part, other):
         assert not [name for name in imports(path) if name.startswith(f"fgsched.{other}.")], path
 
 
+def test_what_makes_a_turn_knows_nothing_of_the_requests():
+    """Only who puts the controller together does."""
+    for path in (PACKAGE / "controller").glob("*.py"):
+        knows = [name for name in imports(path) if name.startswith("fgsched.controller.desks")]
+        assert bool(knows) == (path.name == "serve.py"), path
+
+
 @pytest.mark.parametrize("path", MODULES, **by_name)
 def test_an_outside_package_is_met_in_one_place(path):
     here = path.relative_to(PACKAGE)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.orders import Orders
+from fgsched.controller.desks.orders import Orders
 from fgsched.deciding.backfill import Running
 from fgsched.deciding.limits import Who
 from fgsched.deciding.placement import Host, rooms

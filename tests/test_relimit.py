@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.desks.jobs import Desk, Rules
 from fgsched.controller.events import Asked
 from fgsched.model import WHOLE, JobState
 from home import living

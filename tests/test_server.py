@@ -10,9 +10,9 @@ import pytest
 
 from fgsched import PROTOCOL
 from fgsched.controller.book import Book
+from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
-from fgsched.controller.waiters import Waiters
 from fgsched.errors import Refused
 from fgsched.host.launch import Answer
 from fgsched.jobs.lifecycle import Shepherd

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from fgsched.controller.caller import Caller
+from fgsched.controller.desks.site import Hands, SiteDesk
 from fgsched.controller.events import Asked
-from fgsched.controller.sitedesk import Hands, SiteDesk
 from fgsched.model import WHOLE, JobState
 from fgsched.site.config import Config
 from fgsched.site.sections import PartitionSettings

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.caller import Caller
 from fgsched.controller.cards import Cards
-from fgsched.controller.desk import Desk, Rules
+from fgsched.controller.desks.bookings import BookingDesk
+from fgsched.controller.desks.jobs import Desk, Rules
+from fgsched.controller.desks.prospects import Prospects
+from fgsched.controller.desks.site import Hands, SiteDesk
 from fgsched.controller.events import Asked, Effect, Event, Noticed
-from fgsched.controller.prospects import Prospects
-from fgsched.controller.sitedesk import Hands, SiteDesk
 from fgsched.errors import FgschedError
 from fgsched.jobs.watchdog import Fault
 from fgsched.model import Gpu, Job, JobState, Reading, Reason

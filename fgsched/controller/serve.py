@@ -15,23 +15,23 @@ from functools import partial
 from filelock import FileLock, Timeout
 
 from fgsched import gpus
-from fgsched.controller.answers import Answers
-from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.contexts import ContextCosts
-from fgsched.controller.desk import FIRST_USER, Desk, Rules
+from fgsched.controller.desks.answers import Answers
+from fgsched.controller.desks.bookings import BookingDesk
+from fgsched.controller.desks.jobs import FIRST_USER, Desk, Rules
+from fgsched.controller.desks.prospects import Prospects
+from fgsched.controller.desks.reception import About, Desks, Reception
+from fgsched.controller.desks.site import Hands, SiteDesk
+from fgsched.controller.desks.standing import Standings
+from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Asked, Died
 from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.pacer import Pacer
-from fgsched.controller.prospects import Prospects
-from fgsched.controller.reception import About, Desks, Reception
 from fgsched.controller.remembered import remembered
-from fgsched.controller.sitedesk import Hands, SiteDesk
-from fgsched.controller.standing import Standings
-from fgsched.controller.waiters import Waiters
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
 from fgsched.host import cgroups, cpus, regions

@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 from fgsched import PROTOCOL, __version__, gpus
-from fgsched.controller.answers import Answers
-from fgsched.controller.bookingdesk import BookingDesk
 from fgsched.controller.caller import Caller, operators
-from fgsched.controller.desk import Desk
+from fgsched.controller.desks.answers import Answers
+from fgsched.controller.desks.bookings import BookingDesk
+from fgsched.controller.desks.jobs import Desk
+from fgsched.controller.desks.prospects import Prospects
+from fgsched.controller.desks.site import SiteDesk
+from fgsched.controller.desks.standing import Standings
+from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
-from fgsched.controller.prospects import Prospects
-from fgsched.controller.sitedesk import SiteDesk
-from fgsched.controller.standing import Standings
-from fgsched.controller.waiters import Waiters
 from fgsched.host.accounts import Accounts, names_of
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.places import Places

@@ -5,7 +5,7 @@ from typing import Any
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.references import References, name_of
+from fgsched.controller.desks.references import References, name_of
 from fgsched.errors import BadUsage, FgschedError
 from fgsched.model import Job
 

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.conditions import Conditions
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.intake import MAX_PENDING, Admission, read_submission, room_for
-from fgsched.controller.orders import Orders
-from fgsched.controller.references import References
-from fgsched.controller.updating import touched, updated
-from fgsched.controller.verbs import Verbs, named
+from fgsched.controller.desks.conditions import Conditions
+from fgsched.controller.desks.intake import MAX_PENDING, Admission, read_submission, room_for
+from fgsched.controller.desks.orders import Orders
+from fgsched.controller.desks.references import References
+from fgsched.controller.desks.updating import touched, updated
+from fgsched.controller.desks.verbs import Verbs, named
 from fgsched.deciding.admission import Asker, Ground
 from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.jobs.arrays import size

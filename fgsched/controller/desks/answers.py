@@ -6,10 +6,10 @@ from typing import Any
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.fields import Look, chosen, elapsed, getters, rest_text, why
+from fgsched.controller.desks.fields import Look, chosen, elapsed, getters, rest_text, why
+from fgsched.controller.desks.references import References, split_reference
+from fgsched.controller.desks.waiters import Key, standing
 from fgsched.controller.gates import eligible
-from fgsched.controller.references import References, split_reference
-from fgsched.controller.waiters import Key, standing
 from fgsched.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.jobs.arrays import tasks
 from fgsched.jobs.endings import stood_still

@@ -4,8 +4,8 @@ from typing import Any
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.desks.verbs import Verbs, named
 from fgsched.controller.preempting import go_on, has_room
-from fgsched.controller.verbs import Verbs, named
 from fgsched.errors import Refused
 from fgsched.model import Job, JobState
 

@@ -6,8 +6,8 @@ from typing import Any
 from fgsched.controller.book import Book, pending
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.desks.references import split_reference
 from fgsched.controller.gates import eligible
-from fgsched.controller.references import split_reference
 from fgsched.deciding.placement import cost, is_of_type
 from fgsched.errors import BadUsage
 from fgsched.explaining.explain import gate, leaving, sentence, standing_still

@@ -8,10 +8,10 @@ from typing import Any
 from fgsched.controller.book import pending
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.desk import Desk
+from fgsched.controller.desks.jobs import Desk
+from fgsched.controller.desks.references import References, name_of
 from fgsched.controller.gates import opens
 from fgsched.controller.preempting import outlook, room_made
-from fgsched.controller.references import References, name_of
 from fgsched.deciding.scene import Scene
 from fgsched.deciding.waiting import Pending
 from fgsched.errors import BadUsage
