@@ -119,6 +119,11 @@ cdef fg_pace *fg_pace_here() noexcept nogil:
     return &region.pace[gpu] if gpu >= 0 and fg_pace_is_on(&region.pace[gpu]) else NULL
 
 
+cdef inline fg_long_runs *fg_runs_of(const fg_pace *pace) noexcept nogil:
+    cdef fg_region *region = fg_attach()
+    return &region.runs[pace - region.pace]
+
+
 cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
     """Whether the launch is only recorded; where the driver will not say, it is taken to be."""
     cdef int how = 0
@@ -152,6 +157,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     """Wait for this launch's turn; True: fg_leave_mark is to be called behind it."""
     cdef fg_pace *pace
     cdef fg_stopwatch watch
+    cdef fg_track *track
     cdef void *context = NULL
     cdef uint64_t at, wait
     launch.own = own
@@ -173,8 +179,9 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     if own and stream == NULL:
         stream = <void *> pthread_self()  # told apart from the legacy stream, and from other threads'
     fg_take_place()
-    fg_meter_begin(&fg_own_meter, fg_track_of(&fg_own_meter, pace, stream, context), kind, at, &watch, &launch.turn)
-    fg_fly(&pace.flying[fg_own_meter.flight], launch.turn.track.busy_until)
+    track = fg_track_of(&fg_own_meter, pace, fg_runs_of(pace), stream, context)
+    fg_meter_begin(&fg_own_meter, track, kind, at, &watch, &launch.turn)
+    fg_fly(&pace.flying[fg_own_meter.flight], track.busy_until)
     pthread_mutex_unlock(&fg_meter_lock)
     return launch.turn.marks
 

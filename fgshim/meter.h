@@ -124,7 +124,7 @@ static inline void fg_track_goes_long(fg_meter *m, fg_track *track, const fg_hab
     track->open.lengthy++;
     track->open.unknown += !fg_is_known(habit);
     track->long_until = track->busy_until;
-    fg_pace_run(track->pace, m->flight, goes_on, fg_meter_long(m, track->pace), now);
+    fg_pace_run(track->runs, m->flight, goes_on, fg_meter_long(m, track->pace), now);
 }
 
 /* Before the launch itself: charge it, and decide whether a mark comes behind it. */

@@ -29,6 +29,7 @@ typedef struct {                 /* when a process had long kernels on the card:
     uint64_t runs;
     fg_span run[FG_RUNS];
 } fg_spans;
+typedef struct { fg_spans of[FG_FLIGHTS]; } fg_long_runs;   /* a job's on one card; apart from fg_pace, for its size */
 
 typedef struct {
     uint32_t policy, share;      /* by whoever makes the region */
@@ -43,7 +44,6 @@ typedef struct {
     uint64_t sure;               /* what of it is known without the turns */
     uint64_t wanted;             /* when a launch last had to wait */
     uint64_t flying[FG_FLIGHTS]; /* until when the processes have work on the card, as far as they know */
-    fg_spans  long_runs[FG_FLIGHTS];
 } fg_pace;
 
 #define fg_pace_get(at) __atomic_load_n(at, __ATOMIC_RELAXED)
@@ -165,8 +165,8 @@ static inline uint32_t fg_pace_launching(const fg_pace *p, uint64_t now) {
 }
 
 /* A process has long kernels on the card until then: from now on, unless it had some before that are not over. */
-static inline void fg_pace_run(fg_pace *p, int flight, int goes_on, uint64_t until, uint64_t now) {
-    fg_spans *r = &p->long_runs[flight];
+static inline void fg_pace_run(fg_long_runs *p, int flight, int goes_on, uint64_t until, uint64_t now) {
+    fg_spans *r = &p->of[flight];
     uint64_t runs = fg_pace_get(&r->runs);
     fg_span *run = &r->run[(runs - 1) % FG_RUNS];
     if (!runs || !(goes_on || now <= fg_pace_get(&run->until))) {
@@ -178,8 +178,8 @@ static inline void fg_pace_run(fg_pace *p, int flight, int goes_on, uint64_t unt
 }
 
 /* What was foretold of the last of them is corrected. */
-static inline void fg_pace_ran(fg_pace *p, int flight, uint64_t until) {
-    fg_spans *r = &p->long_runs[flight];
+static inline void fg_pace_ran(fg_long_runs *p, int flight, uint64_t until) {
+    fg_spans *r = &p->of[flight];
     fg_span *run = &r->run[(fg_pace_get(&r->runs) - 1) % FG_RUNS];
     fg_pace_put(&run->until, until);
 }

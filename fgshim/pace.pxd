@@ -13,6 +13,8 @@ cdef extern from "pace.h" nogil:
         int64_t level
         uint64_t busy_until, used, wanted
         uint64_t flying[16]
+    ctypedef struct fg_long_runs:
+        pass
     bint fg_pace_is_on(const fg_pace *)
     bint fg_pace_is_free(const fg_pace *, uint64_t now)
     void fg_pace_add(fg_pace *, int64_t more)
@@ -34,7 +36,7 @@ cdef extern from "meter.h" nogil:
     ctypedef struct fg_turn:
         fg_track *track
         bint marks
-    fg_track *fg_track_of(fg_meter *, fg_pace *, void *stream, void *context)
+    fg_track *fg_track_of(fg_meter *, fg_pace *, fg_long_runs *, void *stream, void *context)
     uint64_t fg_meter_wait(fg_meter *, fg_pace *, uint64_t key, uint64_t now, fg_stopwatch *)
     void fg_meter_begin(fg_meter *, fg_track *, uint64_t key, uint64_t now, fg_stopwatch *, fg_turn *)
     void fg_meter_forget(fg_meter *, void *context)
@@ -44,6 +46,7 @@ cdef extern from "lend.h" nogil:
     const int FG_MOST_JOBS
     ctypedef struct fg_lender:
         uint32_t recent, flying
+        const fg_long_runs *runs
     void fg_lend_look(fg_lender *, const fg_pace *, uint64_t now)
     void fg_lend_measured(fg_lender *, uint32_t part, uint64_t start, uint64_t end)
     void fg_lend(fg_lender **, fg_pace **, int jobs, uint64_t now)

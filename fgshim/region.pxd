@@ -7,7 +7,7 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from fgshim.pace cimport fg_pace
+from fgshim.pace cimport fg_long_runs, fg_pace
 
 cdef extern from *:
     """
@@ -92,6 +92,7 @@ cdef extern from *:
         fg_region_slot slot[FG_MAX_SLOTS];
         fg_region_share share[FG_MAX_SHARES];
         fg_region_past past[FG_MAX_SLOTS];
+        fg_long_runs runs[FG_MAX_GPUS];
     } fg_region;
 
     /* The job can write to its region: no count in it is ever followed blindly. */
@@ -271,6 +272,7 @@ cdef extern from *:
         fg_region_slot slot[256]
         fg_region_share share[256]
         fg_region_past past[256]
+        fg_long_runs runs[16]
 
     uint32_t fg_region_gpus(const fg_region *r) noexcept nogil
     uint32_t fg_region_slots(const fg_region *r) noexcept nogil

@@ -50,6 +50,7 @@ cdef extern from *:
         return (int)syscall(SYS_pidfd_send_signal, pidfd, number, &info, 0);
     }
     #define FG_HEADER offsetof(fg_region, slot)
+    #define FG_TOLD offsetof(fg_region, runs)   /* what lies behind is between the hooks and the lender */
     #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
     #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
     #define FG_SEEN_AT(slot, position) (offsetof(fg_region, past) + (slot) * sizeof(fg_region_past) \\
@@ -57,6 +58,7 @@ cdef extern from *:
     """
     int fg_queue_signal(int pidfd, int number, uint64_t value) nogil
     size_t FG_HEADER
+    size_t FG_TOLD
     size_t FG_UNTRACKED_AT(size_t position)
     size_t FG_SEEN_AT(size_t slot, size_t position)
 
@@ -112,11 +114,12 @@ def read(path, owner=None) -> Region:
     cdef const char *flaw
     fd = _opened(path, os.O_RDONLY, owner)
     try:
-        data = os.read(fd, SIZE + 1)
+        data = os.read(fd, FG_TOLD)
+        size = os.fstat(fd).st_size if len(data) == FG_TOLD else len(data)
     finally:
         os.close(fd)
-    memcpy(&region, <const char *> data, min(len(data), SIZE))
-    flaw = fg_region_flaw(&region, len(data))
+    memcpy(&region, <const char *> data, len(data))
+    flaw = fg_region_flaw(&region, size)
     if flaw:
         raise ValueError(f"{path} {flaw.decode()}")
     processes = _processes(&region)

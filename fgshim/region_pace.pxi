@@ -6,11 +6,13 @@ MECHANISMS = {FG_BY_EVENTS: "events", FG_BY_NVML: "nvml"}
 cdef extern from *:
     """
     #define FG_PACE_AT(position) (offsetof(fg_region, pace) + (position) * sizeof(fg_pace))
+    #define FG_RUNS_AT(position) (offsetof(fg_region, runs) + (position) * sizeof(fg_long_runs))
     #define FG_LOAN_AT(position) (FG_PACE_AT(position) + offsetof(fg_pace, lent))
     #define FG_LOAN_SIZE (offsetof(fg_pace, filled) - offsetof(fg_pace, lent))
     #define FG_SLOT_PID(data, slot) (*(const uint32_t *)((data) + (slot) * sizeof(fg_region_slot)))
     """
     size_t FG_PACE_AT(size_t position)
+    size_t FG_RUNS_AT(size_t position)
     size_t FG_LOAN_AT(size_t position)
     size_t FG_LOAN_SIZE
     uint32_t FG_SLOT_PID(const char *data, size_t slot)
@@ -41,20 +43,25 @@ cdef class Borrower:
     cdef int fd
     cdef size_t position
     cdef fg_pace pace
+    cdef fg_long_runs runs
     cdef fg_lender lender
 
     def __init__(self, int fd, size_t position):
         memset(&self.pace, 0, sizeof(self.pace))
+        memset(&self.runs, 0, sizeof(self.runs))
         memset(&self.lender, 0, sizeof(self.lender))
+        self.lender.runs = &self.runs
         self.fd = fd
         self.position = position
 
     def look(self, uint64_t now) -> None:
         """Read what the job has used; OSError where its region is gone."""
-        cdef bytes data = os.pread(self.fd, sizeof(fg_pace), FG_PACE_AT(self.position))
-        if len(data) != sizeof(fg_pace):
+        cdef bytes pace = os.pread(self.fd, sizeof(fg_pace), FG_PACE_AT(self.position))
+        cdef bytes runs = os.pread(self.fd, sizeof(fg_long_runs), FG_RUNS_AT(self.position))
+        if len(pace) != sizeof(fg_pace) or len(runs) != sizeof(fg_long_runs):
             raise OSError("the region is cut short")
-        memcpy(&self.pace, <const char *> data, sizeof(fg_pace))
+        memcpy(&self.pace, <const char *> pace, sizeof(fg_pace))
+        memcpy(&self.runs, <const char *> runs, sizeof(fg_long_runs))
         fg_lend_look(&self.lender, &self.pace, now)
 
     def measured(self, uint32_t part, uint64_t start, uint64_t end) -> None:

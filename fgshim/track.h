@@ -33,6 +33,7 @@ typedef struct {
 
 typedef struct {
     fg_pace *pace;
+    fg_long_runs *runs;
     void *stream, *context;
     fg_mark mark[FG_MARKS], open; /* open: the launches since the last mark */
     uint32_t oldest, pending;    /* the mark before the oldest has been reached, at `end` */
@@ -67,7 +68,7 @@ static inline void fg_track_lose(fg_track *track) {
 }
 
 /* The track of a stream; where all are taken, that of the stream that has been quiet the longest. */
-static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, void *stream, void *context) {
+static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, fg_long_runs *runs, void *stream, void *context) {
     fg_track *quiet = m->track;
     for (int i = 0; i < FG_TRACKS; i++) {
         fg_track *track = &m->track[i];
@@ -77,6 +78,7 @@ static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, void *stream, vo
     if (quiet->context != context) memset(quiet, 0, sizeof *quiet);   /* its events are of another context */
     fg_track_lose(quiet);
     quiet->pace = pace;
+    quiet->runs = runs;
     quiet->stream = stream;
     quiet->context = context;
     quiet->busy_until = quiet->marked = quiet->settled = quiet->long_until = 0;
@@ -169,7 +171,7 @@ static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length,
     if (!--track->pending) track->busy_until = end + (uint64_t)track->open.wall;
     if (is_sure) return;
     track->long_until = fg_track_has_long(track) && track->busy_until > end ? track->busy_until : end;
-    fg_pace_ran(track->pace, m->flight, fg_meter_long(m, track->pace));
+    fg_pace_ran(track->runs, m->flight, fg_meter_long(m, track->pace));
 }
 
 /* What runs on longer than was thought is told, and what was not known is charged as it runs. */
@@ -178,7 +180,7 @@ static inline void fg_track_runs_on(fg_meter *m, fg_track *track, uint64_t now) 
     if (mark->gappy || !mark->lengthy || now <= track->end) return;
     if (track->long_until < now + 2 * FG_NAP) {
         track->long_until = now + 2 * FG_NAP;
-        fg_pace_ran(track->pace, m->flight, fg_meter_long(m, track->pace));
+        fg_pace_ran(track->runs, m->flight, fg_meter_long(m, track->pace));
         fg_pace_put(&track->pace->flying[m->flight], track->long_until);
     }
     int64_t own = fg_share_of(track->pace, now - track->end, &track->pace->turns, now);

@@ -24,6 +24,7 @@ typedef struct {                    /* what the controller remembers of a job on
     uint64_t lumpy_until;           /* its kernels are longer than what a measurement is of */
     uint64_t there;                 /* when it was last seen to use the card; 0: never */
     uint32_t flying, reserve;       /* at this look */
+    const fg_long_runs *runs;       /* as they were then; NULL: there are none */
     int is_hungry;
 } fg_lender;
 
@@ -32,12 +33,12 @@ typedef struct {                    /* of a job, at one moment */
     double rate;                    /* what its short kernels take of the card */
 } fg_part;
 
-static inline uint32_t fg_running(const fg_pace *p, uint64_t moment) {
+static inline uint32_t fg_running(const fg_long_runs *p, uint64_t moment) {
     uint32_t count = 0;
-    for (int i = 0; i < FG_FLIGHTS; i++) {
+    for (int i = 0; p && i < FG_FLIGHTS; i++) {
         int is_there = 0;
-        uint64_t runs = p->long_runs[i].runs < FG_RUNS ? p->long_runs[i].runs : FG_RUNS;
-        const fg_span *run = p->long_runs[i].run;
+        uint64_t runs = p->of[i].runs < FG_RUNS ? p->of[i].runs : FG_RUNS;
+        const fg_span *run = p->of[i].run;
         for (uint64_t k = 0; k < runs; k++) is_there |= run[k].from <= moment && moment < run[k].until;
         count += (uint32_t)is_there;
     }
@@ -74,8 +75,8 @@ static inline double fg_turn_among(const fg_part *part, int jobs, int me) {
     return level;
 }
 
-static inline void fg_take_turns_at(fg_lender **l, fg_pace **p, int jobs, uint64_t moment, double length, fg_part *part) {
-    for (int i = 0; i < jobs; i++) part[i].running = fg_running(p[i], moment);
+static inline void fg_take_turns_at(fg_lender **l, int jobs, uint64_t moment, double length, fg_part *part) {
+    for (int i = 0; i < jobs; i++) part[i].running = fg_running(l[i]->runs, moment);
     for (int i = 0; i < jobs; i++) {
         double weight = part[i].running ? length : length / 64;   /* what it would have: until there is better */
         uint32_t heads = part[i].running ? part[i].running : part[i].processes;
@@ -98,7 +99,7 @@ static inline void fg_take_turns(fg_lender **l, fg_pace **p, int jobs, uint64_t 
     if (from >= to || to - from > 1000 * FG_MS) return;
     for (int i = 0; i < jobs; i++) part[i] = (fg_part){0, fg_pace_launching(p[i], now), fg_rate_at(l[i], from + (to - from) / 2)};
     for (uint64_t k = 0; k < FG_POINTS; k++)
-        fg_take_turns_at(l, p, jobs, from + (to - from) * (2 * k + 1) / (2 * FG_POINTS), (double)(to - from) / FG_POINTS, part);
+        fg_take_turns_at(l, jobs, from + (to - from) * (2 * k + 1) / (2 * FG_POINTS), (double)(to - from) / FG_POINTS, part);
 }
 
 static inline uint32_t fg_part_of(double own, double time) {

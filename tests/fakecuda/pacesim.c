@@ -31,6 +31,7 @@ typedef struct {
 } process;
 struct job {
     fg_pace pace;
+    fg_long_runs runs;
     fg_lender lender;
     process *process[PROCESSES];
     int share, policy, processes, sync;
@@ -103,7 +104,7 @@ static void launch(process *p, uint64_t key, uint64_t takes) {
     int paced = fg_pace_is_on(pace);
     uint64_t wait = paced ? fg_meter_wait(&p->meter, pace, key, now, &watch) : 0;
     if (wait) { p->wake = now + wait + 60 * FG_US; return; }   /* a process sleeps a little longer than it asked for */
-    if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, p, p), key, now, &watch, &turn);
+    if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, &p->of->runs, p, p), key, now, &watch, &turn);
     push(p, takes, NULL);
     if (turn.marks) fg_track_mark(turn.track, now, &watch);
     if (paced) pace->flying[p->number] = turn.track->busy_until;
@@ -124,6 +125,7 @@ static void controller(void) {
     int n = 0;
     for (int i = 0; i < n_jobs; i++) {
         if (now < jobs[i].from || now >= jobs[i].to) continue;
+        jobs[i].lender.runs = &jobs[i].runs;
         fg_lend_look(&jobs[i].lender, &jobs[i].pace, now);
         l[n] = &jobs[i].lender;
         p[n++] = &jobs[i].pace;
