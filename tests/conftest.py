@@ -1,4 +1,10 @@
-"""What all tests share."""
+"""What all tests share.
+
+Hypothesis tries the same examples in each run, so that a change is judged by itself; those that look for
+new ones run `scripts/test --hypothesis-profile=hunt`.
+"""
+
+from hypothesis import settings
 
 from fixtures_cuda import built_driver, cuda_runtime, driver, job, new_job
 from fixtures_spawner import gate, go, spawner
@@ -17,3 +23,7 @@ __all__ = [
     "simulate",
     "spawner",
 ]
+
+settings.register_profile("steady", derandomize=True, print_blob=True)
+settings.register_profile("hunt", derandomize=False, print_blob=True)
+settings.load_profile("steady")
