@@ -11,7 +11,7 @@ from fgsched.controller.watching import Watching
 from fgsched.host.shepherds import Shepherds
 
 _SOON = 0.1  # seconds between two looks while an ended job is not off its cards
-_AGAIN = 1.0  # while something is wrong with a running one
+_AGAIN = 0.5  # while something is wrong with a running one
 _PATIENCE = 60.0  # seconds after which an answer was lost with the process that was asked
 
 

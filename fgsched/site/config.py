@@ -108,7 +108,7 @@ class Config:
     )
     tmp: str = key("jobs", kinds.PATH, "/tmp", says="Where each job's own TMPDIR is made.")
     interval: float = key(
-        "sampling", kinds.SECONDS, 5, low=1, high=3600, says="Between two looks at the cards."
+        "sampling", kinds.SECONDS, 5, low=0.25, high=3600, says="Between two looks at the cards."
     )
     deadline: float = key(
         "sampling", kinds.SECONDS, 2, low=1, high=60, says="Time the driver has for an answer."
