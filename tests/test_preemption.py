@@ -343,6 +343,66 @@ def test_jobs_of_two_partitions_do_not_send_each_other_away_for_ever(partitions,
     assert world.job(2).restarts + world.job(3).restarts <= 1
 
 
+def three_tiers(*gpus):
+    """Jobs of day come before those of evening, and these before those of night."""
+    night = Partition(name="night", yielding=Yielding(REQUEUE))
+    evening = Partition(name="evening", preempt=("night",), yielding=Yielding(REQUEUE))
+    day = Partition(name="day", preempt=("evening",), is_default=False)
+    world = World(gpus)
+    world.conductor.policy = Policy(partitions=(day, evening, night))
+    return world
+
+
+def let_end(world):
+    """Ten turns, in which whoever makes room goes at once."""
+    for _ in range(10):
+        world.turn()
+        for job in [job for job in world.conductor.book.holding.values() if job.leaves]:
+            world.host.finish(job.id, job.attempt, a_result(15, "cancel"))
+
+
+@pytest.mark.parametrize("first", ["night", "night,evening"])
+def test_whoever_made_room_comes_after_the_one_it_made_it_for_though_another_made_room_for_it(first):
+    world = three_tiers(a_gpu(0))
+    for partition in (first, "evening", "day"):
+        world.submit([a_demand(WHOLE)], partition=partition)
+        let_end(world)
+    assert states(world, 1, 2, 3) == ["PENDING", "PENDING", "RUNNING"]
+    assert [world.job(one).restarts for one in (1, 2, 3)] == [1, 1, 0]
+
+
+def test_who_had_its_room_and_is_sent_away_by_who_made_it_does_not_come_before_that_one():
+    world = three_tiers(a_gpu(0))
+    day, evening, night = world.conductor.policy.partitions
+    world.conductor.policy = Policy(partitions=(day, replace(evening, state="down"), night))
+    world.submit([a_demand(WHOLE)], partition="evening")
+    world.submit([a_demand(WHOLE)], partition="night,day")
+    let_end(world)
+    world.conductor.policy = Policy(partitions=(day, evening, night))
+    let_end(world)
+    assert states(world, 1, 2) == ["RUNNING", "PENDING"]
+    world.conductor.policy = Policy(partitions=(day, evening, replace(night, state="down")))
+    let_end(world)
+    assert states(world, 1, 2) == ["PENDING", "RUNNING"]
+    assert [world.job(one).restarts for one in (1, 2)] == [1, 1]
+
+
+def test_whoever_made_room_has_others_make_room_and_still_comes_after_the_one_it_made_it_for():
+    world = three_tiers(a_gpu(0), a_gpu(1), a_gpu(2))
+    world.host.preempt = lambda job: None
+    world.submit([a_demand(WHOLE)], partition="night")
+    world.submit([a_demand(WHOLE)] * 2, partition="evening")
+    world.settle()
+    world.submit([a_demand(WHOLE, gpus=2)], partition="day")
+    world.settle()
+    world.host.finish(2, 1, a_result(15, "cancel"))
+    world.settle()
+    assert [world.job(one).eviction.by for one in (1, 2, 3)] == [2, 4, 4]
+    world.host.finish(3, 1, a_result(15, "cancel"))
+    world.settle()
+    assert states(world, 1, 2, 3, 4) == ["RUNNING", "PENDING", "PENDING", "RUNNING"]
+
+
 def test_a_job_of_night_never_preempts():
     world = a_world()
     comes(world)

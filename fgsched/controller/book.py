@@ -7,6 +7,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from fgsched.controller.arrays import Arrays
+from fgsched.controller.debts import claims, made_for
 from fgsched.controller.gates import Gates
 from fgsched.deciding.fragmentation import Recent
 from fgsched.deciding.limits import Key, Who, falls_under
@@ -149,8 +150,16 @@ class Book:
 
     def made_room_for(self, job_id: int) -> list[Job]:
         """Those that wait again since they made room for this job."""
-        found = [self.jobs[one] for one in self._sent]
-        return [job for job in found if job.eviction is not None and job.eviction.by == job_id]
+        return [job for job in self._debtors() if job.state is JobState.PENDING and made_for(job) == job_id]
+
+    def makes_room_for(self, job_id: int) -> list[Job]:
+        """Those that are on their way for this job."""
+        return [job for job in self._debtors() if job.leaves and made_for(job) == job_id]
+
+    def _debtors(self) -> list[Job]:
+        """Those that make room, and those that wait again since they did."""
+        leaving = [job for job in self.holding.values() if job.leaves]
+        return leaving + [self.jobs[one] for one in self._sent]
 
     def take(self, rest: Job, task: int) -> bool:
         """A task gets a row of its own, which is put here next; whether it is the last."""
@@ -198,10 +207,7 @@ class Book:
     def scene(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Scene:
         """All that a plan is made of. Its queue is this book's."""
         running = [_running(job, now) for job in self.holding.values()]
-        leaving = [job for job in self.holding.values() if job.leaves]
-        sent = [*leaving, *(self.jobs[one] for one in self._sent)]
-        kinds = {job.eviction.by for job in sent if job.eviction}
-        self._queue.claims = Counter(kind for by in kinds if (kind := self._queue.kind(by)) is not None)
+        self._queue.claims = claims(self._queue, self._debtors())
         return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     @property

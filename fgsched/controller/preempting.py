@@ -138,6 +138,7 @@ def _evict(host: Turning, victim: Victim, by: int, now: float) -> bool:
     until = now + victim.grace + host.limits.kill_wait
     found = Eviction(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
     log.info("job %d: makes room for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
+    _settle_debts(host, job, by, now)
     if victim.mode != SUSPEND:
         asked = host.change(job, now, eviction=found)
         host.then(lambda: host.launcher.preempt(asked))
@@ -152,6 +153,16 @@ def _evict(host: Turning, victim: Victim, by: int, now: float) -> bool:
     host.step(job, aside, now)
     host.then(lambda: host.launcher.suspend(aside))
     return True
+
+
+def _settle_debts(host: Turning, job: Job, by: int, now: float) -> None:
+    """A job that is sent away had what others made free for it: it comes before none of them any more."""
+    for one in host.book.made_room_for(job.id):
+        if one.eviction is not None:
+            host.change(one, now, eviction=replace(one.eviction, attempt=0))
+    for one in host.book.makes_room_for(job.id):
+        if one.eviction is not None:
+            host.change(one, now, eviction=replace(one.eviction, by=by))
 
 
 def _whole(host: Turning, job: Job) -> tuple[Hold, ...]:

@@ -142,9 +142,10 @@ class _Planning:
             *(self._most, self._pace),
         )
         claims = self._queue.claims
+        turns = {kind: turn for turn, kind in enumerate(claims)}
         for group in self._queue.groups:
             if claims and group.kind in claims:  # before whoever made room for it, too
-                kept.append((-math.inf, *group.first, group, None))
+                kept.append((-math.inf, turns[group.kind], group.first[1], group, None))
                 continue
             if may_fit(group):
                 kept.append(self._head(group, group.first, None))

@@ -92,7 +92,7 @@ class Queue:
         self.order = order or Order()
         self._groups: dict[Kind, Group] = {}
         self._group_of: dict[int, Group] = {}
-        self.claims: Counter[Kind] = Counter()  # how many of a kind others make room for
+        self.claims: Counter[Kind] = Counter()  # how many of a kind others make room for, in order
         self._counts: dict[int, int] = {}  # of those that stand for more than one
         for job in jobs:
             self.add(job)
