@@ -350,3 +350,18 @@ def test_equal_demands_with_different_limits_wait_for_the_same():
     decided = decide(queue, running=[running(5000)])
     reasons = [decided.short(Kind(a_demand(WHOLE), number)).reason for number in range(1, 5)]
     assert reasons == [Reason.RESOURCES] * 4
+
+
+def test_nobody_is_let_past_who_would_be_one_job_too_many_on_the_card_of_the_first():
+    """Its partition allows two jobs on a card, and that of the other any number."""
+    running = [
+        Running(a_demand(2500), (Hold(gpu=0, share=2500, memory=GIB),), until, "day") for until in (100, 900)
+    ]
+    policy = Policy(partitions=(Partition(name="night", max_jobs_per_gpu=2), Partition(name="day")))
+    first = Pending(1, a_demand(1000), 300, partitions=("night",))
+    later = Pending(2, a_demand(1000), 300, partitions=("day",))
+    decided = decide([first, later], running=running, policy=policy)
+    assert decided.reserved["night"].at == 100
+    assert started(decided) == {}
+    soon = Pending(2, a_demand(1000), 100, partitions=("day",))
+    assert started(decide([first, soon], running=running, policy=policy)) == {2: [0]}

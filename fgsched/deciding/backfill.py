@@ -34,6 +34,7 @@ class Shadow:
     job: int = 0  # whose it is
     pool: str = ""  # the operator's reservation that it is in
     part: Part | None = None  # of limits, that is kept for it too; None: there are no limits
+    most: int = 0  # jobs that may be on its card, itself one of them; 0: any number
 
     def is_over(self, until: float) -> bool:
         """Whether a job that ends then has nothing to do with it."""
@@ -42,7 +43,10 @@ class Shadow:
     def has_room(self, hold: Hold) -> bool:
         """Whether the job still fits on this card beside `hold`."""
         spare = self.spare.get(hold.gpu)
-        return spare is None or (hold.share <= spare.share and hold.memory <= spare.memory)
+        if spare is None:
+            return True
+        is_full = self.most and spare.jobs >= self.most
+        return not is_full and hold.share <= spare.share and hold.memory <= spare.memory
 
     def allows(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> bool:
         """Whether a job that holds `holds` until then leaves the reservation alone."""
@@ -109,7 +113,7 @@ def reserve(
     assert not isinstance(found, Short)
     there = {room.gpu.index: room for room in rooms}
     spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-    return Shadow(at, demand, found, spare, host.less(demand))
+    return Shadow(at, demand, found, spare, host.less(demand), most=limits.max_jobs_per_gpu)
 
 
 def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:

@@ -185,8 +185,7 @@ class Stock:
         self, kind: Kind, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
     ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
         """The cards that keep it within the limits, and what it gets there; as it was if that is nothing."""
-        limits, gpus = self._limits[name], kind.demand.gpus
-        left = []
+        limits, gpus, left = self._limits[name], kind.demand.gpus, []
         for room in rooms:
             holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
             if self._tally.blocked(*self._part(kind, name, holds)) is None:
@@ -271,7 +270,8 @@ class Stock:
             if not isinstance(found, Short):
                 there = {room.gpu.index: room for room in rooms}
                 spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-                return Shadow(at, kind.demand, found, spare, left.less(kind.demand), pool=kind.reservation)
+                left, most = left.less(kind.demand), limits.max_jobs_per_gpu
+                return Shadow(at, kind.demand, found, spare, left, pool=kind.reservation, most=most)
         return None
 
     def why(self, kind: Kind) -> Short | None:
