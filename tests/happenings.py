@@ -20,7 +20,10 @@ CPUS = 12
 NAMES = ("day", "evening", "night")
 ANN, BOB = Caller(1, 1, "ann", is_operator=False), Caller(2, 2, "bob", is_operator=False)
 few = st.integers(0, 9)  # which of several
-mostly = lambda usual, *others: st.sampled_from([usual] * 6 + list(others))  # noqa: E731
+
+
+def mostly(usual, *others):
+    return st.sampled_from([usual] * 6 + list(others))
 
 
 def partition(*after):
