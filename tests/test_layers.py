@@ -24,6 +24,7 @@ LAYERS = {
         "values",
         "shortage",
         "eviction",
+        "copies",
         "policy",
     },
     "core": {"jobs", "deciding"},
