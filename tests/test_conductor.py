@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fgsched.controller.book import Slots
-from fgsched.controller.events import Asked, Died, Failed, Forked
+from fgsched.controller.events import Asked, Died, Failed, Forked, without_echoes
 from fgsched.errors import StorageError
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
@@ -43,6 +43,41 @@ def test_a_job_is_reserved_run_and_recorded():
     assert world.job(1).state is JobState.COMPLETED
     assert world.holds() == []
     assert world.host.attempts == {}, "claim and result are gone once the end is committed"
+
+
+def steps(world, job_id=1):
+    return [(attempt, at, old, new) for attempt, at, old, new, _ in world.store.steps.of(job_id)]
+
+
+def test_a_beginning_and_an_end_that_are_told_together_are_both_recorded():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    began = world.now
+    world.host.finish(1, 1, a_result(started_at=began + 0.25, ended_at=began + 0.5))
+    assert [type(event) for event in world.host.inbox] == [Forked, Died]
+    world.turn()
+    assert world.job(1).state is JobState.COMPLETED
+    assert steps(world) == [
+        (1, began, "PENDING", "CONFIGURING"),
+        (1, began + 0.25, "CONFIGURING", "RUNNING"),
+        (1, world.now, "RUNNING", "COMPLETED"),
+    ]
+
+
+def test_an_attempt_that_never_ran_has_no_step_that_says_so():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.host.finish(1, 1, a_result(status=1, cause="launch", started_at=7.0))
+    world.turn()
+    assert [new for *_, new in steps(world)] == ["CONFIGURING", "FAILED"]
+
+
+def test_the_beginning_of_another_attempt_is_no_echo():
+    forked = Forked(1, 2, Shepherd(5, 5, "boot"))
+    assert without_echoes([Died(1, 1), forked]) == [Died(1, 1), forked]
+    assert without_echoes([forked, Died(1, 2)]) == [Died(1, 2)]
+    assert without_echoes([forked, Died(1)]) == [Died(1)], "the one under way is meant"
+    assert without_echoes([forked, Died(2, 2)]) == [forked, Died(2, 2)]
 
 
 def test_the_next_job_starts_in_the_turn_that_records_the_end():

@@ -513,7 +513,7 @@ def test_one_that_stands_still_does_not_go_on_before_the_next_of_day():
     world.host.finish(2, 1, a_result())
     world.settle()
     assert states(world, 1, 2, 3) == ["SUSPENDED", "COMPLETED", "RUNNING"]
-    steps = [new for _, _, _, new, _ in world.store.events(1)]
+    steps = [new for _, _, _, new, _ in world.store.steps.of(1)]
     assert steps.count("SUSPENDED") == 1, "nor is it woken for a moment"
 
 

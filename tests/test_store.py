@@ -116,7 +116,7 @@ def test_each_step_leaves_an_event(store):
     _, after = start(store, job)
     with store.write():
         store.run(after, after.advance(JobState.RUNNING), now=7.0)
-    assert [(event[2], event[3]) for event in store.events(1)] == [
+    assert [(event[2], event[3]) for event in store.steps.of(1)] == [
         ("PENDING", "CONFIGURING"),
         ("CONFIGURING", "RUNNING"),
     ]
@@ -366,7 +366,7 @@ def test_what_was_undone_leaves_neither_events_nor_scripts_that_are_only_remembe
     with store.write():
         store.submit([other], key="key-of-other-letters", who=ANN, now=5.0)
     assert store.material(2) == (b"#!other", b"")
-    assert store.events(1) == []
+    assert store.steps.of(1) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Forked
+from fgsched.controller.events import Asked, Died, Effect, Event, Forked, without_echoes
 from fgsched.errors import StorageError
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Request
@@ -235,7 +235,7 @@ class World:
     def turn(self, *events: Event) -> None:
         self.now += 1
         happened, self.host.inbox = self.host.inbox, []
-        self.conductor.turn([*happened, *events], self.now)
+        self.conductor.turn(without_echoes([*happened, *events]), self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself."""

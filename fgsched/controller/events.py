@@ -103,3 +103,16 @@ class Asked:
 
 
 Event = Forked | Failed | Died | Noticed | Asked
+
+
+def without_echoes(events: Sequence[Event]) -> list[Event]:
+    """Without the beginnings of attempts whose end is told with them: what is left of an attempt tells both.
+
+    Short jobs mostly begin and end between two turns.
+    """
+    over = {(event.job, event.attempt) for event in events if type(event) is Died}
+    return [event for event in events if not (type(event) is Forked and _is_over(event, over))]
+
+
+def _is_over(begun: Forked, over: Container[tuple[int, int]]) -> bool:
+    return (begun.job, 0) in over or (begun.job, begun.attempt) in over

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, without_echoes
 from fgsched.crash import point
 from fgsched.errors import BadUsage, FgschedError, OurFault, Refused
 from fgsched.host.launch import Answer, Spawner
@@ -89,7 +89,7 @@ class Loop:
             if mask & selectors.EVENT_READ:
                 key.data()
         events, self._events = self._events, []
-        self._conductor.turn(events, time.time())
+        self._conductor.turn(without_echoes(events), time.time())
         lookups, self._lookups = self._lookups, []
         for lookup in lookups:
             lookup()

@@ -2,7 +2,7 @@
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -22,3 +22,7 @@ class Statement:
 
     def do_all(self, db: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         db.executemany(self.text, map(self._values, rows))
+
+    def do_rows(self, db: sqlite3.Connection, rows: Iterable[Sequence[object]]) -> None:
+        """The same, of values that are in the order of their places already."""
+        db.executemany(self.text, rows)

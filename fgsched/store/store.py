@@ -17,12 +17,12 @@ from fgsched.store.kept import Kept
 from fgsched.store.opening import named, open_queue, source
 from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
 from fgsched.store.statements import Statement
+from fgsched.store.steps import Steps
 from fgsched.store.tasks import Tasks
 
 SQL = named(source("queries.sql"))
-_ADD, _START, _RUN, _SAVE, _HOLD, _DROP, _EVENT = (
-    Statement(SQL[name])
-    for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold", "add_event")
+_ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
+    Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")
 )
 
 
@@ -55,7 +55,7 @@ class Store:
         self._blob_of = lru_cache(maxsize=64)(self._read_blob)
         self._text_of = lru_cache(maxsize=64)(_record)
         self.kept = Kept(self._db, SQL)
-        self._events: list[dict[str, object]] = []  # of the transaction that is open
+        self.steps = Steps(self._db, SQL)
         self.tasks = Tasks(self._db, SQL)
 
     def close(self) -> None:
@@ -74,9 +74,7 @@ class Store:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
-            if self._events:
-                _EVENT.do_all(self._db, self._events)
-                self._events.clear()
+            self.steps.write()
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._undo()
@@ -87,7 +85,7 @@ class Store:
 
     def _undo(self) -> None:
         self._blobs.clear()
-        self._events.clear()
+        self.steps.forget()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -176,14 +174,14 @@ class Store:
         for hold in after.holds:
             row = {"job": after.id, "gpu": hold.gpu, "share": hold.share, "memory": hold.memory}
             _HOLD.do(self._db, row)
-        self._event(before, after, after.started_at or 0.0)
+        self.steps.note(before, after, after.started_at or 0.0)
         return True
 
     def run(self, before: Job, after: Job, *, now: float) -> bool:
         """STARTING -> RUNNING."""
         moved = _RUN.do(self._db, {"id": after.id, "attempt": after.attempt}).rowcount > 0
         if moved:
-            self._event(before, after, now)
+            self.steps.note(before, after, now)
         return moved
 
     def save(self, before: Job, after: Job, *, now: float) -> bool:
@@ -197,19 +195,8 @@ class Store:
         elif before.holds != after.holds:
             changed = [{"job": after.id, "gpu": hold.gpu, "share": hold.share} for hold in after.holds]
             self._db.executemany(SQL["change_hold"], changed)
-        self._event(before, after, now)
+        self.steps.note(before, after, now)
         return True
-
-    def _event(self, before: Job, after: Job, now: float) -> None:
-        event = {
-            "job": after.id,
-            "attempt": after.attempt,
-            "at": now,
-            "old": before.state.value,
-            "new": after.state.value,
-            "reason": after.reason.value,
-        }
-        self._events.append(event)
 
     def change_request(self, job_id: int, request: Request) -> None:
         record = {
@@ -257,10 +244,6 @@ class Store:
         """The jobs that completed since then, the latest first."""
         rows = self._db.execute(SQL["runs_since"], {"since": since})
         return [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
-
-    def events(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
-        """(attempt, when, from, to, reason) of a job, in order."""
-        return [tuple(row) for row in self._db.execute(SQL["events_of_job"], {"job": job_id})]
 
     def last_id(self) -> int:
         return int(self._db.execute(SQL["last_job"]).fetchone()[0])

@@ -83,7 +83,7 @@ class Answers:
         record = self._record(past, caller, now)
         record["refused"] = "" if record["is_private"] else self._refusal(past.job)
         record["why"] = why(self._conductor.book, past.job)
-        record["events"] = self._conductor.store.events(past.job.id)
+        record["events"] = self._conductor.store.steps.of(past.job.id)
         return record
 
     def script(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
