@@ -86,7 +86,7 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
     cdef fg_region region
     if not 1 <= len(gpus) <= FG_MAX_GPUS:
         raise ValueError(f"a region is for 1 to {FG_MAX_GPUS} GPUs, not {len(gpus)}")
-    memset(&region, 0, sizeof(region))
+    memset(&region, 0, FG_HEADER)  # what lies behind is not looked at here
     region.magic = FG_REGION_MAGIC
     region.version = FG_REGION_VERSION
     region.size = sizeof(region)

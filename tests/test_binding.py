@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fgsched.host.cpus import binding
 from fgsched.host.launch import cpu_words, pack
 from fgsched.jobs.binding import Binding
-from fgsched.jobs.isolation import Person, Site, launch
+from fgsched.jobs.isolation import launch
+from fgsched.jobs.surroundings import Person, Site
 from fgsched.model import JobState
 from fgsched.units import format_indices
 from home import living
@@ -77,7 +78,7 @@ def test_the_launch_has_the_binding_that_was_written_down_with_the_job():
     job = replace(a_job(state=JobState.RUNNING), cpus="0,65")
     spec = launch(job, (), b"", site=site, owner=Person(home="/", gid=1, groups=()))
     assert spec.cpus == "0,65"
-    bound, free = (pack(replace(spec, cpus=cpus), b"x", b"") for cpus in ("0,65", ""))
+    bound, free = (pack(spec._replace(cpus=cpus), b"x", b"") for cpus in ("0,65", ""))
     assert len(bound) - len(free) == 16
     assert (1).to_bytes(8, "little") + (2).to_bytes(8, "little") in bound
 

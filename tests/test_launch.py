@@ -8,8 +8,9 @@ import pytest
 
 from fgsched.errors import Refused, StorageError
 from fgsched.host.launch import RunDir, pack
-from fgsched.jobs.isolation import Person, Site, launch
+from fgsched.jobs.isolation import launch
 from fgsched.jobs.lifecycle import Gone, Unclaimed
+from fgsched.jobs.surroundings import Person, Site
 from fgsched.model import JobState
 from worlds import BOOT, a_job
 

@@ -10,8 +10,9 @@ import fgshim
 from fgsched.errors import Refused
 from fgsched.host.launch import pack
 from fgsched.host.mounts import find, make_preload, nodes, nodes_of
-from fgsched.jobs.isolation import Given, Person, Site, launch
+from fgsched.jobs.isolation import launch
 from fgsched.jobs.private import Mounts, others_of, preload_of
+from fgsched.jobs.surroundings import Given, Person, Site
 from fgsched.model import Hold, JobState
 from fgsched.site.config import Config
 from spawning import HEAD

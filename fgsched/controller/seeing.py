@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fgsched.gpus import external
 from fgsched.host.process import marked, parents, started_with
-from fgsched.jobs.isolation import job_dir
+from fgsched.jobs.surroundings import job_dir
 from fgsched.model import Job, Reading
 
 _PIDS = 1 << 22  # no process of this host has a higher number; a simulated stranger has

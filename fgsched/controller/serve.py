@@ -41,9 +41,9 @@ from fgsched.host.mounts import find as find_mounts
 from fgsched.host.places import Places
 from fgsched.host.process import boot_id
 from fgsched.host.shepherds import Cgroups, Ports, Shepherds
-from fgsched.jobs.isolation import Site
 from fgsched.jobs.pacing import policy_of
 from fgsched.jobs.private import Mounts
+from fgsched.jobs.surroundings import Site
 from fgsched.jobs.watchdog import Policy
 from fgsched.server import listen
 from fgsched.site.config import Config, load

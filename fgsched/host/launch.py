@@ -50,7 +50,8 @@ class Answer:
 
 def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     """One launch message, as docs/native.md lays it out."""
-    texts = (launch.run, launch.chdir, launch.stdin, launch.stdout, launch.stderr, launch.tmpdir, launch.hook)
+    its, (number, target, before) = launch.files, launch.early
+    texts = (launch.run, launch.chdir, its.stdin, its.stdout, its.errors, launch.tmpdir, launch.hook)
     words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
     cpus = cpu_words(launch.cpus)
     tail = b"".join(
@@ -81,8 +82,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
             launch.environment.count(b"\0"),
             len(launch.cgroups),
         ),
-        *(launch.signal, launch.signal_target),
-        *(launch.time_limit, launch.signal_before, launch.grace, launch.leftover_grace),
+        *(number, target, launch.time_limit, before, launch.grace, launch.leftover_grace),
         *(len(script), len(region_head), region.SIZE if region_head else 0),
         *(len(launch.closed), len(cpus) // 8),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import fgshim.region as region
 
-from fgsched.jobs.isolation import job_dir
+from fgsched.jobs.surroundings import job_dir
 from fgsched.model import Job
 
 log = logging.getLogger(__name__)

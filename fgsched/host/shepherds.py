@@ -35,8 +35,9 @@ from fgsched.host.launch import (
 )
 from fgsched.host.process import descendants, kill, marked, parents
 from fgsched.jobs import pacing
-from fgsched.jobs.isolation import Given, Person, Site, job_dir, launch, limit_of
+from fgsched.jobs.isolation import launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
+from fgsched.jobs.surroundings import Given, Person, Site, job_dir
 from fgsched.model import Job
 from fgsched.states import Tier
 from fgsched.store import Allocation
@@ -140,17 +141,18 @@ class Shepherds:
         script, environment = self._ports.material(job.id)
         cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _person(job, self._accounts.of(job.uid), become=self._site.become_user)
-        spec = launch(job, cards, environment, site=self._site, owner=owner)
-        if places := self._cgroups.of_job(job):
-            spec = replace(spec, cgroups=places)
+        places = self._cgroups.of_job(job)
+        spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
+        return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
+
+    def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
+        """The head of the region that the hook of a job counts in."""
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
-        budgets = pacing.budgets(self._ports.compute(job), [one.hold for one in given])
+        policy = self._ports.compute(job)
+        budgets = [(policy, one.share) for one in given]
         contexts = [self._ports.context(one.model) for one in given]
-        if not (limits and spec.hook):
-            return pack(spec, script, b"")
-        head = region.pack(job.id, job.attempt, limits, budgets, contexts)
-        spec = replace(spec, proves=self._site.proves)
-        return pack(spec, script, head)
+        head: bytes = region.pack(job.id, job.attempt, limits, budgets, contexts)
+        return head
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         pidfd = watch(shepherd)

@@ -1,9 +1,7 @@
 """How jobs share the time of a card: which policy a job gets, and what is written into its region."""
 
-from collections.abc import Sequence
-
 from fgsched.errors import BadUsage
-from fgsched.model import WHOLE, Hold, Job
+from fgsched.model import WHOLE, Job
 from fgsched.policy import Policy
 
 HARD, FAIR, NONE = "hard", "fair", "none"
@@ -24,8 +22,3 @@ def policy_of(job: Job, site: Policy) -> str:
         return NONE
     partition = site.partition(job.partition or job.request.partition)
     return job.request.gpu_compute or (partition.gpu_compute if partition else "") or site.gpu_compute
-
-
-def budgets(policy: str, holds: Sequence[Hold]) -> list[tuple[str, int]]:
-    """(policy, share) of each card, for the region."""
-    return [(policy, hold.share) for hold in holds]

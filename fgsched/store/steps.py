@@ -18,7 +18,7 @@ class Steps:
         self._new: list[Row] = []
 
     def note(self, before: Job, after: Job, now: float) -> None:
-        """One step. A job whose beginning and end were told together went by way of RUNNING, when its result says."""
+        """One step. A job whose beginning and end were told together ran from when its result says."""
         old = before.state
         if _ran_meanwhile(before, after):
             began = after.started_at or now

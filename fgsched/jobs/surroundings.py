@@ -1,0 +1,46 @@
+"""What a launch is made from besides the job: the controller's site, the cards it was given, its owner."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fgsched.jobs.private import Mounts
+from fgsched.model import Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all jobs of a controller share."""
+
+    host: str
+    run: str  # the run directory
+    hook: str  # the built libfgshim.so
+    tmp: str  # what private temporary directories begin with; another controller's begin otherwise
+    kill_wait: float  # seconds between SIGTERM and SIGKILL
+    become_user: bool  # system mode
+    visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
+    mounts: Mounts = field(default_factory=Mounts)  # that jobs can have of their own
+    proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
+    tmp_key: bytes = b""  # secret of a host's controller: others must not know a name before it is taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """One card as the job was given it."""
+
+    hold: Hold
+    uuid: str
+    cpus: tuple[int, ...] = ()  # near it; (): not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """What the host's accounts say of a job's owner."""
+
+    home: str
+    gid: int
+    groups: tuple[int, ...]
+
+
+def job_dir(run: str, job: int, attempt: int) -> str:
+    """The job's own directory: script, region, link to the hook."""
+    return f"{run}/job/{job}.{attempt}"
