@@ -151,7 +151,7 @@ class Truth:
         return 0.0 if place is None else sum(each for owner, each in used.items() if owner[place] == of[0])
 
     def scopes(self, job: Job, partition: str = "") -> tuple[Scope, ...]:
-        from fgsched.controller.book import who_of
+        from fgsched.controller.runs import who_of
 
         return scopes(partition or job.partition, who_of(job), self.policy)
 

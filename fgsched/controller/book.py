@@ -3,23 +3,21 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from heapq import heappop, heappush
 
 from fgsched.controller.arrays import Arrays
 from fgsched.controller.debts import claims, made_for
 from fgsched.controller.gates import Gates
+from fgsched.controller.runs import Runs, demand_of, who_of
 from fgsched.deciding.fragmentation import Recent
 from fgsched.deciding.limits import Key, Who, falls_under
 from fgsched.deciding.placement import Host, Room, Short, rooms
-from fgsched.deciding.planner import Pending, Plan, Queue, Running
+from fgsched.deciding.planner import Pending, Plan, Queue
 from fgsched.deciding.priority import Order
 from fgsched.deciding.scene import Scene
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
 from fgsched.policy import MAIN
 from fgsched.store import Allocation
-
-_NOTHING = Demand(cpus=0)
 
 
 class Slots:
@@ -45,30 +43,6 @@ class Slots:
         while self._given and self._given[0] in self._taken:
             heappop(self._given)
         return self._given[0] if self._given else self._next
-
-
-def who_of(job: Job) -> Who:
-    """On whose account a job runs."""
-    return Who(job.user, job.request.account, job.request.qos)
-
-
-def _running(job: Job, now: float) -> Running:
-    """A job that is only being cleaned up needs its cards a moment longer, and nothing else."""
-    if job.state is JobState.COMPLETING:
-        return Running(_NOTHING, job.holds, now, *_whose(job))
-    until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    if job.leaves and job.eviction is not None:
-        until = min(until, max(now, job.eviction.until))
-    return Running(_demand(job), job.holds, until, *_whose(job))
-
-
-def _demand(job: Job) -> Demand:
-    """What a running job has of the host: the CPUs of one that stands still for another are free."""
-    return replace(job.request.demand, cpus=0) if job.is_laid_aside else job.request.demand
-
-
-def _whose(job: Job) -> tuple[str, Who, int, str]:
-    return job.partition, who_of(job), job.id, job.request.reservation
 
 
 def pending(job: Job, count: int = 1) -> Pending:
@@ -105,6 +79,7 @@ class Book:
         self.gates = Gates(self.arrays)
         self._queue = Queue()
         self._slots = Slots()
+        self._runs = Runs()
         self._sent: set[int] = set()  # jobs that made room and wait again
         self._recent = Recent()
         self._queued: Counter[tuple[str, Who]] = Counter()  # jobs that wait, by partitions and owner
@@ -114,6 +89,7 @@ class Book:
     def put(self, job: Job) -> None:
         """Take in a job's present state; one that is over leaves the book."""
         self.revision += 1
+        self._runs.changed(job.id)
         before = self.jobs.get(job.id)
         waits = before is None or JobState.PENDING in (before.state, job.state)
         if before is None:
@@ -206,7 +182,7 @@ class Book:
 
     def scene(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Scene:
         """All that a plan is made of. Its queue is this book's."""
-        running = [_running(job, now) for job in self.holding.values()]
+        running = self._runs.of(self.holding.values(), now)
         self._queue.claims = claims(self._queue, self._debtors())
         return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
@@ -241,7 +217,7 @@ class Book:
         """(the CPUs that it is bound to, how many it asked for) of each running job that is bound."""
         for job in self._busy():
             if job.cpus:
-                yield job.cpus, _demand(job).cpus
+                yield job.cpus, demand_of(job).cpus
 
     def under_way(self, job_id: int) -> Job | None:
         """A job that was started and is not over; None for any other."""
@@ -258,7 +234,7 @@ class Book:
 
     def host(self, limits: Limits) -> Host:
         """What is left of CPUs and host memory; a job that is only being cleaned up needs neither."""
-        busy = [_demand(job) for job in self._busy()]
+        busy = [demand_of(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
         for name, count in (each for demand in busy for each in demand.resources):
             left[name] = left.get(name, 0) - count

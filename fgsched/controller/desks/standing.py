@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from fgsched.controller.book import pending, who_of
+from fgsched.controller.book import pending
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.runs import who_of
 from fgsched.errors import BadUsage, Refused
 from fgsched.jobs.records import NICEST
 from fgsched.model import Job, JobState
