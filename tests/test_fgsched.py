@@ -63,19 +63,24 @@ def test_the_cards_named_at_the_start_prevail_and_last(home):
     home.run("fgsched", "start", "--gpus", "sim:3x8G")
     assert home.run("fgsched", "status", "--json").json["gpus"] == 3
     pid = controller_of(home)
+    lose_the_spawner(home, pid)
+    assert (
+        home.run("fgsched", "status", "--json").json | {"gpus": 3, "pid": pid}
+        == home.run("fgsched", "status", "--json").json
+    )
+
+
+def lose_the_spawner(home, pid):
+    """The controller executes itself anew."""
     spawner = next(child for child in children(pid) if "fgspawn" in child[1])
     watched = os.pidfd_open(spawner[0])
-    signal.pidfd_send_signal(watched, signal.SIGKILL)  # the controller executes itself anew
+    signal.pidfd_send_signal(watched, signal.SIGKILL)
     assert select.select([watched], [], [], PATIENCE)[0]
     os.close(watched)
     while not any("fgspawn" in name and child != spawner[0] for child, name in children(pid)):
         assert os.path.exists(f"/proc/{pid}")
     while home.run("fgctl", "ping").status:
         assert os.path.exists(f"/proc/{pid}")
-    assert (
-        home.run("fgsched", "status", "--json").json | {"gpus": 3, "pid": pid}
-        == home.run("fgsched", "status", "--json").json
-    )
 
 
 def children(pid):
@@ -84,6 +89,24 @@ def children(pid):
     return [
         (child, os.readlink(f"/proc/{child}/exe")) for child in pids if os.path.exists(f"/proc/{child}/exe")
     ]
+
+
+def may_go_ahead():
+    ask = "import os; os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) - 1)"
+    return subprocess.run([sys.executable, "-c", ask], capture_output=True).returncode == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not may_go_ahead(), reason="this host lets nobody be served before others")
+def test_the_controller_is_served_before_jobs_and_jobs_are_not(home):
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    home.ended("nice", output=str(home.path / "first"))
+    pid = controller_of(home)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == usual - 10
+    lose_the_spawner(home, pid)
+    home.ended("nice", output=str(home.path / "second"))
+    assert os.getpriority(os.PRIO_PROCESS, pid) == usual - 10, "and not twice as far"
+    assert [(home.path / name).read_text() for name in ("first", "second")] == [f"{usual}\n"] * 2
 
 
 def test_the_foreground_controller_stops_at_sigterm(home):

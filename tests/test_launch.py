@@ -7,7 +7,8 @@ from errno import ENOENT, ENOSPC
 import pytest
 
 from fgsched.errors import Refused, StorageError
-from fgsched.host.launch import RunDir, pack
+from fgsched.host.launch import pack
+from fgsched.host.rundir import RunDir
 from fgsched.jobs.isolation import launch
 from fgsched.jobs.lifecycle import Gone, Unclaimed
 from fgsched.jobs.surroundings import Person, Site

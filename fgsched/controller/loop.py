@@ -15,7 +15,7 @@ from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, without_echoes
 from fgsched.crash import point
 from fgsched.errors import BadUsage, FgschedError, OurFault, Refused
-from fgsched.host.launch import Answer, Spawner
+from fgsched.host.spawner import Answer, Spawner
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import Job
 from fgsched.server import Connection, parse

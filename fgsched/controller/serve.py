@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -34,13 +33,14 @@ from fgsched.controller.pacer import Pacer
 from fgsched.controller.remembered import remembered
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
-from fgsched.host import cgroups, cpus, regions
+from fgsched.host import cgroups, cpus, regions, standing
 from fgsched.host.accounts import Accounts
-from fgsched.host.launch import RunDir, Spawner, secret
 from fgsched.host.mounts import find as find_mounts
 from fgsched.host.places import Places
 from fgsched.host.process import boot_id
+from fgsched.host.rundir import RunDir, secret
 from fgsched.host.shepherds import Cgroups, Ports, Shepherds
+from fgsched.host.spawner import Spawner
 from fgsched.jobs.pacing import policy_of
 from fgsched.jobs.private import Mounts
 from fgsched.jobs.surroundings import Site
@@ -71,14 +71,16 @@ def serve(
     """
     places.prepare(os.geteuid())
     os.umask(0o077)
-    _raise_descriptor_limit()
+    standing.raise_descriptor_limit()
     with taken(places):
         child = Spawner(spawner())
         inventory, sampler = gpus.attach(config, environ, option=option)
         store = Store(places.queue)
         try:
             inventory = remembered(inventory, store, sampler)
-            again = _Controller(places, config, store, child, inventory, sampler).run(ready)
+            controller = _Controller(places, config, store, child, inventory, sampler)
+            with standing.before_jobs():
+                again = controller.run(ready)
         finally:
             store.close()
             child.close()
@@ -290,10 +292,3 @@ def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) 
         clean_timeout=config.clean_timeout,
         fatal=config.drain_on_xid,
     )
-
-
-def _raise_descriptor_limit() -> None:
-    """A pidfd for each running job; jobs get the limits of their submission."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -15,25 +15,13 @@ import fgshim.region as region
 
 from fgsched.crash import point
 from fgsched.errors import FgschedError, Refused
+from fgsched.host import commands
 from fgsched.host.accounts import Account, Accounts
 from fgsched.host.cgroups import MemoryCgroup
-from fgsched.host.launch import (
-    CANCEL,
-    DELIVER,
-    DUE_TO_PREEMPTION,
-    DUE_TO_REQUEUE,
-    LIMIT,
-    PREEMPT,
-    RESUME,
-    SUSPEND,
-    RunDir,
-    Spawner,
-    command,
-    command_value,
-    pack,
-    watch,
-)
+from fgsched.host.launch import pack
 from fgsched.host.process import descendants, kill, marked, parents
+from fgsched.host.rundir import RunDir
+from fgsched.host.spawner import Spawner
 from fgsched.jobs import pacing
 from fgsched.jobs.isolation import launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
@@ -155,7 +143,7 @@ class Shepherds:
         return head
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
-        pidfd = watch(shepherd)
+        pidfd = commands.watch(shepherd)
         if pidfd is None:
             self._ports.gone(job.id)
             return
@@ -164,38 +152,38 @@ class Shepherds:
         self._ports.watch(pidfd, job.id)
 
     def cancel(self, job: Job) -> None:
-        self._command(job, command_value(CANCEL))
+        self._command(job, commands.value_of(commands.CANCEL))
 
     def requeue(self, job: Job) -> None:
-        self._command(job, command_value(CANCEL, number=DUE_TO_REQUEUE))
+        self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_REQUEUE))
 
     def preempt(self, job: Job) -> None:
         grace, early = job.eviction.grace if job.eviction else 0, job.request.early_signal
         if not grace:
-            self._command(job, command_value(CANCEL, number=DUE_TO_PREEMPTION))
+            self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_PREEMPTION))
             return
         number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
-        value = command_value(PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
+        value = commands.value_of(commands.PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
         self._command(job, value)
 
     def suspend(self, job: Job) -> None:
-        self._command(job, command_value(SUSPEND))
+        self._command(job, commands.value_of(commands.SUSPEND))
 
     def resume(self, job: Job) -> None:
-        self._command(job, command_value(RESUME))
+        self._command(job, commands.value_of(commands.RESUME))
 
     def relimit(self, job: Job) -> None:
         seconds = -(-limit_of(job) // 1000)
-        self._command(job, LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8)
+        self._command(job, commands.LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8)
 
     def deliver(self, job: Job, signal: int, target: str) -> None:
-        self._command(job, command_value(DELIVER, number=signal, target=_TARGETS[target]))
+        self._command(job, commands.value_of(commands.DELIVER, number=signal, target=_TARGETS[target]))
 
     def _command(self, job: Job, value: int) -> None:
         """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
         point("controller_before_signal")
         pidfd = self._pidfds.get(job.id)
-        if pidfd is None or not command(pidfd, job.id, job.attempt, value):
+        if pidfd is None or not commands.give(pidfd, job.id, job.attempt, value):
             self.spawner.command(job.id, job.attempt, value)
 
     def seize(self, job: Job) -> Seen:

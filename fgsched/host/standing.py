@@ -1,0 +1,39 @@
+"""How the kernel treats the controller: how many files it may have open, when it gets a processor."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_AHEAD = 10  # steps of nice: beside thirty busy jobs on a processor the controller then has a quarter of it
+_GROUP = Path("/proc/self/autogroup")  # where each session is a group, what counts is the group's
+
+
+def raise_descriptor_limit() -> None:
+    """A pidfd for each running job; jobs get the limits of their submission."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextmanager
+def before_jobs() -> Iterator[None]:
+    """Be served before jobs: while the controller waits for its turn among them, cards stand idle.
+
+    Only root may; for anybody else nothing changes. What was forked before, such as the spawner
+    and all jobs after it, keeps its own priority.
+    """
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    _be(usual - _AHEAD)
+    try:
+        yield
+    finally:
+        _be(usual)
+
+
+def _be(nice: int) -> None:
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    with suppress(OSError):
+        _GROUP.write_text(str(max(-20, nice)))
