@@ -13,7 +13,10 @@ cdef extern from *:
         return (s->holder[slot / 64] & FG_BIT(slot)) != 0;
     }
     static inline void fg_share_join(fg_region_share *s, uint32_t slot) { s->holder[slot / 64] |= FG_BIT(slot); }
-    static inline void fg_share_leave(fg_region_share *s, uint32_t slot) { s->holder[slot / 64] &= ~FG_BIT(slot); }
+    static inline void fg_share_leave(fg_region_share *s, uint32_t slot) {
+        s->holder[slot / 64] &= ~FG_BIT(slot);
+        if (s->giver == slot + 1) s->giver = 0;
+    }
     static inline int fg_share_holders(const fg_region_share *s) {
         int sum = 0;
         for (int i = 0; i < 4; i++) sum += __builtin_popcountll(s->holder[i]);
@@ -62,6 +65,7 @@ cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
         share.key = key
         share.gpu = charge.gpu
         share.bytes = charge.bytes
+        share.giver = fg_slot
         if region.shares <= at:
             region.shares = at + 1
         fg_share_join(share, fg_slot - 1)

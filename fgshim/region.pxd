@@ -60,7 +60,7 @@ cdef extern from *:
         uint64_t key;           /* of an IPC handle, what it is known by; 0: a block, known by its size */
         uint64_t bytes;
         uint32_t gpu;
-        uint32_t reserved;
+        uint32_t giver;         /* number + 1 of the slot whose process gave it, as long as that has it itself */
         uint64_t holder[FG_MAX_SLOTS / 64];   /* a bit for each slot; none: free */
     } fg_region_share;
 
@@ -242,6 +242,7 @@ cdef extern from *:
         uint64_t key
         uint64_t bytes
         uint32_t gpu
+        uint32_t giver
         uint64_t holder[4]
     ctypedef struct fg_region_holder:
         uint64_t bytes

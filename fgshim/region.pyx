@@ -70,8 +70,9 @@ SIZE = sizeof(fg_region)
 # last_asked, last_held: what was refused last, and what was held then.
 Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
 # Per GPU, in the order of Region.gpus. bytes: given by calls; past: beside these, as it is charged;
-# contexts: what is reserved for contexts that live, whatever was seen; marks: change with them, for `set_seen`.
-Process = namedtuple("Process", "pid start image bytes past contexts marks slot")
+# contexts: what is reserved for contexts that live, whatever was seen; marks: change with them, for `set_seen`;
+# given: what is counted among the shares, and is in the driver's figure of this process.
+Process = namedtuple("Process", "pid start image bytes past contexts marks slot given")
 # refusal: the last one, as a line for a person; "": nothing was refused.
 Region = namedtuple("Region", "job attempt gpus processes refusal")
 
@@ -122,8 +123,9 @@ def read(path, owner=None) -> Region:
     flaw = fg_region_flaw(&region, size)
     if flaw:
         raise ValueError(f"{path} {flaw.decode()}")
-    processes = _processes(&region)
-    return Region(region.job, region.attempt, _gpus(&region, processes), processes, _refusal(&region))
+    living = [slot for slot in range(region.slots) if _lives(&region, slot)]
+    processes = _processes(&region, living)
+    return Region(region.job, region.attempt, _gpus(&region, processes, living), processes, _refusal(&region))
 
 
 def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
@@ -185,13 +187,15 @@ cdef bint _lives(const fg_region *region, uint32_t slot):
     return taken.pid != 0 and fg_owner_lives(taken.pid, taken.start, taken.image) != 0
 
 
-cdef _processes(const fg_region *region):
+cdef _processes(const fg_region *region, living):
+    cdef const fg_region_slot *taken
     found = []
-    for slot in range(region.slots):
-        taken = region.slot[slot]
-        if _lives(region, slot):
-            held = tuple(taken.bytes[gpu] for gpu in range(region.gpus))
-            found.append(Process(taken.pid, taken.start, taken.image, held, *_past(region, slot), slot))
+    shown = _shown(region, living)
+    for slot in living:
+        taken = &region.slot[slot]
+        held = tuple(taken.bytes[gpu] for gpu in range(region.gpus))
+        given = tuple(shown.get((slot, gpu), 0) for gpu in range(region.gpus))
+        found.append(Process(taken.pid, taken.start, taken.image, held, *_past(region, slot), slot, given))
     return found
 
 
@@ -204,28 +208,42 @@ cdef _past(const fg_region *region, uint32_t slot):
     return charged, contexts, tuple(past.context[gpu] >> FG_MARK_SHIFT for gpu in gpus)
 
 
-cdef bint _is_shared(const fg_region *region, const fg_region_share *share):
-    """Whether a living process holds it."""
-    for slot in range(region.slots):
-        if share.holder[slot // 64] >> (slot % 64) & 1 and _lives(region, slot):
-            return True
-    return False
+cdef _holders(const fg_region_share *share, living):
+    """Those of the living slots that hold it."""
+    return [slot for slot in living if share.holder[slot // 64] >> (slot % 64) & 1]
 
 
-cdef _shared(const fg_region *region, uint32_t gpu):
+cdef _shown(const fg_region *region, living):
+    """{(slot, GPU): bytes} of shares that the driver has in the figure of that slot's process.
+
+    Its figures are of memory that a process owns: whoever gave it away and has it still, else whoever
+    is alone with it. Of all others it is a duplicate, which they do not show.
+    """
+    cdef const fg_region_share *share
+    shown = {}
+    for at in range(FG_MAX_SHARES):
+        share = &region.share[at]
+        holders = _holders(share, living)
+        owner = share.giver - 1 if share.giver - 1 in holders else holders[0] if len(holders) == 1 else None
+        if owner is not None:
+            shown[owner, share.gpu] = shown.get((owner, share.gpu), 0) + share.bytes
+    return shown
+
+
+cdef _shared(const fg_region *region, uint32_t gpu, living):
     """Bytes on a card that processes of the job gave to each other."""
     total = 0
     for at in range(FG_MAX_SHARES):
-        if region.share[at].gpu == gpu and _is_shared(region, &region.share[at]):
+        if region.share[at].gpu == gpu and _holders(&region.share[at], living):
             total += region.share[at].bytes
     return total
 
 
-cdef _gpus(const fg_region *region, processes):
+cdef _gpus(const fg_region *region, processes, living):
     found = []
     for at in range(region.gpus):
         own = sum(process.bytes[at] + process.past[at] for process in processes)
-        found.append(_gpu(&region.gpu[at], own + _shared(region, at)))
+        found.append(_gpu(&region.gpu[at], own + _shared(region, at, living)))
     return found
 
 

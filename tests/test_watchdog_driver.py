@@ -76,6 +76,16 @@ def test_a_context_counts_from_its_first_moment_and_by_what_it_costs_once_that_w
     assert second.say("alloc 1")[0] == 2
 
 
+def test_memory_that_a_process_gives_to_others_of_its_job_is_not_charged_again_as_past_the_hook(host):
+    _, giver = host.live("--gpu-mem=8G")
+    assert giver.until_ready().say("alloc 4G")[0] == 0
+    assert giver.say("ipc-give 0")[0] == 0
+    deadline = time.monotonic() + PATIENCE
+    while giver.say("info")[1] != 4 * GIB - CONTEXT:  # the watchdog has looked twice
+        assert time.monotonic() < deadline, giver.say("info")
+    assert giver.say(f"alloc {4 * GIB - CONTEXT}")[0] == 0
+
+
 def test_a_job_whose_limit_is_smaller_than_a_context_is_told_so(host):
     line = f"{host.driver.program} info"
     done = host.run("fgsub", "--parsable", "--gpu-mem=128M", "--output=said", "--wrap", line)

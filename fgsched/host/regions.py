@@ -22,8 +22,8 @@ class Slot:
 
     @property
     def tracked(self) -> int:
-        """Bytes that the hook counts."""
-        return int(self.process.bytes[self.position])
+        """Bytes that the hook counts, of those that the driver has in this process's figure."""
+        return int(self.process.bytes[self.position] + self.process.given[self.position])
 
     @property
     def past(self) -> int:

@@ -177,7 +177,7 @@ uint64_t fake_share(int card, uint64_t bytes) {
     for (shared_block *b = shared->block; b < shared->block + 64 && !id; b++) {
         if (b->id) continue;
         memset(b, 0, sizeof *b);
-        *b = (shared_block){.id = id = ++shared->ids, .bytes = bytes, .card = card};
+        *b = (shared_block){.id = id = ++shared->ids, .bytes = bytes, .card = card, .owner = fake_pid()};
         b->pid[0] = fake_pid();
         mine()->bytes[card] -= bytes;
     }
@@ -217,12 +217,32 @@ uint64_t fake_used(int card) {
     return used;
 }
 
+/* In whose figure it is: the owner's while he has it, then his who is alone with it; of others it is a duplicate. */
+static uint32_t shown_of(const shared_block *b) {
+    uint32_t only = 0;
+    int count = 0;
+    for (int i = 0; i < 16; i++) {
+        if (b->pid[i] == b->owner && b->pid[i]) return b->owner;
+        if (b->pid[i]) only = b->pid[i], count++;
+    }
+    return count == 1 ? only : 0;
+}
+static uint64_t shown_shared(int card, uint32_t pid) {
+    uint64_t bytes = 0;
+    for (shared_block *b = shared->block; b < shared->block + 64; b++)
+        if (b->id && b->card == card && shown_of(b) == pid) bytes += b->bytes;
+    return bytes;
+}
 int fake_holders(int card, holder *into, int room) {
     int found = 0;
     lock();
     bury();
-    for (int i = 0; i < MAX_PROCESSES && found < room; i++)
-        if (shared->holder[i].pid && shared->holder[i].bytes[card]) into[found++] = shared->holder[i];
+    for (int i = 0; i < MAX_PROCESSES && found < room; i++) {
+        if (!shared->holder[i].pid) continue;
+        into[found] = shared->holder[i];
+        into[found].bytes[card] += shown_shared(card, into[found].pid);
+        found += into[found].bytes[card] != 0;
+    }
     pthread_mutex_unlock(&shared->lock);
     return found;
 }

@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {                /* memory that several processes have */
     uint64_t id, bytes;         /* id 0: free */
     int card;
-    uint32_t pid[16];
+    uint32_t owner, pid[16];
 } shared_block;
 
 typedef struct {
