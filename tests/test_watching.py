@@ -1,6 +1,7 @@
 """What the watchdog writes into the region of a job, over several looks and controllers."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -60,3 +61,30 @@ def test_what_an_earlier_controller_charged_stays_and_goes_as_if_it_were_its_own
     assert [look(job, busy()), look(job, busy())] == [CONTEXT, CONTEXT]
     look = controller()
     assert [look(job, NOBODY), look(job, NOBODY)] == [CONTEXT, 0]
+
+
+@pytest.fixture
+def ending():
+    """start() -> the pid of a process that has given up its memory, and that nobody has waited for."""
+    children = []
+
+    def start():
+        children.append(subprocess.Popen(["true"]))
+        os.waitid(os.P_PID, children[-1].pid, os.WEXITED | os.WNOWAIT)
+        return children[-1].pid
+
+    yield start
+    for child in children:
+        child.wait()
+
+
+def test_of_processes_that_are_ending_nobody_can_say_that_the_hook_is_not_in_them(job, tmp_path, ending):
+    """The driver lists one until it has cleared it away: a job of many short programs often shows one."""
+    told = []
+    watching = Watching(str(tmp_path), Policy(), told.append)
+    for pid in (ending(), ending()):
+        watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
+    assert told == []
+    for pid in (os.getpid(), os.getpid()):
+        watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
+    assert [bool(one.end) for one in told] == [False, True]

@@ -83,8 +83,9 @@ def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tupl
 
 
 def _use(seen: GpuProcess, slot: Slot | None) -> Use:
-    """A process that has taken nothing yet has no slot, and may have the hook all the same."""
+    """One that has taken nothing yet, or is about to end, has no slot and may have the hook all the same."""
     if slot is None:
-        return Use(pid=seen.pid, memory=seen.memory, tracked=0 if maps(seen.pid, _HOOK) else None)
+        is_bare = maps(seen.pid, _HOOK) is False
+        return Use(pid=seen.pid, memory=seen.memory, tracked=None if is_bare else 0)
     counts = {"tracked": slot.tracked, "past": slot.past}
     return Use(pid=seen.pid, memory=seen.memory, **counts, mark=slot.mark, has_context=slot.has_context)

@@ -112,13 +112,18 @@ def started_with(pid: int, name: str) -> str:
     return os.fsdecode(next(values, b""))
 
 
-def maps(pid: int, name: str) -> bool:
-    """Whether a file of this name is mapped into the process; also False where we may not look."""
+def maps(pid: int, name: str) -> bool | None:
+    """Whether a file of this name is mapped into the process; False where we may not look.
+
+    None of one that has nothing mapped any more: it ends, and gives its memory up before its files.
+    """
     try:
         text = Path(f"/proc/{pid}/maps").read_bytes()
-    except OSError:
+    except PermissionError:
         return False
-    return f"/{name}\n".encode() in text
+    except OSError:
+        return None
+    return f"/{name}\n".encode() in text if text else None
 
 
 def _pids() -> Iterator[int]:
