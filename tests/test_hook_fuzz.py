@@ -1,12 +1,16 @@
 """A hostile or torn region: the hook refuses, and never crashes, hangs or lifts the limit."""
 
 import random
+import shutil
 import struct
+import subprocess
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fgshim
+from fakecuda.job import answers
 from fgshim import region
 
 pytestmark = pytest.mark.compiler
@@ -122,3 +126,28 @@ def test_a_process_whose_slots_are_scribbled_over_still_keeps_within_its_limit(j
     with job.region_file.open("r+b") as file:
         file.seek(HEAD)
         file.write(bytes(region.SIZE - HEAD))
+
+
+FULL = """
+head -c {head} {region} >{keep} && mount -t tmpfs -o size=64k none {folder}
+ln -s {hook} {folder}/libfgshim.so
+cat {keep} >{folder}/region && truncate -s {size} {folder}/region && cat /dev/zero >{folder}/rest 2>/dev/null
+LD_PRELOAD={folder}/libfgshim.so exec {program} 'alloc 1M' info
+"""
+
+
+def test_a_region_whose_file_system_is_full_is_none(job, driver, tmp_path):
+    """What of it was never written has no place yet: touching it would be the end of the program."""
+    space = ["unshare", "-Urm"]
+    if shutil.which("unshare") is None or subprocess.run([*space, "true"], check=False).returncode:
+        pytest.skip("no mounts of one's own can be made here")
+    script = FULL.format(
+        **{"head": HEAD, "size": region.SIZE, "region": job.region_file, "keep": tmp_path / "head"},
+        **{"folder": job.folder, "hook": fgshim.library(), "program": driver.program},
+    )
+    env = {name: value for name, value in job.environment().items() if name != "LD_PRELOAD"}
+    done = subprocess.run(
+        [*space, "sh", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert answers(done.stdout) == [(OOM,), (OK,)]
