@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 import fgshim
 from fakecuda import Card
-from home import ROOT
+from home import PATIENCE, ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 
@@ -60,6 +61,16 @@ def test_a_section_fails_where_the_hook_is_not(place, section, monkeypatch):
 def test_calls_are_timed_with_and_without_the_hook(place):
     rows = {row.what: row for row in rows_of(lambda here: speed.calls(here, scale=100), place)}
     assert "with the hook" in rows["pairs"].seen
+
+
+def test_shares_of_compute_have_what_a_controller_does_for_them(place):
+    """Each hook counts for itself: of others on the card and their turns it has to be told."""
+    with place.share(0.2, pacing=[("hard", 3000)]) as one, place.share(0.2, pacing=[("hard", 7000)]) as other:
+        regions = [share.folder / "region" for share in (one, other)]
+        before, deadline = [path.read_bytes() for path in regions], time.monotonic() + PATIENCE
+        with speed.lending([one, other]):
+            while any(path.read_bytes() == old for path, old in zip(regions, before, strict=True)):
+                assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("section", [frameworks.torch, speed.shares])

@@ -67,12 +67,8 @@ class Pacer:
         for paced in self._jobs.values():
             own = set(region.pids(paced.fd))
             for uuid, rows in answer.uses.items():
-                borrower = paced.borrowers.get(indices.get(uuid, -1))
-                told = [row for row in rows if row[0] in own]
-                if borrower and told:  # nothing told is no measurement: the driver may know it by other pids
-                    part = min(100, sum(percent for _, percent, _, _ in told)) * WHOLE // 100
-                    start, end = told[0][2] * 1000 + ahead, told[0][3] * 1000 + ahead
-                    borrower.measured(part, max(0, start), max(0, end))
+                if borrower := paced.borrowers.get(indices.get(uuid, -1)):
+                    measure(borrower, [row for row in rows if row[0] in own], ahead)
 
     def mechanism(self, job: Job) -> str:
         """How its time is counted: "nvml", by the driver; "events", by its own events; "": it is not."""
@@ -130,6 +126,17 @@ class Pacer:
         except (OSError, ValueError):  # it is over, or has no fence
             return None
         return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)})
+
+
+def measure(borrower: region.Borrower, told: list[list[int]], ahead: int) -> None:
+    """Take in what the driver says of a job's processes: [pid, percent, from, to] of each, in microseconds.
+
+    `ahead`: nanoseconds that our clock is before that of the driver.
+    """
+    if told:  # nothing told is no measurement: the driver may know it by other pids
+        part = min(100, sum(percent for _, percent, _, _ in told)) * WHOLE // 100
+        start, end = told[0][2] * 1000 + ahead, told[0][3] * 1000 + ahead
+        borrower.measured(part, max(0, start), max(0, end))
 
 
 def _is_shared(job: Job) -> bool:

@@ -39,7 +39,7 @@ def rows_of(section: Callable[[Any], Iterator[Row]], place: Any) -> Iterator[Row
         yield from section(place)
     except NotHere as reason:
         yield Row(name, None, str(reason))
-    except (OSError, ValueError, KeyError, IndexError, subprocess.SubprocessError) as error:
+    except (OSError, ImportError, ValueError, KeyError, IndexError, subprocess.SubprocessError) as error:
         yield Row(name, False, f"it broke off: {type(error).__name__}: {error}")
 
 

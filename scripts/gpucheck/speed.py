@@ -1,17 +1,21 @@
 """What the hook adds to calls, and how near shares of compute come (items 7 and 8)."""
 
 import json
+import os
 import statistics
-from collections.abc import Iterator
-from contextlib import ExitStack
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
-from gpucheck.place import Place, torch_or_not
+from gpucheck.place import Place, Share, torch_or_not
 from gpucheck.sheet import NotHere, Row, figure, row
 
 _CALLS = {"launches": 1_000_000, "pairs": 100_000}
 _ADDED = {"launches": 50, "pairs": 2_000}  # nanoseconds that the hook may add; a pair is two calls
 _RUNS = 5
 _SECONDS = 10
+_OFTEN, _MEASURE = 0.025, 0.3  # seconds between two looks, and between two questions to the driver
 _WORK = """
 import json, sys, time, torch
 size, until = int(sys.argv[1]), float(sys.argv[2])
@@ -44,12 +48,60 @@ def calls(place: Place, *, scale: int = 1) -> Iterator[Row]:
         yield row(name, added <= _ADDED[name] + spread, seen)
 
 
+@contextmanager
+def lending(shares: list[Share]) -> Iterator[None]:
+    """What a controller does for jobs of one card: without it no hook knows that there are others."""
+    from fgsched.controller.pacer import measure
+
+    done = threading.Event()
+    thread = threading.Thread(target=_lend, args=(shares, measure, done))
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _lend(shares: list[Share], measure: Callable[..., None], done: threading.Event) -> None:
+    from fgshim import region
+
+    used, asked_at = _used(shares[0].place), 0.0
+    open_ones = [region.open_region(share.folder / "region") for share in shares]
+    borrowers = [region.Borrower(fd, 0) for fd in open_ones]
+    while not done.wait(_OFTEN):
+        for borrower in borrowers:
+            borrower.look(time.monotonic_ns())
+        region.lend(borrowers, time.monotonic_ns())
+        if time.monotonic() - asked_at >= _MEASURE:
+            asked_at, rows = time.monotonic(), used()
+            ahead = time.monotonic_ns() - time.time_ns()
+            for fd, borrower in zip(open_ones, borrowers, strict=True):
+                own = set(region.pids(fd))
+                measure(borrower, [row for row in rows if row[0] in own], ahead)
+    for fd in open_ones:
+        os.close(fd)
+
+
+def _used(place: Place) -> Callable[[], list[list[int]]]:
+    """Tells who used how much of the card's time; nothing where the driver cannot be asked from here."""
+    from fgsched.gpus.nvml import Driver, NoDriver
+
+    try:
+        driver = Driver()
+    except NoDriver:
+        return list
+    return lambda: driver.use().get(place.uuid, [])
+
+
 def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
     """Matrix products a second of programs that work at once, each in its share; 1.0: without the hook."""
     with ExitStack() as stack:
         running = []
-        for part in shares:
-            share = stack.enter_context(place.share(0.2, pacing=[("hard", int(part * 10_000))]))
+        paces = [[("hard", int(part * 10_000))] for part in shares]
+        made = [stack.enter_context(place.share(0.2, pacing=pace)) for pace in paces]
+        stack.enter_context(lending(made))
+        for part, share in zip(shares, made, strict=True):
             words = [place.python, "-c", _WORK, str(size), str(_SECONDS)]
             preload = share.preload if part < 1 else {}
             running.append(stack.enter_context(place.start(*words, **preload)))
