@@ -18,7 +18,7 @@ cdef extern from *:
     static const uint8_t fg_smi_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6e, 0x4c,
                                           0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
     static void **fg_smi_own, **fg_smi_real;   /* the copy, and the driver's */
-    static int fg_smi_known;                   /* whether the layout of this driver's lists is */
+    static int fg_smi_known;                   /* that the layout of this driver's lists is */
     """
     const int FG_SMI_CARD, FG_SMI_LIST, FG_SMI_LISTS, FG_SMI_LEAST, FG_SMI_MOST
     ctypedef struct fg_smi_process:
@@ -49,6 +49,15 @@ cdef bint fg_smi_device(uintptr_t device) noexcept nogil:
     return device >= 4096 and ask != NULL and (<nvml_uuid_t> ask)(<void *> device, text, sizeof(text)) == NVML_SUCCESS
 
 
+cdef bint fg_smi_branch() noexcept nogil:
+    """Whether the driver is of the branch whose lists are known. Asked at each call: it is not told before NVML is started."""
+    cdef char version[96]
+    cdef void *ask = fg_function(FG_nvmlSystemGetDriverVersion)
+    if not fg_load_int(&fg_smi_known) and ask and (<nvml_text_t> ask)(version, sizeof(version)) == NVML_SUCCESS:
+        fg_store_int(&fg_smi_known, strncmp(version, "580.", 4) == 0)
+    return fg_load_int(&fg_smi_known) != 0
+
+
 cdef int fg_smi_list(int slot, uintptr_t device, uintptr_t number, uintptr_t into, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
     """One of the lists. A call of another form is none, and goes on to the driver."""
     cdef fg_smi_call real = <fg_smi_call> fg_smi_real[slot]
@@ -56,7 +65,7 @@ cdef int fg_smi_list(int slot, uintptr_t device, uintptr_t number, uintptr_t int
     cdef uint32_t room
     if number < 4096 or into < 4096 or not fg_smi_device(device) or not 1 <= count[0] <= 65536:
         return real(device, number, into, d, e, f)
-    if not fg_smi_known:
+    if not fg_smi_branch():
         count[0] = 0
         return NVML_SUCCESS
     room = count[0]
@@ -86,7 +95,7 @@ cdef int fg_smi_card(uintptr_t index, uintptr_t device, uintptr_t c, uintptr_t d
     cdef void *own = NULL
     cdef uint32_t number = 0
     cdef int status
-    if fg_smi_known and device >= 4096 and index < 64:
+    if device >= 4096 and index < 64 and fg_smi_branch():
         status = fg_by_index(FG_nvmlDeviceGetHandleByIndex_v2, <uint32_t> index, &own)
         if status == NVML_SUCCESS and by_uuid:
             status = (<nvml_index_t> by_uuid)(own, &number)
@@ -94,13 +103,6 @@ cdef int fg_smi_card(uintptr_t index, uintptr_t device, uintptr_t c, uintptr_t d
             return status
         index = number
     return (<fg_smi_call> fg_smi_real[FG_SMI_CARD])(index, device, c, d, e, f)
-
-
-cdef bint fg_smi_branch() noexcept nogil:
-    """Whether the driver is of the branch whose lists are known."""
-    cdef char version[96]
-    cdef void *ask = fg_function(FG_nvmlSystemGetDriverVersion)
-    return ask != NULL and (<nvml_text_t> ask)(version, sizeof(version)) == NVML_SUCCESS and strncmp(version, "580.", 4) == 0
 
 
 cdef void **fg_smi_copy(void **real) noexcept nogil:
@@ -137,6 +139,5 @@ cdef public int nvmlInternalGetExportTable(const void **table, const void *id) n
             return status
         fg_store(&fg_smi_real, <void *> table[0])
         fg_store(&fg_smi_own, copy)
-    fg_store_int(&fg_smi_known, fg_smi_branch())  # now, for NVML may not have been started before
     table[0] = fg_load(&fg_smi_own)
     return status
