@@ -54,9 +54,10 @@ cdef public int cuMemCreate(
     cdef void *real = fg_function(FG_cuMemCreate)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    if prop == NULL or prop.location_type != CU_MEM_LOCATION_TYPE_DEVICE:
+    cdef int device = fg_device_at(prop.location_type, prop.location_id) if prop else -1
+    if device < 0:
         return (<create_t> real)(handle, size, prop, flags)
-    cdef int status = fg_take_on(prop.location_id, size, &charge)
+    cdef int status = fg_take_on(device, size, &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<create_t> real)(handle, size, prop, flags)

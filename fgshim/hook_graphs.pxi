@@ -131,7 +131,7 @@ cdef void *fg_graph_nodes(void *graph, size_t *count) noexcept nogil:
 
 
 cdef void fg_node_needs(void *node, fg_graph_needs *needs, int depth) noexcept nogil:
-    cdef int kind = 0, gpu
+    cdef int kind = 0, device, gpu
     cdef void *child = NULL
     cdef fg_alloc_node asked
     if (<node_type_t> fg_function(FG_cuGraphNodeGetType))(node, &kind) != CUDA_SUCCESS:
@@ -144,9 +144,10 @@ cdef void fg_node_needs(void *node, fg_graph_needs *needs, int depth) noexcept n
         return
     if (<alloc_node_t> fg_function(FG_cuGraphMemAllocNodeGetParams))(node, &asked) != CUDA_SUCCESS:
         return
-    gpu = fg_gpu_of(asked.pool.location_id) if asked.pool.location_type == CU_MEM_LOCATION_TYPE_DEVICE else -1
+    device = fg_device_at(asked.pool.location_type, asked.pool.location_id)
+    gpu = fg_gpu_of(device) if device >= 0 else -1
     if gpu >= 0:
-        fg_graph_device[gpu] = asked.pool.location_id
+        fg_graph_device[gpu] = device
         needs.bytes[gpu] = fg_sum(needs.bytes[gpu], fg_up_to_grain(asked.bytes))
         needs.taken += 1
 

@@ -139,11 +139,13 @@ cdef public int cuMemExportToShareableHandle(void *out, uint64_t handle, int kin
 cdef int fg_card_of(uint64_t handle) noexcept nogil:
     """The number in the region of the card that a block lies on; -1: none of the job's, or host memory."""
     cdef fg_allocation_prop prop
+    cdef int device
     cdef void *ask = fg_function(FG_cuMemGetAllocationPropertiesFromHandle)
     memset(&prop, 0, sizeof(prop))
     if not ask or (<properties_t> ask)(&prop, handle) != CUDA_SUCCESS:
         return -1
-    return fg_gpu_of(prop.location_id) if prop.location_type == CU_MEM_LOCATION_TYPE_DEVICE else -1
+    device = fg_device_at(prop.location_type, prop.location_id)
+    return fg_gpu_of(device) if device >= 0 else -1
 
 
 cdef bint fg_imported(uint64_t handle) noexcept nogil:

@@ -22,6 +22,13 @@ cdef int fg_gpu_of(int device) noexcept nogil:
     return gpu
 
 
+cdef int fg_device_at(int kind, int place) noexcept nogil:
+    """The device that a location is of, or is a part of (a locality domain's number is in the second byte); -1: host memory."""
+    if kind == CU_MEM_LOCATION_TYPE_DEVICE:
+        return place
+    return place & 0xff if kind == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN else -1
+
+
 cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Reserve on a device; a pool of ours that is fuller than it need be is emptied before we refuse."""
     cdef int gpu = fg_gpu_of(device)

@@ -124,7 +124,7 @@ cdef int fg_alloc_async(uint64_t *address, size_t size, void *stream, fg_stream_
 
 
 cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
-    """Its row, where it is some device's default pool, which nobody has to make. Under fg_pool_lock."""
+    """Its row, where it is some device's default pool, or one of its locality domains', which nobody has to make. Under fg_pool_lock."""
     cdef void *standard = NULL
     cdef void *ask = fg_function(FG_cuDeviceGetDefaultMemPool)
     cdef int device = 0, gpu
@@ -133,7 +133,10 @@ cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
         if standard == pool and gpu >= 0:
             return fg_know_pool(pool, gpu)
         device += 1
-    return NULL
+    if fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE) != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+        return NULL
+    gpu = fg_gpu_of(fg_device_at(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_ID)))
+    return fg_know_pool(pool, gpu) if gpu >= 0 else NULL
 
 
 cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream, fg_stream_calls calls) noexcept nogil:

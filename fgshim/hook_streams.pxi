@@ -47,13 +47,14 @@ cdef public int cuMemFreeAsync_ptsz(uint64_t address, void *stream) noexcept nog
 cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcept nogil:
     """A pool of host or managed memory takes nothing of a card that is ours to count."""
     cdef void *real = fg_function(FG_cuMemPoolCreate)
-    cdef int gpu
+    cdef int device, gpu
     cdef bint known
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    if props == NULL or props.location_type != CU_MEM_LOCATION_TYPE_DEVICE or props.type > CU_MEM_ALLOCATION_TYPE_PINNED:
+    device = fg_device_at(props.location_type, props.location_id) if props else -1
+    if device < 0 or props.type > CU_MEM_ALLOCATION_TYPE_PINNED:
         return (<pool_create_t> real)(pool, props)
-    gpu = fg_gpu_of(props.location_id)
+    gpu = fg_gpu_of(device)
     if gpu < 0:
         return CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_lock(&fg_pool_lock)

@@ -4,12 +4,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakecuda import Card
+from fakecuda.job import make_job
+
 pytestmark = pytest.mark.compiler
 MIB, GIB = 1 << 20, 1 << 30
 OK, INVALID, OOM = 0, 1, 2
 FULL = (OK, 0, GIB)
 FREE = (OK, GIB, GIB)
-HOST = 3  # the location type of host memory
+HOST, DOMAIN = 3, 6  # location types: of host memory, and of a part of a card's
 
 
 def test_a_block_lives_until_its_last_handle_and_its_last_mapping_are_gone(job):
@@ -51,6 +54,17 @@ def test_a_handle_that_is_given_out_again_is_not_the_old_block(job):
     """The driver uses handles again at once: the first block still lives, by its mapping, under no handle."""
     commands = ["create 256M", "map 0", "release 0", "create 512M", "release 2", "info", "unmap 1", "info"]
     assert job.run(*commands) == [(OK,)] * 5 + [(OK, 768 * MIB, GIB), (OK,), FREE]
+
+
+@pytest.mark.parametrize("cards", [1, 2])
+def test_memory_in_a_locality_domain_is_its_cards(driver, tmp_path, cards):
+    """CUDA 13.5: a part of a card's memory, whose number stands beside the device's."""
+    all_of_them = driver.cards(*[Card(str(number)) for number in range(cards)])
+    job = make_job(driver, tmp_path / "two", [(card, GIB) for card in all_of_them])
+    device = f"device {cards - 1}"
+    assert job.run(device, f"create 1G {DOMAIN}", "info", f"create 2M {DOMAIN}", "release 0", "info")[1:] == [
+        (OK,), (OK, 0, GIB), (OOM,), (OK,), FREE,
+    ]  # fmt: skip
 
 
 def test_host_memory_is_not_charged(job):

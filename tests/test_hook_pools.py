@@ -41,6 +41,11 @@ def test_the_default_pool_is_known_by_name_too(job):
     assert job.run("default-pool", "from 0 256M", "info", "from 0 769M")[1:] == [(OK,), KEPT, (OOM,)]
 
 
+@pytest.mark.parametrize("made", ["pool 6", "local-pool"])
+def test_a_pool_of_a_locality_domain_is_its_cards(job, made):
+    assert job.run(made, "from 0 256M", "info", "from 0 769M")[1:] == [(OK,), KEPT, (OOM,)]
+
+
 @pytest.mark.parametrize("props", ["pool 2", "pool 3 1"])
 def test_a_pool_of_host_memory_is_not_charged(job, props):
     assert job.run(props, "from 0 4G", "info", "free 1", "pool-destroy 0", "info") == [

@@ -15,6 +15,7 @@
 
 typedef uint64_t u64;
 typedef struct { u64 key; char rest[56]; } ipc;
+#define DOMAIN (1 << 8)   /* the second of a card's locality domains, beside the device */
 #define CALLS(X)                                                                                                  \
     X(cuInit, "cuInit", (unsigned)) X(cuDeviceGet, "cuDeviceGet", (int *, int))                                     \
     X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (void **, int)) X(cuCtxSetCurrent, "cuCtxSetCurrent", (void *)) \
@@ -30,6 +31,7 @@ typedef struct { u64 key; char rest[56]; } ipc;
     X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (void *, int, void *)) X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (void *, size_t)) \
     X(cuMemPoolCreate, "cuMemPoolCreate", (void **, const void *)) X(cuMemPoolDestroy, "cuMemPoolDestroy", (void *)) \
     X(cuDeviceSetMemPool, "cuDeviceSetMemPool", (int, void *)) X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (void **, int)) \
+    X(cuMemGetDefaultMemPool, "cuMemGetDefaultMemPool", (void **, const void *, int))                               \
     X(cuCtxSynchronize, "cuCtxSynchronize", (void)) X(cuEventSynchronize, "cuEventSynchronize", (void *))            \
     X(cuCtxDestroy_v2, "cuCtxDestroy", (void *))          \
     X(cuCtxAttach, "cuCtxAttach", (void **, unsigned)) X(cuCtxDetach, "cuCtxDetach", (void *))                       \
@@ -184,7 +186,7 @@ static int memory(char *line, int *status) {
     else if (is(&at, "create")) {
         size = number(&at);
         prop p = {1, 0, 1, device, NULL, 0};
-        if (*at == ' ') { p.where = (int)number(&at); p.id = 0; }
+        if (*at == ' ') { p.where = (int)number(&at); p.id = p.where == 6 ? device | DOMAIN : 0; }
         *status = cuMemCreate(&made, size, &p, 0);
     } else if (is(&at, "map")) {
         i = number(&at);
@@ -216,10 +218,15 @@ static int pools_and_arrays(char *line, int *status) {
     if (is(&at, "pool")) {   /* [location type [allocation type]] */
         struct { int32_t type, handles, where, id; void *win32; u64 most; char rest[56]; } p = {1, 0, 1, device, NULL, 0, ""};
         if (*at == ' ') p.where = (int)number(&at);
+        if (p.where == 6) p.id |= DOMAIN;
         if (*at == ' ') p.type = (int)number(&at);
         { *status = cuMemPoolCreate(&made, &p); made_thing((u64)made, 0); }
     } else if (is(&at, "default-pool")) { *status = cuDeviceGetDefaultMemPool(&made, device); made_thing((u64)made, 0); }
-    else if (is(&at, "from")) {
+    else if (is(&at, "local-pool")) {
+        int32_t location[2] = {6, device | DOMAIN};
+        *status = cuMemGetDefaultMemPool(&made, location, 1);
+        made_thing((u64)made, 0);
+    } else if (is(&at, "from")) {
         u64 where = 0, size;
         void *from = object(&at);
         size = number(&at);

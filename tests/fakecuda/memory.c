@@ -120,9 +120,9 @@ DRIVER(cuMemGetAllocationGranularity, (size_t *grain, const prop *p, int option)
 }
 DRIVER(cuMemCreate, (uint64_t *out, size_t size, const prop *p, uint64_t flags), (out, size, p, flags)) {
     if (fake_ready()) return NOT_INITIALIZED;
-    if (!out || !p || flags || !size || size % GRAIN || (p->where != 1 && p->where != 3)) return INVALID_VALUE;
-    int at = 0, card = p->where == 1 ? fake_card(p->id) : -1;
-    if (p->where == 1 && card < 0) return INVALID_DEVICE;
+    if (!out || !p || flags || !size || size % GRAIN || (p->where != 1 && p->where != 3 && p->where != 6)) return INVALID_VALUE;
+    int at = 0, card = p->where == 3 ? -1 : fake_card(p->where == 6 ? p->id & 0xff : p->id);   /* 6: a domain of one */
+    if (p->where != 3 && card < 0) return INVALID_DEVICE;
     if (card >= 0 && (size > (uint64_t)1 << 50 || fake_charge(card, size))) return OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_big);
     while (at < 4095 && blocks[at].used) at++;

@@ -2,7 +2,7 @@
 #include "fake.h"
 
 typedef struct pool { int card, gone; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
-static pool standard[MAX_CARDS], *current[MAX_CARDS], *pools;
+static pool standard[MAX_CARDS], local[MAX_CARDS], *current[MAX_CARDS], *pools;
 static __thread int own_capturing;   /* of the thread's own stream 0 */
 
 static stream *stream_of(stream *s, stream *zero, int own) {
@@ -86,9 +86,18 @@ DRIVER(cuDeviceGetMemPool, (pool **out, int device), (out, device)) {
 DRIVER(cuDeviceSetMemPool, (int device, pool *p), (device, p)) {
     return fake_card(device) < 0 ? INVALID_DEVICE : (current[fake_card(device)] = p, OK);
 }
+/* Of a card, or of a locality domain of one: the second byte says which. */
+static int card_at(const int32_t *location) { return fake_card(location[0] == 6 ? location[1] & 0xff : location[1]); }
+DRIVER(cuMemGetDefaultMemPool, (pool **out, const int32_t *location, int kind), (out, location, kind)) {
+    int card = card_at(location);
+    if (kind != 1 || card < 0 || (location[0] != 1 && location[0] != 6)) return INVALID_VALUE;
+    if (location[0] == 1) return in_cuDeviceGetDefaultMemPool(out, location[1]);
+    local[card].card = card;
+    return *out = &local[card], OK;
+}
 DRIVER(cuMemPoolCreate, (pool **out, const int32_t *properties), (out, properties)) {
-    int here = properties[2] == 1;         /* as in cuMemCreate: type, handle types, location; others are the host's */
-    int card = here ? fake_card(properties[3]) : -1;
+    int here = properties[2] == 1 || properties[2] == 6;   /* as in cuMemCreate: type, handle types, location; others are the host's */
+    int card = here ? card_at(properties + 2) : -1;
     if (here && card < 0) return INVALID_DEVICE;
     *out = calloc(1, sizeof **out);
     (*out)->card = card;
@@ -121,6 +130,11 @@ static uint64_t *attribute(pool *p, int which) {
 }
 DRIVER(cuMemPoolGetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
     uint64_t *from = attribute(p, which);
+    int device = 0;
+    if (p >= local && p < local + MAX_CARDS && (which == 11 || which == 12)) {   /* id and type of its location */
+        while (fake_card(device) != p->card) device++;
+        return *(int *)value = which == 11 ? device : 6, OK;
+    }
     return from ? (*value = *from, OK) : INVALID_VALUE;
 }
 DRIVER(cuMemPoolSetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
