@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -519,6 +520,23 @@ class TestDriver:
         inventory, _ = attached()
         assert inventory.source == "nvml"
         assert not (tmp_path / "ran").exists()
+
+
+OLDER = """
+import pynvml
+for name in [name for name in dir(pynvml) if name.endswith("RunningProcesses_v2")]:
+    delattr(pynvml, name)
+from fgsched.gpus.nvml import Driver
+for reading in Driver().reading().values():
+    print([process.pid for process in reading.processes], reading.error)
+"""
+
+
+def test_lists_that_neither_driver_nor_package_have_are_empty(driver):
+    """Early packages of 12.535 have no second edition of these calls, and a driver may have no third."""
+    words = [sys.executable, "-c", OLDER]
+    done = subprocess.run(words, env={**os.environ}, capture_output=True, text=True, check=False)
+    assert (done.stderr, "[7, 8] " in done.stdout.splitlines()) == ("", True)
 
 
 def test_a_host_without_driver_has_no_cards_and_says_why(attached, monkeypatch):

@@ -155,10 +155,10 @@ class Driver:
         return tuple(GpuProcess(pid=pid, memory=held) for pid, held in sorted(memory.items()))
 
     def _listed(self, kind: str, handle: Any) -> list[Any]:
-        """By the newest call that this driver has."""
+        """By the newest call that this driver and the package have."""
         for version in ("_v3", "_v2"):
-            ask = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}")
-            found: list[Any] | None = self._optional(ask, handle)
+            ask = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}", None)
+            found: list[Any] | None = self._optional(ask, handle) if ask else None
             if found is not None:
                 return found
         return []
