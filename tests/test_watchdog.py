@@ -64,6 +64,11 @@ def test_a_slot_is_charged_no_more_and_no_less_than_both_looks_agree_on():
     assert between(200, 300) == between(300, 200) == {}
 
 
+def test_where_the_driver_does_not_tell_what_a_process_holds_its_contexts_stay_charged():
+    one = sight(slot(0, 500, past=256), slot(0, 0, past=256, pid=8))
+    assert (looks(one, one).seen, looks(one, one).costs) == ({}, {})
+
+
 def test_of_contexts_that_have_changed_between_two_looks_nothing_is_concluded():
     verdict = looks(sight(slot(300, past=256)), sight(slot(300, past=256, mark=2)))
     assert (verdict.seen, verdict.costs) == ({}, {})

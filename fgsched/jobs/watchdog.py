@@ -125,7 +125,8 @@ def judge(
     }
     guesses = {key: use.guess for key, use in uses.items()}
     charged = {} if tier == UNFENCED else _charges(guesses, before, seen)
-    again_there = {key: use for key, use in uses.items() if key in before.guesses and use.mark is not None}
+    told = {key: use for key, use in uses.items() if use.memory and use.mark is not None}
+    again_there = {key: use for key, use in told.items() if key in before.guesses}
     faults, kept = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
     memory = Memory(faults | kept.faults, {**kept.guesses, **guesses}, {**kept.charged, **charged})
     again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
