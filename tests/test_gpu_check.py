@@ -58,6 +58,23 @@ def test_a_section_fails_where_the_hook_is_not(place, section, monkeypatch):
     assert any(row.holds is False for row in rows_of(section, place))
 
 
+MOUNTS = '#!/bin/sh\nshift 2; hook=$(cat "$1"); shift\nexec env -i LD_PRELOAD="$hook" "$@"\n'
+
+
+def test_the_card_that_is_checked_need_not_be_the_first_of_a_program(driver, monkeypatch, tmp_path):
+    """Without an environment either: the mounts that this needs are made up here."""
+    (tmp_path / "mounts").write_text(MOUNTS)
+    (tmp_path / "mounts").chmod(0o755)
+    monkeypatch.setattr("fgsched.host.mounts.why_not", lambda how, run: "")
+    monkeypatch.setattr(linking, "spawner", lambda: tmp_path / "mounts")
+    cards = driver.cards(Card(memory=8 * GIB), Card(memory=8 * GIB))
+    for name, value in driver.env.items():
+        monkeypatch.setenv(name, value)
+    rows = list(rows_of(linking.ways, Place(sys.executable, cards[1].uuid, 8 * GIB)))
+    assert [row for row in rows if row.holds is False] == []
+    assert rows[-1] == Row("env -i", True, "statuses 0 2")
+
+
 def test_calls_are_timed_with_and_without_the_hook(place):
     rows = {row.what: row for row in rows_of(lambda here: speed.calls(here, scale=100), place)}
     assert "with the hook" in rows["pairs"].seen

@@ -74,7 +74,7 @@ def _cleared(share: Share, code: str, words: list[str]) -> Row:
         return made
     preload = share.folder / "preload"
     preload.write_text(f"{share.folder}/libfgshim.so\n")
-    kept = [f"{name}={value}" for name, value in os.environ.items() if name != "LD_PRELOAD"]
+    kept = [f"{name}={value}" for name, value in share.place.env.items()]
     program = [str(share.folder / "program"), str(share.limit)]
     ran = share.place.run(str(spawner()), "mounts", how, str(preload), "/usr/bin/env", *kept, *program)
     return row(

@@ -78,14 +78,14 @@ class Place:
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         """A program to its end, outside of all shares."""
         return subprocess.run(
-            words, env=self._env(env), capture_output=True, text=True, timeout=PATIENCE, check=False
+            words, env=self.env | env, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator["Live"]:
         """A program that has said its first line; it does not outlive the block."""
         pipe = subprocess.PIPE
-        with subprocess.Popen(words, env=self._env(env), stdin=pipe, stdout=pipe, text=True) as process:
+        with subprocess.Popen(words, env=self.env | env, stdin=pipe, stdout=pipe, text=True) as process:
             try:
                 assert process.stdout
                 yield Live(process, process.stdout.readline())
@@ -96,9 +96,11 @@ class Place:
         """What our program says, outside of all shares."""
         return said(self.run(*self.program(verb, *words)))
 
-    def _env(self, more: dict[str, str]) -> dict[str, str]:
+    @property
+    def env(self) -> dict[str, str]:
+        """Ours, with the card as the only one that CUDA shows."""
         own = {"CUDA_VISIBLE_DEVICES": self.uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-        return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | own | more
+        return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | own
 
     @contextmanager
     def share(self, part: float, *, pacing: Sequence[tuple[str, int]] = ()) -> Iterator[Share]:
