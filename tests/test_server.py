@@ -14,7 +14,7 @@ from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
 from fgsched.errors import Refused
-from fgsched.host.launch import Answer
+from fgsched.host.spawner import Answer
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import JobState
 from fgsched.server import MAX_FRAME, Connection, listen, parse
