@@ -37,6 +37,7 @@ def place(driver, monkeypatch):
     ("section", "least"),
     [
         (views.nvml, 7),
+        (views.given, 1),
         (memory.contexts, 6),
         (memory.families, 36),
         (memory.survivors, 5),
@@ -138,7 +139,7 @@ def test_without_a_card_every_row_says_so(tmp_path):
     done = checked(LD_LIBRARY_PATH=str(tmp_path))
     rows = [line for line in done.stdout.splitlines() if line.startswith("   ")]
     assert done.returncode == 2, done.stderr
-    assert len(rows) == 12
+    assert len(rows) == 13
     assert all(row.split()[:2] == ["not", "checked:"] for row in rows)
 
 

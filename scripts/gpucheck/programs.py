@@ -34,8 +34,9 @@ def used() -> dict[str, Any]:
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByUUID(os.environ["CUDA_VISIBLE_DEVICES"])
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    pids = [one.pid for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    return {"used": memory.used, "total": memory.total, "free": memory.free, "pids": pids, "pid": os.getpid()}
+    held = {one.pid: one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    told = {"used": memory.used, "total": memory.total, "free": memory.free}
+    return told | {"pids": list(held), "held": held, "pid": os.getpid()}
 
 
 def contexts() -> dict[str, Any]:
@@ -92,6 +93,31 @@ def hold(size: str) -> dict[str, Any]:
     library, status = with_context(), 0
     if int(size):
         status, _ = linear(library, int(size))
+    print(json.dumps({"status": status}), flush=True)
+    sys.stdin.read()
+    return {}
+
+
+class _Ipc(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = (("bytes", ctypes.c_ubyte * 64),)
+
+
+def give(size: str) -> dict[str, Any]:
+    """Take so much, say by what handle others can open it, and hold it until stdin ends."""
+    library, at, handle = with_context(), c_uint64(), _Ipc()
+    status = library.cuMemAlloc_v2(byref(at), c_size_t(int(size)))
+    status = status or library.cuIpcGetMemHandle(byref(handle), at)
+    print(json.dumps({"status": status, "handle": bytes(handle.bytes).hex()}), flush=True)
+    sys.stdin.read()
+    return {}
+
+
+def receive(handle: str) -> dict[str, Any]:
+    """Open what another process gave, say so, and hold it until stdin ends."""
+    library, at = with_context(), c_uint64()
+    status = library.cuIpcOpenMemHandle_v2(byref(at), _Ipc.from_buffer_copy(bytes.fromhex(handle)), c_uint(1))
     print(json.dumps({"status": status}), flush=True)
     sys.stdin.read()
     return {}
@@ -167,7 +193,7 @@ def twins(size: str) -> dict[str, Any]:
 
 def main() -> None:
     verb, words = sys.argv[2], sys.argv[3:]
-    verbs = (used, contexts, ways, fill, hold, churn, pairs, launches, twins)
+    verbs = (used, contexts, ways, fill, hold, give, receive, churn, pairs, launches, twins)
     try:
         found = {one.__name__: one for one in verbs}[verb](*words)
     except (OSError, ImportError) as error:

@@ -1,5 +1,6 @@
 """What a share is told: by nvidia-smi, by NVML, beside another share (items 1 and 6)."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -26,6 +27,24 @@ def nvml(place: Place) -> Iterator[Row]:
             yield row(f"{name}: free + used = total", whole, f"{seen['used'] // MIB} MiB used")
             strangers = set(seen["pids"]) - {own.pid, seen["pid"]}
             yield row(f"{name}: its own processes only", not strangers, f"pids {seen['pids']}")
+
+
+def given(place: Place) -> Iterator[Row]:
+    """In whose figure memory is that one process gives to another (items 1 and 6)."""
+    size = 512 * MIB
+    with place.start(*place.program("give", size)) as giver:
+        gave = json.loads(giver.first or "{}")
+        if gave.get("status") != 0:
+            raise NotHere(f"memory cannot be given away here: {gave}")
+        with place.start(*place.program("receive", gave["handle"])) as taker:
+            if (took := json.loads(taker.first or "{}").get("status")) != 0:
+                raise NotHere(f"memory that was given away cannot be opened here: status {took}")
+            held = place.ask("used")["held"]
+    mine, its = held.get(str(giver.pid)), held.get(str(taker.pid))
+    if mine is None or its is None:
+        raise NotHere(f"the driver does not tell what processes hold: {held}")
+    seen = f"{mine // MIB} MiB of who gave {size // MIB}, {its // MIB} MiB of who opened them"
+    yield row("memory given away stays its giver's", mine >= size > its, seen)
 
 
 def smi(place: Place) -> Iterator[Row]:
