@@ -188,6 +188,33 @@ def test_a_newer_queue_is_refused(tmp_path):
     assert error.remedy == "Upgrade fgsched; an older one would lose what it does not know."
 
 
+def an_earlier_form(path, *changes):
+    """A queue of version 1 as a program made it before the version was released."""
+    Store(path).close()
+    with sqlite3.connect(path) as db:
+        for change in changes:
+            db.execute(change)
+    db.close()
+
+
+def test_a_queue_of_an_unreleased_form_is_refused_with_all_that_it_lacks(tmp_path):
+    path = tmp_path / "queue.db"
+    gone = ("ALTER TABLE job DROP COLUMN cpus", "DROP TABLE usage", "ALTER TABLE card DROP COLUMN at")
+    an_earlier_form(path, "DROP INDEX event_of_job", *gone)
+    assert str(refusal(path)) == (
+        f"{path} was made by an unreleased fgsched: its version is 1,"
+        " and it lacks card.at, job.cpus, table usage\n"
+        "It is left as it is. Let the fgsched that made it finish its jobs;"
+        " or move it and queue.initialised away to start with an empty queue."
+    )
+
+
+def test_a_queue_that_has_more_than_is_expected_opens(tmp_path):
+    path = tmp_path / "queue.db"
+    an_earlier_form(path, "ALTER TABLE job ADD COLUMN mood TEXT", "CREATE TABLE mine (a)")
+    Store(path).close()
+
+
 def test_a_missing_queue_is_not_replaced_by_an_empty_one(tmp_path):
     path = tmp_path / "queue.db"
     Store(path).close()

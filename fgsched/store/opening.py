@@ -4,6 +4,7 @@ import os
 import re
 import sqlite3
 import stat
+from contextlib import closing
 from importlib.resources import files
 from pathlib import Path
 
@@ -24,6 +25,9 @@ def source(name: str) -> str:
     return files("fgsched.store").joinpath(name).read_text()
 
 
+SQL = named(source("queries.sql"))
+
+
 def open_queue(path: Path | str) -> sqlite3.Connection:
     """The one connection to the queue at `path` (":memory:" for tests); StorageError with the way out."""
     if path == ":memory:":
@@ -34,6 +38,7 @@ def open_queue(path: Path | str) -> sqlite3.Connection:
         db = _connect(str(path))
         if not is_new:
             _check(db, path)
+            _compare(db, path)
         path.with_name(_MARKER).touch()
     except sqlite3.DatabaseError as error:
         raise _refusal(path, error) from error
@@ -105,6 +110,28 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
     answer = db.execute("PRAGMA quick_check(1)").fetchone()[0]
     if answer != "ok":
         raise sqlite3.DatabaseError(str(answer).splitlines()[-1])
+
+
+def _compare(db: sqlite3.Connection, path: Path) -> None:
+    """StorageError if something is not there: before a release the form changes, and its number does not."""
+    found = _columns(db)
+    with closing(_connect(":memory:")) as expected:
+        lacks = sorted(_columns(expected) - found)
+    tables = {table for table, _ in found}
+    missing = [f"{table}.{column}" for table, column in lacks if table in tables]
+    missing += sorted({f"table {table}" for table, _ in lacks if table not in tables})
+    if missing:
+        raise StorageError(
+            f"{path} was made by an unreleased fgsched: its version is {VERSION},"
+            f" and it lacks {', '.join(missing)}",
+            "It is left as it is. Let the fgsched that made it finish its jobs; or move it and"
+            f" {path.with_name(_MARKER).name} away to start with an empty queue.",
+        )
+
+
+def _columns(db: sqlite3.Connection) -> set[tuple[str, str]]:
+    """(table, column) of all that there are."""
+    return {(table, column) for table, column in db.execute(SQL["columns"])}
 
 
 def _refusal(path: Path, error: sqlite3.DatabaseError) -> StorageError:

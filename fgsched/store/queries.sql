@@ -153,3 +153,8 @@ UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
 
 -- name: get_cards
 SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
+
+-- name: columns
+-- All that there is in the file, to be compared with what there should be.
+SELECT there.name AS "table", its.name AS "column"
+FROM sqlite_schema AS there JOIN pragma_table_info(there.name) AS its WHERE there.type = 'table';

@@ -14,13 +14,13 @@ from fgsched.explaining.history import Run
 from fgsched.jobs.records import to_record
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.store.kept import Kept
-from fgsched.store.opening import named, open_queue, source
+from fgsched.store.opening import SQL as SQL
+from fgsched.store.opening import open_queue
 from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
 from fgsched.store.statements import Statement
 from fgsched.store.steps import Steps
 from fgsched.store.tasks import Tasks
 
-SQL = named(source("queries.sql"))
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
     Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")
 )
