@@ -435,6 +435,19 @@ def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
     assert states(world, 3, 4) == ["RUNNING", "PENDING"]
 
 
+def test_what_the_first_leaves_alone_once_others_make_room_for_it_is_given_out_in_the_same_turn():
+    """Until then it had its reservation on the other card, on which the second fits."""
+    world = World([a_gpu(0), a_gpu(1)])
+    world.conductor.policy = a_policy(grace=7)
+    world.host.preempt = lambda job: None
+    world.submit([a_demand(1000, GIB), a_demand(1000, 12 * GIB)], partition="day")
+    world.submit([a_demand(WHOLE, GIB)], partition="night")
+    world.settle()
+    world.submit([a_demand(1000, 4 * GIB), a_demand(1000, GIB)], partition="day")
+    assert (world.job(3).leaves, world.job(3).eviction.by) == (True, 4)
+    assert states(world, 4, 5) == ["PENDING", "CONFIGURING"]
+
+
 def competing():
     """Two halves of low quality on one card, a job on the other; then one of high quality comes."""
     world = World([a_gpu(0), a_gpu(1)])

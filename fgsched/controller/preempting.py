@@ -33,7 +33,10 @@ class Preempter:
     # -- making room ----------------------------------------------------------------------------
 
     def decide(self, host: Turning, start: Callable[[float], Plan], now: float) -> Plan:
-        """Start what fits, have jobs make room for what does not, and start what that was enough for."""
+        """Start what fits, have jobs make room for what does not, and start what fits then.
+
+        Whoever others make room for leaves alone what it had reserved before, though these take their time.
+        """
         decided = self._started(host, start, now)
         if host.policy.preempts and self.make_room(host, now):
             return self._started(host, start, now)
@@ -52,14 +55,14 @@ class Preempter:
         return decided
 
     def make_room(self, host: Turning, now: float) -> bool:
-        """Have jobs make room for those that wait and come first; whether some of it is free at once."""
+        """Have jobs make room for those that wait and come first; whether any has to."""
         scene = _scene(host, now)
         occupants, leaving = _occupants(host, scene), _leaving(host, scene)
         starts: tuple[Start, ...] = ()
         if leaving:  # whatever starts once they have gone has its room then
             scene = without(scene, leaving)
             starts = scene.plan().starts
-        at_once, served = False, 0
+        served = 0
         vain: set[Kind] = set()  # nobody makes room for one of these, so nobody does for the next
         for entry in islice(_waiting(scene), _LOOKED_AT):
             if not occupants or served == _MOST:
@@ -72,12 +75,12 @@ class Preempter:
                 self._look_again(host, scene, entry, occupants)
                 continue
             for victim in chosen:
-                at_once |= _evict(host, victim, entry.id, now)
+                _evict(host, victim, entry.id, now)
             gone = {victim.job.id for victim in chosen}
             occupants = [one for one in occupants if one.job.id not in gone]
             scene = without(scene, chosen)
             starts, served = scene.plan().starts, served + 1
-        return at_once
+        return served > 0
 
     def _look_again(self, host: Turning, scene: Scene, entry: Pending, occupants: list[Occupant]) -> None:
         """Nothing tells by itself that the time is over for which a job runs undisturbed."""
@@ -108,7 +111,7 @@ def _occupants(host: Turning, scene: Scene) -> list[Occupant]:
     """The running jobs, but for those that are to end anyway."""
     jobs = host.book.holding
     return [
-        Occupant(running, job.started_at or scene.now, job.request.requeue)
+        Occupant(running, scene.now if job.started_at is None else job.started_at, job.request.requeue)
         for running in scene.running
         if (job := jobs[running.id]).state is JobState.RUNNING
         and not (job.is_to_end or job.leaves or job.wish)
@@ -132,8 +135,8 @@ def _waiting(scene: Scene) -> Iterator[Pending]:
                 yield entry
 
 
-def _evict(host: Turning, victim: Victim, by: int, now: float) -> bool:
-    """Write down that a job makes room, and then tell it; whether the room is free at once."""
+def _evict(host: Turning, victim: Victim, by: int, now: float) -> None:
+    """Write down that a job makes room, and then tell it."""
     job = host.book.jobs[victim.job.id]
     until = now + victim.grace + host.limits.kill_wait
     found = Eviction(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
@@ -142,7 +145,7 @@ def _evict(host: Turning, victim: Victim, by: int, now: float) -> bool:
     if victim.mode != SUSPEND:
         asked = host.change(job, now, eviction=found)
         host.then(lambda: host.launcher.preempt(asked))
-        return False
+        return
     aside = job.advance(
         JobState.SUSPENDED,
         suspended_at=now,
@@ -152,7 +155,6 @@ def _evict(host: Turning, victim: Victim, by: int, now: float) -> bool:
     )
     host.step(job, aside, now)
     host.then(lambda: host.launcher.suspend(aside))
-    return True
 
 
 def _settle_debts(host: Turning, job: Job, by: int, now: float) -> None:
