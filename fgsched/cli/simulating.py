@@ -169,6 +169,8 @@ class _Progress:
 
 
 def _shown(found: "Figures", title: str, left_out: int, refused: int) -> str:
+    from fgsched.simulate.workload import counted
+
     headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
     rows = [*found.waits, *([found.was] if found.was else [])]
     text = f"{clean(title)}\n\n" + table(headings, [_row(row) for row in rows])
@@ -181,6 +183,11 @@ def _shown(found: "Figures", title: str, left_out: int, refused: int) -> str:
             ("longest wait", f"job {found.longest.job}, {format_runtime(found.longest.wait)}"),
             ("most overtaken", f"job {found.most.job}, by {found.most.by} that came later"),
         ]
+    if (gave := found.made_room) is not None:
+        modes = {"requeued": gave.requeued, "cancelled": gave.cancelled, "suspended": gave.suspended}
+        times = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
+        lost = f"{gave.gpu_hours:.1f} GPU-hours of work for nothing"
+        lines.append(("made room", f"{counted(gave.jobs, 'job')}: {times}; {lost}"))
     counts = {"never ran": left_out, "could never run here": refused, "never started": found.unstarted}
     told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     lines += [("not counted", f"{told}")] if told else []

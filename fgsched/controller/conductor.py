@@ -22,7 +22,7 @@ from fgsched.crash import point
 from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
 from fgsched.jobs.binding import Binding
-from fgsched.jobs.endings import returned, returns, settled, stood_still
+from fgsched.jobs.endings import over, returned, settled
 from fgsched.jobs.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, recover
 from fgsched.jobs.private import Mounts
 from fgsched.jobs.tiers import is_hooked, tier_of
@@ -164,24 +164,17 @@ class Conductor:
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
-        over = job.changed(
+        ended = over(
+            *(job, how, now),
             reason=Reason.GPU_CLEANING if dirty else how.reason,
-            ended=how.ended,
-            started_at=how.started_at or job.started_at,
-            ended_at=how.ended_at or now,
-            supervisor_lost=how.lost,
-            outcome=JobState.PENDING if returns(job, how) else how.state,
-            held=job.held if job.wish else "",
-            suspended=stood_still(job, how.ended_at or now),
-            suspended_at=None,
             post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
         )
         most = self.limits.max_requeue
-        self.step(job, over.advance(JobState.COMPLETING) if dirty else settled(over, now, most=most), now)
+        self.step(job, ended.advance(JobState.COMPLETING) if dirty else settled(ended, now, most=most), now)
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
-        self.then(lambda: self.launcher.forget(over))
+        self.then(lambda: self.launcher.forget(ended))
 
     def step(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
@@ -210,8 +203,8 @@ class Conductor:
                 continue
             if not is_clean:
                 self.cards.left_dirty(job, now)
-            over = found_out(self, job, now)
-            self.step(job, settled(over, now, most=self.limits.max_requeue), now)
+            seen = found_out(self, job, now)
+            self.step(job, settled(seen, now, most=self.limits.max_requeue), now)
         for gpu in self.cards.changed():
             self.store.mark_card(gpu)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import islice
 
 from fgsched.controller.book import Book
-from fgsched.controller.turning import Turning
+from fgsched.controller.turning import Giving
 from fgsched.deciding.planner import Plan, Start
 from fgsched.deciding.preemption import Occupant, Victim, may_preempt, terms, victims, without
 from fgsched.deciding.priority import Kind
@@ -32,7 +32,7 @@ class Preempter:
 
     # -- making room ----------------------------------------------------------------------------
 
-    def decide(self, host: Turning, start: Callable[[float], Plan], now: float) -> Plan:
+    def decide(self, host: Giving, start: Callable[[float], Plan], now: float) -> Plan:
         """Start what fits, have jobs make room for what does not, and start what fits then.
 
         Whoever others make room for leaves alone what it had reserved before, though these take their time.
@@ -42,7 +42,7 @@ class Preempter:
             return self._started(host, start, now)
         return decided
 
-    def _started(self, host: Turning, start: Callable[[float], Plan], now: float) -> Plan:
+    def _started(self, host: Giving, start: Callable[[float], Plan], now: float) -> Plan:
         """Whoever made room for an array made it for the task that starts then: the next one has no claim."""
         decided = start(now)
         for one in decided.starts:
@@ -54,7 +54,7 @@ class Preempter:
                     host.change(job, now, eviction=replace(job.eviction, by=last))
         return decided
 
-    def make_room(self, host: Turning, now: float) -> bool:
+    def make_room(self, host: Giving, now: float) -> bool:
         """Have jobs make room for those that wait and come first; whether any has to."""
         scene = _scene(host, now)
         occupants, leaving = _occupants(host, scene), _leaving(host, scene)
@@ -82,7 +82,7 @@ class Preempter:
             starts, served = scene.plan().starts, served + 1
         return served > 0
 
-    def _look_again(self, host: Turning, scene: Scene, entry: Pending, occupants: list[Occupant]) -> None:
+    def _look_again(self, host: Giving, scene: Scene, entry: Pending, occupants: list[Occupant]) -> None:
         """Nothing tells by itself that the time is over for which a job runs undisturbed."""
         for one in occupants:
             for name in entry.partitions:
@@ -94,7 +94,7 @@ class Preempter:
 
     # -- going on -------------------------------------------------------------------------------
 
-    def resume(self, host: Turning, now: float) -> None:
+    def resume(self, host: Giving, now: float) -> None:
         """Let those go on that stood still for others, where there is room and no such other needs it now."""
         aside = [job for job in host.book.holding.values() if job.is_laid_aside]
         for job in sorted(aside, key=lambda job: (job.started_at or 0.0, job.id)):
@@ -102,12 +102,12 @@ class Preempter:
                 go_on(host, job, now)
 
 
-def _scene(host: Turning, now: float) -> Scene:
+def _scene(host: Giving, now: float) -> Scene:
     gpus = host.cards.gpus_for_planning(now)
     return host.book.scene(gpus, host.cards.readings, limits=host.limits, now=now)
 
 
-def _occupants(host: Turning, scene: Scene) -> list[Occupant]:
+def _occupants(host: Giving, scene: Scene) -> list[Occupant]:
     """The running jobs, but for those that are to end anyway."""
     jobs = host.book.holding
     return [
@@ -118,7 +118,7 @@ def _occupants(host: Turning, scene: Scene) -> list[Occupant]:
     ]
 
 
-def _leaving(host: Turning, scene: Scene) -> list[Victim]:
+def _leaving(host: Giving, scene: Scene) -> list[Victim]:
     """Those that make room already."""
     jobs = host.book.holding
     return [Victim(one, jobs[one.id].evicted) for one in scene.running if jobs[one.id].leaves]
@@ -135,7 +135,7 @@ def _waiting(scene: Scene) -> Iterator[Pending]:
                 yield entry
 
 
-def _evict(host: Turning, victim: Victim, by: int, now: float) -> None:
+def _evict(host: Giving, victim: Victim, by: int, now: float) -> None:
     """Write down that a job makes room, and then tell it."""
     job = host.book.jobs[victim.job.id]
     until = now + victim.grace + host.limits.kill_wait
@@ -157,7 +157,7 @@ def _evict(host: Turning, victim: Victim, by: int, now: float) -> None:
     host.then(lambda: host.launcher.suspend(aside))
 
 
-def _settle_debts(host: Turning, job: Job, by: int, now: float) -> None:
+def _settle_debts(host: Giving, job: Job, by: int, now: float) -> None:
     """A job that is sent away had what others made free for it: it comes before none of them any more."""
     for one in host.book.made_room_for(job.id):
         if one.eviction is not None:
@@ -167,12 +167,12 @@ def _settle_debts(host: Turning, job: Job, by: int, now: float) -> None:
             host.change(one, now, eviction=replace(one.eviction, by=by))
 
 
-def _whole(host: Turning, job: Job) -> tuple[Hold, ...]:
+def _whole(host: Giving, job: Job) -> tuple[Hold, ...]:
     """What it held before it was laid aside."""
     return tuple(one.hold for one in host.book.given.get(job.id, ()))
 
 
-def has_room(host: Turning, job: Job, now: float) -> bool:
+def has_room(host: Giving, job: Job, now: float) -> bool:
     """Whether its part of the compute is free."""
     free = {room.gpu.index: room.share for room in _scene(host, now).free}
     cpus = host.book.host(host.limits).cpus
@@ -181,7 +181,7 @@ def has_room(host: Turning, job: Job, now: float) -> bool:
     )
 
 
-def _is_in_the_way(host: Turning, job: Job, now: float) -> bool:
+def _is_in_the_way(host: Giving, job: Job, now: float) -> bool:
     """Whether a job that it would have to make room for starts now, and would not if it went on."""
     scene = _scene(host, now)
     starts = scene.plan().starts if len(scene.queue) else ()
@@ -192,13 +192,13 @@ def _is_in_the_way(host: Turning, job: Job, now: float) -> bool:
     return not before <= after
 
 
-def _comes_first(host: Turning, scene: Scene, start: Start, job: Job) -> bool:
+def _comes_first(host: Giving, scene: Scene, start: Start, job: Job) -> bool:
     kind = scene.queue.kind(start.job_id)
     running = next(one for one in scene.running if one.id == job.id)
     return kind is not None and terms(host.policy, kind, start.partition, running) is not None
 
 
-def _with(scene: Scene, host: Turning, job: Job) -> Scene:
+def _with(scene: Scene, host: Giving, job: Job) -> Scene:
     """The scene in which it has gone on."""
     taken = {hold.gpu: hold.share for hold in _whole(host, job)}
     free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in scene.free]
@@ -206,7 +206,7 @@ def _with(scene: Scene, host: Turning, job: Job) -> Scene:
     return replace(scene, free=free, host=replace(scene.host, cpus=cpus))
 
 
-def go_on(host: Turning, job: Job, now: float) -> None:
+def go_on(host: Giving, job: Job, now: float) -> None:
     """A job that stood still goes on, with all that it held before."""
     changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
     if job.is_laid_aside and job.eviction is not None:
@@ -233,7 +233,7 @@ def room_made(book: Book, job: Job) -> list[str]:
     return [f"{who} {'makes' if len(going) == 1 else 'make'} room for it: gone by {format_time(until)}"]
 
 
-def outlook(host: Turning, scene: Scene, entry: Pending) -> list[str]:
+def outlook(host: Giving, scene: Scene, entry: Pending) -> list[str]:
     """Whether running jobs would make room for a job of the scene's queue, in a sentence."""
     if not may_preempt(host.policy, entry.kind):
         return []

@@ -1,14 +1,59 @@
 """What those need of the conductor who do a part of its turn, so that they need not know it."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
 from fgsched.controller.events import Effect, Launcher
 from fgsched.jobs.lifecycle import Finish, Seen
-from fgsched.model import Job, Limits
+from fgsched.model import Gpu, Job, Limits, Readings
 from fgsched.policy import Policy
 from fgsched.store import Store
+
+
+class Planned(Protocol):
+    """The cards as a plan goes by them."""
+
+    @property
+    def readings(self) -> Readings: ...
+
+    def gpus_for_planning(self, now: float) -> Iterable[Gpu]: ...
+
+
+class Halting(Protocol):
+    """Has jobs end, stand still and go on. The launcher is one."""
+
+    def preempt(self, job: Job) -> None: ...
+
+    def suspend(self, job: Job) -> None: ...
+
+    def resume(self, job: Job) -> None: ...
+
+
+class Giving(Protocol):
+    """A host on which jobs make room for others: that of the conductor, or one that is simulated."""
+
+    @property
+    def book(self) -> Book: ...
+
+    @property
+    def cards(self) -> Planned: ...
+
+    @property
+    def launcher(self) -> Halting: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    def step(self, before: Job, after: Job, now: float) -> bool: ...
+
+    def change(self, before: Job, now: float, **changes: object) -> Job: ...
+
+    def then(self, effect: Effect) -> None: ...
 
 
 class Turning(Protocol):

@@ -45,6 +45,23 @@ def blamed(job: Job, *, is_sick: bool) -> Job:
     return replace(job, outcome=outcome, condemned=Reason.GPU_UNHEALTHY)
 
 
+def over(job: Job, how: Finish, now: float, **more: object) -> Job:
+    """A job whose processes are over, with how they ended and what that comes to; `more` goes before that."""
+    ended_at = how.ended_at or now
+    changes: dict[str, object] = {
+        "reason": how.reason,
+        "ended": how.ended,
+        "started_at": how.started_at or job.started_at,
+        "ended_at": ended_at,
+        "supervisor_lost": how.lost,
+        "outcome": JobState.PENDING if returns(job, how) else how.state,
+        "held": job.held if job.wish else "",
+        "suspended": stood_still(job, ended_at),
+        "suspended_at": None,
+    }
+    return job.changed(**(changes | more))
+
+
 def settled(job: Job, now: float, *, most: int) -> Job:
     """A job that nothing is left of, in the state that its end comes to: back in the queue, or final."""
     assert job.outcome is not None

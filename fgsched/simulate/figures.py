@@ -2,12 +2,12 @@
 
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
 from fgsched.model import WHOLE, Demand
-from fgsched.simulate.replay import Outcome, Simulated
+from fgsched.simulate.outcome import Outcome, Run, Simulated
 
 _SHORTEST = 10.0  # seconds: the slowdown of shorter jobs is that of jobs so long
 _POINTS = 500  # of a curve
@@ -33,7 +33,7 @@ class Waits:
     p90: float
     p99: float
     longest: float
-    slowdown: float  # mean of (wait + run) / run
+    slowdown: float  # mean of (wait + run) / run, where what was in vain, and standing still, is waiting too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,17 @@ class Overtaken:
     job: int  # its id in the log, or its number in the order of submission
     by: int
     wait: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRoom:
+    """How often jobs had to make room for others, and what that cost."""
+
+    jobs: int
+    requeued: int
+    cancelled: int
+    suspended: int
+    gpu_hours: float  # of work that was for nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +73,7 @@ class Figures:
     was: Waits | None  # of all, as the log says that it really was
     longest: Overtaken | None  # the job that waited longest
     most: Overtaken | None  # the one that was overtaken most
+    made_room: MadeRoom | None  # None: no job had to
     unstarted: int
     gpu_hours: float
     allocated: float  # of all cards, while jobs came: 0 to 1
@@ -88,12 +100,31 @@ def figures(simulated: Simulated) -> Figures:
         was=_as_it_was(outcomes),
         longest=max(overtaken, key=lambda one: one.wait, default=None),
         most=max(overtaken, key=lambda one: (one.by, one.wait), default=None),
+        made_room=_made_room(outcomes),
         unstarted=simulated.unstarted,
-        gpu_hours=sum((one.ended - one.started) * one.share for one in outcomes) / WHOLE / _HOUR,
+        gpu_hours=_hours(run for one in outcomes for run in one.runs),
         allocated=_allocated(outcomes, simulated.cards, first, came),
         overall=_allocated(outcomes, simulated.cards, first, last),
         hours=(last - first) / _HOUR,
         curve=tuple(_curve(outcomes, simulated.cards, first, last)),
+    )
+
+
+def _hours(runs: Iterable[Run]) -> float:
+    """GPU-hours of these."""
+    return sum(run.work for run in runs) / WHOLE / _HOUR
+
+
+def _made_room(outcomes: Iterable[Outcome]) -> MadeRoom | None:
+    those = [one for one in outcomes if one.requeued or one.suspended or one.is_cancelled]
+    if not those:
+        return None
+    return MadeRoom(
+        jobs=len(those),
+        requeued=sum(one.requeued for one in those),
+        cancelled=sum(one.is_cancelled for one in those),
+        suspended=sum(one.suspended for one in those),
+        gpu_hours=_hours(run for one in those for run in one.vain),
     )
 
 
@@ -103,7 +134,7 @@ def _class(demand: Demand) -> str:
 
 def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
     waits = sorted(one.wait for one in outcomes)
-    runs = ((one, max(_SHORTEST, one.ended - one.started)) for one in outcomes)
+    runs = ((one.wait + one.stood + one.lost, max(_SHORTEST, one.ran)) for one in outcomes)
     return Waits(
         name=name,
         jobs=len(waits),
@@ -112,18 +143,19 @@ def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
         p90=percentile(waits, 90),
         p99=percentile(waits, 99),
         longest=waits[-1],
-        slowdown=fmean((one.wait + run) / run for one, run in runs),
+        slowdown=fmean((idle + run) / run for idle, run in runs),
     )
 
 
 def _as_it_was(outcomes: Iterable[Outcome]) -> Waits | None:
     """The waits that the log tells of."""
-    real = [
-        replace(one, started=one.task.submitted + waited, ended=one.task.submitted + waited + one.task.run)
-        for one in outcomes
-        if (waited := one.task.waited) is not None
-    ]
+    real = [_real(one, waited) for one in outcomes if (waited := one.task.waited) is not None]
     return _waits("as it was", real) if real else None
+
+
+def _real(one: Outcome, waited: float) -> Outcome:
+    began = one.task.submitted + waited
+    return Outcome(task=one.task, runs=(Run(1, began, began + one.task.run, one.share),))
 
 
 def percentile(ordered: Sequence[float], part: int) -> float:
@@ -147,7 +179,8 @@ def _allocated(outcomes: Iterable[Outcome], cards: int, begin: float, end: float
     """The part of the cards that was held between two moments."""
     if end <= begin or not cards:
         return 0.0
-    held = sum(max(0.0, min(one.ended, end) - max(one.started, begin)) * one.share for one in outcomes)
+    runs = (run for one in outcomes for run in one.runs)
+    held = sum(max(0.0, min(run.ended, end) - max(run.began, begin)) * run.share for run in runs)
     return held / (cards * WHOLE * (end - begin))
 
 
@@ -156,8 +189,10 @@ def _curve(outcomes: Sequence[Outcome], cards: int, begin: float, end: float) ->
     if end <= begin:
         return
     piece = (end - begin) / _POINTS
-    held = _areas([(one.started - begin, one.ended - begin, one.share) for one in outcomes], piece)
-    waiting = _areas([(one.task.submitted - begin, one.started - begin, 1) for one in outcomes], piece)
+    runs = (run for one in outcomes for run in one.runs)
+    held = _areas([(run.began - begin, run.ended - begin, run.share) for run in runs], piece)
+    waits = (wait for one in outcomes for wait in one.waits)
+    waiting = _areas([(since - begin, until - begin, 1) for since, until in waits], piece)
     for number, (share, jobs) in enumerate(zip(held, waiting, strict=True), 1):
         of_all = share / piece / (cards * WHOLE) if cards else 0.0
         yield Moment(at=number * piece, allocated=of_all, waiting=jobs / piece)
