@@ -22,7 +22,19 @@ from fgsched.errors import BadUsage, Exit
 from fgsched.jobs.endings import returns
 from fgsched.jobs.lifecycle import finish
 from fgsched.model import WHOLE, Demand, Eviction, Hold, JobState, Reason
-from fgsched.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Weights, Yielding
+from fgsched.policy import (
+    CANCEL,
+    MODES,
+    OFF,
+    REQUEUE,
+    SUSPEND,
+    Caps,
+    Partition,
+    Policy,
+    Qos,
+    Weights,
+    Yielding,
+)
 from fgsched.site.precedence import checked
 from home import living
 from worlds import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
@@ -401,6 +413,26 @@ def test_whoever_made_room_has_others_make_room_and_still_comes_after_the_one_it
     world.host.finish(3, 1, a_result(15, "cancel"))
     world.settle()
     assert states(world, 1, 2, 3, 4) == ["RUNNING", "PENDING", "PENDING", "RUNNING"]
+
+
+def test_nobody_makes_room_for_one_that_would_start_beside_them_once_its_room_is_kept():
+    """Until then the last place in evening is kept for the first that waits for it, and it would start in
+    day; then in evening, as whoever made room and is of its own kind: that was sent away again, for ever.
+    """
+    world = three_tiers(a_gpu(0))
+    day, evening, night = world.conductor.policy.partitions
+    one = replace(evening, per_user=Caps(running=1))
+    world.conductor.policy = Policy(partitions=(day, one, night), weights=Weights(partition=0, size=500))
+    for partition, share, limit in [
+        ("day", 5000, 9999),
+        ("evening,day", 5000, 300),
+        ("evening", WHOLE, 0),
+        ("evening,day", 5000, 300),
+    ]:
+        world.submit([a_demand(share)], partition=partition, time_limit=limit)
+        let_end(world)
+    assert states(world, 1, 2, 3, 4) == ["RUNNING", "RUNNING", "PENDING", "PENDING"]
+    assert world.job(2).restarts == 0
 
 
 def test_a_job_of_night_never_preempts():

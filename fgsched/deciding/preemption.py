@@ -206,19 +206,20 @@ def victims(
         if not found or ground.takes(kind.demand):
             continue
         for chosen in islice(choices(kind.demand, found, ground), _WAYS):
-            starting = without(scene, chosen).plan().starts
-            if ids <= {start.job_id for start in starting} and _all_yield(scene, job, starting, chosen):
+            after = without(scene, chosen)
+            if ids <= {start.job_id for start in after.plan().starts} and _all_yield(after, job, chosen):
                 return chosen
     return ()
 
 
-def _all_yield(scene: Scene, job: Pending, starting: Iterable[Start], chosen: Iterable[Victim]) -> bool:
-    """Whether the job comes before all of these where it starts: of several partitions that may be another
-    one than the one for which they would make room, in which it could be sent away by them in turn.
+def _all_yield(after: Scene, job: Pending, chosen: Iterable[Victim]) -> bool:
+    """Whether the job comes before all of these where it starts once its room is kept for it: of several
+    partitions that may be another one than before, in which it could be sent away by them in turn.
     """
-    policy = scene.queue.order.policy
-    where = next(start.partition for start in starting if start.job_id == job.id)
-    return all(terms(policy, job.kind, where, victim.job) is not None for victim in chosen)
+    policy = after.queue.order.policy
+    with after.claimed(job.kind):
+        where = next((start.partition for start in after.plan().starts if start.job_id == job.id), "")
+    return where != "" and all(terms(policy, job.kind, where, each.job) is not None for each in chosen)
 
 
 def _ground(scene: Scene, free: Iterable[Room], partition: str, starts: Iterable[Start]) -> _Ground:

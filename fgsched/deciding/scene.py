@@ -1,6 +1,7 @@
 """What a plan is made of, kept together, so that one can ask: and if it were otherwise?"""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from fgsched.deciding.backfill import Running
 from fgsched.deciding.placement import Host, Room
 from fgsched.deciding.planner import Plan, plan
+from fgsched.deciding.priority import Kind
 from fgsched.deciding.stock import Stock
 from fgsched.deciding.waiting import Pending, Queue
 from fgsched.model import Demand, Limits
@@ -51,6 +53,16 @@ class Scene:
             self.queue.remove(job.id)
             if before is not None:
                 self.queue.add(before)
+
+    @contextmanager
+    def claimed(self, kind: Kind) -> Iterator[None]:
+        """With others making room for one more job of this kind."""
+        before = self.queue.claims
+        self.queue.claims = before + Counter({kind: 1})
+        try:
+            yield
+        finally:
+            self.queue.claims = before
 
     def rooms_of(self, partition: str) -> list[Room]:
         """What is left of the cards that a partition may use."""
