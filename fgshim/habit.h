@@ -1,16 +1,17 @@
 /* What one function or graph takes of the card, learned from the launches of it that were timed.
  *
- * Alone on the card, that is the time between two events. Among other jobs their turns lie in between: a short kernel
- * is seldom interrupted, so what it usually takes is what it takes; of a long one the job has its part of the turns.
- * A short one whose samples are long more often than interruptions explain is not short. Pure, as pace.h. */
+ * Alone on the card, that is the time between two events. Among other jobs their turns lie in between: a kernel that
+ * is shorter than a turn is seldom interrupted, so what it usually takes is what it takes; of a longer one the job has
+ * its part of the turns. A short one whose samples are long more often than interruptions explain is not short, nor is
+ * one of which the job seems to have had far more time. Pure, as pace.h. */
 #ifndef FG_HABIT_H
 #define FG_HABIT_H
 #include "pace.h"
 
 #define FG_AGAIN (250 * FG_MS)   /* a function's cost is measured alone again after this */
 #define FG_TRIALS 4              /* launches that are timed at once: the first of all loads its code */
-#define FG_SHORT (1200 * FG_US)  /* a kernel that is seldom interrupted: a turn of the card is longer */
-#define FG_LONG (20 * FG_MS)     /* beyond this the time between two events says enough */
+#define FG_SHORT (2200 * FG_US)  /* no longer than a turn of the card: a kernel that is seldom interrupted */
+#define FG_BRIEF (1200 * FG_US)  /* of the longer ones the controller is told one by one */
 #define FG_ODD 300               /* ten-thousandths of samples that may be odd, beside those that were interrupted */
 #define FG_TRIAL (100 * FG_MS)   /* the longest that the second launch waits for the first of its kind */
 
@@ -51,17 +52,15 @@ static inline int fg_is_varied(const fg_habit *habit) {
 
 static inline int fg_is_short(const fg_habit *habit) { return habit->seen && habit->wall <= FG_SHORT && !fg_is_varied(habit); }
 
-/* Whether what it costs is known well enough, among other jobs, to stand for what it takes. */
-static inline int fg_is_known(const fg_habit *habit) {
-    return fg_is_short(habit) || (habit->seen && habit->queued && habit->wall > FG_SHORT && habit->wall <= FG_LONG);
-}
-
-/* Among other jobs. What is short takes what it takes when nobody interrupts it; what is long, its part of the turns:
-   if it was timed behind other work, since one that has waited first has more of them than that. */
+/* Among other jobs. What is short takes what it takes when nobody interrupts it; what is long, its part of the turns.
+   A time that may hold a wait for the first turn says only that no more was taken. */
 static inline void fg_learn_in_turns(fg_habit *habit, int64_t wall, int64_t own, int is_idle, uint64_t now) {
     int64_t usual = habit->wall, most = usual + (usual / 2 > 20 * FG_US ? usual / 2 : 20 * FG_US);
     habit->sampled = now;
-    if (is_idle && now - habit->queued < 4 * FG_AGAIN + 64 * (uint64_t)usual) return;
+    if (is_idle && now - habit->queued < 4 * FG_AGAIN + 64 * (uint64_t)usual) {
+        if (wall < usual) fg_nudge(&habit->wall, wall, 8);
+        return;
+    }
     if (!is_idle) habit->queued = now;
     habit->mean = habit->mean ? habit->mean + (own - habit->mean) / (usual > FG_SHORT ? 4 : 16) : own;
     if (usual > FG_SHORT && wall > FG_SHORT && habit->seen) {
@@ -70,9 +69,10 @@ static inline void fg_learn_in_turns(fg_habit *habit, int64_t wall, int64_t own,
         return;
     }
     if (habit->seen) habit->odd += ((wall > most) * FG_WHOLE - habit->odd) / 64;
-    if (!habit->seen || wall < usual / 2 || habit->odd > FG_WHOLE * 7 / 8) habit->wall = wall;
-    else if (wall <= most) fg_nudge(&habit->wall, wall, 8);
-    if (habit->wall == wall) habit->odd = 0;
+    if (!habit->seen || wall < usual / 2 || habit->odd > FG_WHOLE * 7 / 8) {
+        habit->wall = wall;
+        habit->odd = 0;
+    } else if (wall <= most) fg_nudge(&habit->wall, wall, 8);
     habit->cost = habit->wall <= FG_SHORT && !fg_is_varied(habit) ? habit->wall : habit->mean;
     habit->seen += habit->seen < FG_TRIALS;
 }

@@ -43,8 +43,10 @@ static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, 
     if (to <= from || to - from > FG_DEBT || part > FG_WHOLE) return;
     uint64_t length = to - from, counted = fg_used_at(l, to) - fg_used_at(l, from);
     if (!l->looks || counted > 2 * length) return;   /* a count that the job has scribbled over */
-    part += part && part < FG_WHOLE ? FG_WHOLE / 200 : 0;   /* half a percent was cut off, on the average */
-    l->told = l->told * 7 / 8 + length / FG_WHOLE * part;
+    uint64_t told = counted * fg_scale_of(l, to) / FG_WHOLE, least = length / FG_WHOLE * part, most = least + length / 100;
+    if (told < least) told = least;
+    if (told > most) told = most;   /* whole percents: what lies between two of them is not corrected */
+    l->told = l->told * 7 / 8 + told;
     l->counted = l->counted * 7 / 8 + counted;
     if (l->counted > 100 * FG_MS) l->measured = to;
 }
@@ -105,8 +107,8 @@ static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
         p[i]->mechanism = fg_is_measured(l[i], now) ? FG_BY_NVML : FG_BY_EVENTS;
         p[i]->scale = fg_scale_of(l[i], now);
         p[i]->crowd = others > (uint64_t)fg_is_there(l[i], p[i], now) ? FG_CROWDED : FG_ALONE;
-        p[i]->turns = fg_part_of(l[i]->own, l[i]->long_time);
-        p[i]->each = fg_part_of(l[i]->own, l[i]->heads_time);
+        p[i]->among = fg_part_of(l[i]->among, l[i]->among > 0);
+        p[i]->turns = l[i]->there_for > 0 ? fg_part_of(l[i]->own, l[i]->there_for) : p[i]->among;
         p[i]->scale_until = now + FG_LONG_LEASE;
     }
 }

@@ -3,7 +3,8 @@
  * A mark is an event. Every two milliseconds one launch of a stream gets one before it and one behind it: the time
  * between the two is what this launch took, and the time since the mark before them is what all launches since
  * then took, if the stream had work all the while. A mark that is reached as soon as it is made tells that it had
- * not; then what was charged stands. A launch without marks costs no call of the driver.
+ * not; then what was charged stands. Each mark is timed from the one before, over idle times too, so that it is known
+ * by the host's clock when it was reached. A launch without marks costs no call of the driver.
  * Pure but for the stopwatch that it is given. One lock is held around each call, the caller's. */
 #ifndef FG_METER_H
 #define FG_METER_H
@@ -11,6 +12,7 @@
 
 #define FG_GAP (2 * FG_MS)       /* between two launches with marks */
 #define FG_LOOK (200 * FG_US)    /* between two looks at the marks */
+#define FG_FAR (10000 * FG_MS)   /* marks so far apart are not timed well: the driver's figure has 24 bits */
 
 typedef struct { fg_track *track; int habit, marks; } fg_turn;   /* of one launch */
 
@@ -40,10 +42,10 @@ static inline void fg_meter_forget(fg_meter *m, void *context) {
 
 /* Among other jobs only what is launched behind other work is timed well: now and then one may go at once. */
 static inline int fg_is_to_pair(const fg_meter *m, const fg_habit *habit, const fg_pace *pace, uint64_t now) {
-    int is_due = habit->wall <= FG_LONG && now - habit->queued >= FG_AGAIN + 16 * (uint64_t)habit->wall;
+    int is_due = habit->wall <= FG_SHORT && now - habit->queued >= FG_AGAIN + 16 * (uint64_t)habit->wall;
     if (!is_due || !fg_pace_is_crowded(pace, now)) return 0;
     for (int i = 0; i < FG_TRACKS; i++)
-        if (m->track[i].pace == pace && m->track[i].pending == 1 && now < m->track[i].busy_until) return 1;
+        if (m->track[i].pace == pace && m->track[i].pending - 1u < 2 && now < m->track[i].busy_until) return 1;
     return 0;
 }
 
@@ -80,7 +82,7 @@ static inline int fg_track_mark(fg_track *track, uint64_t now, fg_stopwatch *wat
     return fg_track_mark_at(track, now, 0, watch);
 }
 
-/* A stream that is idle starts its time anew, at a mark before the launch. */
+/* The first mark of a stream, before a launch: it is taken to be reached at once, until a later one tells better. */
 static inline void fg_track_anchor(fg_track *track, uint64_t now, fg_stopwatch *watch) {
     void **event = &track->mark[track->oldest].event;
     track->anchored = watch->record(watch->self, event, track->stream);
@@ -103,8 +105,7 @@ static inline int fg_track_prepare(fg_meter *m, fg_track *track, int due, uint64
         track->open.gappy = 1;
     }
     if (!due || track->pending + 2 >= FG_MARKS) return 0;
-    if (idle || !track->anchored) {
-        if (track->pending) return 0;
+    if (!track->anchored || (idle && now - track->marked > FG_FAR)) {
         fg_track_anchor(track, now, watch);
         fg_track_drop_open(track, now);
         return track->anchored;
@@ -118,11 +119,11 @@ static inline int fg_is_due(const fg_track *track, const fg_habit *habit, uint64
            (is_queued && now - habit->queued > FG_AGAIN / 10 + 2 * (uint64_t)habit->wall);
 }
 
-/* What is not known to be short: the controller is told until when it is there. */
+/* What is not known to be brief: the controller is told until when it is there. */
 static inline void fg_track_goes_long(fg_meter *m, fg_track *track, const fg_habit *habit, uint64_t now) {
     int goes_on = fg_track_has_long(track);
     track->open.lengthy++;
-    track->open.unknown += !fg_is_known(habit);
+    track->open.unknown += !fg_is_short(habit);
     track->long_until = track->busy_until;
     fg_pace_run(track->runs, m->flight, goes_on, fg_meter_long(m, track->pace), now);
 }
@@ -143,7 +144,7 @@ static inline void fg_meter_begin(fg_meter *m, fg_track *track, uint64_t key, ui
     track->open.charged += habit->cost;
     track->open.wall += habit->wall;
     track->busy_until = from + (uint64_t)habit->wall;
-    if (!fg_is_short(habit)) fg_track_goes_long(m, track, habit, now);
+    if (!fg_is_short(habit) || habit->wall > FG_BRIEF) fg_track_goes_long(m, track, habit, now);
     fg_pace_add(track->pace, -habit->cost);
 }
 #endif

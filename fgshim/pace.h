@@ -24,7 +24,7 @@ enum { FG_PACE_NONE, FG_PACE_HARD, FG_PACE_FAIR };
 enum { FG_BY_EVENTS, FG_BY_NVML };
 enum { FG_ALONE, FG_CROWDED };
 
-typedef struct { uint64_t from, until; } fg_span;
+typedef struct { uint64_t launched, from, until; } fg_span;   /* from: when its first turn began */
 typedef struct {                 /* when a process had long kernels on the card: its last spans, the newest at (runs - 1) */
     uint64_t runs;
     fg_span run[FG_RUNS];
@@ -36,7 +36,7 @@ typedef struct {
     uint32_t lent, scale;        /* by the controller, as all to `filled`; a scale of 0 is FG_WHOLE */
     uint64_t lent_until, scale_until;
     uint32_t mechanism, crowd;   /* what the scale rests on; whether other jobs use the card, good as long as the scale */
-    uint32_t turns, each;        /* the part of the job, of one of its processes, while they have long kernels there */
+    uint32_t turns, among;       /* a process's part while it has long kernels there; if it always had work */
     uint64_t filled;             /* when the level was last raised */
     int64_t  level;              /* what may be taken; below zero: what has been taken too much */
     uint64_t busy_until;         /* end of the last work that was accounted for */
@@ -120,7 +120,7 @@ static inline int fg_pace_is_crowded(const fg_pace *p, uint64_t now) {
     return fg_pace_get(&p->crowd) != FG_ALONE && now < fg_pace_get(&p->scale_until);
 }
 
-/* What part of some time with work on the card is the job's own, by `turns` or `each`. */
+/* What one of its processes had of some time, by `turns` or `among`. */
 static inline uint64_t fg_pace_turn(const fg_pace *p, uint64_t time, const uint32_t *turns, uint64_t now) {
     uint32_t part = fg_pace_get(turns);
     return !part || part > FG_WHOLE || !fg_pace_is_crowded(p, now) ? time : fg_pace_part(time, part);
@@ -143,7 +143,7 @@ static inline int64_t fg_pace_settle(fg_pace *p, uint64_t start, uint64_t end, i
     if (seen > now) seen = 0;   /* not of this boot */
     while (start < end && seen < end && !fg_pace_swap(&p->busy_until, &seen, end) && seen <= now) ;
     if (start > seen) seen = start;
-    fresh = end > seen ? fg_pace_turn(p, end - seen, &p->turns, now) : 0;
+    fresh = end > seen ? end - seen : 0;
     own = fg_pace_scaled(p, fresh, now);
     fg_pace_add(p, charged - (int64_t)own);
     fg_pace_tell(p, fresh, is_sure);
@@ -171,10 +171,18 @@ static inline void fg_pace_run(fg_long_runs *p, int flight, int goes_on, uint64_
     fg_span *run = &r->run[(runs - 1) % FG_RUNS];
     if (!runs || !(goes_on || now <= fg_pace_get(&run->until))) {
         run = &r->run[runs % FG_RUNS];
+        fg_pace_put(&run->launched, now);
         fg_pace_put(&run->from, now);
         fg_pace_put(&r->runs, runs + 1);
     }
     fg_pace_put(&run->until, until);
+}
+
+/* What was launched then waited for its first turn. */
+static inline void fg_pace_begins(fg_long_runs *p, int flight, uint64_t launched, uint64_t from) {
+    fg_spans *r = &p->of[flight];
+    fg_span *run = &r->run[(fg_pace_get(&r->runs) - 1) % FG_RUNS];
+    if (fg_pace_get(&run->launched) == launched) fg_pace_put(&run->from, from);
 }
 
 /* What was foretold of the last of them is corrected. */

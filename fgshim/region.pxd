@@ -21,7 +21,7 @@ cdef extern from *:
     #include "pace.h"
 
     #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
-    #define FG_REGION_VERSION 4
+    #define FG_REGION_VERSION 5
     #define FG_MAX_GPUS 16
     #define FG_MAX_SLOTS 256
     #define FG_MAX_SHARES 256

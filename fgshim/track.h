@@ -26,7 +26,7 @@ typedef struct {
     int64_t charged, wall;
     uint64_t made;               /* when; 0: behind a launch that is timed alone */
     uint32_t count;
-    uint32_t lengthy, unknown;   /* how many of them are not known to be short; how many are not known */
+    uint32_t lengthy, unknown;   /* how many of them the controller was told of; how many are not known to be short */
     int only;                    /* the habit of all of its launches, or -1 */
     int gappy;                   /* the stream was idle in between: the time says nothing */
 } fg_mark;
@@ -101,17 +101,23 @@ static inline int64_t fg_doubted(fg_meter *m, const fg_track *track, int64_t see
     return more;
 }
 
-/* Among other jobs, work is charged what its like costs; what overlaps with other streams, once. Long kernels of
-   several processes are timed instead: the job as a whole seldom waits for its first turn. */
+/* Short work costs what it was charged, and more where that is in doubt: then its like is not believed short any more. */
+static inline int64_t fg_settle_short(fg_meter *m, fg_track *track, const fg_mark *mark, uint64_t fresh, int64_t charged, uint64_t now) {
+    int64_t more = fg_doubted(m, track, fg_share_of(track->pace, fresh, &track->pace->among, now), charged);
+    if (more && mark->only >= 0) m->habit[mark->only].odd = FG_WHOLE * 3 / 4;
+    return charged + more;
+}
+
+/* Among other jobs, short work is charged what its like costs, and long work the process's part of the turns; what
+   overlaps with other streams, once. */
 static inline int64_t fg_settle_in_turns(fg_meter *m, fg_track *track, const fg_mark *mark, uint64_t end, uint64_t now) {
-    if (mark->unknown || (mark->lengthy && fg_pace_launching(track->pace, now) > 1))
-        return fg_pace_settle(track->pace, track->end, end, mark->charged, 0, now);
-    uint64_t from = track->end;
+    uint64_t from = track->end, length = end > from ? end - from : 1;
     for (int i = 0; i < FG_TRACKS; i++)
         if (m->track[i].pace == track->pace && m->track[i].settled > from) from = m->track[i].settled;
-    uint64_t fresh = end > from ? end - from : 0, length = end > track->end ? end - track->end : 1;
-    int64_t own = (int64_t)((double)mark->charged * (double)fresh / (double)length);
-    own += fg_doubted(m, track, fg_share_of(track->pace, fresh, &track->pace->each, now), own);
+    uint64_t fresh = end > from ? end - from : 0;
+    int64_t charged = (int64_t)((double)mark->charged * (double)fresh / (double)length);
+    int64_t own = mark->unknown ? fg_share_of(track->pace, fresh, &track->pace->turns, now)
+                : fg_settle_short(m, track, mark, fresh, charged, now);
     fg_pace_add(track->pace, mark->charged - own);
     fg_pace_count(track->pace, own, !mark->lengthy, now);
     return own;
@@ -137,17 +143,16 @@ static inline void fg_track_learn(fg_meter *m, fg_track *track, const fg_mark *m
     if (!fg_pace_is_crowded(pace, now)) {
         fg_learn(habit, length / mark->count, own / mark->count, now);
     } else if (mark->count == 1 && !mark->made) {
-        int is_timed = length > FG_SHORT && fg_pace_launching(pace, now) > 1;
-        if (!is_timed) own = fg_share_of(pace, (uint64_t)length, &pace->each, now);
+        if (length <= FG_SHORT) own = fg_share_of(pace, (uint64_t)length, &pace->among, now);
         fg_learn_in_turns(habit, length, own, track->idle, now);
     }
 }
 
-/* When what lies before the oldest mark was over. On an idle stream it was there before its first turn came. */
+/* When the oldest mark was reached: so long after the one before it, but not before it was made, or when it was not yet. */
 static inline uint64_t fg_track_end(const fg_track *track, int64_t length, uint64_t now) {
-    uint64_t end = track->end + (uint64_t)length, after = track->unreached > track->end ? track->unreached : track->end;
-    int has_waited = track->idle && track->mark[track->oldest].lengthy && fg_pace_is_crowded(track->pace, now);
-    if (has_waited && after < now && after + (now - after) / 2 > end) end = after + (now - after) / 2;
+    uint64_t end = track->end + (uint64_t)length, made = track->mark[track->oldest].made;
+    if (end < made) end = made;
+    if (end < track->unreached) end = track->unreached;
     return end < now ? end : now;
 }
 
@@ -166,6 +171,7 @@ static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length,
         track->settled = end;
     }
     track->idle = was_idle;
+    if (mark->gappy && !mark->count) fg_pace_begins(track->runs, m->flight, mark->made, end);
     track->end = end;
     track->oldest = (track->oldest + 1) % FG_MARKS;
     if (!--track->pending) track->busy_until = end + (uint64_t)track->open.wall;

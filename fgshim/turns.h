@@ -1,24 +1,31 @@
 /* Whose turn it was: how the processes on a card shared its time, worked out from what each job tells.
  *
- * Pure, as pace.h. The card gives the processes that have work turns of one length. A job that has short kernels knows
- * what they take, and has that much; the long ones of all jobs share the rest, by processes. Worked out a while later,
- * when what was foretold of the kernels has been corrected. */
+ * Pure, as pace.h. The card gives the processes that have work turns, one after the other. Jobs tell when each of their
+ * processes had long kernels there, and what their short ones took: with that the turns are gone through again, a while
+ * later, when what was foretold of the kernels has been corrected. */
 #ifndef FG_TURNS_H
 #define FG_TURNS_H
 #include "pace.h"
 
 #define FG_MOST_JOBS 64             /* of one card */
 #define FG_LOOKS 64                 /* looks that are remembered, for a measurement that comes late */
-#define FG_LATE (50 * FG_MS)
+#define FG_LATE (25 * FG_MS)
 #define FG_GONE (2000 * FG_MS)
-#define FG_POINTS 25                /* moments of each span at which is looked who had work */
+#define FG_TURN (2 * FG_MS)         /* of a process while others have work, too */
+#define FG_LITTLE (50 * FG_US)      /* short kernels that wait with less than this take no turn yet */
+#define FG_MOST_WAITING (50 * FG_MS)
+#define FG_SHORT_ONES FG_FLIGHTS    /* the seat of all short kernels of a job; those before it are its processes' */
 
 typedef struct {                    /* what the controller remembers of a job on a card */
     uint64_t at[FG_LOOKS], used[FG_LOOKS], sure[FG_LOOKS];
     uint32_t looks;
     uint32_t recent;                /* ten-thousandths of the card's time, of late */
     uint64_t taken_until;           /* how far the turns have been worked out */
-    double own, long_time, heads_time;         /* ns that its long kernels had, and that they were there, the older the less */
+    double own, there_for;          /* ns that its long kernels had, and that processes had some there, the older the less */
+    double among;                   /* the part that a process of it would have if it always had work */
+    uint64_t served[FG_SHORT_ONES + 1];        /* when each seat had its last turn; 0: it has just come */
+    double left, waiting;           /* ns: of the turn that `seat` has; of short kernels that wait for theirs */
+    int seat;
     uint64_t told, counted;         /* ns that the driver told of and the job counted, the older the less */
     uint64_t measured;              /* when; 0: never */
     uint64_t lumpy_until;           /* its kernels are longer than what a measurement is of */
@@ -28,28 +35,117 @@ typedef struct {                    /* what the controller remembers of a job on
     int is_hungry;
 } fg_lender;
 
-typedef struct {                    /* of a job, at one moment */
-    uint32_t running, processes;    /* those with long kernels on the card; those that launch at all */
+typedef struct {                    /* a job while the turns are gone through */
+    fg_lender *of;
     double rate;                    /* what its short kernels take of the card */
-} fg_part;
+    uint32_t processes;             /* that launch at all */
+    uint32_t running;               /* that have long kernels there */
+    int has_long[FG_FLIGHTS];       /* 0: it has none now; 2: it had to wait for its first turn */
+} fg_player;
 
-static inline uint32_t fg_running(const fg_long_runs *p, uint64_t moment) {
-    uint32_t count = 0;
-    for (int i = 0; p && i < FG_FLIGHTS; i++) {
-        int is_there = 0;
-        uint64_t runs = p->of[i].runs < FG_RUNS ? p->of[i].runs : FG_RUNS;
-        const fg_span *run = p->of[i].run;
-        for (uint64_t k = 0; k < runs; k++) is_there |= run[k].from <= moment && moment < run[k].until;
-        count += (uint32_t)is_there;
+/* Whether a process has long kernels there at a moment; `next` comes no later than what changes that. */
+static inline int fg_has_long(const fg_spans *r, uint64_t moment, uint64_t *next) {
+    uint64_t oldest = r->runs > FG_RUNS ? r->runs - FG_RUNS : 0;
+    int is_there = 0;
+    for (uint64_t k = r->runs; k-- > oldest && r->run[k % FG_RUNS].until > moment;) {
+        const fg_span *run = &r->run[k % FG_RUNS];
+        uint64_t change = run->from > moment ? run->from : run->until;
+        if (change < *next) *next = change;
+        if (run->from <= moment) is_there = run->from > run->launched + FG_LITTLE ? 2 : 1;
     }
-    return count;
+    return is_there;
+}
+
+static inline uint32_t fg_look_around(fg_player *p, int jobs, uint64_t moment, uint64_t *next) {
+    uint32_t running = 0;
+    for (int i = 0; i < jobs; i++) {
+        p[i].running = 0;
+        for (int f = 0; f < FG_FLIGHTS && p[i].of->runs; f++) {
+            p[i].has_long[f] = fg_has_long(&p[i].of->runs->of[f], moment, next);
+            if (!p[i].has_long[f]) p[i].of->served[f] = 0;
+            p[i].running += p[i].has_long[f] != 0;
+        }
+        running += p[i].running;
+    }
+    return running;
+}
+
+static inline int fg_has_work(const fg_player *p, int seat) {
+    return seat < FG_SHORT_ONES ? p->has_long[seat] : !p->running && p->of->waiting > (double)FG_LITTLE;
+}
+
+static inline int fg_goes_on(const fg_player *p) { return p->of->left > 0 && fg_has_work(p, p->of->seat); }
+
+/* The seat that has work and had no turn for the longest time. */
+static inline fg_player *fg_next_in_turn(fg_player *p, int jobs, int *seat) {
+    fg_player *found = p;
+    uint64_t earliest = UINT64_MAX;
+    for (int i = 0; i < jobs; i++)
+        for (int s = 0; s <= FG_SHORT_ONES; s++)
+            if (p[i].of->served[s] < earliest && fg_has_work(&p[i], s)) {
+                found = &p[i];
+                earliest = found->of->served[*seat = s];
+            }
+    return found;
+}
+
+/* Whose turn it is: of who comes and is known to begin with one, of who still has one, or of the next. */
+static inline fg_player *fg_whose_turn(fg_player *p, int jobs) {
+    int seat = 0;
+    fg_player *next = fg_next_in_turn(p, jobs, &seat);
+    int begins = seat < FG_SHORT_ONES && !next->of->served[seat] && next->has_long[seat] == 2;
+    for (int i = 0; i < jobs; i++) {
+        if (!begins && fg_goes_on(&p[i])) return &p[i];
+        p[i].of->left = 0;
+    }
+    next->of->seat = seat;
+    next->of->left = (double)FG_TURN * (seat == FG_SHORT_ONES ? next->processes : 1);
+    return next;
+}
+
+/* Time in which nobody came or went. */
+static inline void fg_pass(fg_player *p, int jobs, fg_player *who, uint64_t from, uint64_t to) {
+    double length = (double)(to - from);
+    for (int i = 0; i < jobs; i++) {
+        fg_lender *l = p[i].of;
+        l->there_for += p[i].running * length;
+        if (!p[i].running) l->waiting += p[i].rate * length;
+        if (l->waiting > (double)FG_MOST_WAITING) l->waiting = (double)FG_MOST_WAITING;
+    }
+    if (who->of->seat == FG_SHORT_ONES) who->of->waiting -= length;
+    else who->of->own += length;
+    who->of->left -= length;
+    who->of->served[who->of->seat] = to;
+}
+
+/* Short kernels among themselves: those that wait have all of the time. */
+static inline void fg_catch_up(fg_player *p, int jobs, double length) {
+    double waiting = 0;
+    for (int i = 0; i < jobs; i++) waiting += p[i].of->waiting += p[i].rate * length;
+    for (int i = 0; i < jobs; i++) p[i].of->waiting *= waiting > length ? 1 - length / waiting : 0;
+}
+
+/* Go through one turn, or what of it passed before somebody came or went; when that was. */
+static inline uint64_t fg_take_turn(fg_player *p, int jobs, uint64_t moment, uint64_t to) {
+    if (!fg_look_around(p, jobs, moment, &to)) {
+        fg_catch_up(p, jobs, (double)(to - moment));
+        return to;
+    }
+    fg_player *who = fg_whose_turn(p, jobs);
+    fg_lender *l = who->of;
+    double most = l->seat == FG_SHORT_ONES && l->waiting < l->left * (1 - who->rate) ? l->waiting / (1 - who->rate) : l->left;
+    int is_over = most < (double)(to - moment);
+    if (is_over) to = moment + (uint64_t)most + 1;
+    fg_pass(p, jobs, who, moment, to);
+    if (is_over) l->left = 0;
+    return to;
 }
 
 /* What its short kernels took of the card about then. */
 static inline double fg_rate_at(const fg_lender *l, uint64_t moment) {
-    uint32_t first = l->looks > FG_LOOKS ? l->looks - FG_LOOKS + 2 : 2;
+    uint32_t first = l->looks > FG_LOOKS ? l->looks - FG_LOOKS + 1 : 1;
     for (uint32_t i = l->looks; i-- > first;) {
-        uint32_t at = i % FG_LOOKS, before = (i - 2) % FG_LOOKS;
+        uint32_t at = i % FG_LOOKS, before = (i - 1) % FG_LOOKS;
         if (l->at[(i - 1) % FG_LOOKS] > moment) continue;
         if (l->at[at] <= l->at[before] || l->sure[at] < l->sure[before]) return 0;
         double rate = (double)(l->sure[at] - l->sure[before]) / (double)(l->at[at] - l->at[before]);
@@ -58,15 +154,15 @@ static inline double fg_rate_at(const fg_lender *l, uint64_t moment) {
     return 0;
 }
 
-/* What a process has of the card that always has work: those that want less than that have what they want. */
-static inline double fg_turn_among(const fg_part *part, int jobs, int me) {
+/* What a process of a job would have if it always had work: those that want less than that have what they want. */
+static inline double fg_turn_among(const fg_player *p, int jobs, int me) {
     double level = 0, next = 0;
     for (int turn = 0; turn <= jobs; turn++) {
         double left = 1, heads = 0;
         for (int j = 0; j < jobs; j++) {
-            int is_short = !part[j].running && j != me;
-            if (is_short && turn && part[j].rate <= level * part[j].processes) left -= part[j].rate;
-            else if (!is_short || part[j].rate > 0) heads += part[j].running ? part[j].running : part[j].processes;
+            int is_short = !p[j].running && j != me;
+            if (is_short && turn && p[j].rate <= level * p[j].processes) left -= p[j].rate;
+            else if (!is_short || p[j].rate > 0) heads += p[j].running ? p[j].running : p[j].processes;
         }
         next = heads > 0 && left > 0 ? left / heads : 0;
         if (next <= level) break;
@@ -75,31 +171,23 @@ static inline double fg_turn_among(const fg_part *part, int jobs, int me) {
     return level;
 }
 
-static inline void fg_take_turns_at(fg_lender **l, int jobs, uint64_t moment, double length, fg_part *part) {
-    for (int i = 0; i < jobs; i++) part[i].running = fg_running(l[i]->runs, moment);
-    for (int i = 0; i < jobs; i++) {
-        double weight = part[i].running ? length : length / 64;   /* what it would have: until there is better */
-        uint32_t heads = part[i].running ? part[i].running : part[i].processes;
-        l[i]->own += weight * fg_turn_among(part, jobs, i) * heads;
-        l[i]->long_time += weight;
-        l[i]->heads_time += weight * heads;
-    }
-}
-
 static inline void fg_take_turns(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
-    fg_part part[FG_MOST_JOBS];
+    fg_player player[FG_MOST_JOBS];
     uint64_t to = now > FG_LATE ? now - FG_LATE : 0, from = 0;
     for (int i = 0; i < jobs; i++) {
         if (l[i]->taken_until > from) from = l[i]->taken_until;
         l[i]->taken_until = to;
-        l[i]->own *= 63. / 64;
-        l[i]->long_time *= 63. / 64;
-        l[i]->heads_time *= 63. / 64;
+        l[i]->own *= 15. / 16;
+        l[i]->there_for *= 15. / 16;
     }
     if (from >= to || to - from > 1000 * FG_MS) return;
-    for (int i = 0; i < jobs; i++) part[i] = (fg_part){0, fg_pace_launching(p[i], now), fg_rate_at(l[i], from + (to - from) / 2)};
-    for (uint64_t k = 0; k < FG_POINTS; k++)
-        fg_take_turns_at(l, jobs, from + (to - from) * (2 * k + 1) / (2 * FG_POINTS), (double)(to - from) / FG_POINTS, part);
+    for (int i = 0; i < jobs; i++)
+        player[i] = (fg_player){.of = l[i], .rate = fg_rate_at(l[i], from + (to - from) / 2), .processes = fg_pace_launching(p[i], now)};
+    while (from < to) from = fg_take_turn(player, jobs, from, to);
+    for (int i = 0; i < jobs; i++) {
+        double part = fg_turn_among(player, jobs, i);
+        l[i]->among += (part - l[i]->among) / (l[i]->among > 0 ? 16 : 1);
+    }
 }
 
 static inline uint32_t fg_part_of(double own, double time) {
