@@ -12,8 +12,14 @@ cdef extern from *:
 
     static fg_meter fg_own_meter;
     static pthread_mutex_t fg_meter_lock;      /* of fg_own_meter */
-    static int fg_paces;                       /* 0: not known; 1: no; 2: yes */
+    static int fg_paces;                       /* 0: not known; else one of those below */
     static int fg_flight;                      /* this process's place in fg_pace.flying, counted from 1 */
+    static uint64_t fg_told;                   /* when it was told last that this process launches */
+    static uint64_t fg_rough_clock(void) {     /* behind by some milliseconds, and cheaper */
+        struct timespec at;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &at);
+        return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+    }
     static uint64_t fg_clock(void) {
         struct timespec at;
         clock_gettime(CLOCK_MONOTONIC, &at);
@@ -28,7 +34,9 @@ cdef extern from *:
     fg_meter fg_own_meter
     pthread_mutex_t fg_meter_lock
     int fg_paces, fg_flight
+    uint64_t fg_told
     uint64_t fg_clock() nogil
+    uint64_t fg_rough_clock() nogil
     void fg_nap(uint64_t) nogil
     void fg_fly "fg_pace_put"(uint64_t *, uint64_t) nogil
     unsigned long pthread_self() nogil
@@ -36,6 +44,7 @@ cdef extern from *:
 cdef enum:
     FG_NOT_PACED = 1
     FG_PACED = 2
+    FG_ONLY_TOLD = 3  # it has a share of a card and the policy none: its neighbours are told that it launches
 
 cdef struct fg_launch:  # one launch that is paced
     fg_turn turn
@@ -93,9 +102,11 @@ cdef bint fg_decide_pacing() noexcept nogil:
         for at in range(fg_region_gpus(region)):
             if fg_pace_is_on(&region.pace[at]):
                 paces = FG_PACED
-    if paces == FG_PACED and fg_load_int(&fg_paces) == 0:
+            elif fg_pace_is_told(&region.pace[at]) and paces == FG_NOT_PACED:
+                paces = FG_ONLY_TOLD
+    if paces != FG_NOT_PACED and fg_load_int(&fg_paces) == 0:
         __register_atfork(NULL, NULL, fg_pace_in_child, NULL)
-        if fg_lock(region):  # by its slot the controller knows whose process it is
+        if paces == FG_PACED and fg_lock(region):  # by its slot the controller knows whose process it is
             fg_take_slot(region)
             fg_unlock(region)
     fg_store_int(&fg_paces, paces)
@@ -145,6 +156,20 @@ cdef inline void fg_take_place() noexcept nogil:
         fg_own_meter.flight = fg_flight - 1
 
 
+cdef void fg_tell_launch() noexcept nogil:
+    """That this process puts work on its cards, which nobody counts: once in a while is enough."""
+    global fg_told
+    cdef fg_region *region = fg_attach()
+    cdef uint64_t now = fg_rough_clock()
+    cdef uint32_t at
+    if now - fg_told < FG_TELL:
+        return
+    fg_told = now
+    fg_take_place()
+    for at in range(fg_region_gpus(region)):
+        fg_fly(&region.pace[at].flying[fg_flight - 1], now + 10 * FG_TELL)
+
+
 cdef void fg_forget_marks(void *context) noexcept nogil:
     """Before a context ends: its events end with it."""
     if fg_load_int(&fg_paces) == FG_PACED:
@@ -162,7 +187,11 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     cdef uint64_t at, wait
     launch.own = own
     launch.turn.marks = False
-    if not fg_is_paced() or fg_only_records(stream, own):
+    if not fg_is_paced():
+        if fg_load_int(&fg_paces) == FG_ONLY_TOLD:
+            fg_tell_launch()
+        return False
+    if fg_only_records(stream, own):
         return False
     pace = fg_pace_here()
     if pace == NULL or (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&context) != CUDA_SUCCESS:

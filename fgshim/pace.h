@@ -17,6 +17,7 @@
 #define FG_DEEP (10 * FG_MS)        /* the most that is saved up */
 #define FG_DEBT (120000 * FG_MS)    /* the most that is owed */
 #define FG_NAP (5 * FG_MS)          /* the longest a launch waits before it looks again */
+#define FG_TELL (10 * FG_MS)        /* how often one that is not paced tells that it launches */
 #define FG_FLIGHTS 16
 #define FG_RUNS 32
 
@@ -53,6 +54,9 @@ typedef struct {
 static inline int fg_pace_is_on(const fg_pace *p) {
     return (p->policy == FG_PACE_HARD || p->policy == FG_PACE_FAIR) && p->share && p->share < FG_WHOLE;
 }
+
+/* Not paced, beside others: they have to know that it is there. */
+static inline int fg_pace_is_told(const fg_pace *p) { return !fg_pace_is_on(p) && p->share && p->share < FG_WHOLE; }
 
 /* What is lent at this moment, beside the share. */
 static inline uint32_t fg_pace_lent(const fg_pace *p, uint64_t now) {

@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 cdef extern from "pace.h" nogil:
     const uint32_t FG_WHOLE, FG_PACE_NONE, FG_PACE_HARD, FG_PACE_FAIR, FG_BY_EVENTS, FG_BY_NVML
     const int FG_FLIGHTS
+    const uint64_t FG_TELL
     ctypedef struct fg_pace:
         uint32_t policy, share, lent, scale
         uint64_t lent_until, scale_until
@@ -16,6 +17,7 @@ cdef extern from "pace.h" nogil:
     ctypedef struct fg_long_runs:
         pass
     bint fg_pace_is_on(const fg_pace *)
+    bint fg_pace_is_told(const fg_pace *)
     bint fg_pace_is_free(const fg_pace *, uint64_t now)
     void fg_pace_add(fg_pace *, int64_t more)
     void fg_pace_fill(fg_pace *, uint64_t now)

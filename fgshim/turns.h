@@ -171,6 +171,11 @@ static inline double fg_turn_among(const fg_player *p, int jobs, int me) {
     return level;
 }
 
+/* What a job's short kernels took; one that nobody paces always has some, as long as it launches. */
+static inline double fg_rate_of(const fg_lender *l, const fg_pace *p, uint64_t moment) {
+    return fg_pace_is_on(p) ? fg_rate_at(l, moment) : l->flying != 0;
+}
+
 static inline void fg_take_turns(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
     fg_player player[FG_MOST_JOBS];
     uint64_t to = now > FG_LATE ? now - FG_LATE : 0, from = 0;
@@ -182,7 +187,7 @@ static inline void fg_take_turns(fg_lender **l, fg_pace **p, int jobs, uint64_t 
     }
     if (from >= to || to - from > 1000 * FG_MS) return;
     for (int i = 0; i < jobs; i++)
-        player[i] = (fg_player){.of = l[i], .rate = fg_rate_at(l[i], from + (to - from) / 2), .processes = fg_pace_launching(p[i], now)};
+        player[i] = (fg_player){.of = l[i], .rate = fg_rate_of(l[i], p[i], from + (to - from) / 2), .processes = fg_pace_launching(p[i], now)};
     while (from < to) from = fg_take_turn(player, jobs, from, to);
     for (int i = 0; i < jobs; i++) {
         double part = fg_turn_among(player, jobs, i);

@@ -1,11 +1,14 @@
 """The hook on launches: each way to put work on a card waits for the job's turn, and nothing else does."""
 
+import os
 import subprocess
+import time
 
 import pytest
 
 from fakecuda import Card
 from fakecuda.job import answers, make_job
+from fgshim import region
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30
@@ -69,6 +72,19 @@ def test_what_is_recorded_does_not_wait(paced_job):
     """A thousand kernels of a second each, in a graph, cost no time until the graph is launched."""
     status, seen, _ = launch(paced_job("hard", 1), "kernel", 10**9, 1000, LAUNCHER_CAPTURE="1")
     assert (status, seen) == (OK, 1000)
+
+
+@pytest.mark.parametrize(("share", "quiet"), [(5000, False), (10_000, True)])
+def test_neighbours_are_told_that_a_job_launches_which_nobody_paces(paced_job, share, quiet):
+    job, before = paced_job("none", share), time.monotonic_ns()
+    assert launch(job, "kernel", 10_000, 100)[0] == OK
+    fd = region.open_region(job.region_file)
+    try:
+        borrower = region.Borrower(fd, 0)
+        borrower.look(before)
+        assert borrower.is_quiet == quiet
+    finally:
+        os.close(fd)
 
 
 @pytest.mark.parametrize(("policy", "share"), [("none", 1), ("hard", 10_000), ("fair", 10_000)])

@@ -135,6 +135,21 @@ def test_short_kernels_have_their_share_beside_a_job_that_nobody_paces(simulate,
     assert error(rows, 0, 2500) <= 1
 
 
+@pytest.mark.parametrize("measured_by", ["nvml", "events"])
+@pytest.mark.parametrize("kernel", [2000, 3000, 10_000])
+def test_long_kernels_have_their_share_beside_a_job_that_nobody_paces(simulate, kernel, measured_by):
+    rows = simulate(42, measured_by, f"2500,hard,1,{kernel}", "5000,none,1,10000")
+    assert error(rows, 0, 2500) <= 1
+
+
+@pytest.mark.parametrize("measured_by", MEASURES)
+def test_long_kernels_have_no_more_beside_a_job_that_nobody_paces_and_that_does_nothing(
+    simulate, measured_by
+):
+    rows = simulate(22, measured_by, "2500,hard,1,10000", "5000,none,1,10000,wake=99000")
+    assert error(rows, 0, 2500) <= 1
+
+
 def test_a_kernel_that_is_mostly_short_does_not_hide_that_it_is_sometimes_long(simulate):
     """One in eight takes a hundred times as long: among rivals the events alone tell that only roughly."""
     rows = simulate(62, "events", "2500,hard,1,50,tail=5000", "5000,hard,1,1000")
