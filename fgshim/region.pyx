@@ -50,6 +50,7 @@ cdef extern from *:
         return (int)syscall(SYS_pidfd_send_signal, pidfd, number, &info, 0);
     }
     #define FG_HEADER offsetof(fg_region, slot)
+    #define FG_WRITTEN(gpus) (offsetof(fg_region, pace) + (gpus) * sizeof(fg_pace))  /* behind it there are zeros */
     #define FG_TOLD offsetof(fg_region, runs)   /* what lies behind is between the hooks and the lender */
     #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
     #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
@@ -58,6 +59,7 @@ cdef extern from *:
     """
     int fg_queue_signal(int pidfd, int number, uint64_t value) nogil
     size_t FG_HEADER
+    size_t FG_WRITTEN(size_t gpus)
     size_t FG_TOLD
     size_t FG_UNTRACKED_AT(size_t position)
     size_t FG_SEEN_AT(size_t slot, size_t position)
@@ -65,6 +67,7 @@ cdef extern from *:
 include "region_pace.pxi"
 
 SIZE = sizeof(fg_region)
+SLOTS_AT = FG_HEADER  # where those of the processes begin
 
 # held: bytes of living processes, what these have past the calls, and what is untracked; peak: the most of that at once.
 # last_asked, last_held: what was refused last, and what was held then.
@@ -106,7 +109,7 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
     for at, cost in enumerate(contexts[:len(gpus)]):
         region.gpu[at].context = cost
     region.seal = fg_region_seal(&region)
-    return (<const char *> &region)[:FG_HEADER]
+    return (<const char *> &region)[:FG_WRITTEN(region.gpus)]
 
 
 def read(path, owner=None) -> Region:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.compiler
 GIB = 1 << 30
 OK, OOM = 0, 2
 # Written once, but for the lock and the counts; the slots come behind it.
-HEAD = len(region.pack(1, 1, [(0, f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}", 1)]))
+HEAD = region.SLOTS_AT
 LOCK = range(32, 96)
 OWNER_DIED = 0x40000000  # of a futex that is robust
 TAKE = ["alloc 512M", "managed 256M", "create 256M", "async 256M", "alloc 2M", "array 4096 4096 0 32 4 0"]

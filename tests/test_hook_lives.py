@@ -97,7 +97,7 @@ def test_a_parent_that_dies_first_leaves_its_child_nothing_to_answer_for(job):
 
 
 def test_processes_beyond_the_slots_are_refused_and_slots_of_the_dead_are_taken_again(job):
-    offset = len(region.pack(1, 1, [(0, f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}", 1)]))
+    offset = region.SLOTS_AT
     start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     slot = struct.calcsize("<IIQQ16Q")
     content = bytearray(job.region_file.read_bytes())

@@ -24,39 +24,32 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     texts = (launch.run, launch.chdir, its.stdin, its.stdout, its.errors, launch.tmpdir, launch.hook)
     words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
     cpus = cpu_words(launch.cpus)
-    tail = b"".join(
-        (
-            struct.pack(f"<{len(launch.groups)}I", *launch.groups),
-            *(_LIMIT.pack(resource, 0, soft, hard) for resource, soft, hard in launch.rlimits),
-            cpus,
-            b"\0".join(words),
-            b"\0",
-            launch.environment,
-            *(f"{node}\0".encode() for node in launch.closed),
-            *(_cgroup(directory, settings) for directory, settings in launch.cgroups),
-            script,
-            region_head,
-        )
+    parts = (
+        struct.pack(f"<{len(launch.groups)}I", *launch.groups),
+        *(_LIMIT.pack(resource, 0, soft, hard) for resource, soft, hard in launch.rlimits),
+        cpus,
+        b"\0".join(words),
+        b"\0",
+        launch.environment,
+        *(f"{node}\0".encode() for node in launch.closed),
+        *(_cgroup(directory, settings) for directory, settings in launch.cgroups),
+        script,
+        region_head,
     )
-    if _HEADER.size + len(tail) > _LONGEST:
+    length = _HEADER.size + sum(map(len, parts))
+    if length > _LONGEST:
         raise Refused("script, arguments and environment together are larger than 8 MiB")
     flags = _APPEND * launch.append | _BECOME_USER * launch.become_user | _MOUNTS[launch.mounts]
     flags |= _PROVE_FENCE * launch.proves
     head = _HEADER.pack(
-        *(_MAGIC, _HEADER.size + len(tail), launch.job, launch.attempt, flags, launch.uid, launch.gid),
-        *(
-            launch.umask,
-            len(launch.groups),
-            len(launch.rlimits),
-            len(launch.args),
-            launch.environment.count(b"\0"),
-            len(launch.cgroups),
-        ),
-        *(number, target, launch.time_limit, before, launch.grace, launch.leftover_grace),
+        *(_MAGIC, length, launch.job, launch.attempt, flags, launch.uid, launch.gid, launch.umask),
+        *(len(launch.groups), len(launch.rlimits), len(launch.args), launch.environment.count(b"\0")),
+        *(len(launch.cgroups), number, target),
+        *(launch.time_limit, before, launch.grace, launch.leftover_grace),
         *(len(script), len(region_head), region.SIZE if region_head else 0),
         *(len(launch.closed), len(cpus) // 8),
     )
-    return head + tail
+    return b"".join((head, *parts))
 
 
 @lru_cache(maxsize=256)

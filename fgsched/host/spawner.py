@@ -54,8 +54,9 @@ class Spawner:
         return bool(self._out)
 
     def send(self, message: bytes) -> None:
+        if not self._out:  # mostly it goes at once, whole
+            message = message[self._take(message) :]
         self._out += message
-        self.flush()
 
     def command(self, job: int, attempt: int, value: int) -> None:
         """For a job whose shepherd was killed: the spawner has inherited it."""
@@ -63,11 +64,15 @@ class Spawner:
 
     def flush(self) -> None:
         """Send what the socket takes now."""
+        while self._out and (taken := self._take(self._out)):
+            del self._out[:taken]
+
+    def _take(self, data: bytes | bytearray) -> int:
+        """How many bytes of it the socket takes now."""
         try:
-            while self._out:
-                del self._out[: self._socket.send(self._out)]
+            return self._socket.send(data)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return
+            return 0
 
     def read(self) -> list[Answer] | None:
         """The answers that are there; None when the spawner is gone."""

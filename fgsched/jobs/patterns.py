@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _ITEM = re.compile(r"%([0-9]*)(.?)", re.DOTALL)
 _OFFERED = "jAauxh%bgJNnrst"
@@ -61,16 +62,20 @@ def expand(pattern: str, values: Values) -> str:
     """The file name that `pattern` is for one job. A backslash in it switches all replacement off."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
-    if "%" not in pattern:
-        return pattern
+    *items, rest = _parts(pattern)
+    return "".join([text + values.letter(letter, width) for text, letter, width in items]) + rest[0]
 
-    def replaced(match: re.Match[str]) -> str:
+
+@lru_cache(maxsize=256)
+def _parts(pattern: str) -> tuple[tuple[str, str, int], ...]:
+    """(text, the letter behind it, its width) of each item, and the text behind the last."""
+    found, at = [], 0
+    for match in _ITEM.finditer(pattern):
         width, letter = match.groups()
-        if not letter or letter not in _OFFERED:
-            return match[0]
-        return values.letter(letter, min(int(width[:9] or 0), _WIDEST))
-
-    return _ITEM.sub(replaced, pattern)
+        if letter and letter in _OFFERED:
+            found.append((pattern[at : match.start()], letter, min(int(width[:9] or 0), _WIDEST)))
+            at = match.end()
+    return (*found, (pattern[at:], "", 0))
 
 
 def unknown(pattern: str) -> list[str]:

@@ -99,17 +99,30 @@ class Store:
     def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
         """Write down one submission of (uid, gid, user name); ids are consecutive."""
         first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
-        made = [new.job(number, who, now) for number, new in enumerate(jobs, first)]
-        texts: dict[int, str] = {}
-        _ADD.do_all(self._db, [self._row(job, new, texts) for job, new in zip(made, jobs, strict=True)])
+        made, rows = self._written(jobs, first, who, now)
+        _ADD.do_all(self._db, rows)
         submission = {"uid": who[0], "key": key, "first": first, "count": len(made), "at": now}
         self._db.execute(SQL["add_submission"], submission)
         return made
 
-    def _row(self, job: Job, new: NewJob, texts: dict[int, str]) -> dict[str, object]:
-        text = texts.get(id(new.request))
-        if text is None:
-            text = texts[id(new.request)] = self._text_of(new.request)
+    def _written(
+        self, jobs: Sequence[NewJob], first: int, who: tuple[int, int, str], now: float
+    ) -> tuple[list[Job], list[dict[str, object]]]:
+        """The jobs and their rows. Those that are alike differ in their number only."""
+        alike: dict[tuple[int, int, int, str], tuple[Job, dict[str, object]]] = {}
+        made, rows = [], []
+        for number, new in enumerate(jobs, first):
+            key = (id(new.request), id(new.script), id(new.environment), new.held)
+            if key not in alike:
+                job = new.job(number, who, now)
+                alike[key] = job, self._row(job, new)
+            job, row = alike[key]
+            array = number if job.array else 0
+            made.append(job.changed(id=number, array=array))
+            rows.append(row | {"id": number, "array_job": array or None})
+        return made, rows
+
+    def _row(self, job: Job, new: NewJob) -> dict[str, object]:
         return {
             "id": job.id,
             "uid": job.uid,
@@ -117,7 +130,7 @@ class Store:
             "user": job.user,
             "name": _text(new.request.name),
             "partition": new.request.partition,
-            "request": text,
+            "request": self._text_of(new.request),
             "gpus": new.request.demand.gpus,
             "script": self._blob(new.script),
             "environment": self._blob(new.environment),
