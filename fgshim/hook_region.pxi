@@ -81,20 +81,21 @@ cdef extern from *:
         return good;
     }
     /* What of the file was never written has no place yet, and a page that finds none is the end of the process: so
-       all of it is made room for. A file system that cannot has its own way. */
+       all of it is made room for. A file system that cannot has its own way. Here and below the system calls
+       themselves, since a thread can be cancelled in libc's. */
     static int fg_has_room(int fd) {
         int status;
-        while ((status = fallocate(fd, 0, 0, sizeof(fg_region))) && errno == EINTR) ;
+        while ((status = (int)syscall(SYS_fallocate, fd, 0, 0L, (long)sizeof(fg_region))) && errno == EINTR) ;
         return !status || (errno != ENOSPC && errno != EDQUOT);
     }
     static fg_region *fg_map_region(const char *path) {
         struct stat about;
         void *at = MAP_FAILED;
-        int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0) return NULL;
         if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == sizeof(fg_region) && fg_has_room(fd))
             at = mmap(NULL, sizeof(fg_region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
+        syscall(SYS_close, fd);
         return at == MAP_FAILED ? NULL : at;
     }
     static void fg_attach_to(const char *path) {

@@ -18,6 +18,7 @@ cdef extern from *:
     #include <stdint.h>
     #include <signal.h>
     #include <string.h>
+    #include <sys/syscall.h>
     #include <unistd.h>
 
     typedef struct { uint64_t start, image; } fg_owner;
@@ -44,15 +45,16 @@ cdef extern from *:
         return value;
     }
 
-    /* 1: who it is; 0: no such process, or one that has ended; -1: the kernel would not say. */
+    /* 1: who it is; 0: no such process, or one that has ended; -1: the kernel would not say. By system calls, which
+       are no cancellation points: a thread that was cancelled in open or read would leave the hook's locks taken. */
     static inline int fg_owner_read(uint32_t pid, fg_owner *owner) {
         char line[1024], path[40], *state;
         ssize_t got;
         fg_owner_path(pid, path);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
         if (fd < 0) return kill((pid_t)pid, 0) < 0 && errno == ESRCH ? 0 : -1;
-        while ((got = read(fd, line, sizeof line - 1)) < 0 && errno == EINTR) ;
-        close(fd);
+        while ((got = syscall(SYS_read, fd, line, sizeof line - 1)) < 0 && errno == EINTR) ;
+        syscall(SYS_close, fd);
         if (got <= 0) return kill((pid_t)pid, 0) < 0 && errno == ESRCH ? 0 : -1;
         line[got] = 0;
         if (!(state = strrchr(line, ')')) || state[1] != ' ') return -1;

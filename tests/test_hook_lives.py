@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import fgshim
-from fakecuda.job import HISTORY
+from fakecuda import Card
+from fakecuda.job import HISTORY, make_job
 from fgshim import region
 
 pytestmark = pytest.mark.compiler
@@ -233,3 +234,15 @@ def test_a_pid_that_is_given_out_again_does_not_answer_for_the_dead(job, hooked)
     words = [*space, sys.executable, "-c", SAME_PID, job.driver.program, *other]
     done = subprocess.run(words, env=job.environment(), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "True", "0"]
+
+
+@pytest.mark.parametrize("before", ["total", "pid"])  # the region is attached already, or not yet
+@pytest.mark.parametrize("command", ["alloc 16M", "async 16M", "context"])
+def test_a_thread_that_is_cancelled_ends_when_a_call_is_over_and_keeps_no_lock(
+    driver, tmp_path, command, before
+):
+    bare = {"FAKEJOB_BARE": "1"} if command == "context" else {}
+    cost = 64 * MIB if bare else 0  # else the first context takes the slot
+    (card,) = driver.cards(Card(memory=2 * GIB, context=cost))
+    job = make_job(driver, tmp_path / "own", [(card, GIB)], contexts=[cost])
+    assert job.run(before, f"cancelled {command}", command, **bare)[1:] == [(OK,), (OK,)]

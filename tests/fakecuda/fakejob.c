@@ -87,7 +87,7 @@ static int resolve(void) {
 
 static struct { u64 address, size; } thing[65536];
 static size_t things;
-static void *stream, *pool;
+static void *stream, *pool, *home;   /* home: the context that it begins with */
 static int device;
 
 static u64 number(char **at) {
@@ -98,13 +98,12 @@ static u64 number(char **at) {
 }
 static int started(void) {
     static int done = -1;
-    void *context;
     if (done >= 0) return done;
     if (resolve() || cuInit(0)) return done = 1;
     if (getenv("FAKEJOB_BARE")) return done = 0;
-    int status = cuDevicePrimaryCtxRetain(&context, device);
+    int status = cuDevicePrimaryCtxRetain(&home, device);
     if (status) return status;   /* tried again by the next command */
-    return done = cuCtxSetCurrent(context) || cuDeviceGetMemPool(&pool, device);
+    return done = cuCtxSetCurrent(home) || cuDeviceGetMemPool(&pool, device);
 }
 typedef struct { int32_t type, handles, where, id; void *win32; u64 flags; } prop;
 
@@ -343,6 +342,25 @@ static int ask(char *line, int *status, u64 *a, u64 *b) {
     else return 0;
     return 1;
 }
+/* A thread that is cancelled while it does something, or before: then the status stays -1. */
+struct cancelled { char *line; int status; };
+static void *end_here(void *data) {
+    struct cancelled *c = data;
+    int status = -1;
+    if (home) cuCtxSetCurrent(home);
+    pthread_cancel(pthread_self());
+    if (memory(c->line, &status) || contexts_and_graphs(c->line, &status)) c->status = status;
+    pthread_testcancel();
+    return NULL;
+}
+static int cancel(char *line) {
+    struct cancelled c = {line + 1, -1};
+    void *end = NULL;
+    pthread_t thread;
+    pthread_create(&thread, NULL, end_here, &c);
+    pthread_join(thread, &end);
+    return end == PTHREAD_CANCELED ? c.status : -2;
+}
 /* What becomes of this process. */
 static int live(char *line, int *status) {
     char *at = line, text[64];
@@ -367,7 +385,8 @@ static void obey(char *line) {
     int status = -1;
     u64 a = 0, b = 0;
     sscanf(line, "%31s", verb);
-    if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
+    if (!strcmp(verb, "cancelled") && (status = started()) == 0) status = cancel(line + strlen(verb));
+    else if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
     else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !pools_and_arrays(line, &status)
              && !contexts_and_graphs(line, &status) && !imports(line, &status, &a) && !ask(line, &status, &a, &b)) status = -1;
     if (a || b) printf("%s %d %llu %llu\n", verb, status, (unsigned long long)a, (unsigned long long)b);
