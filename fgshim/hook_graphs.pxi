@@ -50,9 +50,10 @@ cdef uint64_t fg_graph_reserved(uint32_t gpu) noexcept nogil:
 
 cdef void fg_read_graph_memory(uint32_t gpu, const fg_charge *reserved) noexcept nogil:
     """Charge what the driver keeps for graphs now, `reserved` having been charged for it already."""
+    cdef uint64_t now = fg_graph_reserved(gpu)
     cdef uint64_t before = fg_graph_memory[gpu] + (reserved.bytes if reserved else 0)
-    fg_graph_memory[gpu] = fg_graph_reserved(gpu)
-    fg_exchange(gpu, before, fg_graph_memory[gpu], reserved != NULL)
+    fg_graph_memory[gpu] = now
+    fg_exchange(gpu, before, now, reserved != NULL)
 
 
 cdef void fg_each_graph_memory() noexcept nogil:

@@ -11,7 +11,9 @@ cdef extern from *:
     #include "meter.h"
 
     static fg_meter fg_own_meter;
-    static pthread_mutex_t fg_meter_lock;      /* of fg_own_meter */
+    /* Of fg_own_meter, in which there is nothing to do twice at once: who has it is told so. */
+    static const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    static pthread_mutex_t fg_meter_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
     static int fg_paces;                       /* 0: not known; else one of those below */
     static int fg_flight;                      /* this process's place in fg_pace.flying, counted from 1 */
     static uint64_t fg_told;                   /* when it was told last that this process launches */
@@ -32,6 +34,7 @@ cdef extern from *:
     }
     """
     fg_meter fg_own_meter
+    const pthread_mutex_t fg_meter_unlocked
     pthread_mutex_t fg_meter_lock
     int fg_paces, fg_flight
     uint64_t fg_told
@@ -89,7 +92,7 @@ cdef void fg_pace_in_child() noexcept nogil:
     global fg_flight
     fg_flight = 0
     memset(&fg_own_meter, 0, sizeof(fg_own_meter))
-    memset(&fg_meter_lock, 0, sizeof(fg_meter_lock))
+    memcpy(&fg_meter_lock, &fg_meter_unlocked, sizeof(fg_meter_lock))
 
 
 cdef bint fg_decide_pacing() noexcept nogil:
@@ -172,8 +175,7 @@ cdef void fg_tell_launch() noexcept nogil:
 
 cdef void fg_forget_marks(void *context) noexcept nogil:
     """Before a context ends: its events end with it."""
-    if fg_load_int(&fg_paces) == FG_PACED:
-        pthread_mutex_lock(&fg_meter_lock)
+    if fg_load_int(&fg_paces) == FG_PACED and pthread_mutex_lock(&fg_meter_lock) == 0:
         fg_meter_forget(&fg_own_meter, context)
         pthread_mutex_unlock(&fg_meter_lock)
 
@@ -199,7 +201,8 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
     while True:
         at = fg_clock()
-        pthread_mutex_lock(&fg_meter_lock)
+        if pthread_mutex_lock(&fg_meter_lock) != 0:  # a tool's, which an event of ours has called back
+            return False
         wait = fg_meter_wait(&fg_own_meter, pace, kind, at, &watch)
         if wait == 0:
             break

@@ -1,11 +1,13 @@
 # Stream-ordered memory: what is charged is what a pool reserves, for that is what the card has less of.
 #
 # fg_pool_lock is held from the reservation to the reading after it, so that no
-# growth is counted twice. Nothing here waits for a stream.
+# growth is counted twice. Nothing here waits for a stream. A tool that the driver
+# calls back in between may come here in the same thread, so rows never move, and
+# what is charged for one is always what stands in it.
 
 cdef extern from *:
     """
-    enum { FG_USUAL_STEP = 32 << 20, FG_NO_POOL = 0, FG_OPEN = 1, FG_DESTROYED = 2 };
+    enum { FG_USUAL_STEP = 32 << 20, FG_NO_POOL = 0, FG_OPEN = 1, FG_DESTROYED = 2, FG_MOST_POOLS = 1 << 18 };
     typedef struct {
         void *pool;
         uint64_t reserved;   /* charged */
@@ -14,13 +16,14 @@ cdef extern from *:
         uint32_t live;       /* allocations that were not freed */
         uint16_t gpu, state; /* destroyed: by the program, but some of its memory lives */
     } fg_pool;
-    static fg_pool *fg_pools;
-    static uint32_t fg_pool_room, fg_pool_count;   /* count: rows that are, or were, in use */
-    static uint32_t fg_stale;                      /* something was freed since they were read */
-    static pthread_mutex_t fg_pool_lock;
+    static fg_pool *fg_pools;            /* room for all there can be; pages that are not used take no memory */
+    static uint32_t fg_pool_count;       /* rows that are, or were, in use */
+    static uint32_t fg_stale;            /* something was freed since they were read */
+    static pthread_mutex_t fg_pool_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     """
     const uint64_t FG_USUAL_STEP
     const int FG_NO_POOL, FG_OPEN, FG_DESTROYED
+    const uint32_t FG_MOST_POOLS
     ctypedef struct fg_pool:
         void *pool
         uint64_t reserved
@@ -30,17 +33,17 @@ cdef extern from *:
         uint16_t gpu
         uint16_t state
     fg_pool *fg_pools
-    uint32_t fg_pool_room, fg_pool_count, fg_stale
+    uint32_t fg_pool_count, fg_stale
     pthread_mutex_t fg_pool_lock
 
 cdef void fg_forget_pools() noexcept nogil:
     """In the child of a fork."""
-    global fg_pools, fg_pool_room, fg_pool_count
-    if fg_pool_room:
-        munmap(fg_pools, fg_pool_room * sizeof(fg_pool))
+    global fg_pools, fg_pool_count
+    if fg_pools:
+        munmap(fg_pools, FG_MOST_POOLS * sizeof(fg_pool))
     fg_pools = NULL
-    fg_pool_room = fg_pool_count = 0
-    memset(&fg_pool_lock, 0, sizeof(fg_pool_lock))
+    fg_pool_count = 0
+    memcpy(&fg_pool_lock, &fg_unlocked, sizeof(fg_pool_lock))
 
 
 cdef uint64_t fg_pool_has(void *pool, int attribute) noexcept nogil:
@@ -62,20 +65,10 @@ cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
 
 cdef bint fg_more_pools() noexcept nogil:
     """Room for one row more. Under fg_pool_lock."""
-    global fg_pools, fg_pool_room
-    cdef uint32_t room = fg_pool_room * 2 if fg_pool_room else 64
-    cdef void *fresh
-    if fg_pool_count < fg_pool_room:
-        return True
-    fresh = fg_pages(room * sizeof(fg_pool))
-    if fresh == NULL:
-        return False
-    if fg_pool_room:
-        memcpy(fresh, fg_pools, fg_pool_room * sizeof(fg_pool))
-        munmap(fg_pools, fg_pool_room * sizeof(fg_pool))
-    fg_pools = <fg_pool *> fresh
-    fg_pool_room = room
-    return True
+    global fg_pools
+    if fg_pools == NULL:
+        fg_pools = <fg_pool *> fg_pages(FG_MOST_POOLS * sizeof(fg_pool))
+    return fg_pools != NULL and fg_pool_count < FG_MOST_POOLS
 
 
 cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
@@ -140,11 +133,11 @@ cdef uint64_t fg_short_of(const fg_pool *row, uint64_t size) noexcept nogil:
 
 cdef void fg_read_pool(fg_pool *row, const fg_charge *reserved, uint64_t needed) noexcept nogil:
     """Charge what it reserves now, `reserved` having been charged for it already. Under fg_pool_lock."""
-    cdef uint64_t before = row.reserved + (reserved.bytes if reserved else 0)
-    cdef uint64_t now
+    cdef uint64_t before, now
     if row.state != FG_OPEN:
         return
     now = fg_pool_has(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    before = row.reserved + (reserved.bytes if reserved else 0)  # after the driver: a tool may have come here meanwhile
     fg_learn_step(row, now, needed)
     row.reserved = now
     fg_exchange(row.gpu, before, now, reserved != NULL)

@@ -1,6 +1,7 @@
 # What this process holds, and where: one hash table of the process's own, grown by mmap.
 #
-# Every use of it is under fg_own_lock. A pointer to an entry is good until the next fg_put or fg_drop.
+# Every use of it is under fg_own_lock. A pointer to an entry is good until the next fg_put or fg_drop, and so until
+# the next call of the driver: a tool that the driver calls back may use the hook in the same thread.
 
 cdef extern from *:
     """
@@ -17,7 +18,9 @@ cdef extern from *:
     static fg_entry *fg_entries;
     static uint64_t fg_room, fg_used;     /* room: 0 or a power of two */
     static uint64_t fg_serial;
-    static pthread_mutex_t fg_own_lock;   /* all zero: unlocked */
+    /* Whoever has one can take it again: a tool may be called back by the driver, and call it, in the thread that has it. */
+    static const pthread_mutex_t fg_unlocked = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    static pthread_mutex_t fg_own_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     """
     const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
     const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT
@@ -31,6 +34,7 @@ cdef extern from *:
         uint16_t gpu
     fg_entry *fg_entries
     uint64_t fg_room, fg_used, fg_serial
+    const pthread_mutex_t fg_unlocked
     pthread_mutex_t fg_own_lock
 
 
@@ -117,7 +121,7 @@ cdef void fg_forget_all() noexcept nogil:
         munmap(fg_entries, fg_room * sizeof(fg_entry))
     fg_entries = NULL
     fg_room = fg_used = 0
-    memset(&fg_own_lock, 0, sizeof(fg_own_lock))
+    memcpy(&fg_own_lock, &fg_unlocked, sizeof(fg_own_lock))
 
 
 cdef void fg_charge_of(const fg_entry *entry, fg_charge *charge) noexcept nogil:

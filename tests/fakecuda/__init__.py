@@ -24,6 +24,7 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
     exec-end I, trim-graphs
     cancelled COMMAND (in a thread that is to end at a cancellation point: status -1 if that is within)
+    tool CALL COMMAND (done once, by a tool that the next such call of the driver calls back)
     hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
     race-hold THREADS SIZE (each takes one thing), race-async (as race)
     race THREADS ROUNDS SIZE (status: calls that went wrong; figures: refusals, allocations that were tried)

@@ -73,10 +73,20 @@ int fake_holders(int card, holder *into, int room);       /* living ones that ho
 limit *fake_limit(int card, const char *path, int make);  /* under no lock; NULL: there is none */
 void fake_uuid_text(const uint8_t *uuid, char *text);     /* GPU-… */
 
+/* A tool that is called back from within the exported calls of this thread, but not from within its own. */
+extern void (*fake_tool)(const char *call);
+extern __thread int fake_in_tool;
+static inline void fake_call_back(const char *call) {
+    if (!fake_tool || fake_in_tool) return;
+    fake_in_tool = 1;
+    fake_tool(call);
+    fake_in_tool = 0;
+}
+
 /* Each driver function has an inner address, which cuGetProcAddress gives, and an exported one. */
 #define DRIVER(name, parameters, arguments)                                   \
     int in_##name parameters;                                                 \
-    __attribute__((visibility("default"))) int name parameters { return in_##name arguments; } \
+    __attribute__((visibility("default"))) int name parameters { fake_call_back(#name); return in_##name arguments; } \
     int in_##name parameters
 
 /* cuda.c */
