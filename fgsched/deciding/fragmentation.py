@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fgsched.deciding.placement import Room, cost, is_of_type
-from fgsched.model import WHOLE, Demand, GpuState
+from fgsched.model import WHOLE, Demand, Gpu, GpuState, Hold
 
 _KEPT = 20_000  # cards and hosts in different states
 _RECENT = 1000  # requests that make the mix of a host
@@ -56,6 +56,7 @@ class Fragmentation:
         self._reach, self._fill = reach, fill
         self._ids: dict[tuple[object, ...], int] = {}
         self._cards: list[_Card] = []
+        self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room that was asked for last
         self._hosts: dict[tuple[int, ...], int] = {}
         self._most: tuple[int, list[int]] = (-1, [])  # what `_caps` said last
 
@@ -66,14 +67,24 @@ class Fragmentation:
 
     def card(self, room: Room) -> int:
         """A number that equal rooms have in common; -1 for a card that takes no jobs."""
-        gpu = room.gpu
+        seen, known = self._last.get(room.gpu.index, (None, 0))
+        if seen is not room:  # of all cards, the last start has changed one
+            known = self._number(room.gpu, room.share, room.memory)
+            self._last[room.gpu.index] = room, known
+        return known
+
+    def beside(self, room: Room, hold: Hold) -> int:
+        """The same of what would be left beside `hold`."""
+        return self._number(room.gpu, room.share - hold.share, room.memory - hold.memory)
+
+    def _number(self, gpu: Gpu, share: int, memory: int) -> int:
         if gpu.state is not GpuState.OK:
             return -1
-        key = (gpu.model, gpu.usable, room.share, room.memory)
+        key = (gpu.model, gpu.usable, share, memory)
         found = self._ids.get(key)
         if found is None:
             found = self._ids[key] = len(self._cards)
-            self._cards.append(self._profile(room))
+            self._cards.append(self._profile(gpu, share, memory))
         return found
 
     def host(self, cpus: int, cards: Iterable[int]) -> int:
@@ -85,14 +96,14 @@ class Fragmentation:
             found = self._hosts[key] = self._measure(cpus, known) if known and self._shapes else 0
         return found
 
-    def _profile(self, room: Room) -> _Card:
-        idle = max(0, min(room.share, room.memory * WHOLE // max(1, room.gpu.usable)))
+    def _profile(self, gpu: Gpu, share: int, memory: int) -> _Card:
+        idle = max(0, min(share, memory * WHOLE // max(1, gpu.usable)))
         copies, used = [], []
         for shape in self._shapes:
-            hold = cost(shape.demand, room.gpu, self._step)
+            hold = cost(shape.demand, gpu, self._step)
             many = 0
-            if hold.share > 0 and is_of_type(room.gpu, shape.demand.gpu_type):
-                many = max(0, min(room.share // hold.share, room.memory // max(1, hold.memory)))
+            if hold.share > 0 and is_of_type(gpu, shape.demand.gpu_type):
+                many = max(0, min(share // hold.share, memory // max(1, hold.memory)))
             if shape.demand.gpus > 1:
                 many = min(many, 1)
             copies.append(many)

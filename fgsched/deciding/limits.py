@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fgsched.deciding.placement import Short
 from fgsched.errors import Refused
 from fgsched.model import Reason
-from fgsched.policy import NO_CAPS, NORMAL, Caps, Policy
+from fgsched.policy import INACTIVE, NO_CAPS, NORMAL, Caps, Partition, Policy
 
 
 class Who(NamedTuple):
@@ -186,3 +186,16 @@ def check_pending(
                     f"job violates a policy limit: {scope.says} has {waiting(scope.key)} jobs that wait",
                     f"{most} is the limit.",
                 )
+
+
+def against(partition: Partition | None, name: str, time_limit: int) -> Short | None:
+    """What a partition has against a job besides room."""
+    if partition is None:
+        return Short(Reason.PARTITION_DOWN, "gone", who=name)
+    if not partition.starts:
+        is_inactive = partition.state == INACTIVE
+        return Short(Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", who=name)
+    most = partition.most.time
+    if most and (not time_limit or time_limit > most):
+        return Short(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, who=name)
+    return None

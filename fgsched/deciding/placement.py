@@ -48,6 +48,9 @@ class Measure(Protocol):
     def card(self, room: Room) -> int:
         """A number that stands for this room."""
 
+    def beside(self, room: Room, hold: Hold) -> int:
+        """The same for what is left of it beside `hold`."""
+
     def host(self, cpus: int, cards: Iterable[int]) -> int:
         """The measure of a host with so many CPUs and these rooms left."""
 
@@ -193,7 +196,7 @@ def _least_waste(
     for room, hold in found:
         index = room.gpu.index
         if before[index] not in known:
-            after = before | {index: measure.card(room.less(hold))}
+            after = before | {index: measure.beside(room, hold)}
             known[before[index]] = measure.host(cpus, after.values())
         waste.append(known[before[index]])
     least = min(waste)

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from fgsched.deciding.backfill import Running, Shadow, attempt, once_over, reserve
 from fgsched.deciding.bookings import Calendar, closed
-from fgsched.deciding.limits import Key, Part, Scope, Tally, Who
+from fgsched.deciding.limits import Key, Part, Scope, Tally, Who, against
 from fgsched.deciding.placement import Host, Room, Short, charged, cost
 from fgsched.deciding.priority import Kind
 from fgsched.deciding.waiting import Group
 from fgsched.model import WHOLE, Demand, GpuState, Hold, Limits, Reason
-from fgsched.policy import INACTIVE, Partition, Policy
+from fgsched.policy import Partition, Policy
 
 Used = Mapping[Key, float]
 _LOOKED_AT = 16  # ends of jobs at which a place between operators' reservations is looked for
@@ -69,7 +69,9 @@ class Stock:
     def find(self, kind: Kind) -> tuple[str, tuple[Hold, ...]] | None:
         """The first of its partitions that starts a job of this kind, and what it gives."""
         for name in kind.partitions:
-            if (kind.demand, name, self._view(kind)) in self._full or (name, kind.who) in self._blocked:
+            if self._full and (kind.demand, name, self._view(kind)) in self._full:
+                continue
+            if self._blocked and (name, kind.who) in self._blocked:
                 continue
             if self.kept_back(kind, name) is not None:
                 continue
@@ -80,7 +82,7 @@ class Stock:
 
     def rule(self, kind: Kind, name: str) -> Short | None:
         """What a partition, or its reservation, has against this kind besides room and limits."""
-        short = _rule(self._policy.partition(name), name, kind.time_limit)
+        short = against(self._policy.partition(name), name, kind.time_limit)
         if short is not None or not kind.reservation:
             return short
         booking = self._policy.booking(kind.reservation)
@@ -97,7 +99,7 @@ class Stock:
         """The rule of a partition, or the limit, that keeps this kind back; None: at most room is lacking."""
         partition = self._policy.partition(name)
         short = self.rule(kind, name)
-        if short is not None or partition is None:
+        if short is not None or partition is None or not self._tally.counts:
             return short
         short = self._tally.blocked(*self._least(kind, partition))
         if short is not None and short.what == "running":
@@ -225,7 +227,8 @@ class Stock:
             self._free[self._at[hold.gpu]] = self._free[self._at[hold.gpu]].less(hold)
         self._running.append(Running(kind.demand, holds, until, partition, kind.who, reservation=pool))
         self._calendar.take(holds, until, pool)
-        self._tally.take(*self._part(kind, partition, holds))
+        if self._tally.counts:
+            self._tally.take(*self._part(kind, partition, holds))
         self._measure()
 
     def reserve(self, kind: Kind, name: str) -> Shadow | None:
@@ -285,16 +288,3 @@ class Stock:
             if short is not None:
                 first = first or short
         return first
-
-
-def _rule(partition: Partition | None, name: str, time_limit: int) -> Short | None:
-    """What a partition has against a job besides room."""
-    if partition is None:
-        return Short(Reason.PARTITION_DOWN, "gone", who=name)
-    if not partition.starts:
-        is_inactive = partition.state == INACTIVE
-        return Short(Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", who=name)
-    most = partition.most.time
-    if most and (not time_limit or time_limit > most):
-        return Short(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, who=name)
-    return None
