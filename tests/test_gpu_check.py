@@ -99,6 +99,30 @@ def test_without_pytorch_a_section_is_not_checked(place, section):
     assert "PyTorch is not installed here" in row.seen
 
 
+NO_COMPILER = "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."
+
+
+@pytest.mark.parametrize(
+    ("error", "compilers", "holds"),
+    [(NO_COMPILER, [], None), (NO_COMPILER, ["gcc"], False), ("RuntimeError: no kernel", [], False)],
+)
+def test_torch_compile_is_not_checked_where_there_is_no_c_compiler(
+    place, tmp_path, monkeypatch, error, compilers, holds
+):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{error}' >&2\necho 'Set a variable for more.' >&2\nexit 1\n")
+    for program in (python, *(tmp_path / name for name in compilers)):
+        program.touch()
+        program.chmod(0o755)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    place.python, place.kept["torch"] = str(python), True
+    monkeypatch.setattr(frameworks, "torch_or_not", lambda place: None)
+    rows = {row.what: row for row in rows_of(frameworks.torch, place)}
+    assert rows["torch.compile"].holds is holds
+    assert holds is not None or "C compiler" in rows["torch.compile"].seen
+
+
 def test_a_framework_that_is_not_there_is_named(place):
     place.kept |= dict.fromkeys(("jax", "cupy", "numba.cuda"), False)
     assert [(row.what, row.holds, row.seen) for row in rows_of(frameworks.others, place)] == [

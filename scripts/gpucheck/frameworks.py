@@ -1,7 +1,8 @@
 """PyTorch with its allocators and its processes; JAX, CuPy and numba where they are (items 4 and 5)."""
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 
 from gpucheck.place import Place, Share, near, torch_or_not
 from gpucheck.sheet import Row, row
@@ -67,6 +68,7 @@ _TORCH = {
     "torch.compile": _COMPILED,
     "CUDA graph": _GRAPH,
 }
+_COMPILERS = ("cc", "gcc", "clang")
 _OTHERS = {
     "jax": "import jax; s = jax.devices()[0].memory_stats(); print(json.dumps({'limit': s['bytes_limit']}))",
     "cupy": "import cupy; print(json.dumps({'limit': cupy.cuda.Device().mem_info[1]}))",
@@ -93,9 +95,20 @@ def _told(share: Share, what: str, code: str, **env: str) -> Row:
     done = share.run(share.place.python, str(file), **env)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
-        return row(what, False, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1][:160])
+        errors = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        if (why := _no_compiler(share, errors)) is not None:
+            return row(what, None, f"it needs a C compiler, and none is here: {why[:120]}")
+        return row(what, False, errors[-1][:160])
     found = json.loads(lines[-1])
     return row(what, found["good"], found["seen"])
+
+
+def _no_compiler(share: Share, errors: Sequence[str]) -> str | None:
+    """The error that says so, where it is so: a compiler that is there and is not found is a failure."""
+    env = share.place.env
+    if env.get("CC") or any(shutil.which(name, path=env.get("PATH")) for name in _COMPILERS):
+        return None
+    return next((line.strip() for line in errors if "C compiler" in line), None)
 
 
 def others(place: Place) -> Iterator[Row]:
