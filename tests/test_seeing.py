@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.controller.seeing import understood
+from fgsched.controller.unresolved import Unresolved
+from fgsched.gpus.sim import STRANGER
 from fgsched.model import GpuProcess, Hold, JobState, Reading
 from worlds import a_job
 
@@ -79,3 +81,23 @@ def test_what_a_job_left_behind_is_looked_for_when_the_job_is_over_too(is_held, 
         groups = {"ended": [over] if is_held else [], "stayed": [] if is_held else [over]}
         found = understood(readings, shepherds={}, run=RUN, **groups)
     assert (found.there, found.readings[0].external) == ({7}, strange)
+
+
+GONE = (1 << 22) - 1  # a pid that nobody has
+
+
+def test_pids_that_nobody_has_here_are_told_of_once_they_were_listed_for_a_whole_look(caplog):
+    unresolved, told = Unresolved(), []
+    for now, pids in ((0, {GONE}), (4, {GONE, 5}), (5, {GONE}), (9, {GONE, 5}), (12, {5}), (14, set())):
+        unresolved.saw(pids, now=now, interval=5)
+        told.append(unresolved.pids)
+    assert told == [(), (), (GONE,), (GONE,), (), ()]
+    (record,) = caplog.records
+    assert f"do not exist in this PID namespace: {GONE};" in record.message
+
+
+def test_a_look_tells_which_pids_are_no_process_here():
+    with a_process() as pid:
+        processes = tuple(GpuProcess(pid=one, memory=1) for one in (pid, GONE, STRANGER))
+        found = understood({0: Reading(gpu=0, used=3, processes=processes)}, shepherds={}, ended=[], run=RUN)
+    assert found.unresolved == {GONE}

@@ -79,3 +79,16 @@ def test_a_card_with_errors_is_drained_and_who_fails_on_it_runs_elsewhere(script
     show()
     assert home.run("fgctl", "resume", "gpu=0").status == 0
     assert home.run("fginfo", "-R", "-h").out == ""
+
+
+def test_the_doctor_says_when_the_driver_lists_processes_that_do_not_exist_here(scripted):
+    """As in a container: nothing else changes."""
+    home, show = scripted
+    pid = (1 << 22) - 1
+    show(**{"0": {"processes": [{"pid": pid, "memory": "1G"}]}})
+    home.running(share=5000)
+    while not home.client.ask("ping")["unresolved_pids"]:
+        pass
+    done = home.run("fgsched", "doctor")
+    warning = f"WARN processes   the driver lists pids that do not exist in this PID namespace: {pid}"
+    assert (done.status, warning in done.lines) == (0, True)

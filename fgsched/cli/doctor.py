@@ -57,7 +57,8 @@ def examine(places: Places) -> list[Finding]:
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
-        *(_controller, _run_directory, _queue, _sqlite, _cgroup, _preload, _driver, _fence, _leftovers)
+        *(_controller, _run_directory, _queue, _sqlite, _cgroup),
+        *(_preload, _driver, _processes, _fence, _leftovers),
     ]
     for check in checks:
         try:
@@ -225,6 +226,20 @@ def _driver(places: Places, seen: _Seen) -> Finding:
     plural = "" if count == 1 else "s"
     text = f"{count} GPU{plural} from {source}" + (f": {note}" if note else "") + limited
     return Finding("GPUs", OK if count and source != "none" else WARN, text)
+
+
+def _processes(places: Places, seen: _Seen) -> Finding:
+    """Whether the driver's pids are this host's, as the controller's looks have shown."""
+    pids = seen.about.get("unresolved_pids", ()) if seen.about else ()
+    if not pids:
+        return Finding("processes", OK, "none was seen that is on a card and not on this host")
+    return Finding(
+        "processes",
+        WARN,
+        f"the driver lists pids that do not exist in this PID namespace: {', '.join(map(str, pids))}",
+        "In a container, run the controller in the host's (--pid=host): else every job that ends waits for "
+        "clean_timeout, and its card is suspect.",
+    )
 
 
 def _fence(places: Places, seen: _Seen) -> Finding:

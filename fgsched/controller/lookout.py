@@ -7,6 +7,7 @@ from fgsched import gpus
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.gate import Gate
 from fgsched.controller.seeing import understood
+from fgsched.controller.unresolved import Unresolved
 from fgsched.controller.watching import Watching
 from fgsched.host.shepherds import Shepherds
 
@@ -32,6 +33,7 @@ class Lookout:
         self.watching, self._gate = watching, gate
         self._cards = conductor.cards
         self.interval = interval
+        self.unresolved = Unresolved()
         self._looked_at = -interval  # by a clock that nobody sets
         self._asked_at: float | None = None  # by the same: the question that is out
         self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # who is told of USE
@@ -83,3 +85,4 @@ class Lookout:
         )
         self._cards.saw(seen.readings, there=seen.there, now=time.time())
         self.watching.look(seen, book.holding)
+        self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)

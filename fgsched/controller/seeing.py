@@ -19,6 +19,7 @@ class Seen:
     readings: dict[int, Reading]  # with the bytes of strangers
     there: set[int]  # ended jobs that a card still lists
     owners: dict[int, int]  # pid -> running job
+    unresolved: frozenset[int] = frozenset()  # pids that a card lists and no process here has
 
 
 def understood(
@@ -53,6 +54,7 @@ def understood(
         {index: replace(reading, external=external(reading, mine)) for index, reading in readings.items()},
         there,
         owners,
+        frozenset(left),
     )
 
 

@@ -139,7 +139,8 @@ class _Controller:
         self._pacer = Pacer(self._conductor, sampler, run=str(places.run), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
         self._waiters = Waiters(self._loop.finish)
-        about = About(places, config, inventory, memory, accounts, best, gate, mounts)
+        unresolved = self._lookout.unresolved
+        about = About(places, config, inventory, memory, accounts, best, gate, mounts, unresolved)
         self._reception = self._opened(about)
 
     def _opened(self, about: About) -> Reception:

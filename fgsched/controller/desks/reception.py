@@ -19,6 +19,7 @@ from fgsched.controller.desks.standing import Standings
 from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
+from fgsched.controller.unresolved import Unresolved
 from fgsched.host.accounts import Accounts, names_of
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.places import Places
@@ -41,6 +42,7 @@ class About:
     tier: str  # how jobs are held to their share, if they do not say
     gate: Gate
     mounts: Mounts
+    unresolved: Unresolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Reception:
             "note": inventory.note,
             "enforce": self.about.tier,
             "fence": self.about.gate.verdict,
+            "unresolved_pids": self.about.unresolved.pids,
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "started_at": self._started_at,
             "host": socket.gethostname(),
