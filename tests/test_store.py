@@ -212,7 +212,9 @@ def test_a_queue_of_an_unreleased_form_is_refused_with_all_that_it_lacks(tmp_pat
 def test_a_queue_that_has_more_than_is_expected_opens(tmp_path):
     path = tmp_path / "queue.db"
     an_earlier_form(path, "ALTER TABLE job ADD COLUMN mood TEXT", "CREATE TABLE mine (a)")
-    Store(path).close()
+    store = Store(path)
+    assert store.open_jobs() == []
+    store.close()
 
 
 def test_a_missing_queue_is_not_replaced_by_an_empty_one(tmp_path):

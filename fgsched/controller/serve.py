@@ -133,8 +133,7 @@ class _Controller:
         self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
         self._shepherds = shepherds
-        learn = lambda gpu, size: self._contexts.learn(self._cards.gpu(gpu).model, size)  # noqa: E731
-        watching = Watching(str(places.run), _policy(config), self._loop.happened, learn)
+        watching = Watching(str(places.run), _policy(config), self._loop.happened, self._learn)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(places.run), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
@@ -154,6 +153,10 @@ class _Controller:
         refused = partial(regions.refusal, str(about.places.run))
         answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism, refused)
         return Reception(desks, answers, self._waiters, self._loop, about)
+
+    def _learn(self, gpu: int, size: int) -> None:
+        """So many bytes were the contexts of a process on that card."""
+        self._contexts.learn(self._cards.gpu(gpu).model, size)
 
     def _ports(self, accounts: Accounts, gate: Gate) -> Ports:
         return Ports(
