@@ -24,7 +24,8 @@ def copier(kind: type[Value]) -> Callable[[Value, Mapping[str, object]], Value]:
         for name, other in changes.items():
             setattr(copy, name, other)
         copy.__class__ = kind
-        return copy  # type: ignore[no-any-return]
+        complete: Value = copy
+        return complete
 
     return changed
 
