@@ -109,6 +109,33 @@ def test_the_controller_is_served_before_jobs_and_jobs_are_not(home):
     assert [(home.path / name).read_text() for name in ("first", "second")] == [f"{usual}\n"] * 2
 
 
+IN_A_SESSION_OF_ITS_OWN = """
+import os
+from pathlib import Path
+from fgsched.host.standing import before_jobs
+
+def standing():
+    group = Path("/proc/self/autogroup")
+    return os.getpriority(os.PRIO_PROCESS, 0), group.read_text().split()[-1] if group.exists() else ""
+
+os.setpriority(os.PRIO_PROCESS, 0, 15)
+usual = standing()
+with before_jobs():
+    ahead = standing()
+print(usual[0], ahead[0], standing() == usual, usual[1], ahead[1])
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not may_go_ahead(), reason="this host lets nobody be served before others")
+def test_a_controller_of_low_priority_does_not_set_its_session_back(home):
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_SESSION_OF_ITS_OWN],
+        **{"capture_output": True, "text": True, "check": True, "start_new_session": True},
+    )
+    assert done.stdout.split() in (["15", "5", "True", "0", "-10"], ["15", "5", "True"])
+
+
 def test_the_foreground_controller_stops_at_sigterm(home):
     command = [sys.executable, "-m", "fgsched.cli.fgsched", "run", "--gpus", "sim:1x8G"]
     with subprocess.Popen(command, env=home.environ, stderr=subprocess.PIPE, text=True) as controller:

@@ -24,16 +24,24 @@ def before_jobs() -> Iterator[None]:
     Only root may; for anybody else nothing changes. What was forked before, such as the spawner
     and all jobs after it, keeps its own priority.
     """
-    usual = os.getpriority(os.PRIO_PROCESS, 0)
-    _be(usual - _AHEAD)
+    usual, of_group = os.getpriority(os.PRIO_PROCESS, 0), _nice_of_group()
+    _be(usual - _AHEAD, of_group - _AHEAD)
     try:
         yield
     finally:
-        _be(usual)
+        _be(usual, of_group)
 
 
-def _be(nice: int) -> None:
+def _nice_of_group() -> int:
+    """Of the session, which has a value of its own: "/autogroup-25 nice 0"."""
+    try:
+        return int(_GROUP.read_text().rpartition(" ")[2])
+    except (OSError, ValueError):
+        return 0
+
+
+def _be(nice: int, of_group: int) -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, nice)
     with suppress(OSError):
-        _GROUP.write_text(str(max(-20, nice)))
+        _GROUP.write_text(str(max(-20, of_group)))
