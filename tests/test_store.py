@@ -99,6 +99,47 @@ def test_the_file_itself_refuses_bytes_that_the_card_does_not_have(store):
         start(store, first, memory=17 * GIB)
 
 
+IMPOSSIBLE = [
+    *["state = 'DONE'", "held = 'me'", "wish = 'more'", "lost = 2", "attempt = -1"],
+    *[
+        "state = 'RUNNING'",
+        "state = 'COMPLETED'",
+        "ended_at = 9",
+        "suspended_at = 9",
+        "array_job = 1, attempt = 1",
+    ],
+]
+
+
+@pytest.mark.parametrize("change", IMPOSSIBLE)
+def test_the_file_itself_refuses_a_job_as_none_can_be(store, change):
+    submit(store, 5000)
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        store._db.execute(f"UPDATE job SET {change}")
+
+
+@pytest.mark.parametrize("state", [*JobState])
+def test_the_file_knows_every_state(store, state):
+    submit(store, 5000)
+    fitting = "attempt = 1, boot = 'b', started_at = 1, allocated = '[]'"
+    ends = "ended_at = :ended, suspended_at = :suspended"
+    values = {
+        "state": state.value,
+        "ended": 2 if state.is_final else None,
+        "suspended": 2 if state is JobState.SUSPENDED else None,
+    }
+    store._db.execute(f"UPDATE job SET state = :state, {fitting}, {ends}", values)
+    assert [past.job.state for past in store.history(since=0, until=9, uid=None, after=0, page=9)] == [state]
+
+
+@pytest.mark.parametrize("name", ["add_job", "start_job", "run_job", "save_job"])
+def test_what_is_written_for_each_job_makes_no_table_in_memory(store, name):
+    values = dict.fromkeys(re.findall(r":(\w+)", SQL[name]), 1)
+    steps = {row["opcode"] for row in store._db.execute("EXPLAIN " + SQL[name], values)}
+    assert "MakeRecord" in steps
+    assert not steps & {"OpenEphemeral", "OpenAutoindex"}
+
+
 def test_a_failed_transaction_leaves_nothing(store):
     def fail():
         with store.write():
