@@ -80,6 +80,7 @@ class Book:
         self._queue = Queue()
         self._slots = Slots()
         self._runs = Runs()
+        self._leaving: set[int] = set()  # jobs that make room
         self._sent: set[int] = set()  # jobs that made room and wait again
         self._recent = Recent()
         self._queued: Counter[tuple[str, Who]] = Counter()  # jobs that wait, by partitions and owner
@@ -119,23 +120,21 @@ class Book:
 
     def _note_eviction(self, job: Job) -> None:
         """One that made room and waits again comes after the job that it made room for."""
-        if job.state is JobState.PENDING and job.evicted:
-            self._sent.add(job.id)
-        else:
-            self._sent.discard(job.id)
+        waits_again = job.state is JobState.PENDING and bool(job.evicted)
+        (self._leaving.add if job.leaves else self._leaving.discard)(job.id)
+        (self._sent.add if waits_again else self._sent.discard)(job.id)
 
     def made_room_for(self, job_id: int) -> list[Job]:
         """Those that wait again since they made room for this job."""
-        return [job for job in self._debtors() if job.state is JobState.PENDING and made_for(job) == job_id]
+        return [job for one in self._sent if made_for(job := self.jobs[one]) == job_id]
 
     def makes_room_for(self, job_id: int) -> list[Job]:
         """Those that are on their way for this job."""
-        return [job for job in self._debtors() if job.leaves and made_for(job) == job_id]
+        return [job for one in self._leaving if made_for(job := self.jobs[one]) == job_id]
 
     def _debtors(self) -> list[Job]:
         """Those that make room, and those that wait again since they did."""
-        leaving = [job for job in self.holding.values() if job.leaves]
-        return leaving + [self.jobs[one] for one in self._sent]
+        return [self.jobs[one] for one in (*self._leaving, *self._sent)]
 
     def take(self, rest: Job, task: int) -> bool:
         """A task gets a row of its own, which is put here next; whether it is the last."""

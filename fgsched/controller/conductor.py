@@ -164,17 +164,19 @@ class Conductor:
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
-        ended = over(
+        after = over(
             *(job, how, now),
+            most=self.limits.max_requeue,
+            dirty=dirty,
             reason=Reason.GPU_CLEANING if dirty else how.reason,
             post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
         )
-        most = self.limits.max_requeue
-        self.step(job, ended.advance(JobState.COMPLETING) if dirty else settled(ended, now, most=most), now)
+        self.step(job, after, now)
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
-        self.then(lambda: self.launcher.forget(ended))
+        gone = job.changed(supervisor_lost=True) if how.lost else job
+        self.then(lambda: self.launcher.forget(gone))
 
     def step(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):

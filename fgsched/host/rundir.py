@@ -3,7 +3,6 @@
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import replace
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
@@ -108,4 +107,4 @@ def _in_words(result: Result) -> Result:
     """With the system's word for why a step of the launch failed."""
     if not result.errno or any(words in result.detail for words in _OF_OURS):
         return result
-    return replace(result, detail=f"{result.detail}: {os.strerror(result.errno)}")
+    return result._replace(detail=f"{result.detail}: {os.strerror(result.errno)}")

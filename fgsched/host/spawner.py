@@ -5,16 +5,15 @@ import socket
 import struct
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIIQ")
 _COMMAND_MAGIC, _RESULT_MAGIC = 0x31434746, 0x31524746
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What spawner or shepherd say of one attempt."""
 
     job: int

@@ -45,21 +45,31 @@ def blamed(job: Job, *, is_sick: bool) -> Job:
     return replace(job, outcome=outcome, condemned=Reason.GPU_UNHEALTHY)
 
 
-def over(job: Job, how: Finish, now: float, **more: object) -> Job:
-    """A job whose processes are over, with how they ended and what that comes to; `more` goes before that."""
+def over(job: Job, how: Finish, now: float, *, most: int, dirty: bool = False, **more: object) -> Job:
+    """A job whose processes are over, in the state that comes next, with how they ended.
+
+    `dirty`: its cards may still list them, and it keeps its holds until they are clean of it.
+    `more`: changes that go before what follows from its end.
+    """
     ended_at = how.ended_at or now
+    outcome = JobState.PENDING if returns(job, how) else how.state
     changes: dict[str, object] = {
         "reason": how.reason,
         "ended": how.ended,
         "started_at": how.started_at or job.started_at,
         "ended_at": ended_at,
         "supervisor_lost": how.lost,
-        "outcome": JobState.PENDING if returns(job, how) else how.state,
+        "outcome": outcome,
         "held": job.held if job.wish else "",
         "suspended": stood_still(job, ended_at),
         "suspended_at": None,
     }
-    return job.changed(**(changes | more))
+    changes |= more
+    if dirty:
+        return job.advance(JobState.COMPLETING, **changes)
+    if outcome is JobState.PENDING:
+        return returned(job.changed(**changes), now, most=most, ran=True)
+    return job.advance(outcome, holds=(), **changes)
 
 
 def settled(job: Job, now: float, *, most: int) -> Job:

@@ -1,6 +1,7 @@
 """One job and what is seen of it -> what is due. Never looks at other jobs."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fgsched.model import Ended, Job, JobState, Reason
 from fgsched.shortage import Refusal
@@ -8,8 +9,7 @@ from fgsched.shortage import Refusal
 UNRUN = 20  # times that a job of which nothing ran is tried again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(NamedTuple):
     """What a shepherd wrote about the end of its job."""
 
     status: int  # as wait(2) gives it

@@ -10,7 +10,7 @@ from fgsched.controller.events import Effect
 from fgsched.deciding.fairshare import Owner, Usage
 from fgsched.deciding.placement import charged
 from fgsched.deciding.planner import Plan, Start
-from fgsched.jobs.endings import over, settled
+from fgsched.jobs.endings import over
 from fgsched.jobs.lifecycle import Result, finish
 from fgsched.model import Gpu, Hold, Job, JobState, Limits, Readings
 from fgsched.policy import Policy
@@ -152,7 +152,7 @@ class Host:
             del self._due[number]
             job = self.book.jobs[number]
             how = finish(job, self._result(job, now))
-            self.step(job, settled(over(job, how, now), now, most=self.limits.max_requeue), now)
+            self.step(job, over(job, how, now, most=self.limits.max_requeue), now)
             ended = True
         return ended
 

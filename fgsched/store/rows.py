@@ -157,7 +157,9 @@ def allocations(row: sqlite3.Row) -> tuple[Allocation, ...]:
     return tuple(Allocation(*entry) for entry in json.loads(text)) if text else ()
 
 
+@lru_cache(maxsize=256)
 def allocated_text(allocated: tuple[Allocation, ...]) -> str:
+    """Jobs that are given the same part of a card, one after the other, have equal texts."""
     return json.dumps([[a.gpu, a.uuid, a.model, a.share, a.memory, a.charged] for a in allocated])
 
 
@@ -166,8 +168,8 @@ def columns_of(job: Job) -> dict[str, Any]:
     ended = job.ended or Ended(status=0)
     return {
         "id": job.id,
-        "state": job.state.value,
-        "reason": job.reason.value,
+        "state": job.state.word,
+        "reason": job.reason.word,
         "held": job.held,
         "attempt": job.attempt,
         "boot": job.boot,
@@ -175,7 +177,7 @@ def columns_of(job: Job) -> dict[str, Any]:
         "started_at": job.started_at,
         "ended_at": job.ended_at if job.state.is_final else None,
         "cancelled_by": job.cancelled_by,
-        "outcome": job.outcome.value if job.outcome else None,
+        "outcome": job.outcome.word if job.outcome else None,
         "status": ended.status if job.ended else None,
         "cpu_seconds": ended.cpu_seconds,
         "max_rss": ended.max_rss,
@@ -183,7 +185,7 @@ def columns_of(job: Job) -> dict[str, Any]:
         "refusals": ended.refusals,
         "post_mortem": _post_mortem_text(job.post_mortem),
         "warning": job.warning,
-        "condemned": job.condemned.value,
+        "condemned": job.condemned.word,
         "detail": ended.detail,
         "lost": int(job.supervisor_lost),
         "restarts": job.restarts,

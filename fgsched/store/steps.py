@@ -22,9 +22,9 @@ class Steps:
         old = before.state
         if _ran_meanwhile(before, after):
             began = after.started_at or now
-            self._new.append((after.id, after.attempt, began, old.value, "RUNNING", Reason.NONE.value))
+            self._new.append((after.id, after.attempt, began, old.word, "RUNNING", Reason.NONE.word))
             old = JobState.RUNNING
-        self._new.append((after.id, after.attempt, now, old.value, after.state.value, after.reason.value))
+        self._new.append((after.id, after.attempt, now, old.word, after.state.word, after.reason.word))
 
     def write(self) -> None:
         if self._new:

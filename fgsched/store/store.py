@@ -135,8 +135,8 @@ class Store:
             "script": self._blob(new.script),
             "environment": self._blob(new.environment),
             "submitted_at": job.submitted_at,
-            "state": job.state.value,
-            "reason": job.reason.value,
+            "state": job.state.word,
+            "reason": job.reason.word,
             "held": job.held,
             "array_job": job.array or None,
             "depends": job.depends,
@@ -199,7 +199,7 @@ class Store:
 
     def save(self, before: Job, after: Job, *, now: float) -> bool:
         """Store one step of a job; False when it had moved on meanwhile. Holds go when it holds no more."""
-        step = columns_of(after) | {"from_state": before.state.value, "from_attempt": before.attempt}
+        step = columns_of(after) | {"from_state": before.state.word, "from_attempt": before.attempt}
         if _SAVE.do(self._db, step).rowcount == 0:
             return False
         if before.holds and not after.state.holds:
