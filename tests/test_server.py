@@ -319,11 +319,11 @@ def test_a_descriptor_number_that_is_used_again_is_watched_anew(place):
     loop = place.loop
     child = subprocess.Popen(["sleep", "1000"])
     first = os.pidfd_open(child.pid)
-    loop.watch_once(first, 1)
+    loop.watch_once(first, lambda: loop.happened(Died(1)))
     os.close(first)
     second = os.pidfd_open(child.pid)
     assert first == second
-    loop.watch_once(second, 2)
+    loop.watch_once(second, lambda: loop.happened(Died(2)))
     child.kill()
     child.wait()
     heard = []

@@ -71,14 +71,14 @@ class Loop:
             self.selector.unregister(fileobj)
         self.selector.register(fileobj, selectors.EVENT_READ, ready)
 
-    def watch_once(self, pidfd: int, job: int) -> None:
+    def watch_once(self, pidfd: int, ended: Effect) -> None:
         """A pidfd becomes readable once, for good: when its process has ended."""
 
-        def ended() -> None:
+        def heard() -> None:
             self.selector.unregister(pidfd)
-            self._events.append(Died(job))
+            ended()
 
-        self._register(pidfd, ended)
+        self._register(pidfd, heard)
 
     def run_once(self, timeout: float | None) -> None:
         """Wait for something, take in all that is there, act."""

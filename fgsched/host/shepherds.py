@@ -18,6 +18,7 @@ from fgsched.errors import FgschedError, Refused
 from fgsched.host import commands
 from fgsched.host.accounts import Account, Accounts
 from fgsched.host.cgroups import MemoryCgroup
+from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
 from fgsched.host.process import descendants, kill, marked, parents
 from fgsched.host.rundir import RunDir
@@ -81,8 +82,8 @@ class Ports:
 
     material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment
     failed: Callable[[Job, str], None]  # an attempt could not be begun
-    watch: Callable[[int, int], None]  # (pidfd, job): tell when it becomes readable
-    gone: Callable[[int], None]  # a job whose shepherd is gone already
+    watch: Watch  # do this once a process has ended
+    gone: Callable[[int], None]  # a job whose shepherd has ended
     accounts: Accounts  # as whom jobs are started
     gate: Gate  # lets launches through
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
@@ -91,7 +92,7 @@ class Ports:
 
 
 class Shepherds:
-    """The real launcher: a run directory, a spawner, and a pidfd for each shepherd that is watched."""
+    """The real launcher: a run directory, a spawner, and the shepherds that are followed."""
 
     def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, cgroups: Cgroups) -> None:
         self.run = run
@@ -100,7 +101,7 @@ class Shepherds:
         self._site = site
         self._ports = ports
         self._cgroups = cgroups
-        self._pidfds: dict[int, int] = {}
+        self._following = Following(ports.watch, ports.gone)
         self._accounts = ports.accounts
 
     def obey(self, site: Site) -> None:
@@ -143,13 +144,7 @@ class Shepherds:
         return head
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
-        pidfd = commands.watch(shepherd)
-        if pidfd is None:
-            self._ports.gone(job.id)
-            return
-        self._close(job.id)
-        self._pidfds[job.id] = pidfd
-        self._ports.watch(pidfd, job.id)
+        self._following.follow(job.id, shepherd)
 
     def cancel(self, job: Job) -> None:
         self._command(job, commands.value_of(commands.CANCEL))
@@ -182,7 +177,7 @@ class Shepherds:
     def _command(self, job: Job, value: int) -> None:
         """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
         point("controller_before_signal")
-        pidfd = self._pidfds.get(job.id)
+        pidfd = self._following.pidfd(job.id)
         if pidfd is None or not commands.give(pidfd, job.id, job.attempt, value):
             self.spawner.command(job.id, job.attempt, value)
 
@@ -202,7 +197,7 @@ class Shepherds:
 
     def forget(self, job: Job) -> None:
         point("controller_before_forget")
-        self._close(job.id)
+        self._following.leave(job.id)
         self.run.forget(job.id, job.attempt)
         if job.supervisor_lost:
             self.run.clear(job.id, job.attempt)
@@ -231,11 +226,6 @@ class Shepherds:
     def shepherd(self, job: Job) -> Shepherd | None:
         seen = self.run.look(job.id, job.attempt)
         return getattr(seen, "shepherd", None)
-
-    def _close(self, job_id: int) -> None:
-        pidfd = self._pidfds.pop(job_id, None)
-        if pidfd is not None:
-            os.close(pidfd)
 
 
 def _spawner_above(pid: int, above: dict[int, int]) -> int:
