@@ -4,7 +4,7 @@ Amounts are integers: shares in ten-thousandths of one GPU, memory in bytes, tim
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 from fgsched.copies import copier
@@ -242,11 +242,12 @@ class Gpu:
     state: GpuState = GpuState.OK
     note: str = ""  # why it is not ok
     noted_at: float = 0.0
+    usable: int = field(
+        init=False, repr=False
+    )  # bytes that jobs can be given; fractions are fractions of this
 
-    @property
-    def usable(self) -> int:
-        """Bytes that jobs can be given; fractions are fractions of this."""
-        return max(0, self.total - self.reserved - self.headroom)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "usable", max(0, self.total - self.reserved - self.headroom))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,7 +184,7 @@ def test_one_that_stands_still_keeps_its_memory_so_it_helps_only_where_that_is_e
 def test_a_job_in_an_operators_reservation_makes_room_for_nobody_outside_it():
     waits = day(5000, GIB)
     scene, occupants = a_scene(NIGHT, [waits])
-    kept = [replace(one, job=replace(one.job, reservation="course")) for one in occupants]
+    kept = [replace(one, job=one.job._replace(reservation="course")) for one in occupants]
     assert victims(scene, waits, kept) == ()
 
 
@@ -202,7 +202,7 @@ def test_qualities_of_service_make_room_in_their_order(mine, its, yields):
     policy = Policy(qos=(low, high))
     waits = replace(day(5000, GIB), partitions=("main",), who=Who("ann", "", mine))
     scene, occupants = a_scene([(1, 0, WHOLE, GIB, NOW - 9, "main")], [waits], policy=policy, gpus=1)
-    occupants = [Occupant(replace(occupants[0].job, who=Who("bob", "", its)), NOW - 9, True)]
+    occupants = [Occupant(occupants[0].job._replace(who=Who("bob", "", its)), NOW - 9, True)]
     scene = replace(scene, running=[occupants[0].job])
     assert bool(victims(scene, waits, occupants)) is yields
 

@@ -67,6 +67,42 @@ def test_equal_scripts_and_environments_are_kept_once(store):
     assert store.material(2) == (b"#!/bin/sh\n", b"A=1\0")
 
 
+def material_of(number):
+    return b"#!/bin/sh\n# %d\n" % number, b"N=%d\0" % number
+
+
+def submit_different(store, *numbers):
+    (like,) = new_jobs([a_demand(1)])
+    jobs = [
+        replace(like, script=script, environment=variables) for script, variables in map(material_of, numbers)
+    ]
+    return store.submit(jobs, key=f"key-of-16-letters-{numbers}", who=ANN, now=5.0)
+
+
+@pytest.mark.parametrize("most", [0, 20_000])
+def test_a_job_is_launched_with_its_own_script_and_variables_however_often(store, monkeypatch, most):
+    monkeypatch.setattr("fgsched.store.blobs._LATELY", most)
+    with store.write():
+        submit_different(store, 1, 2)
+    with store.write():
+        submit_different(store, 3)
+    for number in (1, 2, 3, 1, 2, 3):
+        assert store.material(number) == material_of(number)
+
+
+def test_what_was_undone_is_not_what_the_next_job_is_launched_with(store):
+    def fail():
+        with store.write():
+            submit_different(store, 7, 8)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with store.write():
+        assert [job.id for job in submit_different(store, 1, 8)] == [1, 2]
+    assert [store.material(job) for job in (1, 2)] == [material_of(1), material_of(8)]
+
+
 def test_of_two_writers_only_the_first_moves_a_job(store):
     (job,) = submit(store, 5000)
     assert start(store, job)[0] is True

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from fgsched.errors import FgschedError
 from fgsched.jobs.lifecycle import Seen, Shepherd
@@ -58,8 +58,7 @@ class Launcher(Protocol):
         """Remove the traces of all attempts but these (job, attempt): their ends are committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(NamedTuple):
     """The spawner has forked the shepherd of an attempt."""
 
     job: int
@@ -76,8 +75,7 @@ class Failed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(NamedTuple):
     """A job is over, or its shepherd has ended."""
 
     job: int

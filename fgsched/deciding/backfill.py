@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fgsched.deciding.limits import NOBODY, Part, Who
 from fgsched.deciding.placement import Host, Room, Short, place
 from fgsched.model import Demand, Hold, Limits, Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """What the planner needs to know of a job that holds something."""
 
     demand: Demand

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import repeat
+from typing import NamedTuple
 
 from fgsched.deciding.backfill import Running, Shadow
 from fgsched.deciding.placement import Host, Room, Short
@@ -33,8 +34,7 @@ Rest = Iterator[tuple[float, int]]
 Head = tuple[float, float, int, Group, Rest | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """A decision: this job starts, with these holds."""
 
     job_id: int

@@ -125,8 +125,8 @@ class Victim:
         if self.mode != SUSPEND:
             return None
         demand = replace(self.job.demand, cpus=0)
-        return replace(
-            self.job, demand=demand, holds=tuple(replace(hold, share=0) for hold in self.job.holds)
+        return self.job._replace(
+            demand=demand, holds=tuple(replace(hold, share=0) for hold in self.job.holds)
         )
 
 

@@ -52,6 +52,7 @@ def load(line: bytes) -> Report:
 def _gpu(about: dict[str, Any]) -> Gpu:
     links = tuple((other, near) for other, near in about.pop("links"))
     state = GpuState(about.pop("state"))
+    del about["usable"]  # which follows from the rest
     return Gpu(links=links, cpus=tuple(about.pop("cpus")), state=state, **about)
 
 

@@ -73,8 +73,7 @@ class Hunt:
     """End what is left of it, then call it failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(NamedTuple):
     """It is over."""
 
     state: JobState

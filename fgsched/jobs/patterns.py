@@ -1,8 +1,8 @@
 """File names with %-letters: which letters there are, and what they become for one job."""
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 _ITEM = re.compile(r"%([0-9]*)(.?)", re.DOTALL)
 _OFFERED = "jAauxh%bgJNnrst"
@@ -12,8 +12,7 @@ _OF_THE_JOB = re.compile(r"%[0-9]*[jAaJbgnrst]")  # known only once there is a j
 ALLOWED = "%j %A %a %u %x %h %% and %b %g %J %N %n %r %s %t"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Values:
+class Values(NamedTuple):
     """What one job puts in the place of the letters."""
 
     job_id: int

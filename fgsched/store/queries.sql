@@ -9,7 +9,7 @@ SELECT value FROM meta WHERE key = :key;
 SELECT id FROM blob WHERE digest = :digest;
 
 -- name: add_blob
-INSERT INTO blob (digest, data) VALUES (:digest, :data);
+INSERT INTO blob (digest, data) VALUES (:digest, :data) RETURNING id;
 
 -- name: get_blob
 SELECT data FROM blob WHERE id = :id;

@@ -4,15 +4,14 @@ import json
 import sqlite3
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from fgsched.jobs.records import from_record
 from fgsched.model import Ended, Eviction, Hold, Job, JobState, Reason, Request
 from fgsched.shortage import PostMortem
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """What a job was given of one card, as it was then."""
 
     gpu: int

@@ -1,6 +1,5 @@
 """What the controller asks of the queue file. State changes are compare-and-set and leave an event."""
 
-import hashlib
 import json
 import secrets
 import sqlite3
@@ -8,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from fgsched.errors import StorageError
 from fgsched.explaining.history import Run
 from fgsched.jobs.records import to_record
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
+from fgsched.store.blobs import Blobs
 from fgsched.store.kept import Kept
 from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import open_queue
@@ -51,8 +52,7 @@ class Store:
     def __init__(self, path: Path | str) -> None:
         self.path = path
         self._db = open_queue(path)
-        self._blobs: dict[bytes, int] = {}  # digest -> id of those seen lately
-        self._blob_of = lru_cache(maxsize=64)(self._read_blob)
+        self.blobs = Blobs(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(_record)
         self.kept = Kept(self._db, SQL)
         self.steps = Steps(self._db, SQL)
@@ -84,7 +84,7 @@ class Store:
             raise
 
     def _undo(self) -> None:
-        self._blobs.clear()
+        self.blobs.forget()
         self.steps.forget()
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
@@ -101,15 +101,16 @@ class Store:
         first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
         made, rows = self._written(jobs, first, who, now)
         _ADD.do_all(self._db, rows)
+        self.blobs.submitted(rows)
         submission = {"uid": who[0], "key": key, "first": first, "count": len(made), "at": now}
         self._db.execute(SQL["add_submission"], submission)
         return made
 
     def _written(
         self, jobs: Sequence[NewJob], first: int, who: tuple[int, int, str], now: float
-    ) -> tuple[list[Job], list[dict[str, object]]]:
+    ) -> tuple[list[Job], list[dict[str, Any]]]:
         """The jobs and their rows. Those that are alike differ in their number only."""
-        alike: dict[tuple[int, int, int, str], tuple[Job, dict[str, object]]] = {}
+        alike: dict[tuple[int, int, int, str], tuple[Job, dict[str, Any]]] = {}
         made, rows = [], []
         for number, new in enumerate(jobs, first):
             key = (id(new.request), id(new.script), id(new.environment), new.held)
@@ -122,7 +123,7 @@ class Store:
             rows.append(row | {"id": number, "array_job": array or None})
         return made, rows
 
-    def _row(self, job: Job, new: NewJob) -> dict[str, object]:
+    def _row(self, job: Job, new: NewJob) -> dict[str, Any]:
         return {
             "id": job.id,
             "uid": job.uid,
@@ -132,8 +133,8 @@ class Store:
             "partition": new.request.partition,
             "request": self._text_of(new.request),
             "gpus": new.request.demand.gpus,
-            "script": self._blob(new.script),
-            "environment": self._blob(new.environment),
+            "script": self.blobs.put(new.script),
+            "environment": self.blobs.put(new.environment),
             "submitted_at": job.submitted_at,
             "state": job.state.word,
             "reason": job.reason.word,
@@ -142,27 +143,9 @@ class Store:
             "depends": job.depends,
         }
 
-    def _blob(self, data: bytes) -> int:
-        digest = hashlib.blake2b(data, digest_size=32).digest()
-        known = self._blobs.get(digest)
-        if known is None:
-            row = self._db.execute(SQL["find_blob"], {"digest": digest}).fetchone()
-            known = row["id"] if row else self._insert(SQL["add_blob"], {"digest": digest, "data": data})
-            if len(self._blobs) > 1024:
-                self._blobs.clear()
-            self._blobs[digest] = known
-        return known
-
-    def _insert(self, statement: str, values: dict[str, object]) -> int:
-        return int(self._db.execute(statement, values).lastrowid or 0)
-
     def material(self, job_id: int) -> tuple[bytes, bytes]:
         """The script and the environment of a job."""
-        row = self._db.execute(SQL["get_material"], {"id": job_id}).fetchone()
-        return self._blob_of(row["script"]), self._blob_of(row["environment"])
-
-    def _read_blob(self, blob: int) -> bytes:
-        return bytes(self._db.execute(SQL["get_blob"], {"id": blob}).fetchone()["data"])
+        return self.blobs.of_job(job_id)
 
     # -- steps ----------------------------------------------------------------------------------
 

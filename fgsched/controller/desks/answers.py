@@ -187,7 +187,6 @@ class Answers:
                 asdict(room.gpu)
                 | {
                     "state": room.gpu.state.value,
-                    "usable": room.gpu.usable,
                     "free_share": room.share,
                     "free_memory": max(0, room.memory),
                     "external": room.external,
@@ -271,7 +270,7 @@ def describe(past: Past, now: float) -> dict[str, Any]:
         "ended_at": job.ended_at if job.state.is_final else None,
         "elapsed": elapsed(job, now),
         "request": to_record(job.request),
-        "allocated": [asdict(one) for one in past.allocated] if job.attempt else [],
+        "allocated": [one._asdict() for one in past.allocated] if job.attempt else [],
         "tier": job.tier,
         "preload": preload_of(job.mounts, hooked=hooked),
         "other_gpus": others_of(job.mounts),
