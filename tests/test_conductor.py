@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fgsched.controller.book import Slots
-from fgsched.controller.events import Asked, Died, Failed, Forked, without_echoes
+from fgsched.controller.events import Asked, Died, Failed, Forked, due_now
 from fgsched.errors import StorageError
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
@@ -72,12 +72,29 @@ def test_an_attempt_that_never_ran_has_no_step_that_says_so():
     assert [new for *_, new in steps(world)] == ["CONFIGURING", "FAILED"]
 
 
-def test_the_beginning_of_another_attempt_is_no_echo():
-    forked = Forked(1, 2, Shepherd(5, 5, "boot"))
-    assert without_echoes([Died(1, 1), forked]) == [Died(1, 1), forked]
-    assert without_echoes([forked, Died(1, 2)]) == [Died(1, 2)]
-    assert without_echoes([forked, Died(1)]) == [Died(1)], "the one under way is meant"
-    assert without_echoes([forked, Died(2, 2)]) == [forked, Died(2, 2)]
+FORKED = Forked(1, 2, Shepherd(5, 5, "boot"))
+
+
+def test_a_beginning_that_is_told_with_its_end_is_passed_over():
+    assert due_now([], [FORKED, Died(1, 2)]) == ([Died(1, 2)], [])
+    assert due_now([], [FORKED, Died(1)]) == ([Died(1)], []), "the one under way is meant"
+
+
+def test_where_other_jobs_end_a_beginning_waits_for_its_own_end_one_turn():
+    assert due_now([], [FORKED, Died(2, 2)]) == ([Died(2, 2)], [FORKED])
+    assert due_now([FORKED], [Died(1, 2)]) == ([Died(1, 2)], [])
+    assert due_now([FORKED], [Died(2, 3)]) == ([FORKED, Died(2, 3)], []), "and no longer"
+    assert due_now([FORKED], []) == ([FORKED], [])
+
+
+def test_the_end_of_an_earlier_attempt_is_not_the_one_that_is_waited_for():
+    assert due_now([], [Died(1, 1), FORKED]) == ([Died(1, 1)], [FORKED])
+    assert due_now([FORKED], [Died(1, 1)]) == ([FORKED, Died(1, 1)], [])
+
+
+def test_where_none_ends_a_beginning_is_taken_in_at_once():
+    other = Failed(7, 1, "no such directory")
+    assert due_now([], [FORKED, other]) == ([FORKED, other], [])
 
 
 def test_the_next_job_starts_in_the_turn_that_records_the_end():
@@ -601,6 +618,8 @@ def test_a_job_that_begins_and_ends_in_one_turn_is_not_followed_but_one_that_onl
     world.host.follow = lambda job, shepherd: followed.append((job.id, job.attempt))
     world.submit([a_demand(5000), a_demand(5000)])
     world.host.finish(1, 1, a_result())
+    world.turn()
+    assert followed == []
     world.turn()
     assert followed == [(2, 1)]
     assert world.job(1).state is JobState.COMPLETED

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fgsched.controller.cards import Cards
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Forked, without_echoes
+from fgsched.controller.events import Asked, Died, Effect, Event, Forked, due_now
 from fgsched.errors import StorageError
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Request
@@ -221,6 +221,7 @@ class World:
         """A controller takes its place."""
         self.store.conductor = None
         self.host.inbox.clear()
+        self.begun: list[Forked] = []  # beginnings that were put off
         self.conductor = Crashing(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
         self.furnish()
         self.conductor.recover(self.now)
@@ -235,12 +236,13 @@ class World:
     def turn(self, *events: Event) -> None:
         self.now += 1
         happened, self.host.inbox = self.host.inbox, []
-        self.conductor.turn(without_echoes([*happened, *events]), self.now)
+        due, self.begun = due_now(self.begun, [*happened, *events])
+        self.conductor.turn(due, self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself."""
         self.turn()
-        while self.host.inbox or self.conductor.orphans:
+        while self.host.inbox or self.begun or self.conductor.orphans:
             self.turn()
 
     def submit(self, demands: Iterable[Demand], *, key: str = "", **more: object) -> None:

@@ -103,13 +103,18 @@ class Asked:
 Event = Forked | Failed | Died | Noticed | Asked
 
 
-def without_echoes(events: Sequence[Event]) -> list[Event]:
-    """Without the beginnings of attempts whose end is told with them: what is left of an attempt tells both.
+def due_now(begun: Sequence[Forked], fresh: Sequence[Event]) -> tuple[list[Event], list[Forked]]:
+    """(what the turn has to take in, beginnings that wait for the next one). `begun`: those that waited.
 
-    Short jobs mostly begin and end between two turns.
+    Short jobs mostly begin and end between two turns or three, and what is left of an attempt tells both
+    at once. So where jobs end, those that begin have one more turn for it; where none does, it gains nothing.
     """
-    over = {(event.job, event.attempt) for event in events if type(event) is Died}
-    return [event for event in events if not (type(event) is Forked and _is_over(event, over))]
+    over = {(event.job, event.attempt) for event in fresh if type(event) is Died}
+    if not over:
+        return [*begun, *fresh], []
+    new = [event for event in fresh if type(event) is Forked and not _is_over(event, over)]
+    others = [event for event in fresh if type(event) is not Forked]
+    return [*(event for event in begun if not _is_over(event, over)), *others], new
 
 
 def _is_over(begun: Forked, over: Container[tuple[int, int]]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, without_echoes
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, due_now
 from fgsched.crash import point
 from fgsched.errors import BadUsage, FgschedError, OurFault, Refused
 from fgsched.host.spawner import Answer, Spawner
@@ -47,6 +47,7 @@ class Loop:
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
+        self._begun: list[Forked] = []  # beginnings that were put off
         self._lookups: list[Effect] = []
         self._connections: dict[int, int] = {}  # uid -> how many
         self.stopping = ""
@@ -82,14 +83,15 @@ class Loop:
 
     def run_once(self, timeout: float | None) -> None:
         """Wait for something, take in all that is there, act."""
-        wait = 0.0 if self._events else timeout
+        wait = 0.0 if self._events or self._begun else timeout
         for key, mask in self.selector.select(wait):
             if mask & selectors.EVENT_WRITE:
                 self._flush(key.fileobj)
             if mask & selectors.EVENT_READ:
                 key.data()
         events, self._events = self._events, []
-        self._conductor.turn(without_echoes(events), time.time())
+        due, self._begun = due_now(self._begun, events)
+        self._conductor.turn(due, time.time())
         lookups, self._lookups = self._lookups, []
         for lookup in lookups:
             lookup()
