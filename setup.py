@@ -32,11 +32,9 @@ NATIVE = {
         "libfgshim.so",
         [
             *("-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so"),
-            *(
-                "-Wl,-Bsymbolic",
-                "-Wl,--version-script=fgshim/exports.map",
-                "-Wl,-z,noseparate-code",
-            ),  # half the mappings
+            *("-Wl,-Bsymbolic", "-Wl,--version-script=fgshim/exports.map"),
+            "-Wl,-z,noseparate-code",  # half the mappings
+            "-Wl,-z,lazy",  # of the processes of a job few call CUDA: the others need not look its libc calls up
         ],
     ),
     "fgshim.spawner": ("fgspawn", _static_where_possible()),

@@ -17,7 +17,7 @@ from fgshim import table
 SANITIZERS = {"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"}
 FLAGS = ("-O1", "-g", "-w", "-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections", "-shared")
 STRICT = ("-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "--param", "asan-globals=0")
-LINK = ("-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,-z,now")
+LINK = ("-Wl,-Bsymbolic", "-Wl,--gc-sections", "-Wl,-z,lazy")
 SOURCES = Path(fgshim.__file__).parent
 
 
