@@ -34,7 +34,7 @@ NATIVE = {
             *("-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so"),
             *("-Wl,-Bsymbolic", "-Wl,--version-script=fgshim/exports.map"),
             "-Wl,-z,noseparate-code",  # half the mappings
-            "-Wl,-z,lazy",  # of the processes of a job few call CUDA: the others need not look its libc calls up
+            "-Wl,-z,lazy",  # few processes of a job call CUDA: the others need no look-ups
         ],
     ),
     "fgshim.spawner": ("fgspawn", _static_where_possible()),
