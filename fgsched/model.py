@@ -242,9 +242,7 @@ class Gpu:
     state: GpuState = GpuState.OK
     note: str = ""  # why it is not ok
     noted_at: float = 0.0
-    usable: int = field(
-        init=False, repr=False
-    )  # bytes that jobs can be given; fractions are fractions of this
+    usable: int = field(init=False, repr=False)  # bytes for jobs; fractions are fractions of this
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "usable", max(0, self.total - self.reserved - self.headroom))

@@ -333,6 +333,17 @@ def test_a_descriptor_number_that_is_used_again_is_watched_anew(place):
     os.close(second)
 
 
+def test_a_beginning_that_waits_for_its_end_is_taken_in_though_nothing_more_happens(place):
+    turns = []
+    place.loop._conductor.turn = lambda events, now: turns.append(events)
+    begun = Forked(1, 1, Shepherd(5, 5, "boot"))
+    for event in (begun, Died(2, 1)):
+        place.loop.happened(event)
+    place.loop.run_once(0)
+    place.loop.run_once(None)  # which would wait for ever
+    assert turns == [[Died(2, 1)], [begun]]
+
+
 def test_the_socket_is_its_owners_or_everybodys(tmp_path):
     for for_all, mode in ((False, 0o600), (True, 0o666)):
         listen(tmp_path / "s", for_all=for_all).close()
