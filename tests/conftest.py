@@ -4,6 +4,8 @@ Hypothesis tries the same examples in each run, so that a change is judged by it
 new ones run `scripts/test --hypothesis-profile=hunt`.
 """
 
+import signal
+
 from hypothesis import settings
 
 from fixtures_cuda import built_driver, cuda_runtime, driver, job, new_job
@@ -27,3 +29,6 @@ __all__ = [
 settings.register_profile("steady", derandomize=True, print_blob=True)
 settings.register_profile("hunt", derandomize=False, print_blob=True)
 settings.load_profile("steady")
+
+# A shell that starts the tests in the background has them ignore it, and whatever they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
