@@ -7,6 +7,7 @@ _AT, _, _NTH = os.environ.get("FG_CRASH_AT", "").partition(":")
 _left = int(_NTH) if _NTH.isdigit() else 1
 POINTS = (
     "controller_before_commit",
+    "controller_before_commit_is_noted",
     "controller_after_commit",
     "controller_before_launch",
     "controller_after_launch",

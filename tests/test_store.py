@@ -261,7 +261,7 @@ def test_a_newer_queue_is_refused(tmp_path):
         db.execute("PRAGMA user_version = 9999")
     db.close()
     error = refusal(path)
-    assert error.cause == f"{path} was written by a newer fgsched (its version is 9999, this one knows 1)"
+    assert error.cause == f"{path} was written by a newer fgsched (its version is 9999, this one knows 2)"
     assert error.remedy == "Upgrade fgsched; an older one would lose what it does not know."
 
 
@@ -279,10 +279,10 @@ def test_a_queue_of_an_unreleased_form_is_refused_with_all_that_it_lacks(tmp_pat
     gone = ("ALTER TABLE job DROP COLUMN cpus", "DROP TABLE usage", "ALTER TABLE card DROP COLUMN at")
     an_earlier_form(path, "DROP INDEX event_of_job", *gone)
     assert str(refusal(path)) == (
-        f"{path} was made by an unreleased fgsched: its version is 1,"
+        f"{path} was made by an unreleased fgsched: its version is 2,"
         " and it lacks card.at, job.cpus, table usage\n"
-        "It is left as it is. Let the fgsched that made it finish its jobs;"
-        " or move it and queue.initialised away to start with an empty queue."
+        "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
+        " with: fgsched doctor --recover."
     )
 
 

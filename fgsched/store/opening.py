@@ -1,18 +1,37 @@
 """Opening the queue file: made when it is new, migrated when it is old, refused when it cannot be trusted."""
 
+import logging
 import os
 import re
+import secrets
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from fgsched.errors import StorageError
+from fgsched.store import commits, marker
+from fgsched.store.commits import Commit, Record
+from fgsched.store.files import sync_directory
+from fgsched.store.marker import Marker
 
-VERSION = 1  # of the schema; migrations/N.sql leads from N - 1 to N
+log = logging.getLogger(__name__)
+VERSION = 2  # of the schema; migrations/N.sql leads from N - 1 to N
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
-_MARKER = "queue.initialised"  # says that there was a queue here once
+RECOVER = (
+    "It is left as it is. Save what can be read with: fgsched doctor --recover, which fgsched(8) explains;"
+    " or bring a backup of the queue back, and do that with it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The queue, open: the connection, and the file beside it."""
+
+    db: sqlite3.Connection
+    record: Record
 
 
 def named(text: str) -> dict[str, str]:
@@ -28,21 +47,137 @@ def source(name: str) -> str:
 SQL = named(source("queries.sql"))
 
 
-def open_queue(path: Path | str) -> sqlite3.Connection:
+def open_queue(path: Path | str) -> Opened:
     """The one connection to the queue at `path` (":memory:" for tests); StorageError with the way out."""
     if path == ":memory:":
-        return _connect(":memory:")
+        db, name = _connect(":memory:"), secrets.token_hex(4)
+        _named(db, name)
+        return Opened(db, Record(None, Commit(name, 0)))
     path = Path(path)
     is_new = _expect(path)
     try:
+        beside = _beside(path, is_new=is_new)
         db = _connect(str(path))
         if not is_new:
             _check(db, path)
             _compare(db, path)
-        path.with_name(_MARKER).touch()
+        return Opened(db, _recorded(db, path, beside))
     except sqlite3.DatabaseError as error:
-        raise _refusal(path, error) from error
-    return db
+        raise refusal(path, error) from error
+
+
+def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Record:
+    """The file beside the queue, which goes on from where the queue is. Ids go on from the highest of both.
+
+    A new queue gets its name only after the file has it: without a name it was never opened before.
+    """
+    if beside is not None:
+        raise_ids(db, beside.last_job)
+    name = _name_of(db) or secrets.token_hex(4)
+    now = Commit(name, db.execute(SQL["get_commits"]).fetchone()["count"], last_id(db))
+    record = Record(path.with_name(commits.FILE), now, is_new=beside is None or beside.queue != name)
+    marker.write(path, Marker(name, _named(db, name)))
+    return record
+
+
+def raise_ids(db: sqlite3.Connection, beyond: int) -> None:
+    """Have the next job get an id beyond this one."""
+    if beyond > last_id(db):
+        for name in ("first_ids", "raise_ids"):
+            db.execute(SQL[name], {"beyond": beyond})
+
+
+def last_id(db: sqlite3.Connection) -> int:
+    """The highest id that was given to a job."""
+    return int(db.execute(SQL["last_job"]).fetchone()[0])
+
+
+def _name_of(db: sqlite3.Connection) -> str:
+    """Eight letters that tell this queue from every other; "" if it has none yet."""
+    row = db.execute(SQL["get_meta"], {"key": "name"}).fetchone()
+    return str(row["value"]) if row else ""
+
+
+def _named(db: sqlite3.Connection, name: str) -> float:
+    """Give the queue its name, for ever, and return when it was made."""
+    db.execute(SQL["name_queue"], {"value": name})
+    db.execute(SQL["date_queue"])
+    return float(db.execute(SQL["get_meta"], {"key": "created"}).fetchone()["value"])
+
+
+# -- what is beside it -------------------------------------------------------------------------------
+
+
+def _beside(path: Path, *, is_new: bool) -> Commit | None:
+    """What is written beside the queue; StorageError if the queue is another one, or lacks commits."""
+    file = path.with_name(commits.FILE)
+    try:
+        beside = commits.read_commit(file)
+    except commits.Damaged as error:
+        if is_new:
+            return None
+        raise StorageError(
+            f"{error}: it cannot tell whether {path.name} has all its commits", RECOVER
+        ) from None
+    if not is_new:
+        _compare_commits(path, beside, peek(path))
+    return beside
+
+
+def _compare_commits(path: Path, beside: Commit | None, found: Commit) -> None:
+    known = marker.read(path)
+    if not found.queue and known is None:
+        return  # it was being made
+    if beside is None and known is not None:
+        cause = f"{path.with_name(commits.FILE)} is missing: it tells whether {path.name} has all its commits"
+        raise StorageError(cause, RECOVER)
+    names = [one.queue for one in (beside, known) if one is not None and one.queue != found.queue]
+    if names and found.queue:
+        cause = f"{path} is another queue ({found.queue}) than the one that was here ({names[0]})"
+        raise StorageError(cause, RECOVER)
+    if beside is not None and found.number < beside.number:
+        raise StorageError(_missing(path, found, beside), RECOVER)
+
+
+def _missing(path: Path, found: Commit, beside: Commit) -> str:
+    """So many commits are lost, and since when."""
+    lost = beside.number - found.number
+    more = beside.last_job - found.last_job
+    jobs = (
+        f", with them {more} submitted job{'s' * (more != 1)} (up to job {beside.last_job})"
+        if more > 0
+        else ""
+    )
+    plural = "" if lost == 1 else "s"
+    return (
+        f"{path} lacks its last {lost} commit{plural}, after number {found.number}{jobs}:"
+        f" {path.name}-wal was lost or damaged, or an older copy is in place"
+    )
+
+
+def peek(path: Path) -> Commit:
+    """What the queue says of itself, looked at in a way that leaves its files as they are."""
+    wal, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
+    how = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
+    had_shm = shm.exists()
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as db:
+            db.row_factory = sqlite3.Row
+            return _told(db, path)
+    finally:
+        if not had_shm:
+            shm.unlink(missing_ok=True)
+
+
+def _told(db: sqlite3.Connection, path: Path) -> Commit:
+    version = _version(db, str(path))
+    if version == 0:
+        return Commit("", 0)
+    count = db.execute(SQL["get_commits"]).fetchone()["count"] if version > 1 else 0
+    return Commit(_name_of(db), count, last_id(db))
+
+
+# -- the file itself ---------------------------------------------------------------------------------
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -57,35 +192,61 @@ def _connect(path: str) -> sqlite3.Connection:
         "temp_store = MEMORY",
     ):
         db.execute(f"PRAGMA {pragma}")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+    version = _version(db, path)
+    if 0 < version < VERSION and path != ":memory:":
+        _back_up(db, Path(path), version)
+    for number in range(version + 1, VERSION + 1):
+        _migrate(db, number)
+    return db
+
+
+def _version(db: sqlite3.Connection, path: str) -> int:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION:
         raise StorageError(
             f"{path} was written by a newer fgsched (its version is {version}, this one knows {VERSION})",
             "Upgrade fgsched; an older one would lose what it does not know.",
         )
-    for number in range(version + 1, VERSION + 1):
-        _migrate(db, path, number)
-    return db
+    return version
 
 
-def _migrate(db: sqlite3.Connection, path: str, number: int) -> None:
-    """One step up, in one transaction with its version, after a backup of what was there."""
-    if number > 1:
-        db.execute("VACUUM INTO ?", (f"{path}.before-{number}",))
+def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
+    """Keep the file as the older fgsched knows it, beside the one that is about to be migrated."""
+    kept, fresh = (path.with_name(f"{path.name}.version-{version}{end}") for end in ("", ".new"))
+    fresh.unlink(missing_ok=True)
+    db.execute("VACUUM INTO ?", (str(fresh),))
+    fresh.chmod(0o600)
+    fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    fresh.rename(kept)
+    sync_directory(path.parent)
+
+
+def _migrate(db: sqlite3.Connection, number: int) -> None:
+    """One step up, in one transaction with its version."""
     script = source("schema.sql" if number == 1 else f"migrations/{number}.sql")
-    db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+    try:
+        db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+    except sqlite3.Error:
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
 
 
 def _expect(path: Path) -> bool:
     """Whether the file is to be made; StorageError if it should be there, or is not what it should be."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    was_here = marker.path_of(path).exists()
     try:
         found = path.lstat()
     except FileNotFoundError:
-        if path.with_name(_MARKER).exists():
+        if was_here:
             raise StorageError(
                 f"{path} is missing, and there was a queue here before",
-                f"Bring it back (is the disk mounted?), or remove {path.with_name(_MARKER)} to start with an"
+                f"Bring it back (is the disk mounted?), or remove {marker.path_of(path)} to start with an"
                 " empty queue.",
             ) from None
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -96,11 +257,8 @@ def _expect(path: Path) -> bool:
         raise StorageError(f"{path} belongs to uid {found.st_uid}", "Only its owner may open it.")
     if found.st_mode & 0o022:
         raise StorageError(f"{path} is writable by others", f"Look who changed it, then: chmod 600 {path}")
-    if found.st_size == 0 and path.with_name(_MARKER).exists():
-        raise StorageError(
-            f"{path} is empty, and there was a queue here before",
-            f"Bring a copy back, or remove it and {path.with_name(_MARKER)} to start with an empty queue.",
-        )
+    if found.st_size == 0 and was_here:
+        raise StorageError(f"{path} is empty, and there was a queue here before", RECOVER)
     return found.st_size == 0
 
 
@@ -124,8 +282,8 @@ def _compare(db: sqlite3.Connection, path: Path) -> None:
         raise StorageError(
             f"{path} was made by an unreleased fgsched: its version is {VERSION},"
             f" and it lacks {', '.join(missing)}",
-            "It is left as it is. Let the fgsched that made it finish its jobs; or move it and"
-            f" {path.with_name(_MARKER).name} away to start with an empty queue.",
+            "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
+            " with: fgsched doctor --recover.",
         )
 
 
@@ -134,13 +292,10 @@ def _columns(db: sqlite3.Connection) -> set[tuple[str, str]]:
     return {(table, column) for table, column in db.execute(SQL["columns"])}
 
 
-def _refusal(path: Path, error: sqlite3.DatabaseError) -> StorageError:
+def refusal(path: Path, error: sqlite3.DatabaseError) -> StorageError:
+    """What is said of a queue that SQLite does not take."""
     if "locked" in str(error):
         return StorageError(f"{path} is in use by another program", "Close what has it open (a shell?).")
     if "disk" in str(error) and "full" in str(error):
         return StorageError(f"{path} cannot be written: {error}", "Free some space on its disk.")
-    return StorageError(
-        f"{path} is damaged: {error}",
-        f"It is left as it is. Bring a backup back; or save what can be read with: sqlite3 {path} .recover;"
-        f" or move it and {path.with_name(_MARKER).name} away to start with an empty queue.",
-    )
+    return StorageError(f"{path} is damaged: {error}", RECOVER)

@@ -2,8 +2,27 @@
 -- Once for ever.
 INSERT INTO meta (key, value) VALUES ('name', :value) ON CONFLICT (key) DO NOTHING;
 
+-- name: date_queue
+-- Once for ever: when it was made.
+INSERT INTO meta (key, value) VALUES ('created', strftime('%s', 'now')) ON CONFLICT (key) DO NOTHING;
+
 -- name: get_meta
 SELECT value FROM meta WHERE key = :key;
+
+-- name: count_commit
+UPDATE commits SET count = count + 1
+RETURNING count, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job') AS last_job;
+
+-- name: get_commits
+SELECT count, rows FROM commits;
+
+-- name: first_ids
+-- No job was added yet: there is no row to raise.
+INSERT INTO sqlite_sequence (name, seq) SELECT 'job', :beyond
+WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'job');
+
+-- name: raise_ids
+UPDATE sqlite_sequence SET seq = :beyond WHERE name = 'job' AND seq < :beyond;
 
 -- name: find_blob
 SELECT id FROM blob WHERE digest = :digest;

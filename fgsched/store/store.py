@@ -1,7 +1,6 @@
 """What the controller asks of the queue file. State changes are compare-and-set and leave an event."""
 
 import json
-import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fgsched.crash import point
 from fgsched.errors import StorageError
 from fgsched.explaining.history import Run
 from fgsched.jobs.records import to_record
@@ -16,7 +16,7 @@ from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.store.blobs import Blobs
 from fgsched.store.kept import Kept
 from fgsched.store.opening import SQL as SQL
-from fgsched.store.opening import open_queue
+from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
 from fgsched.store.statements import Statement
 from fgsched.store.steps import Steps
@@ -51,7 +51,8 @@ class Store:
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
-        self._db = open_queue(path)
+        opened = open_queue(path)
+        self._db, self._record = opened.db, opened.record
         self.blobs = Blobs(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(_record)
         self.kept = Kept(self._db, SQL)
@@ -60,21 +61,24 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
+        self._record.close()
 
     @property
     def name(self) -> str:
         """Eight letters that tell this queue from every other, also from one that stood here before."""
-        with self.write():
-            self._db.execute(SQL["name_queue"], {"value": secrets.token_hex(4)})
-        return str(self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"])
+        return self._record.last.queue
 
     @contextmanager
     def write(self) -> Iterator[None]:
         """One transaction: durable when it is left, undone by any exception."""
+        changes = self._db.total_changes
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self.steps.write()
+            number = (
+                self._db.execute(SQL["count_commit"]).fetchone() if self._db.total_changes > changes else None
+            )
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._undo()
@@ -82,6 +86,9 @@ class Store:
         except BaseException:
             self._undo()
             raise
+        if number is not None:
+            point("controller_before_commit_is_noted")
+            self._record.note(number["count"], number["last_job"])
 
     def _undo(self) -> None:
         self.blobs.forget()
@@ -242,7 +249,11 @@ class Store:
         return [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
 
     def last_id(self) -> int:
-        return int(self._db.execute(SQL["last_job"]).fetchone()[0])
+        return last_id(self._db)
+
+    def raise_ids(self, beyond: int) -> None:
+        """Have the next job get an id beyond this one."""
+        raise_ids(self._db, beyond)
 
     # -- cards ----------------------------------------------------------------------------------
 

@@ -1,0 +1,93 @@
+"""The number of the last commit, kept in a file beside the queue: it tells a queue that has lost some.
+
+The file is written after each commit and not synchronised: a process that is killed loses none of it. After
+a power cut it may lag behind the queue, and it never runs ahead of it.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from fgsched.store.files import replace_file
+
+log = logging.getLogger(__name__)
+FILE = "queue.commits"
+_MAGIC = b"FGCOMMIT"
+_BODY = struct.Struct("<8s16sQQ")
+_CHECK = struct.Struct("<I")
+_SLOT = 512  # bytes from one record to the next: of two, a write that is cut short damages one
+_SLOTS = 2
+
+
+class Commit(NamedTuple):
+    """The last commit of a queue, as it is written beside it."""
+
+    queue: str  # its name
+    number: int  # how many commits there were
+    last_job: int = 0  # the highest id that was given to a job
+
+
+class Damaged(ValueError):
+    """The file is there, and no record in it is whole."""
+
+
+def read_commit(path: Path) -> Commit | None:
+    """The last commit that is written down there; None if there is no file; Damaged."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    found = list(_records(data))
+    if not found:
+        raise Damaged(f"no record in {path} is whole")
+    return max(found, key=lambda commit: commit.number)
+
+
+def _records(data: bytes) -> Iterator[Commit]:
+    for start in range(0, _SLOT * _SLOTS, _SLOT):
+        body = data[start : start + _BODY.size]
+        check = data[start + _BODY.size : start + _BODY.size + _CHECK.size]
+        if len(check) == _CHECK.size and _CHECK.unpack(check)[0] == crc32(body):
+            magic, name, number, last_job = _BODY.unpack(body)
+            if magic == _MAGIC:
+                yield Commit(name.rstrip(b"\0").decode("ascii", "replace"), number, last_job)
+
+
+def _packed(commit: Commit) -> bytes:
+    body = _BODY.pack(_MAGIC, commit.queue.encode(), commit.number, commit.last_job)
+    return body + _CHECK.pack(crc32(body))
+
+
+class Record:
+    """The file of one open queue. Without a path, of a queue in memory, nothing is kept."""
+
+    def __init__(self, path: Path | None, commit: Commit, *, is_new: bool = True) -> None:
+        self.last = commit
+        self._fd = -1
+        self._has_failed = False
+        if path is not None:
+            if is_new:
+                replace_file(path, _packed(commit).ljust(_SLOT, b"\0") * _SLOTS)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            self.note(commit.number, commit.last_job)
+
+    def note(self, number: int, last_job: int) -> None:
+        """Write a commit down. A failure leaves the file behind the queue, which is no damage."""
+        self.last = Commit(self.last.queue, number, last_job)
+        if self._fd < 0:
+            return
+        try:
+            os.pwrite(self._fd, _packed(self.last), number % _SLOTS * _SLOT)
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("%s cannot be written: %s", FILE, error.strerror)
+            self._has_failed = True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
