@@ -67,6 +67,7 @@ cdef int prepare() noexcept nogil:
     umask(0o077)
     tzset()
     is_root = geteuid() == 0
+    take_standing()
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if is_root:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

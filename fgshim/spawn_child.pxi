@@ -53,6 +53,19 @@ cdef int apply_rlimits(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef void raise_rlimits() noexcept nogil:
+    """While this process is root: hard limits below those of the user's login are raised, where root may."""
+    cdef rlimit force, wish
+    cdef int32_t what
+    cdef uint32_t i
+    for i in range(launch.head.n_rlimits):
+        memcpy(&what, launch.rlimits + 24 * i, 4)
+        memcpy(&wish, launch.rlimits + 24 * i + 8, 16)
+        if getrlimit(what, &force) == 0 and force.rlim_max < wish.rlim_max:
+            force.rlim_max = wish.rlim_max
+            setrlimit(what, &force)
+
+
 cdef void bind_to_cpus() noexcept nogil:
     """To those near its GPUs, of what it may run on at all; where that leaves none, it keeps them all.
 
@@ -74,6 +87,8 @@ cdef int take_identity(Slot *slot) noexcept nogil:
     cdef const char *step
     umask(launch.head.umask)
     if launch.head.flags & BECOME_USER:
+        stand_as_a_login()
+        raise_rlimits()
         step = become(&launch.head, launch.groups)
         if step != NULL:
             return refuse(slot, errno, step, b"", b"")
@@ -199,7 +214,9 @@ cdef int start_child(Slot *slot) noexcept nogil:
     path_of(slot, b"/job/", b"/script")
     arguments[SPARE - 1] = work_path
     slot.started_at = wall()
-    if clone(child, child_stack + sizeof(child_stack), CLONE_VM | CLONE_PARENT_SETTID | SIGCHLD, slot, &slot.main) < 0:
+    spare_no_more()
+    fg_store(&sharing, 1)
+    if clone(child, child_stack + sizeof(child_stack), SHARES_MEMORY | SIGCHLD, slot, &slot.main, NULL, &sharing) < 0:
         fail(slot, errno, b"fork", b"")
         return -1
     return 0

@@ -17,6 +17,8 @@ cdef extern from * nogil:
     #include <errno.h>
     #include <fcntl.h>
     #include <linux/futex.h>
+    #include <linux/ioprio.h>
+    #include <linux/keyctl.h>
     #include <poll.h>
     #include <sched.h>
     #include <signal.h>
@@ -40,6 +42,8 @@ cdef extern from * nogil:
     static int fg_run(int argc, char **argv);
     int main(int argc, char **argv) { return fg_run(argc, argv); }
 
+    /* For a process that shares its memory with another: 0 there once it has executed a program or ended. */
+    #define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
     #define LAST_DESCRIPTOR (~0u)
     #define UNFENCED "its fence does not hold: "   /* as the controller says it, too */
     static int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
@@ -64,12 +68,15 @@ cdef extern from * nogil:
     int errno
     unsigned int LAST_DESCRIPTOR
     const char *UNFENCED
-    int EAGAIN, ECHILD, EACCES, EEXIST, EFBIG, EINTR, EINVAL, EISDIR, ENOENT, ENOEXEC, ENOTEMPTY, ENXIO, EPERM, ESRCH, ETIMEDOUT
+    int EAGAIN, ECHILD, EACCES, EEXIST, EFBIG, EINTR, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC
+    int ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, ESRCH, ETIMEDOUT
     int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
     int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY
     int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
     int SIGALRM, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK, SIG_UNBLOCK
-    int CLONE_VM, CLONE_VFORK, CLONE_PARENT_SETTID, CLONE_NEWNS, CLONE_NEWUSER
+    int CLONE_VM, CLONE_VFORK, SHARES_MEMORY, CLONE_NEWNS, CLONE_NEWUSER
+    int PRIO_PROCESS, SCHED_OTHER, IOPRIO_WHO_PROCESS
+    int KEYCTL_GET_KEYRING_ID, KEYCTL_JOIN_SESSION_KEYRING, KEY_SPEC_SESSION_KEYRING
     unsigned long MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE
     unsigned long MS_NOATIME, MS_NODIRATIME, MS_RELATIME
     unsigned long ST_NOEXEC, ST_NOSUID, ST_RDONLY, ST_NOATIME, ST_NODIRATIME, ST_RELATIME
@@ -80,7 +87,7 @@ cdef extern from * nogil:
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MADV_DONTDUMP, MADV_DONTNEED
     void *MAP_FAILED
     int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, POLLOUT, POLLHUP, SFD_CLOEXEC, SFD_NONBLOCK
-    long SYS_close_range, SYS_getdents64, SYS_pidfd_open, SYS_pidfd_send_signal
+    long SYS_close_range, SYS_getdents64, SYS_ioprio_set, SYS_keyctl, SYS_pidfd_open, SYS_pidfd_send_signal
     long SYS_rt_sigaction, SYS_setgroups, SYS_setresgid, SYS_setresuid, SYS_waitid
 
     ctypedef int pid_t
@@ -112,6 +119,8 @@ cdef extern from * nogil:
     struct rlimit:
         uint64_t rlim_cur
         uint64_t rlim_max
+    struct sched_param:
+        int sched_priority
     struct stat_t "stat":
         mode_t st_mode
         uid_t st_uid
@@ -201,6 +210,8 @@ cdef extern from * nogil:
     pid_t waitpid(pid_t pid, int *status, int options)
     pid_t wait4(pid_t pid, int *status, int options, rusage *used)
     int getrlimit(int what, rlimit *limits)
+    int setpriority(int which, uint32_t who, int value)
+    int sched_setscheduler(pid_t pid, int policy, const sched_param *about)
     int setrlimit(int what, const rlimit *limits)
     int prctl(int what, ...)
     uid_t geteuid()

@@ -58,18 +58,17 @@ cdef const char *word_of(int cause) noexcept nogil:
     return b"launch" if cause == BY_LAUNCH else b"exit"
 
 
-cdef void describe(Slot *slot, char *text) noexcept nogil:
-    """The result's text, docs/native.md. Where the job was refused device memory, the detail tells by whom it was held."""
+cdef char *describe(Slot *slot, char *text) noexcept nogil:
+    """The result's text, docs/native.md; returns where its detail begins.
+
+    Where the job was refused device memory, the detail tells by whom it was held.
+    """
     cdef Memory memory
     cdef const fg_region *region = read_region(slot)
-    cdef char *at = slot.detail
+    cdef char *at
     sum_up(region, &memory)
     if region and slot.detail[0] == 0:
         fg_region_tell(region, slot.detail, sizeof(slot.detail))
-    while at[0]:
-        if <unsigned char> at[0] < 32 or at[0] == 127:
-            at[0] = c'?'
-        at += 1
     at = put(put(put_field(put(text, b"R2"), slot.status), b" "), word_of(slot.cause))
     at = put_field(put_field(at, slot.started_at), slot.ended_at)
     at = put_field(put_field(at, microseconds(&slot.used.ru_utime)), microseconds(&slot.used.ru_stime))
@@ -77,29 +76,47 @@ cdef void describe(Slot *slot, char *text) noexcept nogil:
     at = put_field(put_field(put_field(at, memory.gpu), memory.asked), memory.held)
     at = put_field(at, <int64_t> oom_kills(slot) if slot.n_cgroups else 0)
     at = put_field(put_field(at, slot.lost), slot.error)
-    put(put(at, b" "), slot.detail)
+    at = put(at, b" ")
+    clean(slot.detail, <size_t> (RESULT_MOST - (at - text)))
+    put(at, slot.detail)
+    return at
 
 
-cdef void store(Slot *slot, const char *text) noexcept nogil:
-    """A full or broken disk does not lose a status: we hold it until it can be written.
+cdef int fails_for_good(const Slot *slot, int error) noexcept nogil:
+    """Whether a result that failed to be stored so can never be stored, as where the run directory was removed."""
+    if error == ENOENT:
+        return access(slot.text + slot.run, 0) < 0 and errno == ENOENT
+    return error in (EINVAL, ELOOP, ENAMETOOLONG, ENOTDIR, EOPNOTSUPP, EPERM)
 
-    Only where the whole run directory was removed nobody is left to read it.
+
+cdef int store(Slot *slot, const char *text, char *detail) noexcept nogil:
+    """A full or broken disk does not lose a status: it is held until it can be written. 0: it never can.
+
+    The text is tried without its detail before it is given up. Then this process ends without
+    a result, and the controller records that the status is not known.
     """
     cdef timespec wait
     cdef long pause = 10
     while symlink(text, path_of(slot, b"/result/", b"")) < 0 and errno != EEXIST:
-        if errno == ENOENT and access(slot.text + slot.run, 0) < 0 and errno == ENOENT:
-            break
+        if fails_for_good(slot, errno):
+            if detail[0] == 0:
+                slot.phase = GIVEN_UP
+                return 0
+            detail[0] = 0
+            continue
         wait.tv_sec = pause // 1000
         wait.tv_nsec = pause % 1000 * 1000000
         nanosleep(&wait, NULL)
         pause = pause * 2 if pause < 5000 else 10000
     slot.phase = STORED
+    return 1
 
 
-cdef void finish(Slot *slot) noexcept nogil:
-    """All processes of the job are gone: tidy up, then say so."""
+cdef int finish(Slot *slot) noexcept nogil:
+    """All processes of the job are gone: tidy up, then say so. 0: the result cannot be stored."""
     global job_region
+    cdef char *detail
+    cdef int is_stored
     cdef char text[3000]
     if slot.error:
         slot.cause = BY_LAUNCH
@@ -108,13 +125,14 @@ cdef void finish(Slot *slot) noexcept nogil:
         slot.ended_at = wall()
     if slot.started_at == 0:
         slot.started_at = slot.ended_at
-    describe(slot, text)
+    detail = describe(slot, text)
     if slot.n_cgroups:
         remove_cgroups(slot)
     if slot.has_tmp and not is_empty_for_user(slot, slot.text + slot.tmp):
         empty_as_user(slot, slot.text + slot.tmp)
     remove_job_directory(slot)
     crash(b"shepherd_before_result")
-    store(slot, text)
+    is_stored = store(slot, text, detail)
     job_region = 0  # whoever goes on to another job closes what there is
     crash(b"shepherd_after_result")
+    return is_stored

@@ -41,7 +41,7 @@ cdef void name_itself(const Slot *slot) noexcept nogil:
 
 
 cdef int one_job(Slot *slot, uint64_t ticks) noexcept nogil:
-    """From the claim to the result; 0: somebody else has claimed it."""
+    """From the claim to the result; 0: somebody else has claimed it, or the result cannot be stored."""
     name_itself(slot)
     crash(b"shepherd_before_claim")
     cdef int taken = claim(slot, ticks)
@@ -54,8 +54,7 @@ cdef int one_job(Slot *slot, uint64_t ticks) noexcept nogil:
     if start(slot) == 0:
         crash(b"shepherd_after_fork")
         watch(slot)
-    finish(slot)
-    return 1
+    return finish(slot)
 
 
 cdef int rest(int *word) noexcept nogil:

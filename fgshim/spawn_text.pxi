@@ -32,3 +32,43 @@ cdef char *put_number(char *at, int64_t number) noexcept nogil:
 cdef char *put_field(char *at, int64_t number) noexcept nogil:
     """A number and the blank before it."""
     return put_number(put(at, b" "), number)
+
+
+cdef int character_at(const unsigned char *at) noexcept nogil:
+    """How many bytes of well-formed UTF-8 the character has that begins here; 0: none does."""
+    cdef unsigned char first = at[0], second
+    cdef int length, i
+    if first < 0x80:
+        return 1
+    if first < 0xc2 or first > 0xf4:
+        return 0
+    length = 2 if first < 0xe0 else 3 if first < 0xf0 else 4
+    for i in range(1, length):
+        if at[i] & 0xc0 != 0x80:  # also the end of the string
+            return 0
+    second = at[1]
+    if (first == 0xe0 and second < 0xa0) or (first == 0xed and second > 0x9f):
+        return 0
+    if (first == 0xf0 and second < 0x90) or (first == 0xf4 and second > 0x8f):
+        return 0
+    return length
+
+
+cdef int is_control(const unsigned char *at) noexcept nogil:
+    return at[0] < 32 or at[0] == 127 or (at[0] == 0xc2 and at[1] < 0xa0)
+
+
+cdef void clean(char *text, size_t most) noexcept nogil:
+    """Leave whole UTF-8 characters of at most so many bytes; '?' for each byte of anything else."""
+    cdef unsigned char *at = <unsigned char *> text
+    cdef int length, i
+    while at[0]:
+        length = character_at(at)
+        if length == 0 or is_control(at):
+            length = length if length else 1
+            for i in range(length):
+                at[i] = c'?'
+        if <size_t> (at - <unsigned char *> text) + <size_t> length > most:
+            at[0] = 0
+            return
+        at += length

@@ -13,9 +13,27 @@ cdef int cannot_return(uid_t uid, gid_t gid, int groups) noexcept nogil:
     return uid == 0 or setuid(0) < 0
 
 
+cdef int leave_keyring() noexcept nogil:
+    """Exchange the session keyring, which may hold root's keys, for an empty one; -1 with errno.
+
+    Done while still root: the keyring counts against root's quota, not against the 200 keys of
+    the user. Where a sandbox refuses the call, it must refuse every use of the keyring too.
+    """
+    if syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0:
+        return 0
+    global errno
+    cdef int error = errno
+    if syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0) < 0:
+        return 0
+    errno = error
+    return -1
+
+
 cdef const char *become(const Head *head, const char *groups) noexcept nogil:
-    """Groups, then gid, then uid, each checked. NULL, or the step that failed, with errno."""
+    """The keyring, groups, then gid, then uid, each checked. NULL, or the step that failed, with errno."""
     cdef uint32_t count = head.n_groups if groups != NULL else 0
+    if leave_keyring() < 0:
+        return b"session keyring"
     if syscall(SYS_setgroups, <size_t> count, groups) < 0:
         return b"setgroups"
     if syscall(SYS_setresgid, head.gid, head.gid, head.gid) < 0:

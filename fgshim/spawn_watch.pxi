@@ -223,6 +223,8 @@ cdef void watch(Slot *slot) noexcept nogil:
     sigaddset(&awaited, fg_command_signal())
     while True:
         due = next_due(slot)
+        if spare_at and (due == 0 or spare_at < due):
+            due = spare_at
         left = due - now() if due else 0
         left = left if left > 0 else 0
         wait.tv_sec = left // 1000
@@ -238,3 +240,4 @@ cdef void watch(Slot *slot) noexcept nogil:
         if slot.phase >= ENDED and not slot.clearing:
             begin_clearing(slot)
         act_on_time(slot)
+        spare_again()

@@ -24,6 +24,7 @@ cdef enum:
     TELL = 3  # the descriptor through which shepherds tell the spawner
     TEXT_ROOM = 28672  # of a slot, for its strings
     DETAIL_ROOM = 1024
+    RESULT_MOST = 1000  # bytes of a result: some file systems take 1,023 in a symbolic link
     PRELOAD_ROOM = 16384  # of the host's /etc/ld.so.preload
 
     APPEND = 1
@@ -54,6 +55,7 @@ cdef enum Phase:
     CLAIMED
     ENDED  # the batch script is over and its status is in the slot
     STORED
+    GIVEN_UP  # its result cannot be stored
 
 cdef enum Cause:
     BY_EXIT = 0

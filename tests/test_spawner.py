@@ -204,6 +204,24 @@ def test_what_cannot_be_started_says_why(spawner, fields, number, detail):
     assert list((spawner.run / "job").iterdir()) == []
 
 
+@pytest.mark.parametrize("shift", range(3))
+def test_a_result_is_cut_between_two_characters_and_fits_every_file_system(spawner, tmp_path, shift):
+    """XFS, and ext4 with blocks of 1 KiB, take 1,023 bytes in a symbolic link."""
+    missing = "x" * shift + "/".join(["数据" * 35] * 6)
+    result = spawner.launch("#!/bin/sh\n", stdout=missing).result()
+    length = len(os.readlink(os.fsencode(tmp_path / "run/result/1.1")))
+    assert 997 < length <= 1000
+    assert f"open {missing}".startswith(result.detail)
+    assert (result.cause, result.errno) == ("launch", errno.ENOENT)
+
+
+def test_the_detail_of_a_result_is_always_text(spawner, tmp_path):
+    name = b"no/b\xe4r \xed\xb3\xa9 \xf0\x80\x80\x80 \xc2\x85 \x1b \xe6\x95\xb0 \xe6\x95"
+    spawner.launch("#!/bin/sh\n", stdout=os.fsdecode(name)).over()
+    detail = os.readlink(os.fsencode(tmp_path / "run/result/1.1")).split(b" ", 16)[16]
+    assert detail.decode() == "open no/b?r ??? ???? ?? ? 数 ??"
+
+
 def test_the_reason_is_also_the_last_line_of_the_output(spawner, tmp_path):
     spawner.launch("#!/bin/bsh\n", job=17).over()
     line = "fgsched: job 17: could not be started: exec /bin/bsh: No such file or directory\n"

@@ -257,6 +257,27 @@ def test_a_result_for_which_there_is_no_place_any_more_is_let_go(spawner, gate, 
     assert list((tmp_path / "run/result").iterdir()) == []
 
 
+def test_a_result_that_can_never_be_stored_does_not_keep_its_shepherd(spawner, gate, go, tmp_path):
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    (tmp_path / "run/result").rmdir()
+    (tmp_path / "run/result").write_text("")
+    os.write(go.fd, b"13\n")
+    await_end(job.answer.pid)
+    assert not job.wish.directory.exists()
+
+
+def test_a_result_that_can_never_be_stored_does_not_keep_the_spawner(spawner, gate, go, tmp_path):
+    job = spawner.launch(WAITS, env=environment(spawner))
+    gate.line()
+    kill_shepherd(job)
+    (tmp_path / "run/result").rmdir()
+    (tmp_path / "run/result").write_text("")
+    os.write(go.fd, b"13\n")
+    spawner.socket.shutdown(socket.SHUT_WR)
+    assert spawner.process.wait(timeout=20) == 0
+
+
 def test_signals_reach_a_lost_job(spawner, gate):
     script = "#!/bin/sh\ntrap 'exit 31' USR1\necho >gate\nwhile :; do sleep 1000 & wait; done\n"
     job = spawner.launch(script, env=environment(spawner), leftover_grace=20)

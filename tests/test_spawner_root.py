@@ -205,6 +205,129 @@ def test_a_lost_job_of_a_user_is_cleaned_up_as_the_user(spawner, place, home):
     assert os.listdir(tmpdir) == []
 
 
+KEYS = """import ctypes, os, sys
+ADD, KEYCTL = {'x86_64': (248, 250), 'aarch64': (217, 219)}[os.uname().machine]
+libc = ctypes.CDLL(None, use_errno=True)
+call = libc.syscall
+call.restype = ctypes.c_long
+def add(name, secret):
+    return call(ADD, b'user', name, secret, len(secret), ctypes.c_long(-3))
+def read(key):
+    text = ctypes.create_string_buffer(100)
+    return text.value.decode() if call(KEYCTL, 11, ctypes.c_long(key), text, 100) >= 0 else 'refused'
+def search(name):
+    return 'found' if call(KEYCTL, 10, ctypes.c_long(-3), b'user', name, 0) >= 0 else 'not found'
+"""
+WITH_A_KEY = KEYS + (  # of root's, in a session keyring that all that follows inherits
+    "assert call(KEYCTL, 1, None) > 0\n"
+    "key = add(b'roots', b'ROOTSECRET')\n"
+    "assert read(key) == 'ROOTSECRET'\n"
+    "open(sys.argv[1], 'w').write(str(key))\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+
+def has_keys():
+    return subprocess.run([sys.executable, "-c", KEYS + "assert call(KEYCTL, 1, None) > 0"]).returncode == 0
+
+
+@pytest.mark.skipif(not has_keys(), reason="no session keyrings here")
+def test_a_job_reaches_neither_roots_keys_nor_another_jobs(place, home):
+    """Two jobs at once, of two users; what they can read of the key of root, and of each other's."""
+    (place / "home").chmod(0o777)
+    up, go = Gate(place / "home/gate"), [Gate(place / f"home/go{number}") for number in "12"]
+    script = PYTHON + KEYS + (
+        "mine = add(b'mine' + sys.argv[1].encode(), b'SECRET')\n"
+        "print(read(mine), search(b'roots'), read(int(open('../root').read())), flush=True)\n"
+        "print(mine, file=open('gate', 'w'))\n"
+        "go = open('go' + sys.argv[1])\n"
+        "others = int(go.readline())\n"
+        "print(read(others), search(b'mine1'), search(b'mine2'), flush=True)\n"
+        "print(mine, file=open('gate', 'w'))\n"
+        "go.readline()\n"
+    )  # fmt: skip
+    root = (sys.executable, "-c", WITH_A_KEY, str(place / "root"))
+    with spawning(place, before=root) as one:
+        first = one.launch(script, env=PATH, args=("1",), **home | {"stdout": "first"})
+        keys = [up.number()]
+        other = {"uid": 65533, "gid": 65533, "groups": (), "stdout": "other", "job": 2}
+        second = one.launch(script, env=PATH, args=("2",), **home | other)
+        keys.append(up.number())
+        for one_go in go:
+            os.write(one_go.fd, f"{keys[0]}\n".encode())
+            up.line()
+        for one_go in go:
+            os.write(one_go.fd, b"1\n")
+        assert [first.result().exit_code, second.result().exit_code] == [0, 0]
+    found = "SECRET not found refused\n"
+    assert (place / "home/other").read_text() == found + "refused not found found\n"
+    assert (place / "home/first").read_text() == found + "SECRET found not found\n"
+
+
+def test_a_job_has_the_priority_of_a_login_whatever_the_controller_has(place, home):
+    script = PYTHON + (
+        "import os\n"
+        "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), open('/proc/self/oom_score_adj').read())\n"
+        "try: print(open('/proc/self/autogroup').read().split()[-1])\n"
+        "except FileNotFoundError: print(0)\n"
+    )
+    low = 'echo 300 >/proc/self/oom_score_adj; exec nice -n 5 chrt --batch 0 "$@"'
+    with spawning(place, before=("sh", "-c", low, "sh"), **PATH) as one:
+        assert one.launch(script, env=PATH, **home).result().exit_code == 0
+    assert (place / "home/out").read_text().split() == ["0", "0", "0", "0"]
+
+
+def test_shepherds_are_spared_as_the_spawner_is_and_jobs_are_not(place, home):
+    if subprocess.run(["sh", "-c", "echo -500 2>&- >/proc/self/oom_score_adj"]).returncode:
+        pytest.skip("this host lets nobody be spared")
+    spared = ("sh", "-c", 'echo -500 >/proc/self/oom_score_adj; exec "$@"', "sh")
+    gate, go = Gate(place / "home/gate"), Gate(place / "home/go")
+    script = "#!/bin/sh\ncat /proc/self/oom_score_adj; echo >gate; read -r line <go; cat /proc/self/oom_score_adj\n"
+    with spawning(place, before=spared) as one:
+        job = one.launch(script, env=PATH, **home)
+        gate.line()
+        while Path(f"/proc/{job.answer.pid}/oom_score_adj").read_text() != "-500\n":
+            os.sched_yield()
+        os.write(go.fd, b"1\n")
+        assert job.result().exit_code == 0
+        assert Path(f"/proc/{one.process.pid}/oom_score_adj").read_text() == "-500\n"
+    assert (place / "home/out").read_text().split() == ["0", "0"]
+
+
+def can_raise_limits():
+    return os.system("prlimit --nofile=100:200 prlimit --nofile=100:300 true 2>/dev/null") == 0
+
+
+@pytest.mark.skipif(not can_raise_limits(), reason="root may raise no limit here")
+def test_a_login_with_higher_limits_than_the_controller_has_them_in_its_jobs(place, home):
+    low = ("prlimit", "--nofile=100:200")
+    with spawning(place, before=low, **PATH) as one:
+        script = "#!/bin/sh\nulimit -Sn; ulimit -Hn\n"
+        assert one.launch(script, env=PATH, rlimits=((7, 300, 400),), **home).result().exit_code == 0
+    assert (place / "home/out").read_text().split() == ["300", "400"]
+
+
+def can_mount_ext4():
+    made = ["sh", "-c", "truncate -s 4M $0 && mkfs.ext4 -q -b 1024 $0 && unshare -m mount -o loop $0 /mnt"]
+    with tempfile.NamedTemporaryFile() as image:
+        return subprocess.run([*made, image.name], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount_ext4(), reason="no loop mounts of ext4 here")
+def test_a_result_is_stored_where_a_link_may_have_1023_bytes(place):
+    image, run = place / "image", place / "home/run"
+    run.mkdir()
+    subprocess.run(["truncate", "-s", "4M", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-b", "1024", image], check=True)
+    subprocess.run(["mount", "-o", "loop", image, run], check=True)
+    try:
+        with spawning(place / "home") as one:
+            result = one.launch("#!/bin/sh\n", stdout="x/" * 500 + "out").result()
+        assert (result.cause, result.errno) == ("launch", errno.ENOENT)
+    finally:
+        subprocess.run(["umount", run], check=True)
+
+
 def test_a_run_directory_that_is_mounted_noexec_will_do(place):
     unshare = shutil.which("unshare")
     if unshare is None or os.system(f"{unshare} -m true 2>/dev/null"):

@@ -72,6 +72,8 @@ def serve(
     places.prepare(os.geteuid())
     os.umask(0o077)
     standing.raise_descriptor_limit()
+    if places.mode == "system":
+        standing.spare()
     with taken(places):
         child = Spawner(spawner())
         inventory, sampler = gpus.attach(config, environ, option=option)

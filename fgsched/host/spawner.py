@@ -4,7 +4,6 @@ import os
 import socket
 import struct
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +42,6 @@ class Spawner:
         self._out = bytearray()
         self._in = bytearray()
         self.pid = self._process.pid
-        _spare_no_more(self.pid)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -95,13 +93,6 @@ class Spawner:
         """Let it go; it ends once the shepherds it has forked have ended."""
         self._socket.close()
         self._process.returncode = 0  # it may outlive us, on purpose
-
-
-def _spare_no_more(pid: int) -> None:
-    """Jobs are not spared when memory runs out because their controller is."""
-    with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "r+") as score:
-        if int(score.read()) < 0:
-            score.write("0")
 
 
 def _crash_point() -> dict[str, str]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _AHEAD = 10  # steps of nice: beside thirty busy jobs on a processor the controller then has a quarter of it
+_SPARED = -500  # oom_score_adj, as in the unit of systemd
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
 _GROUP = Path("/proc/self/autogroup")  # where each session is a group, what counts is the group's
 
 
@@ -15,6 +17,16 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def spare() -> None:
+    """Be killed after all jobs when memory runs out, where this process may decide that.
+
+    The spawner and the shepherds inherit it. Jobs do not.
+    """
+    with suppress(OSError, ValueError):
+        if int(_OOM_SCORE.read_text()) > _SPARED:
+            _OOM_SCORE.write_text(str(_SPARED))
 
 
 @contextmanager
