@@ -55,6 +55,14 @@ class Unreachable(FgschedError):
     exit_code = Exit.UNREACHABLE
 
 
+class Busy(Unreachable):
+    """The controller takes no more requests of this user now. Nothing was changed; ask again in `after` s."""
+
+    def __init__(self, cause: str, remedy: str = "", *, after: float = 0.5) -> None:
+        super().__init__(cause, remedy)
+        self.after = after
+
+
 class StorageError(FgschedError):
     """The queue file cannot be used, or cannot be written."""
 

@@ -4,15 +4,15 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fgsched import PROTOCOL
-from fgsched.errors import BadUsage, FgschedError, Refused, Unreachable
+from fgsched.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
+_BACKLOG = 4096  # clients that have connected and not been accepted; the kernel's limit may be lower
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -25,21 +25,35 @@ class Connection:
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid, self.uid, self.gid = _CREDENTIALS.unpack(raw)
         self._in = bytearray()
-        self._scanned = 0
+        self._scanned = 0  # bytes of `_in` that are known to hold no line end
+        self._end = -1  # where the first line ends; -1: no whole line is here
         self._out = bytearray()
         self.is_closed = False
+        self.is_waiting = False  # for jobs to end: it holds its place, and asks for nothing else
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     @property
-    def wants_to_write(self) -> bool:
-        return bool(self._out)
+    def buffered(self) -> int:
+        """Bytes received and not handled."""
+        return len(self._in)
 
-    def receive(self) -> Iterator[bytes]:
-        """The whole lines that have come. Closes itself when the stream ends or a frame is too long."""
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not taken."""
+        return len(self._out)
+
+    @property
+    def has_line(self) -> bool:
+        return self._end >= 0
+
+    def fill(self, most: int) -> None:
+        """Receive up to `most` bytes. Closes itself when the stream ends or a request is too long."""
+        if not most:
+            return
         try:
-            data = self._socket.recv(1 << 20)
+            data = self._socket.recv(most)
         except BlockingIOError:
             return
         except OSError:
@@ -48,22 +62,33 @@ class Connection:
             self.close()
             return
         self._in += data
-        while (end := self._in.find(b"\n", self._scanned)) >= 0:
-            line = bytes(self._in[:end])
-            del self._in[: end + 1]
-            self._scanned = 0
-            yield line
-        self._scanned = len(self._in)
-        if self._scanned > MAX_FRAME:
+        if not self.has_line:
+            self._scan()
+        if not self.has_line and len(self._in) > MAX_FRAME:
             self.fail(Refused(f"a request is longer than {MAX_FRAME >> 20} MiB", "Send it in parts."))
             self.close()
+
+    def take_line(self) -> bytes:
+        """Remove the first whole line and return it without its end. `has_line` must be true."""
+        with memoryview(self._in) as view:
+            line = bytes(view[: self._end])
+        del self._in[: self._end + 1]
+        self._scanned = 0
+        self._scan()
+        return line
+
+    def _scan(self) -> None:
+        self._end = self._in.find(b"\n", self._scanned)
+        self._scanned = len(self._in)
 
     def succeed(self, result: Any) -> None:
         self._send({"v": PROTOCOL, "ok": result})
 
     def fail(self, error: FgschedError) -> None:
+        """Answer with an error. `busy` tells a client that knows the word when to ask again."""
         body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
-        self._send({"v": PROTOCOL, "error": body})
+        busy = {"busy": {"after": error.after}} if isinstance(error, Busy) else {}
+        self._send({"v": PROTOCOL, **busy, "error": body})
 
     def tell(self, progress: Any) -> None:
         """A line before the answer: how far a request has come."""
@@ -89,7 +114,9 @@ class Connection:
 
     def close(self) -> None:
         self.is_closed = True
+        self._in.clear()
         self._out.clear()
+        self._end = -1
         self._socket.close()
 
 
@@ -97,7 +124,7 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     """(operation, arguments) of a request; BadUsage for anything else."""
     try:
         request = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
-        if b"\\ud" in line.lower():  # half a character, unless it stands for a byte of a name
+        if b"\\ud" in line or b"\\uD" in line:  # half a character, unless it stands for a byte of a name
             json.dumps(request, ensure_ascii=False).encode(errors="surrogateescape")
     except (ValueError, RecursionError) as error:
         raise BadUsage(f"not a request: {error}") from None
@@ -143,7 +170,7 @@ def listen(path: Path, *, for_all: bool) -> socket.socket:
         sock.bind(str(fresh))
     finally:
         os.umask(mask)
-    sock.listen(512)
+    sock.listen(_BACKLOG)
     sock.setblocking(False)
     fresh.rename(path)
     return sock

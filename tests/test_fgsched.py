@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import pytest
 
+from fgsched.cli.doctor import examine
+from fgsched.client import Client
 from fgsched.errors import Exit
 from fgsched.host.process import identify
 from fgsched.site.config import KEYS, Config, load
@@ -223,6 +225,21 @@ def test_the_doctor_tells_the_way_out_of_a_queue_that_is_refused(home, spoil):
         queue.mkdir() if spoil == "directory" else queue.touch(0o600)
     found = {one["check"]: one for one in home.run("fgsched", "doctor", "--json").json["checks"]}
     assert (found["queue"]["verdict"], bool(found["queue"]["remedy"])) == ("FAIL", True)
+
+
+def test_the_doctor_tells_of_internal_errors_of_the_controller(home, monkeypatch):
+    asked = Client.ask
+    errors = {"count": 3, "last": "the pacer: KeyError: 7", "at": 0.0}
+
+    def ask(client, operation, **arguments):
+        answer = asked(client, operation, **arguments)
+        return answer | {"internal_errors": errors} if operation == "ping" else answer
+
+    assert home.client.ask("ping")["internal_errors"] == {"count": 0, "last": "", "at": None}
+    monkeypatch.setattr(Client, "ask", ask)
+    found = {one.check: one for one in examine(home.places)}["faults"]
+    assert (found.verdict, "3 internal errors" in found.text) == ("WARN", True)
+    assert "the pacer: KeyError: 7" in found.text
 
 
 def test_the_doctor_finds_bad_settings(home):

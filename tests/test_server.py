@@ -49,6 +49,9 @@ class Counter:
         self.waiters = Waiters(loop.finish)
         self.conductor, self._loop = conductor, loop
 
+    def knows(self, connection):
+        return True
+
     def caller(self, connection):
         return connection.uid
 
@@ -123,6 +126,11 @@ class Place:
         return [json.loads(one) for one in data.splitlines()]
 
     @property
+    def connections(self):
+        there = self.loop.selector.get_map().values()
+        return [key.fileobj for key in there if isinstance(key.fileobj, Connection)]
+
+    @property
     def registered(self):
         return len(self.loop.selector.get_map())
 
@@ -133,6 +141,7 @@ class Place:
             if isinstance(key.fileobj, Connection):
                 key.fileobj.close()
         self.loop.selector.close()
+        self.loop.leave()
         self._listener.close()
         self._spawner.close()
 
@@ -212,12 +221,13 @@ def test_a_connection_waits_for_one_thing_at_a_time(place):
     assert answer["error"]["cause"] == "this connection waits already"
 
 
-def test_a_client_that_asks_and_never_reads_is_sent_off(place):
+def test_of_a_client_that_asks_and_never_reads_one_request_is_handled(place):
     client = place.client()
-    with_patience = 200
-    client.sendall(line("big") * with_patience)
+    client.sendall(line("big") * 200)
     place.serve(5)
-    assert place.operations.looked < 50, "what nobody will read is not looked up"
+    assert place.operations.looked == 1, "the others stay where they are until the answer is read"
+    client.close()
+    place.serve()
     assert place.registered == 2
 
 
@@ -377,6 +387,53 @@ def test_each_answer_of_the_spawner_is_one_event(place, answer, event):
     place.loop._hear_spawner()
     assert place.loop._events == [event]
     place.loop._events.clear()
+
+
+def test_a_part_that_fails_is_counted_and_the_others_go_on(place, caplog):
+    ours, theirs = socket.socketpair()
+    place.loop.watch(ours, lambda: 1 / 0)
+    client = place.client()
+    theirs.send(b"x")
+    assert place.ask(client, "echo", a=1) == [{"v": PROTOCOL, "ok": {"a": 1}}]
+    told = place.loop.faults.told()
+    assert (told["count"] > 0, told["last"]) == (True, "an event: ZeroDivisionError: division by zero")
+    assert caplog.text.count("Traceback") == 1, "the same fault is not logged at each round"
+    place.loop.selector.unregister(ours)
+    ours.close()
+    theirs.close()
+
+
+def test_a_connection_that_cannot_be_handled_is_closed_and_the_others_are_served(place):
+    client = place.client()
+    place.serve()
+    (connection,) = place.connections
+    connection.fill = lambda most: 1 / 0
+    client.sendall(line("echo"))
+    place.serve()
+    assert place.connections == []
+    assert place.loop.faults.count == 1
+    works(place)
+
+
+def test_pipelined_requests_are_answered_in_their_order(place):
+    client = place.client()
+    names = ["echo", "write", "echo", "write", "write", "echo"]
+    client.sendall(b"".join(line(name, number=number) for number, name in enumerate(names)))
+    place.serve(10)
+    assert [one["ok"]["number"] for one in place.answer(client)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_client_that_pipelines_leaves_the_others_their_turn(place):
+    heard = []
+    place.operations.reading = {"note": lambda caller, arguments, now: heard.append(arguments["of"])}.get
+    greedy, other = place.client(), place.client()
+    greedy.sendall(line("note", of="greedy") * 1000)
+    place.serve(1)
+    place.serve(1)
+    other.sendall(line("note", of="other"))
+    while "other" not in heard:
+        place.serve(1)
+    assert heard.count("greedy") < 1000
 
 
 def test_a_spawner_that_is_gone_ends_the_loop(place):

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def examine(places: Places) -> list[Finding]:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
         *(_controller, _run_directory, _queue, _sqlite, _cgroup),
-        *(_preload, _driver, _processes, _fence, _leftovers),
+        *(_preload, _driver, _processes, _fence, _leftovers, _internal),
     ]
     for check in checks:
         try:
@@ -279,3 +280,13 @@ def _leftovers(places: Places, seen: _Seen) -> Finding:
     if left:
         return Finding("claims", WARN, f"left over: {left}", "A controller that starts removes them.")
     return Finding("claims", OK, "none is left over")
+
+
+def _internal(places: Places, seen: _Seen) -> Finding:
+    """Exceptions that nobody expected, which the controller survived."""
+    errors = seen.about.get("internal_errors") or {"count": 0}
+    if not errors["count"]:
+        return Finding("faults", OK, "no internal error since the controller was started")
+    last = time.strftime("%F %T", time.localtime(errors["at"]))
+    text = f"{errors['count']} internal errors; the last one {last}: {errors['last']}"
+    return Finding("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")

@@ -1,4 +1,8 @@
-"""The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers."""
+"""The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers.
+
+A round handles clients' requests for a few milliseconds, users in turn, and goes on with what is left after
+it has looked at everything else again. No client delays the others, shepherds or timers by more than a slice.
+"""
 
 import logging
 import os
@@ -11,10 +15,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
+from fgsched.controller.clients import Clients
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, due_now
+from fgsched.controller.faults import Faults
 from fgsched.crash import point
-from fgsched.errors import BadUsage, FgschedError, OurFault, Refused
+from fgsched.errors import BadUsage, Busy, FgschedError, OurFault
 from fgsched.host.spawner import Answer, Spawner
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import Job
@@ -22,12 +28,16 @@ from fgsched.server import Connection, parse
 from fgsched.store import DiskError
 
 log = logging.getLogger("fgsched.controller")
-_CONNECTIONS_EACH = 256  # of one user
+_SLICE = 0.01  # seconds of a round for requests
+_TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
+_WRITE = 0.0002  # seconds that a user's first write is expected to take
 Operation = Callable[[Caller, dict[str, Any], float], Any]
 
 
 class Operations(Protocol):
     """What the loop needs of whoever knows the requests."""
+
+    def knows(self, connection: Connection) -> bool: ...  # False: it is being looked up; `known` follows
 
     def caller(self, connection: Connection) -> Caller: ...
 
@@ -39,19 +49,19 @@ class Operations(Protocol):
 
 
 class Loop:
-    """Owns the selector and the connections. Wake-ups are events and timers, never a poll."""
+    """Owns the selector. Wake-ups are events and timers, never a poll."""
 
     def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
         self.selector = selectors.EpollSelector()
-        self._listener = listener
+        self.faults = Faults()
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
         self._begun: list[Forked] = []  # beginnings that were put off
-        self._lookups: list[Effect] = []
-        self._connections: dict[int, int] = {}  # uid -> how many
+        self._clients = Clients(listener, self.selector)
+        self._writes: dict[int, float] = {}  # uid -> seconds that a write of the user takes, on average
+        self._turned_at = 0.0
         self.stopping = ""
-        self.selector.register(listener, selectors.EVENT_READ, self._accept)
         self.selector.register(spawner, selectors.EVENT_READ, self._hear_spawner)
 
     def begin(self, conductor: Conductor, operations: Operations) -> None:
@@ -83,127 +93,149 @@ class Loop:
 
     def run_once(self, timeout: float | None) -> None:
         """Wait for something, take in all that is there, act."""
-        wait = 0.0 if self._events or self._begun else timeout
+        begun = time.monotonic()
+        heard = self._hear(self._wait(timeout))
+        self._clients.look()
+        self._serve()
+        is_due = timeout is not None and time.monotonic() - begun >= timeout
+        if heard or is_due or self._events or self._begun or begun - self._turned_at >= _TURN:
+            self._turned_at = begun
+            self._turn()
+        self._mind_spawner()
+
+    def _wait(self, timeout: float | None) -> float | None:
+        if self._events or self._begun or self._clients.have_work:
+            return 0.0
+        due = self._clients.due
+        return min(each for each in (timeout, due) if each is not None) if due is not None else timeout
+
+    def _hear(self, wait: float | None) -> bool:
+        """Whether anything but clients was heard of."""
+        heard = False
         for key, mask in self.selector.select(wait):
-            if mask & selectors.EVENT_WRITE:
-                self._flush(key.fileobj)
-            if mask & selectors.EVENT_READ:
-                key.data()
+            if isinstance(key.fileobj, Connection):
+                self._hear_client(key.fileobj, mask)
+                continue
+            heard = True
+            with self.faults.contained("an event"):
+                if mask & selectors.EVENT_WRITE:
+                    self._spawner.flush()
+                if mask & selectors.EVENT_READ:
+                    key.data()
+        return heard
+
+    def _turn(self) -> None:
         events, self._events = self._events, []
         due, self._begun = due_now(self._begun, events)
         self._conductor.turn(due, time.time())
-        lookups, self._lookups = self._lookups, []
-        for lookup in lookups:
-            lookup()
-        self._mind_spawner()
 
     # -- clients --------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            connection = Connection(sock)
-            count = self._connections.get(connection.uid, 0)
-            if count >= _CONNECTIONS_EACH:
-                connection.fail(Refused(f"uid {connection.uid} has {count} connections", "Close some."))
-                connection.close()
-                continue
-            self._connections[connection.uid] = count + 1
-            self._register(connection, partial(self._hear, connection))
+    def _hear_client(self, connection: Connection, mask: int) -> None:
+        if not self.faults.run("a connection", partial(self._clients.ready, connection, mask)):
+            self.faults.run("a connection", partial(self._clients.close, connection))
 
-    def _hear(self, connection: Connection) -> None:
-        if connection.is_closed:
-            return  # while we wrote to it, a moment ago
-        descriptor = connection.fileno()
-        for line in connection.receive():
-            try:
-                self._request(connection, *parse(line))
-            except FgschedError as error:
-                connection.fail(error)
-        self._mind(connection, descriptor)
+    def _serve(self) -> None:
+        """Handle requests for a slice: one at a time, of the user who has had the least."""
+        begun = now = time.monotonic()
+        planned = 0.0  # what the turn will take for the writes that were taken in
+        while now + planned < begun + _SLICE and (connection := self._clients.next()) is not None:
+            planned += self._handle(connection)
+            before, now = now, time.monotonic()
+            self._clients.charge(connection.uid, now - before)
 
-    def _mind(self, connection: Connection, descriptor: int) -> None:
-        """Forget a closed connection; wait to write where a client reads slowly."""
-        if connection.is_closed:
-            if descriptor in self.selector.get_map():
-                self.selector.unregister(descriptor)
-                self._connections[connection.uid] -= 1
-            return
-        key = self.selector.get_key(connection)
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.wants_to_write else 0)
-        if key.events != wanted:
-            self.selector.modify(connection, wanted, key.data)
+    def _handle(self, connection: Connection) -> float:
+        """Handle the first request of a connection; the seconds that are expected of the turn for it."""
+        if not self._operations.knows(connection):
+            self._clients.park(connection)
+            return 0.0
+        cost = 0.0
+        try:
+            cost = self._request(connection, *parse(connection.take_line()))
+        except FgschedError as error:
+            connection.fail(error)
+        except Exception as error:
+            self.faults.note("a request", error)
+            connection.fail(OurFault(f"{type(error).__name__}: {error}"))
+        self._clients.mind(connection)
+        return cost
 
-    def _flush(self, fileobj: Any) -> None:
-        if fileobj is self._spawner:
-            self._spawner.flush()
-            return
-        descriptor = fileobj.fileno()
-        fileobj.flush()
-        self._mind(fileobj, descriptor)
+    def known(self, uid: int) -> None:
+        """The account of a user whose requests wait for that was looked up."""
+        self._clients.wake(uid)
 
-    def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> None:
+    def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> float:
         caller = self._operations.caller(connection)
         if writing := self._operations.writing(name):
             refuse_claims(arguments)
-            self._events.append(self._asked(connection, partial(writing, caller, arguments)))
-        elif reading := self._operations.reading(name):
-            self._lookups.append(partial(self._answer, connection, partial(reading, caller, arguments)))
+            return self._take_in(connection, partial(writing, caller, arguments))
+        if reading := self._operations.reading(name):
+            self._answer(connection, partial(reading, caller, arguments))
         elif special := self._operations.special(name):
-            self._lookups.append(
-                lambda: self._attempt(connection, lambda: special(connection, caller, arguments))
-            )
+            special(connection, caller, arguments)
         else:
             raise BadUsage(f"unknown operation {name[:80]!r}")
+        return 0.0
 
-    def _asked(self, connection: Connection, act: Callable[[float], Any]) -> Asked:
+    def _take_in(self, connection: Connection, act: Callable[[float], Any]) -> float:
+        """A request that writes is carried out in the turn. Charged now is what it is expected to take."""
+        expected = self._writes.get(connection.uid, _WRITE)
+        self._clients.charge(connection.uid, expected)
+        self._clients.asked(connection, waits=True)
+        self._events.append(self._asked(connection, act, expected))
+        return expected
+
+    def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> Asked:
         def inside(now: float) -> Effect:
+            begun = time.monotonic()
             try:
                 result = act(now)
             except FgschedError as error:
-                return partial(self.finish, connection, partial(connection.fail, error))
+                return partial(self._refuse, connection, error)
             except DiskError:
                 raise
             except Exception as error:  # half done, maybe: the turn is undone, and done again without it
-                log.exception("a request could not be carried out")
+                self.faults.note("a request", error)
                 raise OurFault(f"{type(error).__name__}: {error}") from error
+            finally:
+                self._measured(connection.uid, time.monotonic() - begun, expected)
             return lambda: self._acknowledge(connection, result)
 
-        return Asked(inside, lambda error: self.finish(connection, lambda: connection.fail(error)))
+        return Asked(inside, partial(self._refuse, connection))
+
+    def _measured(self, uid: int, took: float, expected: float) -> None:
+        self._clients.charge(uid, took - expected)
+        self._writes[uid] = expected + (took - expected) / 4
 
     def _acknowledge(self, connection: Connection, result: Any) -> None:
+        self._clients.asked(connection, waits=False)
         point("controller_before_answer")
         self.finish(connection, lambda: connection.succeed(result))
         point("controller_after_answer")
 
+    def _refuse(self, connection: Connection, error: FgschedError) -> None:
+        self._clients.asked(connection, waits=False)
+        self.finish(connection, lambda: connection.fail(error))
+
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
-        def act() -> None:
-            if connection.is_closed:
-                return  # it asks and does not read: nobody would hear the answer
-            result = find(time.time())
-            self.finish(connection, lambda: connection.succeed(result))
-
-        self._attempt(connection, act)
-
-    def _attempt(self, connection: Connection, act: Effect) -> None:
         """A request that only looks: whatever goes wrong with it concerns nobody else."""
-        try:
-            act()
-        except FgschedError as error:
-            self.finish(connection, partial(connection.fail, error))
-        except Exception as error:
-            log.exception("a request could not be answered")
-            self.finish(connection, partial(connection.fail, OurFault(f"{type(error).__name__}: {error}")))
+        connection.succeed(find(time.time()))
 
     def finish(self, connection: Connection, send: Effect) -> None:
         """Send an answer and mind what it did to the connection."""
         if not connection.is_closed:
-            descriptor = connection.fileno()
             send()
-            self._mind(connection, descriptor)
+        self._clients.mind(connection)
+
+    def refuse_to_wait(self, connection: Connection) -> None:
+        """Busy, if its user has as many connections that wait for jobs as one may have."""
+        if not self._clients.may_wait(connection):
+            raise Busy(
+                f"uid {connection.uid} waits on too many connections", "End some of the waiting commands."
+            )
+
+    def leave(self) -> None:
+        self._clients.leave()
 
     # -- the spawner ----------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ from fgshim import library, spawner
 
 log = logging.getLogger("fgsched.controller")
 _LONGEST = 300.0  # seconds until the clock is looked at again while a job waits for a time: it may be set
+_LONGEST_FAULTY = 1.0  # seconds until all is looked at again where what is due could not be told
 _SOON = 0.1  # seconds between two looks while something ended is not clean yet
 
 
@@ -183,14 +184,19 @@ class _Controller:
             log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
             while not self._loop.stopping and not self._conductor.is_broken:
                 self._loop.run_once(self._timeout())
-                self._tell_waiters()
-                self._bookings.tidy(time.time())
-                self._lookout.look()
-                self._pacer.look()
+                self._after_a_round()
         if self._conductor.is_broken:
             raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
         self._shepherds.tidy({job.slot for job in self._conductor.book.holding.values()})
         return self._loop.stopping == "the spawner is gone"
+
+    def _after_a_round(self) -> None:
+        """A fault in one of these parts costs that part its look, and nothing else."""
+        contained = self._loop.faults.run
+        contained("the waiters", self._tell_waiters)
+        contained("the reservations", lambda: self._bookings.tidy(time.time()))
+        contained("the lookout", self._lookout.look)
+        contained("the pacer", self._pacer.look)
 
     def _recover(self) -> None:
         with self._store.write():
@@ -218,6 +224,11 @@ class _Controller:
 
     def _timeout(self) -> float | None:
         """Seconds until something is due by itself; None: nothing is."""
+        with self._loop.faults.contained("the timers"):
+            return self._due()
+        return _LONGEST_FAULTY
+
+    def _due(self) -> float | None:
         conductor = self._conductor
         unsaved = 1.0 if conductor.unsaved else None
         orphans = _SOON if conductor.orphans else None

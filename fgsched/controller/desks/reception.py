@@ -78,6 +78,10 @@ class Reception:
         named = names_of(groups) if self._answers.policy.goes_by_groups else ()
         return Caller(uid, gid, name, may, named)
 
+    def knows(self, connection: Connection) -> bool:
+        """Whether the caller's account has been looked up."""
+        return True
+
     def writing(self, name: str) -> Operation | None:
         return self._writing.get(name)
 
@@ -112,6 +116,7 @@ class Reception:
             "preload": self.about.mounts.word,
             "preload_note": self.about.mounts.note,
             "other_gpus": self.about.mounts.others,
+            "internal_errors": self._loop.faults.told(),
             "operator": caller.is_operator,
             "site": asdict(self._answers.policy.told(config.site)),
             "config": asdict(config),
@@ -119,6 +124,7 @@ class Reception:
         self._loop.finish(connection, lambda: connection.succeed(about))
 
     def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
+        self._loop.refuse_to_wait(connection)
         over, keys = self._answers.waited(arguments.get("ids"))
         self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, arguments))
 

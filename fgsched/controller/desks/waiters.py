@@ -54,6 +54,7 @@ class Waiters:
             {job.id: standing(job) for job in over},
         )
         if not self._answered(waiter):
+            connection.is_waiting = True
             self._waiters.append(waiter)
 
     def over(self, jobs: Iterable[Job], book: Book) -> None:
@@ -99,6 +100,7 @@ class Waiters:
     def _answered(self, waiter: _Waiter) -> bool:
         if waiter.open and not (waiter.any_will_do and waiter.over):
             return False
+        waiter.connection.is_waiting = False
         answer = {"jobs": list(waiter.over.values())}
         self._send(waiter.connection, partial(waiter.connection.succeed, answer))
         return True

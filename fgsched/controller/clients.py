@@ -1,0 +1,408 @@
+"""The clients' connections: who is read, who is served next, and what one user may occupy.
+
+A connection is read only while no whole request of it waits, and served only while the client has taken all
+answers. So what a client sends and does not let us handle stays in the kernel. Beyond that each user has
+budgets: bytes of half-sent requests, bytes of answers not taken, connections that ask, connections that wait
+for jobs. One request of each user at a time may be large. A user who exhausts a budget for ten seconds loses
+the connections with half-sent requests, or with answers not taken; none of those requests was carried out.
+"""
+
+import errno
+import logging
+import os
+import resource
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from fgsched.controller.fairness import Share, Turns
+from fgsched.errors import Busy
+from fgsched.server import Connection
+
+log = logging.getLogger("fgsched.controller")
+_TINY = 4 * 2**10  # bytes of a request that are received whatever else its user has half sent
+_SMALL = 64 * 2**10  # bytes of a request that any connection may have buffered
+_PIECE = 256 * 2**10  # bytes of a large request that are received at a time
+_INPUT = 4 * 2**20  # bytes of small requests that one user may have buffered
+_OUTPUT = 4 * 2**20  # bytes of answers not taken, at which a user is not served any more
+_LARGE = 3  # large requests that are received at a time, one of each user
+_CONNECTIONS = 256  # of one user that may ask
+_WAITING = 1024  # of one user that wait for jobs to end
+_ACCEPTED = 256  # connections accepted at a time
+_PATIENCE = 10.0  # seconds for which one user may exhaust a budget
+_LOOK = 1.0  # seconds between two looks at exhausted budgets
+_PAUSE = 0.5  # seconds for which nothing is accepted when not even the spare descriptor helps
+_KEPT = 1000  # users without a connection whose service time is remembered
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class User(Share):
+    """What one uid occupies."""
+
+    __slots__ = ("connections", "input", "is_parked", "large", "output", "ready", "starved", "waiting")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connections: dict[Connection, _Place] = {}
+        self.ready: deque[Connection] = deque()  # connections with a request to handle
+        self.starved: dict[Connection, None] = {}  # connections that are not read, in this order
+        self.large: Connection | None = None  # the one that may send a large request
+        self.input = self.output = self.waiting = 0
+        self.is_parked = False  # who this is is not known yet
+
+    @property
+    def asking(self) -> int:
+        return len(self.connections) - self.waiting
+
+    @property
+    def small_input(self) -> int:
+        return self.input - (self.connections[self.large].input if self.large else 0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.output > _OUTPUT
+
+
+class _Place:
+    """What is accounted for one connection."""
+
+    __slots__ = ("descriptor", "events", "input", "is_asked", "is_queued", "is_waiting", "output", "since")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor  # closed, it still tells under which number it was watched
+        self.events = self.input = self.output = 0
+        self.is_asked = self.is_queued = self.is_waiting = False
+        self.since = 0.0  # when the half-sent request, or the answer that is not taken, began
+
+
+class Clients:
+    """Owns the listener and the connections. The selector's owner calls `ready` for each that it reports."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._listener, self._selector, self._clock = listener, selector, clock
+        self._users: dict[int, User] = {}
+        self._turns = Turns()
+        self._pressed: dict[int, User] = {}  # users with an exhausted budget
+        self._large = 0
+        self._total = 0
+        self._look_at = 0.0
+        self._listen_at: float | None = None  # when accepting is tried again; None: it is not paused
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._most = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._listen_at = None
+        self._selector.register(self._listener, selectors.EVENT_READ, self.accept)
+
+    # -- accepting ------------------------------------------------------------------------------
+
+    def accept(self) -> None:
+        """Accept the connections that are there, a limited number at a time."""
+        for _ in range(_ACCEPTED):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _SCARCE and not self._turn_away():
+                    return
+                continue
+            self.welcome(Connection(sock))
+
+    def _turn_away(self) -> bool:
+        """Out of descriptors: tell the next client to come again, by the spare one. False: accept no more."""
+        if self._spare < 0:
+            self._pause_listening()
+            return False
+        self._close_spare()
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _SCARCE:
+                self._pause_listening()
+            return False  # or nobody is there: that is looked for only once there is a descriptor
+        else:
+            _send_off(Connection(sock), Busy("the controller has no descriptor left for a connection"))
+            return True
+        finally:
+            with suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _close_spare(self) -> None:
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+
+    def _pause_listening(self) -> None:
+        log.warning("no descriptor is left: no connection is accepted for %g s", _PAUSE)
+        self._selector.unregister(self._listener)
+        self._listen_at = self._clock() + _PAUSE
+
+    def welcome(self, connection: Connection) -> None:
+        user = self._user(connection.uid)
+        if self._is_full(user):
+            count = f"uid {connection.uid} has {user.asking} connections"
+            _send_off(connection, Busy(count, "Nothing was changed. Try again when some have ended."))
+            return
+        user.connections[connection] = _Place(connection.fileno())
+        self._total += 1
+        self.mind(connection)
+
+    def _is_full(self, user: User) -> bool:
+        """A user may have 256 connections, or a fair part of them where descriptors are scarce."""
+        if user.asking >= _CONNECTIONS:
+            return True
+        if self._total < self._most:
+            return False
+        users = sum(1 for one in self._users.values() if one.connections) + 1
+        return len(user.connections) >= max(4, self._most // (2 * users))
+
+    def _user(self, uid: int) -> User:
+        found = self._users.get(uid)
+        if found is None:
+            if len(self._users) > _KEPT:
+                self._forget_idle()
+            found = self._users[uid] = User()
+        return found
+
+    def _forget_idle(self) -> None:
+        for uid, user in list(self._users.items()):
+            if not user.connections and self._turns.is_settled(user):
+                del self._users[uid]
+
+    # -- one connection -------------------------------------------------------------------------
+
+    def mind(self, connection: Connection) -> None:
+        """Account for what a connection occupies now, and watch for what it needs next."""
+        user = self._users[connection.uid]
+        place = user.connections.get(connection)
+        if place is None:
+            return
+        if connection.is_closed:
+            self._forget(connection, user, place)
+            return
+        self._account(connection, user, place)
+        if self._can_be_served(connection, place) and not place.is_queued:
+            if not user.ready:
+                self._turns.enter(user)
+            user.ready.append(connection)
+            place.is_queued = True
+        self._watch(connection, place, self._wanted(connection, user))
+        self._feed(user)
+
+    def _account(self, connection: Connection, user: User, place: _Place) -> None:
+        had, was_over = bool(place.input or place.output), user.is_over
+        user.input += connection.buffered - place.input
+        user.output += connection.unsent - place.output
+        user.waiting += connection.is_waiting - place.is_waiting
+        if not had or connection.unsent < place.output or connection.has_line:
+            place.since = self._clock()
+        place.input, place.output = connection.buffered, connection.unsent
+        place.is_waiting = connection.is_waiting
+        if user.large is connection and connection.buffered < _SMALL:
+            self._end_large(user)
+        if user.is_over:
+            self._press(connection.uid, user)
+        elif was_over:
+            self._turns.enter(user)
+
+    def _end_large(self, user: User) -> None:
+        user.large = None
+        self._large -= 1
+        for other in self._pressed.values():
+            if other is not user:
+                self._feed(other)
+
+    def _can_be_served(self, connection: Connection, place: _Place) -> bool:
+        return connection.has_line and not connection.unsent and not place.is_asked
+
+    def _wanted(self, connection: Connection, user: User) -> int:
+        if connection.unsent:
+            return selectors.EVENT_WRITE
+        if connection.has_line:
+            return 0
+        return selectors.EVENT_READ if self._room(connection, user) else 0
+
+    def _room(self, connection: Connection, user: User) -> int:
+        """How many bytes may be received of it now; 0: it has to wait until others are done."""
+        if user.large is connection:
+            return _PIECE
+        if connection.buffered < _SMALL and user.small_input < _INPUT:
+            return _SMALL - connection.buffered
+        if connection.buffered < _TINY:
+            return _TINY - connection.buffered
+        if connection.buffered >= _SMALL and user.large is None and self._large < _LARGE:
+            user.large = connection
+            self._large += 1
+            return _PIECE
+        user.starved[connection] = None
+        self._press(connection.uid, user)
+        return 0
+
+    def _watch(self, connection: Connection, place: _Place, events: int) -> None:
+        """Watch for these events; for none, not at all: the kernel would report a closed end for ever."""
+        if events == place.events:
+            return
+        if not place.events:
+            self._register(connection, events)
+        elif events:
+            self._selector.modify(connection, events)
+        else:
+            self._selector.unregister(connection)
+        place.events = events
+
+    def _register(self, connection: Connection, events: int) -> None:
+        """If the number is still known, its former owner was closed without being unregistered."""
+        if connection.fileno() in self._selector.get_map():
+            self._selector.unregister(connection.fileno())
+        self._selector.register(connection, events)
+
+    def _forget(self, connection: Connection, user: User, place: _Place) -> None:
+        del user.connections[connection]
+        user.input -= place.input
+        user.output -= place.output
+        user.waiting -= place.is_waiting
+        user.starved.pop(connection, None)
+        if place.is_queued:
+            user.ready.remove(connection)
+        if user.large is connection:
+            self._end_large(user)
+        key = self._selector.get_map().get(place.descriptor)
+        if key is not None and key.fileobj is connection:
+            self._selector.unregister(place.descriptor)
+        self._total -= 1
+        self._feed(user)
+
+    def ready(self, connection: Connection, mask: int) -> None:
+        """The selector reports a connection: send what it takes, or receive what it may send, now."""
+        if connection.is_closed:
+            return
+        if connection.unsent:
+            connection.flush()
+        elif mask & selectors.EVENT_READ and not connection.has_line:
+            connection.fill(self._room(connection, self._users[connection.uid]))
+        self.mind(connection)
+
+    def close(self, connection: Connection) -> None:
+        """Give up a connection whose handling failed."""
+        if not connection.is_closed:
+            connection.close()
+        self.mind(connection)
+
+    # -- budgets --------------------------------------------------------------------------------
+
+    def _press(self, uid: int, user: User) -> None:
+        if not self._pressed:
+            self._look_at = self._clock() + _LOOK
+        self._pressed[uid] = user
+
+    def _feed(self, user: User) -> None:
+        """Read again whom a budget kept waiting, as far as there is room."""
+        for connection in list(user.starved):
+            del user.starved[connection]
+            events = self._wanted(connection, user)
+            self._watch(connection, user.connections[connection], events)
+            if connection in user.starved:
+                break  # the room is used up; the others are behind it
+
+    def look(self) -> None:
+        """Drop what exhausts a budget for too long, and accept again after a pause."""
+        now = self._clock()
+        if self._listen_at is not None and now >= self._listen_at:
+            self._listen()
+        if not self._pressed or now < self._look_at:
+            return
+        self._look_at = now + _LOOK
+        for uid, user in list(self._pressed.items()):
+            overdue = list(self._overdue(user, now))
+            for connection in overdue:
+                self._drop(connection)
+            if overdue:
+                log.warning("uid %d: %d connections that exhausted its budget are closed", uid, len(overdue))
+            self._feed(user)
+            if not user.starved and not user.is_over:
+                del self._pressed[uid]
+
+    def _overdue(self, user: User, now: float) -> Iterator[Connection]:
+        for connection, place in user.connections.items():
+            late = now - place.since >= _PATIENCE
+            half_sent = bool(user.starved) and connection.buffered > 0 and not connection.has_line
+            if late and (half_sent or (user.is_over and connection.unsent > 0)):
+                yield connection
+
+    def _drop(self, connection: Connection) -> None:
+        if not connection.unsent:
+            connection.fail(
+                Busy(f"uid {connection.uid} has too much half sent", "Nothing was changed. Try again.")
+            )
+        self.close(connection)
+
+    def may_wait(self, connection: Connection) -> bool:
+        """Whether its user may have one more connection that waits for jobs."""
+        return self._users[connection.uid].waiting < _WAITING
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until `look` has something to do; None: nothing is due."""
+        dues = [self._look_at] if self._pressed else []
+        dues += [self._listen_at] if self._listen_at is not None else []
+        return max(0.0, min(dues) - self._clock()) if dues else None
+
+    # -- serving --------------------------------------------------------------------------------
+
+    @property
+    def have_work(self) -> bool:
+        return next(self._active(), None) is not None
+
+    def _active(self) -> Iterator[User]:
+        for user in self._users.values():
+            if user.ready and not user.is_parked and not user.is_over:
+                yield user
+
+    def next(self) -> Connection | None:
+        """The connection whose first request is to be handled next; it goes behind its user's others."""
+        while isinstance(user := self._turns.next(self._active()), User):
+            connection = user.ready.popleft()
+            place = user.connections[connection]
+            place.is_queued = False
+            if self._can_be_served(connection, place):
+                return connection
+        return None
+
+    def charge(self, uid: int, seconds: float) -> None:
+        """A user was served for so long."""
+        self._users[uid].served += seconds
+
+    def asked(self, connection: Connection, *, waits: bool) -> None:
+        """`waits`: a request of it is answered after the turn; until then the next one is not handled."""
+        place = self._users[connection.uid].connections.get(connection)
+        if place is not None:
+            place.is_asked = waits
+
+    def park(self, connection: Connection) -> None:
+        """Serve nothing of this connection's user until `wake`: who it is is being looked up."""
+        self._users[connection.uid].is_parked = True
+        self.mind(connection)
+
+    def wake(self, uid: int) -> None:
+        if user := self._users.get(uid):
+            user.is_parked = False
+            self._turns.enter(user)
+
+    def leave(self) -> None:
+        """Close what is not a connection."""
+        self._close_spare()
+
+
+def _send_off(connection: Connection, why: Busy) -> None:
+    connection.fail(why)
+    connection.close()

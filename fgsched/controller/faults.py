@@ -1,0 +1,52 @@
+"""Unexpected exceptions that were contained: logged, counted, and told to whoever examines the controller."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fgsched.errors import StorageError
+
+log = logging.getLogger("fgsched.controller")
+_QUIET = 1.0  # seconds within which the same fault of the same part is counted and not logged again
+
+
+@dataclass(slots=True)
+class Faults:
+    """How many exceptions were contained, and the last one."""
+
+    count: int = 0
+    text: str = ""
+    at: float = 0.0  # seconds since the epoch
+    logged_at: float = 0.0
+
+    @contextmanager
+    def contained(self, part: str) -> Iterator[None]:
+        """An exception inside ends the block and nothing else. What concerns the queue file passes."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:
+            self.note(part, error)
+
+    def run(self, part: str, act: Callable[[], Any]) -> bool:
+        """Call `act`; False if it raised what was not expected."""
+        before = self.count
+        with self.contained(part):
+            act()
+        return self.count == before
+
+    def note(self, part: str, error: Exception) -> None:
+        """Count an exception that is being handled, and log it with its traceback."""
+        text, now = f"{part}: {type(error).__name__}: {error}", time.time()
+        if text != self.text or not 0 <= now - self.logged_at < _QUIET:
+            self.logged_at = now
+            log.error("internal error in %s", part, exc_info=error)
+        self.count, self.text, self.at = self.count + 1, text, now
+
+    def told(self) -> dict[str, Any]:
+        """What `ping` says of it."""
+        return {"count": self.count, "last": self.text[:500], "at": self.at or None}

@@ -1,0 +1,289 @@
+"""Users are served in turn, each within budgets: what one sends, or does not read, stops nobody else."""
+
+import json
+import resource
+import selectors
+import socket
+
+import pytest
+
+from fgsched import PROTOCOL
+from fgsched.controller.clients import Clients
+from fgsched.controller.fairness import Share, Turns
+from fgsched.server import MAX_FRAME, Connection, listen
+
+ANN, BOB, CID = 1001, 1002, 1003
+
+
+def line(op, **arguments):
+    return json.dumps({"v": PROTOCOL, "op": op, **arguments}).encode() + b"\n"
+
+
+# -- whose turn it is ----------------------------------------------------------------------------------
+
+
+def served(turns, shares, costs):
+    """Who is served, in order; each service costs what `costs` says of the user."""
+    order = []
+    for _ in range(12):
+        share = turns.next(shares.values())
+        name = next(name for name, one in shares.items() if one is share)
+        share.served += costs[name]
+        order.append(name)
+    return "".join(order)
+
+
+def test_users_are_served_by_turns():
+    shares = {"a": Share(), "b": Share(), "c": Share()}
+    assert served(Turns(), shares, dict.fromkeys("abc", 1.0)) == "abcabcabcabc"
+
+
+def test_a_user_whose_requests_cost_more_is_served_less_often():
+    assert served(Turns(), {"a": Share(), "b": Share()}, {"a": 3.0, "b": 1.0}) == "abbbabbbabbb"
+
+
+def test_a_user_who_was_idle_has_saved_nothing_up():
+    turns, busy, late = Turns(), Share(), Share()
+    for _ in range(100):
+        turns.next([busy]).served += 1.0
+    turns.enter(late)
+    assert served(turns, {"a": busy, "b": late}, {"a": 1.0, "b": 1.0}) == "babababababa"
+
+
+def test_a_user_who_comes_back_still_owes_what_was_taken():
+    turns, greedy, other = Turns(), Share(), Share()
+    turns.next([greedy]).served += 5.0
+    turns.enter(greedy)
+    turns.enter(other)
+    assert served(turns, {"a": greedy, "b": other}, {"a": 1.0, "b": 1.0}) == "bbbbbabababa"
+
+
+# -- what one user may occupy --------------------------------------------------------------------------
+
+
+class Yard:
+    """Clients without a loop: connections of any uid, a clock that the test moves."""
+
+    def __init__(self, path):
+        self.now = 1000.0
+        self.selector = selectors.EpollSelector()
+        self.listener = listen(path, for_all=False)
+        self.clients = Clients(self.listener, self.selector, lambda: self.now)
+        self.connections, self.sockets = [], []
+
+    def connect(self, uid):
+        ours, theirs = socket.socketpair()
+        connection = Connection(ours)
+        connection.uid = uid
+        theirs.setblocking(False)
+        self.connections.append(connection)
+        self.sockets.append(theirs)
+        self.clients.welcome(connection)
+        return theirs, connection
+
+    def round(self):
+        """What the loop does with connections, but for handling requests."""
+        for key, mask in self.selector.select(0):
+            if isinstance(key.fileobj, Connection):
+                self.clients.ready(key.fileobj, mask)
+        self.clients.look()
+
+    def send(self, sock, data):
+        """Send as much as is taken while rounds go on; how many bytes that was."""
+        sent = 0
+        idle = 0
+        while sent < len(data) and idle < 5:
+            try:
+                sent += sock.send(data[sent : sent + 2**16])
+                idle = 0
+            except BlockingIOError:
+                idle += 1
+            except OSError:
+                break
+            self.round()
+        return sent
+
+    def handled(self, count):
+        """Whose requests are handled next, each answered at once."""
+        order = []
+        for _ in range(count):
+            connection = self.clients.next()
+            if connection is None:
+                break
+            connection.take_line()
+            order.append(connection)
+            self.clients.charge(connection.uid, 0.001)
+            self.clients.mind(connection)
+        return order
+
+    @property
+    def buffered(self):
+        return sum(connection.buffered + connection.unsent for connection in self.connections)
+
+    def close(self):
+        for sock in [*self.sockets, *(one for one in self.connections if not one.is_closed)]:
+            sock.close()
+        self.selector.close()
+        self.listener.close()
+        self.clients.leave()
+
+
+@pytest.fixture
+def yard(tmp_path):
+    yard = Yard(tmp_path / "s")
+    yield yard
+    yard.close()
+
+
+def told(sock):
+    """The messages that a client finds."""
+    data = b""
+    while True:
+        try:
+            piece = sock.recv(65536)
+        except OSError:
+            break
+        if not piece:
+            break
+        data += piece
+    return [json.loads(one) for one in data.splitlines()]
+
+
+def test_the_only_request_of_a_user_comes_after_at_most_one_of_the_flood(yard):
+    for _ in range(16):
+        yard.send(yard.connect(ANN)[0], b"\n" * 30_000)
+    assert [one.uid for one in yard.handled(5)] == [ANN] * 5
+    yard.send(yard.connect(BOB)[0], line("ping"))
+    assert BOB in [one.uid for one in yard.handled(2)]
+
+
+def test_connections_of_one_user_are_served_by_turns(yard):
+    (first, one), (second, two) = yard.connect(ANN), yard.connect(ANN)
+    yard.send(first, b"\n" * 5)
+    yard.send(second, b"\n" * 2)
+    assert yard.handled(20) == [one, two, one, two, one, one, one]
+
+
+def test_a_connection_with_requests_to_handle_is_not_read(yard):
+    sock, connection = yard.connect(ANN)
+    sent = yard.send(sock, b"\n" * 2**22)
+    assert connection.buffered <= 2**16
+    assert sent < 2**21, "the rest stays with the sender"
+
+
+def test_a_client_that_does_not_read_is_not_served(yard):
+    sock, connection = yard.connect(ANN)
+    yard.send(sock, line("ping") * 2)
+    assert yard.handled(1) == [connection]
+    connection.succeed("x" * 2**20)
+    yard.clients.mind(connection)
+    assert yard.handled(1) == []
+    while connection.unsent:
+        sock.recv(2**20)
+        yard.round()
+    assert yard.handled(1) == [connection]
+
+
+def test_a_user_with_too_many_answers_untaken_is_not_served_and_loses_them_in_the_end(yard):
+    for _ in range(20):
+        sock, connection = yard.connect(ANN)
+        yard.send(sock, line("ping"))
+        if yard.handled(1):
+            connection.succeed("x" * 2**20)
+            yard.clients.mind(connection)
+    assert yard.buffered < 6 * 2**20
+    assert not yard.clients.have_work, "a request waits, and its user is not served"
+    for _ in range(12):
+        yard.now += 1.0
+        yard.round()
+    assert yard.clients.have_work
+    assert sum(connection.is_closed for connection in yard.connections) >= 4
+
+
+def test_half_sent_requests_of_one_user_are_bounded_and_the_old_ones_dropped(yard):
+    for _ in range(200):
+        sock, _ = yard.connect(ANN)
+        yard.send(sock, b"a" * 2**20)
+    assert yard.buffered < 13 * 2**20
+    for _ in range(12):
+        yard.now += 1.0
+        yard.round()
+    assert any(
+        "half sent" in one["error"]["cause"] and one["busy"] for sock in yard.sockets for one in told(sock)
+    )
+    sock, connection = yard.connect(ANN)
+    yard.send(sock, line("ping"))
+    yard.round()
+    assert yard.handled(1) == [connection]
+
+
+def test_one_large_request_of_a_user_is_received_at_a_time_and_each_comes_whole(yard):
+    frame = b'"' + b"a" * (MAX_FRAME - 3) + b'"\n'
+    (first, one), (second, two) = yard.connect(ANN), yard.connect(ANN)
+    assert yard.send(first, frame) == len(frame)
+    sent = yard.send(second, frame)
+    assert sent < 2**20
+    assert yard.handled(2) == [one]
+    assert sent + yard.send(second, frame[sent:]) == len(frame)
+    assert yard.handled(2) == [two]
+
+
+def test_large_requests_of_one_user_leave_room_for_anothers(yard):
+    holder, _ = yard.connect(ANN)
+    yard.send(holder, b"a" * 2**20)
+    sock, connection = yard.connect(BOB)
+    frame = b'"' + b"a" * 2**20 + b'"\n'
+    assert yard.send(sock, frame) == len(frame)
+    assert yard.handled(1) == [connection]
+
+
+def test_connections_that_wait_for_jobs_leave_room_for_those_that_ask(yard):
+    for _ in range(256):
+        _, connection = yard.connect(ANN)
+        connection.is_waiting = True
+        yard.clients.mind(connection)
+    sock, connection = yard.connect(ANN)
+    yard.send(sock, line("ping"))
+    assert yard.handled(1) == [connection]
+
+
+def test_a_client_too_many_is_told_when_to_come_again(yard):
+    for _ in range(256):
+        yard.connect(ANN)
+    late, connection = yard.connect(ANN)
+    other, _ = yard.connect(BOB)
+    (message,) = told(late)
+    assert connection.is_closed
+    assert message["v"] == PROTOCOL
+    assert message["busy"]["after"] > 0
+    assert message["error"]["exit"] == 5
+    assert told(other) == []
+
+
+def test_a_connection_whose_client_went_while_it_was_not_watched_costs_nothing(yard):
+    sock, _ = yard.connect(ANN)
+    yard.send(sock, b"\n" * 100)
+    sock.close()
+    assert yard.selector.select(0) == []
+    yard.handled(200)
+    yard.round()
+    assert [key.fileobj for key in yard.selector.get_map().values()] == [yard.listener]
+
+
+def test_without_a_descriptor_left_a_client_is_told_and_accepting_does_not_spin(tmp_path):
+    yard = Yard(tmp_path / "s")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    clients = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for client in clients:
+        client.connect(str(tmp_path / "s"))
+        client.setblocking(False)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (clients[0].fileno(), limits[1]))
+        yard.clients.accept()
+        assert yard.selector.select(0) == [], "nobody waits to be accepted"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert [message["busy"]["after"] > 0 for client in clients for message in told(client)] == [True] * 3
+    for client in clients:
+        client.close()
+    yard.close()
