@@ -104,6 +104,7 @@ class Reason(Enum):
     DEADLINE = "DeadLine"
     PREEMPTED = "Preempted"  # another job needed its room
     SYSTEM_FAILURE = "SystemFailure"
+    INTERNAL_ERROR = "InternalError"  # a bug of fgsched or a damaged row: see the job's warning
     GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance
     GPU_NOT_GIVEN = "GpuNotGiven"  # the watchdog: it uses a card that is not its own
     GPU_UNHOOKED = "GpuUnhooked"  # the watchdog: it holds device memory past the hook

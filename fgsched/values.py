@@ -1,8 +1,26 @@
-"""How a value that a user typed is shown to a person, and the error about one."""
+"""Text from outside: how it is stored, how it is shown to a person, and the error about a bad value.
+
+Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal can take one.
+"""
+
+import re
 
 from fgsched.errors import BadUsage
 
 _LONGEST = 80  # characters of a bad value that are worth showing
+_LONGEST_STORED = 64 * 1024  # characters
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_NOT_PLAIN = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """Return `text` as UTF-8: a byte that is not UTF-8, and NUL, become \\xe9; at most 64 Ki characters."""
+    return _UNSTORABLE.sub(lambda found: _escaped(found[0]), text[:_LONGEST_STORED])
+
+
+def is_plain(text: str) -> bool:
+    """Whether `text` is valid UTF-8 without control characters."""
+    return _NOT_PLAIN.search(text) is None
 
 
 def shown(text: str) -> str:

@@ -461,7 +461,7 @@ def test_a_drained_card_keeps_its_jobs_and_takes_no_others(office):
     office.host.finish(1, 1, a_result())
     office.settle()
     assert office.job(2).state is JobState.PENDING
-    assert next(iter(office.store.card_marks().values()))[:2] == (GpuState.DRAINED, "loud? [root]")
+    assert next(iter(office.store.card_marks().values()))[:2] == (GpuState.DRAINED, "loud\\xff [root]")
     office.ask(ROOT, "resume", gpu=0)
     office.settle()
     assert office.job(2).state is JobState.RUNNING

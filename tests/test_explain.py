@@ -9,7 +9,7 @@ from fgsched.model import Reason
 from worlds import a_job
 
 KEPT = [
-    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE),
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
     *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.BEGIN_TIME, Reason.ARRAY_TASK_LIMIT),
 ]
 

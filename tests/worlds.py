@@ -181,10 +181,12 @@ class Crashing(Conductor):
         if self.left < 0:
             raise PowerCut
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            self.count()
-            effect()
+    def perform(self, effect: Effect) -> None:
+        self.count()
+        super().perform(effect)
+
+    def carry_out(self, effects: Iterable[tuple[Effect, Job | None]]) -> None:
+        super().carry_out(effects)
         self.count()
 
 

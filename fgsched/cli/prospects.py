@@ -17,7 +17,7 @@ FIELDS = ("likely", "known")  # of a row of the queue: asked for apart, since th
 _NOT_IN_THE_QUEUE = {
     reason.value
     for reason in (
-        *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE),
+        *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
         *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.ARRAY_TASK_LIMIT, Reason.BEGIN_TIME),
     )
 }

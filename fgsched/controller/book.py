@@ -73,6 +73,8 @@ class Book:
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
+        self.aside: dict[int, Job] = {}  # jobs that are left alone; what they hold stays taken
+        self.unreadable: set[int] = set()  # jobs whose rows are damaged: they are not started as they stand
         self.revision = 0  # another one after every change
         self._decided = Plan()
         self.arrays = Arrays(made)
@@ -118,6 +120,12 @@ class Book:
         if job.array and (before is None or job.request.throttle):
             self._offer_rest(job)
 
+    def set_aside(self, job: Job) -> None:
+        """Count what a job holds, and do nothing else with it."""
+        self.aside[job.id] = job
+        if job.state.holds:
+            self._slots.take(job.slot)
+
     def _note_eviction(self, job: Job) -> None:
         """One that made room and waits again comes after the job that it made room for."""
         waits_again = job.state is JobState.PENDING and bool(job.evicted)
@@ -148,7 +156,8 @@ class Book:
 
     def offer(self, job: Job) -> None:
         """Have the planner consider a job, if nothing keeps it from that."""
-        if job.state is JobState.PENDING and not job.held and self.gates.closed(job) is None:
+        is_ready = job.state is JobState.PENDING and not job.held and job.id not in self.unreadable
+        if is_ready and self.gates.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
         else:
             self._queue.remove(job.id)
@@ -185,6 +194,10 @@ class Book:
         self._queue.claims = claims(self._queue, self._debtors())
         return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
+    def running(self, job: Job, now: float) -> object:
+        """A job that holds something as the planner sees it."""
+        return self._runs.of([job], now)
+
     @property
     def order(self) -> Order:
         """What decides who is first."""
@@ -210,7 +223,8 @@ class Book:
 
     def _busy(self) -> list[Job]:
         """Jobs that run; one that is only being cleaned up needs nothing but its cards."""
-        return [job for job in self.holding.values() if job.state is not JobState.COMPLETING]
+        busy = [job for job in self.holding.values() if job.state is not JobState.COMPLETING]
+        return [*busy, *(job for job in self.aside.values() if job.state.holds)] if self.aside else busy
 
     def bound(self) -> Iterator[tuple[str, int]]:
         """(the CPUs that it is bound to, how many it asked for) of each running job that is bound."""
@@ -248,6 +262,9 @@ class Book:
         for job in self.holding.values():
             for hold in job.holds:
                 yield hold, job.state is JobState.COMPLETING
+        for job in self.aside.values():
+            for hold in job.holds:
+                yield hold, False
 
     def short(self, job: Job) -> Short | None:
         """What a waiting job is short of, as far as the last plan looked."""
@@ -260,7 +277,7 @@ class Book:
         if job.state is not JobState.PENDING:
             return job.reason
         if job.held:
-            if job.reason is Reason.HELD_MAX_REQUEUE:
+            if job.reason in (Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR):
                 return job.reason
             return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
         if (closed := self.gates.closed(job)) is not None:

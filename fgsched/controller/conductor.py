@@ -5,14 +5,17 @@ the commit; each can be repeated or undone by a controller that starts after a c
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
 from fgsched.controller.charges import Charges
+from fgsched.controller.containment import PAUSE, AlreadyMarked, Containment, Doomed, Unattributed, marked
+from fgsched.controller.culprits import culprits
 from fgsched.controller.eligibility import Eligibility
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Launcher, Noticed
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Faulted, Forked, Launcher, Noticed
+from fgsched.controller.faults import Faults
 from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import found_out, post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
@@ -23,18 +26,27 @@ from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
 from fgsched.jobs.binding import Binding
 from fgsched.jobs.endings import over, returned, settled
-from fgsched.jobs.lifecycle import Adopt, Finish, Hunt, Requeue, Seen, Shepherd, recover
+from fgsched.jobs.lifecycle import Adopt, Alive, Finish, Gone, Hunt, Requeue, Seen, Shepherd, recover
 from fgsched.jobs.private import Mounts
 from fgsched.jobs.tiers import is_hooked, tier_of
 from fgsched.model import Ended, Job, JobState, Limits, Reason
 from fgsched.policy import Policy
-from fgsched.store import StorageBroken, Store
+from fgsched.store import Past, StorageBroken, Store, is_fatal
 
 
 class Conductor:
     """Remembers nothing that a crash could lose: whatever must last is in the store."""
 
-    def __init__(self, store: Store, launcher: Launcher, cards: Cards, *, limits: Limits, tier: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        launcher: Launcher,
+        cards: Cards,
+        *,
+        limits: Limits,
+        tier: str,
+        faults: Faults | None = None,
+    ) -> None:
         self.store = store
         self.launcher = launcher
         self.cards = cards
@@ -52,52 +64,125 @@ class Conductor:
         self.ended: list[Job] = []  # since the caller last looked
         self.forgotten: list[Effect] = []  # who else has to know that a turn was undone
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
-        self._after: list[Effect] = []
-        self._asked: Asked | None = None  # the request that was taken in last
+        self.faults = faults or Faults()
+        self.containment = Containment(self.faults)
+        self._after: list[tuple[Effect, Job | None]] = []
+        self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
+        self._plans_again_at = -math.inf  # planning failed, and is left out until then
 
     # -- the turn -------------------------------------------------------------------------------
 
     def turn(self, events: Iterable[Event], now: float) -> None:
         """Take in, decide, commit, carry out."""
-        events = [*self.unsaved, *events]
-        self.unsaved, orphans = [], dict(self.orphans)
+        events = [*self.unsaved, *self._faulted, *events]
+        self.unsaved, self._faulted = [], []
         try:
-            with self.store.write():
-                for event in events:
-                    self._take_in(event, now)
-                look_after_orphans(self, now)
-                self._clean(now)
-                self.eligibility.settle(now)
-                self._start_what_fits(now)
-                self.charges.write()
-                point("controller_before_commit")
-        except StorageError as error:
-            self.orphans = orphans
-            self._undo(events, error, now)
+            failure = self._commit(partial(self._steps, events, now), now)
+        except Unattributed as unattributed:
+            self._turn_each(events, unattributed.error, now)
             return
-        except OurFault as fault:
-            self.orphans = orphans
-            self._do_without(events, fault, now)
+        if failure is not None:
+            self._undo(events, failure, now)
             return
         point("controller_after_commit")
+        self._refuse_guilty(events)
         self.carry_out(self._drain())
 
-    def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Do what was decided, in order."""
-        for effect in effects:
-            effect()
+    def _steps(self, events: Iterable[Event], now: float) -> None:
+        """Everything of a turn that is inside its transaction."""
+        for event in events:
+            self._take_in(event, now)
+        look_after_orphans(self, now)
+        self._clean(now)
+        self.containment.check()
+        self._mark_blamed(now)  # jobs that were submitted in this turn
+        self.eligibility.settle(now)
+        self.containment.check()
+        self._plan(now)
+        self.containment.check()
 
-    def _drain(self) -> list[Effect]:
+    def _commit(self, steps: Callable[[], None], now: float) -> StorageError | None:
+        """Run `steps` in one transaction; repeat it without the jobs for which it fails.
+
+        Returns the error of a store that cannot be written: nothing is stored then. Raises Unattributed when
+        something fails, twice, for no single job: nothing is stored either.
+        """
+        orphans, settled = dict(self.orphans), -1
+        while True:
+            try:
+                with self.store.write():
+                    settled = self.containment.begin_round(settled)
+                    self._mark_blamed(now)
+                    steps()
+                    self.charges.write()
+                    point("controller_before_commit")
+                self.containment.begin()
+                return None
+            except StorageError as error:
+                self.orphans = orphans
+                return error
+            except Doomed:
+                pass
+            except Exception as error:
+                if self._plans_again_at > now:
+                    self.orphans = orphans
+                    raise Unattributed(error) from error
+                self._planning_failed(error, now)
+            self.orphans = dict(orphans)
+            self._forget_turn(now)
+
+    def _turn_each(self, events: Sequence[Event], error: Exception, now: float) -> None:
+        """A turn failed for no job in particular: a turn for each event finds the one that it fails for."""
+        self.containment.begin()
+        self.containment.refused.clear()
+        self._forget_turn(now)
+        if len(events) > 1:
+            for each in events:
+                self._plans_again_at = -math.inf  # it was not planning that failed
+                self.turn([each], now)
+            return
+        event = events[0] if events else None
+        if isinstance(event, Asked):
+            event.refuse(OurFault(self.faults.note("a request", error)))
+        elif event is not None:
+            self.containment.set_aside(event.job, error)
+            self._forget_turn(now)
+        else:
+            self.faults.note("a turn", error)
+
+    def carry_out(self, effects: Iterable[tuple[Effect, Job | None]]) -> None:
+        """Do what was decided, in order. What fails for one job does not keep the others from theirs."""
+        for effect, job in effects:
+            try:
+                self.perform(effect)
+            except Exception as error:
+                self._effect_failed(job, error)
+
+    def perform(self, effect: Effect) -> None:
+        effect()
+
+    def _effect_failed(self, job: Job | None, error: Exception) -> None:
+        """The next turn looks what became of the job."""
+        if isinstance(error, StorageError) or is_fatal(error):
+            self.is_broken = True  # what is committed and not done yet, the next controller does
+        what = f"job {job.id}" if job else "an effect"
+        why = f"internal error: {self.faults.note(what, error)}"
+        if job is not None and not job.state.is_final:
+            self._faulted.append(Faulted(job.id, job.attempt, why))
+
+    def _drain(self) -> list[tuple[Effect, Job | None]]:
         effects, self._after = self._after, []
         return effects
 
-    def then(self, effect: Effect) -> None:
-        """Do this once the turn is committed."""
-        self._after.append(effect)
+    def then(self, effect: Effect, job: Job | None = None) -> None:
+        """Do this once the turn is committed. `job`: whose it is, should it fail."""
+        self._after.append((effect, job))
 
     def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
         """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
         self.is_broken = isinstance(error, StorageBroken)
+        self.containment.begin()
+        self.containment.refused.clear()
         self._forget_turn(now)
         for event in events:
             if isinstance(event, Asked):
@@ -105,43 +190,154 @@ class Conductor:
             else:
                 self.unsaved.append(event)
 
-    def _do_without(self, events: Iterable[Event], fault: OurFault, now: float) -> None:
-        """A request that we have a bug for is refused; whatever else has happened is taken in again."""
-        guilty = self._asked
-        assert guilty is not None
-        self._forget_turn(now)
-        guilty.refuse(fault)
-        self.turn([event for event in events if event is not guilty], now)
+    def _refuse_guilty(self, events: Iterable[Event]) -> None:
+        """Answer the requests that we have a bug for; the turn was made without them."""
+        refused, self.containment.refused = self.containment.refused, {}
+        for event in events if refused else ():
+            if isinstance(event, Asked) and (fault := refused.get(id(event))):
+                event.refuse(fault)
 
     def _forget_turn(self, now: float) -> None:
         self._after, self.ended = [], []
-        if not self.is_broken:
-            for forget in self.forgotten:
+        if self.is_broken:
+            return
+        for forget in self.forgotten:
+            try:
                 forget()
+            except Exception as error:
+                self.faults.note("what operators said", error)
+        try:
             self._read_book()
             self._resume_cleaning(now)
+        except Exception as error:
+            if not is_fatal(error):
+                raise
+            self.is_broken = True
+            self.faults.note("the queue", error)
 
     def _read_book(self) -> None:
         found = self.store.open_past()
-        self.book = Book((past.job for past in found), self.store.tasks.made)
         self.charges.read()
-        self.book.given = {past.job.id: past.allocated for past in found if past.job.state.holds}
+        while (bad := self._filled_book(found)) is not None:
+            self.containment.set_aside(*bad)
+        self.book.given = {past.job.id: past.allocated for past in found if past.job.id in self.book.holding}
+        for past in found:
+            if past.damage:
+                self.containment.damage(past.job, past.damage)
+
+    def _filled_book(self, found: Iterable[Past]) -> tuple[int, Exception] | None:
+        """Make the book anew; returns the first job that it cannot take, and why."""
+        self.book = Book(made=self.store.tasks.made)
+        for past in found:
+            if past.job.id in self.containment.aside:
+                self.book.set_aside(past.job)
+                continue
+            if past.damage:
+                self.book.unreadable.add(past.job.id)
+            try:
+                self.book.put(past.job)
+            except Exception as error:
+                if is_fatal(error):
+                    raise
+                return past.job.id, error
+        return None
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.book.holding.values():
             if job.state is JobState.COMPLETING and not self.cards.cleans(job.id):
                 self.cards.begin_cleaning(job.id, now)
 
+    # -- what failed for one job ------------------------------------------------------------------
+
+    def _mark_blamed(self, now: float) -> None:
+        """Mark the jobs that something failed for; set those aside that cannot be marked."""
+        for job_id, why in list(self.containment.unmarked.items()):
+            job = self.book.jobs.get(job_id)
+            if job is None:
+                continue
+            del self.containment.unmarked[job_id]
+            try:
+                self._mark(job, why, now)
+            except Exception as error:
+                self.containment.let_pass(error)
+                self.containment.set_aside(job_id, error)
+                raise Doomed from error
+
+    def _mark(self, job: Job, why: str, now: float) -> None:
+        """Write down what failed for a job (`containment.marked`)."""
+        if job.state is JobState.PENDING and job.held and job.reason is Reason.INTERNAL_ERROR:
+            raise AlreadyMarked
+        seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
+        if isinstance(seen, Gone):
+            self.launcher.hunt(job)
+        if isinstance(seen, Alive) and job.warning == why:
+            raise AlreadyMarked
+        after = marked(job, why, seen, now, is_sampled=self.cards.needs_cleaning)
+        if job.id in self.containment.damaged:
+            self.store.repair(job)
+        if not self.store.save(job, after, now=now):
+            raise AlreadyMarked
+        self.book.put(after)
+        self.orphans.pop(job.id, None)
+        if isinstance(seen, Alive):
+            self.then(lambda: self.launcher.follow(after, seen.shepherd), after)
+            return
+        if after.state.is_final:
+            self.ended.append(after)
+        elif after.state is JobState.COMPLETING:
+            self.cards.begin_cleaning(job.id, now)
+        if job.state is not JobState.PENDING:
+            self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+
+    def _plan(self, now: float) -> None:
+        """Start what fits. Jobs for which planning fails are held; where it fails for none, it pauses."""
+        if now < self._plans_again_at <= now + PAUSE:
+            return
+        try:
+            self._start_what_fits(now)
+        except Exception as error:
+            self.containment.let_pass(error)
+            gpus = self.cards.gpus_for_planning(now)
+            found = culprits(self.book, gpus, self.cards.readings, self.limits, now)
+            for job_id in found:
+                self.containment.blame(job_id, error)
+            if not found:
+                self._planning_failed(error, now)
+                raise Doomed from error
+
+    def _planning_failed(self, error: Exception, now: float) -> None:
+        self.faults.note("planning", error)
+        self.containment.pauses += 1
+        self._plans_again_at = now + PAUSE
+
+    def due(self, now: float) -> float | None:
+        """Seconds until the conductor needs a turn though nothing happens; None: it needs none."""
+        if self._faulted:
+            return 0.0
+        if self._plans_again_at > now and self.book.waiting:
+            return min(PAUSE, self._plans_again_at - now)
+        return 1.0 if self.unsaved else None
+
     # -- what has happened ----------------------------------------------------------------------
 
     def _take_in(self, event: Event, now: float) -> None:
         if isinstance(event, Asked):
-            self._asked = event
-            self.then(event.act(now))
+            self._ask(event, now)
             return
         job = self.book.under_way(event.job)
-        if job is None:
-            return  # an echo of an attempt that is over
+        if job is not None:  # else it is an echo of an attempt that is over
+            self.containment.run(job.id, partial(self._happened, job, event, now))
+
+    def _ask(self, event: Asked, now: float) -> None:
+        if id(event) in self.containment.refused:
+            return
+        try:
+            self.then(event.act(now))
+        except Exception as error:
+            self.containment.let_pass(error)
+            self.containment.refuse(event, error)
+
+    def _happened(self, job: Job, event: Event, now: float) -> None:
         match event:
             case Forked(attempt=job.attempt, shepherd=shepherd):
                 self._run(job, shepherd, now)
@@ -152,6 +348,8 @@ class Conductor:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case Noticed(attempt=job.attempt):
                 take_notice(self, job, event, now)
+            case Faulted(attempt=job.attempt):
+                self.containment.accuse(job.id, event.why)
 
     def _run(self, job: Job, shepherd: Shepherd, now: float) -> None:
         if job.state is JobState.STARTING:
@@ -159,7 +357,7 @@ class Conductor:
             if self.store.run(job, running, now=now):
                 self.book.put(running)
                 job = running
-        self.then(lambda: attend(self, job, shepherd))
+        self.then(lambda: attend(self, job, shepherd), job)
 
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
@@ -176,7 +374,7 @@ class Conductor:
         if dirty:
             self.cards.begin_cleaning(job.id, now)
         gone = job.changed(supervisor_lost=True) if how.lost else job
-        self.then(lambda: self.launcher.forget(gone))
+        self.then(lambda: self.launcher.forget(gone), after)
 
     def step(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
@@ -203,12 +401,15 @@ class Conductor:
             job = self.book.jobs.get(job_id)
             if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
                 continue
-            if not is_clean:
-                self.cards.left_dirty(job, now)
-            seen = found_out(self, job, now)
-            self.step(job, settled(seen, now, most=self.limits.max_requeue), now)
+            self.containment.run(job_id, partial(self._settle_clean, job, now, is_clean=is_clean))
         for gpu in self.cards.changed():
             self.store.mark_card(gpu)
+
+    def _settle_clean(self, job: Job, now: float, *, is_clean: bool) -> None:
+        if not is_clean:
+            self.cards.left_dirty(job, now)
+        seen = found_out(self, job, now)
+        self.step(job, settled(seen, now, most=self.limits.max_requeue), now)
 
     def _start_what_fits(self, now: float) -> None:
         self.preempter.resume(self, now)
@@ -227,7 +428,7 @@ class Conductor:
         decided, is_fresh = plan(self.cards.gpus), self.cards.is_fresh(now)
         for start in decided.starts:
             if is_fresh or not start.holds:
-                self._reserve(start, now)
+                self.containment.run(start.job_id, partial(self._reserve, start, now))
         return decided if is_fresh else plan(self.cards.gpus_for_planning(now))
 
     def _reserve(self, start: Start, now: float) -> None:
@@ -254,22 +455,45 @@ class Conductor:
         if self.store.start(job, after, given):
             self.book.put(after)
             self.book.given[after.id] = given
-            self.then(lambda: self.launcher.start(after, given))
+            self.then(lambda: self.launcher.start(after, given), after)
 
     # -- after a crash --------------------------------------------------------------------------
 
     def recover(self, now: float) -> None:
-        """Bring every job that was under way to where it belongs. May itself be cut short and repeated."""
+        """Bring every job that was under way to where it belongs. May itself be cut short and repeated.
+
+        StorageError if the queue cannot be read or written. No job, row or leftover keeps it from ending.
+        """
         self._read_book()
-        with self.store.write():
-            for job in list(self.book.holding.values()):
-                if job.state is not JobState.COMPLETING:
-                    self.take_up(job, self.launcher.seize(job), now)
-            self._resume_cleaning(now)
-            self.charges.write()
-            point("controller_in_recovery")
-        self.launcher.sweep({(job.id, job.attempt) for job in self.book.holding.values()})
+        try:
+            failure = self._commit(partial(self._take_up_all, now), now)
+        except Unattributed as unattributed:
+            failure = None
+            self.faults.note("recovery", unattributed.error)
+            self._forget_turn(now)
+        if failure is not None:
+            raise failure
+        self._sweep()
         self.carry_out(self._drain())
+
+    def _take_up_all(self, now: float) -> None:
+        for job in list(self.book.holding.values()):
+            if job.state is not JobState.COMPLETING:
+                self.containment.run(job.id, partial(self._take_up_seen, job, now))
+        self.containment.check()
+        self._resume_cleaning(now)
+        point("controller_in_recovery")
+
+    def _take_up_seen(self, job: Job, now: float) -> None:
+        self.take_up(job, self.launcher.seize(job), now)
+
+    def _sweep(self) -> None:
+        """Remove the traces of attempts that are over."""
+        there = (*self.book.holding.values(), *self.book.aside.values())
+        try:
+            self.launcher.sweep({(job.id, job.attempt) for job in there})
+        except Exception as error:
+            self.faults.note("what earlier jobs left behind", error)
 
     def take_up(self, job: Job, seen: Seen, now: float) -> None:
         match recover(job, seen, boot=self.launcher.boot, most=self.limits.max_requeue):
@@ -282,7 +506,7 @@ class Conductor:
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
                 if job.is_to_end or job.leaves or job.relimited:  # who was told may be who is gone
-                    self.then(lambda: remind(self.launcher, job))
+                    self.then(lambda: remind(self.launcher, job), job)
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
@@ -291,4 +515,4 @@ class Conductor:
             return
         self.step(job, returned(job, now, most=self.limits.max_requeue, ran=False), now)
         self.orphans.pop(job.id, None)
-        self.then(lambda: self.launcher.forget(job))
+        self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))

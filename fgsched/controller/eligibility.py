@@ -1,5 +1,7 @@
 """What has become due or come true for waiting jobs since the last turn, before anything is planned."""
 
+from functools import partial
+
 from fgsched.controller.gates import last_start
 from fgsched.controller.turning import Turning
 from fgsched.jobs.dependencies import (
@@ -26,15 +28,17 @@ class Eligibility:
     def settle(self, now: float) -> None:
         """Look at the jobs for which something may have changed; at no others."""
         book = self._conductor.book
+        contained = self._conductor.containment.run
         for job_id in book.gates.due(now):
             if (job := book.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
-                self._ring(job, now)
+                contained(job_id, partial(self._ring, job, now))
         while book.gates.stirred or book.gates.corresponding:
             while book.gates.stirred:
-                self._look(book.gates.stirred.pop(), now)
+                job_id = book.gates.stirred.pop()
+                contained(job_id, partial(self._look, job_id, now))
             pairs, book.gates.corresponding = book.gates.corresponding, set()
             for job_id, task in pairs:
-                self._pair(job_id, task, now)
+                contained(job_id, partial(self._pair, job_id, task, now))
 
     def _ring(self, job: Job, now: float) -> None:
         if job.request.deadline and last_start(job) <= now:

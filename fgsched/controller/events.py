@@ -83,6 +83,15 @@ class Died(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Faulted:
+    """An effect for an attempt failed with an unexpected exception: nobody knows what of it was done."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Noticed:
     """The watchdog has seen something wrong with an attempt."""
 
@@ -100,7 +109,7 @@ class Asked:
     refuse: Callable[[FgschedError], None]
 
 
-Event = Forked | Failed | Died | Noticed | Asked
+Event = Forked | Failed | Died | Faulted | Noticed | Asked
 
 
 def due_now(begun: Sequence[Forked], fresh: Sequence[Event]) -> tuple[list[Event], list[Forked]]:

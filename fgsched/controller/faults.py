@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgsched.errors import StorageError
+from fgsched.values import storable
 
 log = logging.getLogger("fgsched.controller")
+_LONGEST = 300  # characters of an error's text
 _QUIET = 1.0  # seconds within which the same fault of the same part is counted and not logged again
 
 
@@ -39,14 +41,21 @@ class Faults:
             act()
         return self.count == before
 
-    def note(self, part: str, error: Exception) -> None:
-        """Count an exception that is being handled, and log it with its traceback."""
-        text, now = f"{part}: {type(error).__name__}: {error}", time.time()
+    def note(self, part: str, error: Exception) -> str:
+        """Count an exception that is being handled, log it with its traceback, return it in one line."""
+        text, now = f"{part}: {told(error)}", time.time()
         if text != self.text or not 0 <= now - self.logged_at < _QUIET:
             self.logged_at = now
             log.error("internal error in %s", part, exc_info=error)
         self.count, self.text, self.at = self.count + 1, text, now
+        return told(error)
 
     def told(self) -> dict[str, Any]:
         """What `ping` says of it."""
         return {"count": self.count, "last": self.text[:500], "at": self.at or None}
+
+
+def told(error: BaseException) -> str:
+    """Return an exception in one line that can be stored and shown."""
+    text = " ".join(str(error).split())
+    return storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_LONGEST]

@@ -1,9 +1,11 @@
 """Jobs whose shepherd was killed: their spawner may still bring the result; else what is left is ended."""
 
 import math
+from functools import partial
 
 from fgsched.controller.turning import Turning
 from fgsched.jobs.lifecycle import Result, lost
+from fgsched.model import Job
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
@@ -16,12 +18,17 @@ def look_after_orphans(conductor: Turning, now: float) -> None:
         if job is None:
             del orphans[job_id]
             continue
-        seen = conductor.launcher.seize(job)
-        if isinstance(seen, Result):
-            conductor.take_up(job, seen, now)
-        elif not conductor.launcher.hunt(job):
-            orphans[job_id] = math.inf
-        elif now - empty_since >= _GRACE:
-            conductor.end(job, lost(job), now)
-        else:
-            orphans[job_id] = min(now, empty_since)
+        conductor.containment.run(job_id, partial(_look_after, conductor, job, empty_since, now))
+
+
+def _look_after(conductor: Turning, job: Job, empty_since: float, now: float) -> None:
+    orphans = conductor.orphans
+    seen = conductor.launcher.seize(job)
+    if isinstance(seen, Result):
+        conductor.take_up(job, seen, now)
+    elif not conductor.launcher.hunt(job):
+        orphans[job.id] = math.inf
+    elif now - empty_since >= _GRACE:
+        conductor.end(job, lost(job), now)
+    else:
+        orphans[job.id] = min(now, empty_since)

@@ -133,7 +133,9 @@ class _Controller:
         ports = self._ports(accounts, gate)
         shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
-        self._conductor = Conductor(store, shepherds, self._cards, limits=config.limits, tier=best)
+        self._conductor = Conductor(
+            store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
+        )
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
         self._shepherds = shepherds
         watching = Watching(str(places.run), _policy(config), self._loop.happened, self._learn)
@@ -230,7 +232,7 @@ class _Controller:
 
     def _due(self) -> float | None:
         conductor = self._conductor
-        unsaved = 1.0 if conductor.unsaved else None
+        unsaved = conductor.due(time.time())
         orphans = _SOON if conductor.orphans else None
         dated = (conductor.book.gates.next_due, self._bookings.next_due(time.time()))
         due = min((each for each in dated if each is not None), default=None)

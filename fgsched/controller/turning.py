@@ -5,6 +5,7 @@ from typing import Protocol
 
 from fgsched.controller.book import Book
 from fgsched.controller.cards import Cards
+from fgsched.controller.containment import Containment
 from fgsched.controller.events import Effect, Launcher
 from fgsched.jobs.lifecycle import Finish, Seen
 from fgsched.model import Gpu, Job, Limits, Readings
@@ -65,6 +66,7 @@ class Turning(Protocol):
     launcher: Launcher
     limits: Limits
     orphans: dict[int, float]
+    containment: Containment
 
     @property
     def policy(self) -> Policy: ...
@@ -77,4 +79,4 @@ class Turning(Protocol):
 
     def take_up(self, job: Job, seen: Seen, now: float) -> None: ...
 
-    def then(self, effect: Effect) -> None: ...
+    def then(self, effect: Effect, job: Job | None = None) -> None: ...

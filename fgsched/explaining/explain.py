@@ -73,6 +73,8 @@ def gate(job: Job, reason: Reason) -> str:
             return f"not before {format_time(float(job.request.begin))}"
         case Reason.ARRAY_TASK_LIMIT:
             return f"{job.request.throttle} tasks of its array run, which is as many as may"
+        case Reason.INTERNAL_ERROR:
+            return f"{job.warning}; an operator may release or cancel it"
         case Reason.HELD_MAX_REQUEUE:
             return f"the host failed it {_times(job.failures)}; fgctl release lets it try again"
     return _HELD.get(reason, "")

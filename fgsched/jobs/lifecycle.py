@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from fgsched.model import Ended, Job, JobState, Reason
 from fgsched.shortage import Refusal
+from fgsched.values import storable
 
 UNRUN = 20  # times that a job of which nothing ran is tried again
 
@@ -178,6 +179,7 @@ _CONDEMNED = {
     Reason.GPU_UNHOOKED: (JobState.FAILED, Reason.GPU_UNHOOKED),
     Reason.GPU_LOST: (JobState.NODE_FAIL, Reason.GPU_LOST),
     Reason.GPU_UNHEALTHY: (JobState.NODE_FAIL, Reason.GPU_UNHEALTHY),
+    Reason.INTERNAL_ERROR: (JobState.FAILED, Reason.INTERNAL_ERROR),
 }
 
 
@@ -231,7 +233,7 @@ def parse_result(text: str) -> Result:
         oom_kills=oom_kills,
         lost=bool(was_lost),
         errno=errno,
-        detail=fields[16] if len(fields) > 16 else "",
+        detail=storable(fields[16]) if len(fields) > 16 else "",
         refusal=Refusal(gpu=gpu, asked=asked, held=held) if gpu >= 0 else None,
     )
 

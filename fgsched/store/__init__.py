@@ -3,6 +3,6 @@
 from sqlite3 import OperationalError as DiskError
 
 from fgsched.store.rows import Allocation, NewJob, Past
-from fgsched.store.store import StorageBroken, Store
+from fgsched.store.store import StorageBroken, Store, is_fatal
 
-__all__ = ["Allocation", "DiskError", "NewJob", "Past", "StorageBroken", "Store"]
+__all__ = ["Allocation", "DiskError", "NewJob", "Past", "StorageBroken", "Store", "is_fatal"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from fgsched.errors import StorageError
 from fgsched.store import commits, marker
 from fgsched.store.commits import Commit, Record
+from fgsched.store.connection import Connection
 from fgsched.store.files import sync_directory
 from fgsched.store.marker import Marker
 
@@ -181,7 +182,9 @@ def _told(db: sqlite3.Connection, path: Path) -> Commit:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+    db = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
+    )
     db.row_factory = sqlite3.Row
     for pragma in (
         "locking_mode = EXCLUSIVE",  # before WAL: others are locked out and no -shm file exists

@@ -59,6 +59,17 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   eviction = :eviction, relimited = :relimited
 WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
 
+-- name: repair_job
+-- Of a row that could not be read: no column is compared first.
+UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
+  started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
+  status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
+  post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
+  restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
+  wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended,
+  eviction = :eviction, relimited = :relimited
+WHERE id = :id;
+
 -- name: start_job
 UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, slot = :slot, boot = :boot,
   tier = :tier, mounts = :mounts, cpus = :cpus, started_at = :started_at, allocated = :allocated,
@@ -155,7 +166,8 @@ SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 
 -- name: runs_since
 -- How long completed jobs ran, for what is likely of the next.
-SELECT uid, name, ended_at - started_at - suspended AS elapsed, json_extract(request, '$.time_limit') AS time_limit
+SELECT uid, name, ended_at - started_at - suspended AS elapsed, 
+  CASE WHEN json_valid(request) THEN json_extract(request, '$.time_limit') END AS time_limit
 FROM job WHERE ended_at >= :since AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
 
 -- name: move_card

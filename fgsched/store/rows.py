@@ -56,6 +56,65 @@ class Past:
 
     job: Job
     allocated: tuple[Allocation, ...]
+    damage: str = ""  # the columns of its row that cannot be read, and why; "": none
+
+
+Row = sqlite3.Row | dict[str, Any]
+
+
+def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> Past:
+    """Return the job in a row of the table job; columns that cannot be read have defaults, and are named."""
+    try:
+        return Past(job_of(row, holds), allocations(row))
+    except Exception as error:  # whatever a damaged column leads to concerns this job alone
+        return _salvaged(dict(row), holds, error)
+
+
+def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> Past:
+    """Each column is tried by itself, in a row that is otherwise sound."""
+    sound = _SOUND | {"id": row["id"], "request": json.dumps({"name": str(row["name"])[:255]})}
+    damage = []
+    for column in sound.keys() - {"id"}:
+        why = _why_unreadable(sound | {column: row[column]})
+        if why:
+            damage.append(f"{column}: {why}")
+            row[column] = sound[column]
+    if any(text.startswith("state:") for text in damage):
+        row["state"] = _likely_state(row).value
+    told = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
+    try:
+        return Past(job_of(row, holds), allocations(row), damage=told)
+    except Exception:  # columns that do not go together
+        kept = {column: row[column] for column in ("uid", "gid", "attempt", "boot", "state")}
+        return Past(job_of(sound | kept, holds), (), damage=told)
+
+
+def _why_unreadable(row: dict[str, Any]) -> str:
+    try:
+        job_of(row)
+        allocations(row)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    return ""
+
+
+def _likely_state(row: dict[str, Any]) -> JobState:
+    """Return where a job stands whose state cannot be read: what was started may still run."""
+    if row["ended_at"] is not None:
+        return JobState.FAILED
+    return JobState.RUNNING if row["attempt"] and row["boot"] else JobState.PENDING
+
+
+_SOUND: dict[str, Any] = {
+    **{"id": 0, "uid": 0, "gid": 0, "user": "?", "name": "?", "request": '{"name": "?"}', "state": "PENDING"},
+    **{"submitted_at": 0.0, "opened_at": 0.0, "reason": "None", "held": "", "attempt": 0, "slot": 0},
+    **{"partition": "", "resources": "", "boot": "", "tier": "none", "mounts": "", "cpus": ""},
+    **{"allocated": "", "started_at": 0.0, "ended_at": None, "cancelled_by": None, "outcome": None},
+    **{"status": None, "cpu_seconds": 0.0, "max_rss": 0, "gpu_peak": 0, "refusals": 0, "post_mortem": ""},
+    **{"warning": "", "condemned": "None", "detail": "", "lost": 0, "array_job": None, "array_task": None},
+    **{"restarts": 0, "failures": 0, "not_before": 0.0, "note": "", "wish": "", "depends": ""},
+    **{"suspended_at": None, "suspended": 0.0, "relimited": 0, "eviction": ""},
+}
 
 
 @lru_cache(maxsize=4096)
@@ -67,7 +126,7 @@ def _request(text: str) -> Request:
 _AS_THEY_ARE = ("restarts", "failures", "not_before", "opened_at", "wish", "note")
 
 
-def job_of(row: sqlite3.Row, holds: tuple[Hold, ...] = ()) -> Job:
+def job_of(row: Row, holds: tuple[Hold, ...] = ()) -> Job:
     """The job in a row of the table job."""
     return Job(
         id=row["id"],
@@ -111,7 +170,7 @@ def _resources(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((name, tuple(indices)) for name, indices in json.loads(text)) if text else ()
 
 
-def _ended(row: sqlite3.Row) -> Ended | None:
+def _ended(row: Row) -> Ended | None:
     if row["ended_at"] is None and row["status"] is None:
         return None
     return Ended(
@@ -151,7 +210,7 @@ def _post_mortem_text(found: PostMortem | None) -> str:
     return json.dumps([found.gpu, found.asked, found.held, found.limit, found.jobs, found.strangers])
 
 
-def allocations(row: sqlite3.Row) -> tuple[Allocation, ...]:
+def allocations(row: Row) -> tuple[Allocation, ...]:
     text = row["allocated"]
     return tuple(Allocation(*entry) for entry in json.loads(text)) if text else ()
 

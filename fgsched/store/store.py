@@ -17,13 +17,15 @@ from fgsched.store.blobs import Blobs
 from fgsched.store.kept import Kept
 from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import last_id, open_queue, raise_ids
-from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, allocations, columns_of, job_of
+from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, columns_of, past_of
 from fgsched.store.statements import Statement
 from fgsched.store.steps import Steps
 from fgsched.store.tasks import Tasks
+from fgsched.values import storable
 
-_ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
-    Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")
+_ADD, _START, _RUN, _SAVE, _REPAIR, _HOLD, _DROP = (
+    Statement(SQL[name])
+    for name in ("add_job", "start_job", "run_job", "save_job", "repair_job", "add_hold", "drop_hold")
 )
 
 
@@ -31,19 +33,27 @@ class StorageBroken(StorageError):
     """The disk failed in a way that leaves open what of it is written: only opening the file again tells."""
 
 
-def _unwritten(error: sqlite3.OperationalError) -> StorageError:
+def is_fatal(error: BaseException) -> bool:
+    """Whether an error concerns the disk or the whole queue file (full, damaged), not a row or a request."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
+
+
+def _unwritten(error: sqlite3.DatabaseError) -> StorageError:
     kind = StorageError if "full" in str(error) else StorageBroken
     remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
     return kind(f"the queue cannot be written: {error}", remedy)
 
 
+def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
+    """A card whose state cannot be read takes no jobs until an operator has looked at it."""
+    try:
+        return GpuState(row["state"]), row["note"], row["at"]
+    except ValueError:
+        return GpuState.DRAINED, f"its state in the queue cannot be read: {row['state']!r:.80}", row["at"]
+
+
 def _record(request: Request) -> str:
     return json.dumps(to_record(request), ensure_ascii=True)
-
-
-def _text(text: str) -> str:
-    """What a column can hold of it: bytes of a name that are no UTF-8 become question marks."""
-    return text.encode(errors="replace").decode()
 
 
 class Store:
@@ -80,9 +90,11 @@ class Store:
                 self._db.execute(SQL["count_commit"]).fetchone() if self._db.total_changes > changes else None
             )
             self._db.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             self._undo()
-            raise _unwritten(error) from error
+            if is_fatal(error):
+                raise _unwritten(error) from error
+            raise
         except BaseException:
             self._undo()
             raise
@@ -135,8 +147,8 @@ class Store:
             "id": job.id,
             "uid": job.uid,
             "gid": job.gid,
-            "user": job.user,
-            "name": _text(new.request.name),
+            "user": storable(job.user),
+            "name": storable(new.request.name),
             "partition": new.request.partition,
             "request": self._text_of(new.request),
             "gpus": new.request.demand.gpus,
@@ -201,11 +213,15 @@ class Store:
         self.steps.note(before, after, now)
         return True
 
+    def repair(self, job: Job) -> None:
+        """Write every changeable column of a row anew, whatever stands there: some could not be read."""
+        _REPAIR.do(self._db, columns_of(job))
+
     def change_request(self, job_id: int, request: Request) -> None:
         record = {
             "id": job_id,
             "request": _record(request),
-            "name": _text(request.name),
+            "name": storable(request.name),
             "partition": request.partition,
             "gpus": request.demand.gpus,
         }
@@ -223,25 +239,22 @@ class Store:
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        return [
-            Past(job_of(row, tuple(holds.get(row["id"], ()))), allocations(row))
-            for row in self._db.execute(SQL["open_jobs"])
-        ]
+        return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._db.execute(SQL["open_jobs"])]
 
     def past(self, job_id: int) -> Past | None:
         """One job, over or not."""
         row = self._db.execute(SQL["get_job"], {"id": job_id}).fetchone()
-        return Past(job_of(row), allocations(row)) if row else None
+        return past_of(row) if row else None
 
     def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> list[Past]:
         """Jobs that existed in the window, by id, at most `page` after job `after`."""
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
-        return [Past(job_of(row), allocations(row)) for row in self._db.execute(SQL["history"], window)]
+        return [past_of(row) for row in self._db.execute(SQL["history"], window)]
 
     def ended_since(self, since: float) -> list[Past]:
         """Jobs that are over since then, by id."""
         rows = self._db.execute(SQL["ended_since"], {"since": since})
-        return [Past(job_of(row), allocations(row)) for row in rows]
+        return [past_of(row) for row in rows]
 
     def runs_since(self, since: float) -> list[Run]:
         """The jobs that completed since then, the latest first."""
@@ -260,11 +273,11 @@ class Store:
     def put_cards(self, gpus: Sequence[Gpu]) -> None:
         for gpu in gpus:
             self._db.execute(SQL["move_card"], {"gpu": gpu.index, "uuid": gpu.uuid})
-            card = {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable, "model": _text(gpu.model)}
+            card = {"gpu": gpu.index, "uuid": gpu.uuid, "usable": gpu.usable, "model": storable(gpu.model)}
             self._db.execute(SQL["put_card"], card)
 
     def mark_card(self, gpu: Gpu) -> None:
-        mark = {"gpu": gpu.index, "state": gpu.state.value, "note": _text(gpu.note), "at": gpu.noted_at}
+        mark = {"gpu": gpu.index, "state": gpu.state.value, "note": storable(gpu.note), "at": gpu.noted_at}
         self._db.execute(SQL["mark_card"], mark)
 
     def known_cards(self) -> list[Gpu]:
@@ -276,7 +289,7 @@ class Store:
     def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:
         """{uuid: (state, note, since)} as operators left them."""
         rows = self._db.execute(SQL["get_cards"])
-        return {row["uuid"]: (GpuState(row["state"]), row["note"], row["at"]) for row in rows}
+        return {row["uuid"]: _mark_of(row) for row in rows}
 
     # -- the file -------------------------------------------------------------------------------
 

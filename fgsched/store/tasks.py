@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fgsched.jobs.arrays import bits_from, bits_of
 from fgsched.model import Job, JobState
-from fgsched.store.rows import Past, allocations, job_of
+from fgsched.store.rows import Past, past_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Tasks:
 
     def get(self, array: int, task: int) -> Past | None:
         row = self._db.execute(self._sql["get_task"], {"array": array, "task": task}).fetchone()
-        return Past(job_of(row), allocations(row)) if row else None
+        return past_of(row) if row else None
 
     def of(self, array: int) -> list[Past]:
         """Every row of an array; none if there is no such array."""
         rows = self._db.execute(self._sql["jobs_of_array"], {"array": array})
-        return [Past(job_of(row), allocations(row)) for row in rows]
+        return [past_of(row) for row in rows]
 
     def sum(self, array: int) -> ArraySum:
         row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()

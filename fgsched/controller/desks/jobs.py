@@ -221,6 +221,8 @@ class Desk:
         _must_wait(job)
         if job.held == "admin" and not caller.is_operator:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
+        if job.id in self._conductor.book.unreadable:
+            raise Refused(f"job {job.id} cannot be released: {job.warning}", "Cancel it and submit it again.")
         never = Reason.DEPENDENCY_NEVER  # no release changes that
         reason = job.reason if job.reason is never else Reason.NONE
         self._conductor.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)

@@ -1,0 +1,31 @@
+"""The connection to the queue file: the one way of text into it."""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fgsched.values import storable
+
+
+class Connection(sqlite3.Connection):
+    """Stores text that UTF-8 cannot hold as `values.storable` writes it.
+
+    Python refuses to bind such text before anything is executed, so the statement is repeated whole, and
+    ordinary text is not searched for it.
+    """
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        try:
+            return super().execute(sql, parameters)
+        except UnicodeEncodeError:
+            return super().execute(sql, _clean(parameters))
+
+
+def _clean(parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Any] | Mapping[str, Any]:
+    if isinstance(parameters, Mapping):
+        return {name: _stored(value) for name, value in parameters.items()}
+    return [_stored(value) for value in parameters]
+
+
+def _stored(value: Any) -> Any:
+    return storable(value) if isinstance(value, str) else value

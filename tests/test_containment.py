@@ -1,0 +1,397 @@
+"""An exception at any call that concerns one job: it is marked, the others go on, the next start works."""
+
+import json
+import sqlite3
+from itertools import count
+
+import pytest
+
+from fgsched.controller.caller import Caller
+from fgsched.controller.desks.jobs import Desk, Rules
+from fgsched.controller.events import Asked, Faulted
+from fgsched.deciding.planner import plan
+from fgsched.errors import OurFault
+from fgsched.jobs.lifecycle import parse_result
+from fgsched.model import WHOLE, Job, JobState, Reason
+from fgsched.store import Store
+from worlds import World, a_demand, a_gpu, a_result
+
+ROOT = Caller(0, 0, "root", is_operator=True)
+
+
+class Broken(Exception):
+    """Nobody expects it."""
+
+
+class Saboteur:
+    """Raises at the n-th call that names one job, or at that and all later ones."""
+
+    def __init__(self, job, nth, *, for_ever):
+        self.job, self.left, self.for_ever = job, nth, for_ever
+        self.struck = ""
+
+    def spoil(self, owner, *names):
+        for name in names:
+            setattr(owner, name, self._spoiled(getattr(owner, name), f"{type(owner).__name__}.{name}"))
+
+    def _spoiled(self, real, name):
+        def act(*args, **kwargs):
+            if any(self._is_meant(one) for one in args):
+                self._count(name)
+            return real(*args, **kwargs)
+
+        return act
+
+    def _is_meant(self, one):
+        if isinstance(one, Job):
+            return one.id == self.job
+        return type(one) is int and one == self.job
+
+    def _count(self, name):
+        self.left -= 1
+        if self.left == -1 or (self.left < 0 and self.for_ever):
+            self.struck = self.struck or name
+            raise Broken(f"{name} \udce9\n of job {self.job}")
+
+
+def sabotage(world, saboteur):
+    conductor = world.conductor
+    saboteur.spoil(world.store, "start", "run", "save", "material", "past")
+    saboteur.spoil(world.store.steps, "note")
+    saboteur.spoil(world.host, "start", "follow", "cancel", "suspend", "resume", "relimit", "seize", "hunt")
+    saboteur.spoil(world.host, "forget", "deliver", "requeue")
+    saboteur.spoil(conductor.cards, "begin_cleaning", "cleans", "left_dirty")
+    saboteur.spoil(conductor.charges, "charge")
+    saboteur.spoil(conductor.eligibility, "task_of", "_look", "_ring")
+    saboteur.spoil(conductor, "take_up", "end", "step", "change")
+    saboteur.spoil(conductor.book, "put", "tasks", "reason")  # of this book: it is made anew after a fault
+
+
+def restore(world):
+    for one in (world.store, world.store.steps, world.host):
+        for name in [name for name, value in vars(one).items() if callable(value) and name in SPOILED]:
+            delattr(one, name)
+
+
+SPOILED = {
+    *("start", "run", "save", "material", "past", "note", "follow", "cancel", "suspend", "resume", "relimit"),
+    *("seize", "hunt", "forget", "deliver", "requeue"),
+}
+
+
+def ask(world, operation, **arguments):
+    said = []
+    desk = Desk(world.conductor, Rules(max_script=2**20, default_time=0))
+
+    def act(now):
+        answer = desk.operations[operation](ROOT, arguments, now)
+        return lambda: said.append(answer)
+
+    world.turn(Asked(act, said.append))
+    return said
+
+
+def rest(world):
+    """Turns until the jobs do not change any more; a fault may take some."""
+    for _ in range(6):
+        world.turn()
+        world.now += 10
+
+
+def end(world, job_id):
+    for job, attempt in world.host.running:
+        if job == job_id:
+            world.host.finish(job_id, attempt, a_result())
+
+
+def story(saboteur):
+    """Four jobs of a quarter card each; the second is sabotaged from its submission on."""
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])  # so that the others wait
+    world.submit([a_demand(2500)] * 3)
+    sabotage(world, saboteur)
+    ask(world, "hold", ids=[3])
+    ask(world, "release", ids=[3])
+    end(world, 1)
+    rest(world)
+    ask(world, "suspend", ids=[3])
+    ask(world, "resume_jobs", ids=[3])
+    rest(world)
+    for job_id in (2, 3, 4):
+        end(world, job_id)
+    rest(world)
+    return world
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_whatever_fails_for_one_job_fails_for_no_other(for_ever):
+    struck = set()
+    for nth in count():
+        saboteur = Saboteur(3, nth, for_ever=for_ever)
+        world = story(saboteur)
+        if not saboteur.struck:
+            break
+        struck.add(saboteur.struck)
+        states = [world.job(number).state for number in (1, 2, 4)]
+        assert states == [JobState.COMPLETED] * 3, (nth, saboteur.struck, world.conductor.faults.text)
+        assert not world.conductor.is_broken
+        restore(world)
+        world.start()
+        rest(world)
+        end(world, 3)
+        rest(world)
+        last = world.job(3)
+        assert last.state.is_final or (last.state is JobState.PENDING and last.held), (nth, saboteur.struck)
+        assert world.holds() == []
+    assert len(struck) >= 10, struck
+
+
+def test_a_pending_job_is_held_with_the_error_and_can_be_released():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    world.settle()
+    saboteur = Saboteur(2, 0, for_ever=False)
+    saboteur.spoil(world.store, "start")
+    end(world, 1)
+    rest(world)
+    job = world.job(2)
+    assert (job.state, job.held, job.reason) == (JobState.PENDING, "admin", Reason.INTERNAL_ERROR)
+    assert job.warning == "internal error: Broken: CrashingStore.start \\xe9 of job 2"
+    assert world.conductor.book.reason(job) is Reason.INTERNAL_ERROR
+    ask(world, "release", ids=[2])
+    rest(world)
+    assert world.job(2).state is JobState.RUNNING
+
+
+def test_a_job_whose_end_cannot_be_taken_in_fails_and_gives_its_share_back():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    world.settle()
+    saboteur = Saboteur(1, 0, for_ever=True)
+    saboteur.spoil(world.conductor.charges, "charge")
+    world.host.finish(1, 1, a_result(3 << 8))
+    rest(world)
+    job = world.job(1)
+    assert (job.state, job.reason) == (JobState.FAILED, Reason.INTERNAL_ERROR)
+    assert (job.ended.exit_code, job.ended.detail) == (
+        3,
+        "internal error: Broken: Charges.charge \\xe9 of job 1",
+    )
+    assert world.job(2).state is JobState.RUNNING
+    assert (1, 1) not in world.host.attempts, "its traces are removed"
+
+
+def test_a_running_job_goes_on_when_something_else_fails_for_it():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    world.turn(Faulted(1, 1, "internal error: Broken"))
+    assert (world.job(1).state, world.job(1).warning) == (JobState.RUNNING, "internal error: Broken")
+    end(world, 1)
+    world.settle()
+    assert world.job(1).state is JobState.COMPLETED
+
+
+def test_a_request_that_fails_is_refused_and_the_others_of_its_turn_are_not():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    said = []
+
+    def broken(now):
+        world.store.save(world.conductor.book.jobs[1], world.conductor.book.jobs[1], now=now)
+        raise Broken("half done")
+
+    world.turn(
+        Asked(broken, lambda error: said.append((type(error), error.cause))),
+        Asked(lambda now: lambda: said.append("acknowledged"), said.append),
+    )
+    assert said == [(OurFault, "Broken: half done"), "acknowledged"]
+
+
+def test_planning_that_fails_for_one_kind_of_job_holds_the_jobs_of_that_kind(monkeypatch):
+    def fails(queue, *rest, **more):
+        if any(group.kind.time_limit == 777 for group in queue.groups):
+            raise Broken("of a kind")
+        return plan(queue, *rest, **more)
+
+    monkeypatch.setattr("fgsched.deciding.scene.plan", fails)
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2, time_limit=777)
+    world.submit([a_demand(2500)])
+    rest(world)
+    assert [world.job(number).state for number in (1, 2, 3)] == [*[JobState.PENDING] * 2, JobState.RUNNING]
+    assert [world.job(number).reason for number in (1, 2)] == [Reason.INTERNAL_ERROR] * 2
+
+
+def test_planning_that_fails_for_all_pauses_and_everything_else_goes_on():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    world.settle()
+    real = world.conductor._start_what_fits
+    world.conductor._start_what_fits = lambda now: 1 / 0
+    world.submit([a_demand(2500)])
+    end(world, 1)
+    world.turn()
+    world.turn()
+    assert [world.job(number).state for number in (1, 2)] == [JobState.COMPLETED, JobState.PENDING]
+    assert world.conductor.due(world.now) is not None
+    world.conductor._start_what_fits = real
+    rest(world)
+    assert world.job(2).state is JobState.RUNNING
+
+
+def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2)
+    world.settle()
+    real = world.conductor.store.steps.write
+
+    def write():
+        if any(row[0] == 1 for row in world.store.steps._new):
+            raise Broken("rows")
+        real()
+
+    world.store.steps.write = write
+    world.host.finish(1, 1, a_result())
+    world.host.finish(2, 1, a_result())
+    rest(world)
+    assert world.job(2).state is JobState.COMPLETED
+    assert list(world.conductor.book.aside) == [1]
+    del world.store.steps.write
+    world.start()
+    rest(world)
+    assert world.job(1).state is JobState.COMPLETED
+
+
+# -- rows that cannot be read -----------------------------------------------------------------------
+
+DAMAGE = {
+    "reason": "Wat",
+    "request": "no JSON",
+    "state": "BANANA",
+    "allocated": "[[1]]",
+    "eviction": "[]",
+    "post_mortem": "{",
+    "resources": "[3]",
+    "condemned": "?",
+    "outcome": "Y",
+}
+
+
+def damage(world, job, column, value):
+    world.store._db.execute("PRAGMA ignore_check_constraints = ON")
+    world.store._db.execute(f"UPDATE job SET {column} = ? WHERE id = ?", (value, job))
+
+
+@pytest.mark.parametrize("column", DAMAGE)
+def test_a_pending_job_whose_row_cannot_be_read_is_held_and_the_rest_is_served(column):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    world.submit([a_demand(WHOLE)])
+    damage(world, 2, column, DAMAGE[column])
+    world.start()
+    job = world.conductor.book.jobs[2]
+    if column in ("resources",):  # what is not looked at before a job starts
+        assert not job.held
+        return
+    assert (job.state, job.held, job.reason) == (JobState.PENDING, "admin", Reason.INTERNAL_ERROR)
+    assert job.warning.startswith(f"internal error: its row in the queue cannot be read: {column}: ")
+    end(world, 1)
+    rest(world)
+    assert world.job(3).state is JobState.RUNNING
+    world.start()
+    assert world.conductor.book.jobs[2].warning == job.warning, "it is told once"
+
+
+@pytest.mark.parametrize("column", DAMAGE)
+def test_a_running_job_whose_row_cannot_be_read_goes_on_to_its_end(column):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    damage(world, 1, column, DAMAGE[column])
+    world.start()
+    assert world.job(1).state is JobState.RUNNING
+    assert world.job(1).warning.startswith(f"internal error: its row in the queue cannot be read: {column}: ")
+    assert world.job(2).state is JobState.PENDING, "what it holds stays taken"
+    end(world, 1)
+    rest(world)
+    assert world.job(1).state is JobState.COMPLETED
+    assert world.job(2).state is JobState.RUNNING
+
+
+def test_a_job_whose_request_cannot_be_read_is_not_released():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    damage(world, 2, "request", "no JSON")
+    world.start()
+    (answer,) = ask(world, "release", ids=[2])
+    assert "cannot be read" in answer["jobs"][0]["error"]["cause"]
+    end(world, 1)
+    rest(world)
+    assert world.job(2).state is JobState.PENDING
+
+
+def test_a_card_whose_state_cannot_be_read_takes_no_jobs():
+    store = Store(":memory:")
+    with store.write():
+        store.put_cards([a_gpu(0)])
+    store._db.execute("UPDATE card SET state = 'Wat'")
+    ((state, note, _),) = store.card_marks().values()
+    assert (state.value, note) == ("drained", "its state in the queue cannot be read: 'Wat'")
+
+
+# -- text from outside ------------------------------------------------------------------------------
+
+
+def test_a_detail_that_is_not_utf8_is_stored_as_escapes():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    text = "R2 32512 launch 1 2 0 0 0 0 0 -1 0 0 0 0 2 exec /bin/b\udce4sh\0"
+    world.host.finish(1, 1, parse_result(text))
+    rest(world)
+    assert world.job(1).ended.detail == "exec /bin/b\\xe4sh\\x00"
+    assert world.conductor.faults.count == 0
+
+
+@pytest.mark.parametrize("text", ["caf\udce9", "a\0b", "\ud800", "x" * 100_000])
+def test_every_text_can_be_stored(text):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)], account=text, comment=text)
+    world.settle()
+    end(world, 1)
+    rest(world)
+    assert world.job(1).state is JobState.COMPLETED
+    assert world.conductor.faults.count == 0
+    json.dumps([tuple(row) for row in world.store._db.execute("SELECT name, request FROM job")])
+
+
+def test_other_errors_of_binding_a_value_are_not_hidden():
+    with pytest.raises(sqlite3.ProgrammingError):
+        Store(":memory:")._db.execute("SELECT ?", (object(),))
+
+
+@pytest.mark.compiler
+def test_a_script_that_names_an_interpreter_in_latin_1_costs_nobody_else_anything(home):
+    done = home.run("fgsub", "--parsable", input=b"#!/bin/b\xe4sh\n", text=False, errors=None)
+    (job,) = home.wait(int(done.out))
+    assert job["state"] == "FAILED"
+    assert "/bin/b" in home.client.ask("job", id=job["id"])["detail"]
+    pid = home.places.lock.read_text()
+    assert home.run("fgsched", "stop").status == 0
+    assert home.run("fgq", "-h").status == 0
+    assert home.wait(home.submit("exit 0"))[0]["state"] == "COMPLETED"
+    assert home.places.lock.read_text() != pid
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("place", ["output", "chdir"])
+def test_a_path_that_is_cut_within_a_character_costs_nobody_else_anything(home, place):
+    name = "\u6570\u636e" * 35
+    path = "/".join(["", "nowhere", *[name] * 6, "xy"[: 1 + (place == "chdir")]])
+    job = home.submit("exit 0", **{place: path})
+    assert home.wait(job)[0]["state"] == "FAILED"
+    assert home.wait(home.submit("exit 0"))[0]["state"] == "COMPLETED"
+    assert home.client.ask("ping")["internal_errors"]["count"] == 0
