@@ -10,11 +10,14 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.desks.jobs import Desk, Rules
 from fgsched.controller.events import Asked, Faulted
 from fgsched.deciding.planner import plan
-from fgsched.errors import OurFault
+from fgsched.errors import BadUsage, OurFault
 from fgsched.jobs.lifecycle import parse_result
-from fgsched.model import WHOLE, Job, JobState, Reason
+from fgsched.jobs.records import check_plain, from_record
+from fgsched.model import WHOLE, GpuState, Job, JobState, Reason
+from fgsched.site.config import Config
 from fgsched.store import Store
-from worlds import World, a_demand, a_gpu, a_result
+from worlds import World, a_demand, a_gpu, a_result, full_disk
+from yards import Yard
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 
@@ -395,3 +398,55 @@ def test_a_path_that_is_cut_within_a_character_costs_nobody_else_anything(home, 
     assert home.wait(job)[0]["state"] == "FAILED"
     assert home.wait(home.submit("exit 0"))[0]["state"] == "COMPLETED"
     assert home.client.ask("ping")["internal_errors"]["count"] == 0
+
+
+# -- what operators said ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["{", "7", '[{"name": "x"}, 3, null]', '[["a"]]'])
+def test_reservations_that_cannot_be_read_are_left_out(text):
+    yard = Yard([a_gpu(0)], Config(), sampled=False)
+    made = yard.ask(
+        "create_reservation",
+        name="kept",
+        share=WHOLE,
+        cards=[0],
+        flags=[],
+        users=["ann"],
+        start=5000,
+        end=9000,
+    )
+    assert made == {"reservation": "kept"}
+    kept = json.loads(yard.store.kept.recall("reservations"))
+    both = text if text in ("{", "7") else json.dumps([*json.loads(text), *kept])
+    with yard.store.write():
+        yard.store.kept.remember("reservations", both)
+    yard.start()
+    names = [one.name for one in yard.conductor.policy.bookings]
+    assert names == ([] if text in ("{", "7") else ["kept"])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"x y": {}}', '{"main": {"max_time": "?"}}', '{"main": 3}'])
+def test_partitions_that_do_not_fit_any_more_are_left_out(text):
+    yard = Yard([a_gpu(0)], Config(), sampled=False)
+    with yard.store.write():
+        yard.store.kept.remember("partitions", text)
+    yard.start()
+    assert [one.name for one in yard.conductor.policy.partitions] == ["main"]
+    assert yard.conductor.policy.partitions[0].state == "up"
+
+
+def test_a_card_whose_mark_was_not_stored_is_marked_again():
+    world = World([a_gpu(0)])
+    with full_disk(world):
+        world.conductor.cards.drain(0, "loud", world.now)
+        world.turn(Asked(lambda now: lambda: None, lambda error: None))
+    world.turn()
+    assert [mark[:2] for mark in world.store.card_marks().values()] == [(GpuState.DRAINED, "loud")]
+
+
+@pytest.mark.parametrize("field", ["partition", "account", "qos", "reservation"])
+def test_a_field_that_is_no_path_has_no_bytes_that_are_not_utf8(field):
+    request = from_record({"name": "x", "chdir": "/", field: "caf\udce9"})
+    with pytest.raises(BadUsage, match=f"{field}='caf.xe9' is not UTF-8"):
+        check_plain(request)

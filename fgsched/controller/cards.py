@@ -41,6 +41,7 @@ class Cards:
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
         self._there: frozenset[int] = frozenset()  # of these, those that it still shows
         self._changed: dict[int, Gpu] = {}
+        self._unsaved: dict[int, Gpu] = {}  # what `changed` returned last
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
@@ -210,5 +211,9 @@ class Cards:
 
     def changed(self) -> list[Gpu]:
         """Cards whose state has changed since the last call."""
-        changed, self._changed = list(self._changed.values()), {}
-        return changed
+        self._unsaved, self._changed = self._changed, {}
+        return list(self._unsaved.values())
+
+    def undone(self) -> None:
+        """What `changed` returned last was not stored: it returns it again."""
+        self._changed = self._unsaved | self._changed

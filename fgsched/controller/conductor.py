@@ -199,6 +199,7 @@ class Conductor:
 
     def _forget_turn(self, now: float) -> None:
         self._after, self.ended = [], []
+        self.cards.undone()
         if self.is_broken:
             return
         for forget in self.forgotten:

@@ -25,7 +25,7 @@ from fgsched.host.spawner import Answer, Spawner
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import Job
 from fgsched.server import Connection, parse
-from fgsched.store import DiskError
+from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")
 _SLICE = 0.01  # seconds of a round for requests
@@ -192,9 +192,9 @@ class Loop:
                 result = act(now)
             except FgschedError as error:
                 return partial(self._refuse, connection, error)
-            except DiskError:
-                raise
             except Exception as error:  # half done, maybe: the turn is undone, and done again without it
+                if is_fatal(error):
+                    raise
                 self.faults.note("a request", error)
                 raise OurFault(f"{type(error).__name__}: {error}") from error
             finally:

@@ -7,6 +7,7 @@ from fgsched.errors import BadUsage
 from fgsched.jobs.pacing import check_word
 from fgsched.jobs.tiers import WORDS
 from fgsched.model import NO_LIMIT, WHOLE, Demand, EarlySignal, Request
+from fgsched.values import is_plain, quoted
 
 _BIG = 2**63 - 1
 NICEST = 2**31 - 3  # Slurm's bound
@@ -33,6 +34,7 @@ _LENGTHS = {
     **{"name": 255, "partition": 1024, "account": 64, "qos": 64, "reservation": 64, "gpu_type": 64},
     **{"comment": 4096, "submit_line": 65536, "array": 8192, "dependency": 8192, "kill_invalid": 3},
 }
+_PLAIN = ("partition", "account", "qos", "reservation", "array", "dependency")  # neither paths nor free text
 _TARGETS = {"all", "shell", "children"}
 
 
@@ -79,6 +81,14 @@ def from_record(record: Any) -> Request:
         raise BadUsage(f"request: tier={request.tier!r} is not one of {', '.join(WORDS)}")
     check_word(request.gpu_compute)
     return request
+
+
+def check_plain(request: Request) -> None:
+    """Refuse a request that names a partition, an account … in bytes that are not UTF-8; BadUsage."""
+    for name in _PLAIN:
+        value = getattr(request, name)
+        if not is_plain(value):
+            raise BadUsage(f"request: {name}={quoted(value)} is not UTF-8, or has control characters")
 
 
 def _check_paths(request: Request) -> None:

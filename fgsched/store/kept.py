@@ -1,9 +1,14 @@
 """What the store keeps besides jobs and cards: who used how much, and texts by name."""
 
+import json
+import logging
 import sqlite3
 from collections.abc import Mapping
+from typing import Any
 
 from fgsched.deciding.fairshare import Owner, Usage
+
+log = logging.getLogger(__name__)
 
 
 class Kept:
@@ -16,6 +21,18 @@ class Kept:
         """A text that was kept under this name; "" if there is none."""
         row = self._db.execute(self._sql["get_meta"], {"key": key}).fetchone()
         return str(row["value"]) if row else ""
+
+    def recall_json(self, key: str, default: Any) -> Any:
+        """Return what was kept under this name as JSON; `default` if there is none or it is damaged."""
+        text = self.recall(key)
+        try:
+            value = json.loads(text) if text else default
+        except ValueError:
+            value = None
+        if type(value) is type(default):
+            return value
+        log.error("%r in the queue cannot be read and is left out: %.200r", key, text)
+        return default
 
     def remember(self, key: str, value: str) -> None:
         self._db.execute(self._sql["put_meta"], {"key": key, "value": value})

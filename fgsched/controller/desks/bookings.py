@@ -1,6 +1,7 @@
 """Reservations that operators make: made, changed, deleted, told of. They are kept beside the queue."""
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from fgsched.policy import Access, Booking
 from fgsched.units import format_indices
 from fgsched.values import quoted, shown
 
+log = logging.getLogger(__name__)
 _KEY = "reservations"  # in the store
 _LISTS = ("users", "groups", "accounts")
 _NUMBERS = ("start", "end", "share", "count")
@@ -44,7 +46,17 @@ class BookingDesk:
 
     def _records(self) -> list[Record]:
         """Asked of the store each time: a turn that is undone takes its changes with it."""
-        return list(json.loads(self._conductor.store.kept.recall(_KEY) or "[]"))
+        found: list[Record] = self._conductor.store.kept.recall_json(_KEY, [])
+        return [record for record in found if self._is_sound(record)]
+
+    def _is_sound(self, record: Any) -> bool:
+        """Whether a record can be read; a damaged one is left out, and keeps nobody from anything."""
+        try:
+            self._booking(record)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            log.error("a reservation in the queue cannot be read and is left out: %.200r", record)
+            return False
+        return True
 
     def _keep(self, records: Iterable[Record], now: float) -> None:
         """Write them down and obey them at once: jobs may start in this very turn."""

@@ -10,7 +10,7 @@ from fgsched.deciding.limits import Who, check_pending
 from fgsched.errors import BadUsage, Refused
 from fgsched.jobs.arrays import parse_array, size
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.jobs.records import from_record
+from fgsched.jobs.records import check_plain, from_record
 from fgsched.model import Request
 from fgsched.policy import Policy
 from fgsched.store import NewJob
@@ -87,6 +87,7 @@ def _list(arguments: dict[str, Any], name: str) -> list[Any]:
 
 def _request(record: Any, admitted: Callable[[Request], Request]) -> Request:
     request = admitted(from_record(record))
+    check_plain(request)
     if request.kill_invalid not in ("", "yes", "no"):
         raise BadUsage("request: kill_invalid is neither yes nor no")
     if request.array and parse_array(request.array) != (request.array, 0):

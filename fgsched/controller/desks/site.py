@@ -45,12 +45,24 @@ class SiteDesk:
             "delete_partition": self.delete,
         }
         conductor.forgotten.append(self._forget)
-        self._govern(self._policy(config, self._overlay))
+        self._govern(self._policy_kept(config))
 
     @property
     def _overlay(self) -> Overlay:
         """Asked of the store each time: a turn that is undone takes its changes with it."""
-        return dict(json.loads(self._conductor.store.kept.recall(_PARTITIONS) or "{}"))
+        found: Overlay = self._conductor.store.kept.recall_json(_PARTITIONS, {})
+        return found
+
+    def _policy_kept(self, config: Config) -> Policy:
+        """The policy with what operators said; without it, if it does not fit the configuration any more."""
+        overlay = self._overlay
+        try:
+            return self._policy(config, overlay)
+        except Exception as error:
+            if not overlay:
+                raise
+            log.error("the partitions as operators changed them are left out: %s", error)
+            return self._policy(config, {})
 
     def _policy(self, config: Config, overlay: Overlay) -> Policy:
         return checked(replace(config, named=overlaid(config.named, overlay)).policy)
@@ -63,7 +75,7 @@ class SiteDesk:
     def _forget(self) -> None:
         """The turn was undone: what was in force before it is."""
         self._config = self._in_force
-        self._govern(self._policy(self._config, self._overlay))
+        self._govern(self._policy_kept(self._config))
 
     def reconfigure(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Read the file anew; what is wrong with it is told, and the settings in force stay."""
