@@ -12,9 +12,9 @@ cdef void hold_null() noexcept nogil:
 
 
 cdef int prepare_signals() noexcept nogil:
-    """All default and all blocked, whatever was inherited; the descriptor that tells of children."""
+    """All default and all blocked, whatever was inherited; the descriptor that tells of children and of orders."""
     cdef char default_action[64]
-    cdef sigset_t all, child
+    cdef sigset_t all, heard
     cdef int number
     memset(default_action, 0, sizeof(default_action))
     for number in range(1, 65):
@@ -22,9 +22,10 @@ cdef int prepare_signals() noexcept nogil:
     sigfillset(&all)
     sigprocmask(SIG_SETMASK, &all, NULL)
     sigemptyset(&nothing_blocked)
-    sigemptyset(&child)
-    sigaddset(&child, SIGCHLD)
-    return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK)
+    sigemptyset(&heard)
+    sigaddset(&heard, SIGCHLD)
+    sigaddset(&heard, fg_command_signal())
+    return signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK)
 
 
 cdef int make_table() noexcept nogil:

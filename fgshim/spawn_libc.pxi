@@ -126,6 +126,9 @@ cdef extern from * nogil:
         uid_t st_uid
     struct statvfs_t "statvfs":
         unsigned long f_flag
+    struct signalfd_siginfo:
+        uint32_t ssi_signo
+        uint64_t ssi_ptr
     struct pollfd:
         int fd
         short events

@@ -109,6 +109,25 @@ cdef void pass_command(const Command *command) noexcept nogil:
             obey(slot, command.value)
 
 
+cdef void pass_order(uint32_t meant, int value) noexcept nogil:
+    """The same as a signal: from a later controller, which has no socket to this spawner."""
+    cdef int i
+    reap_all()
+    for i in range(n_slots):
+        if keeper[i] == NOBODY and mark(&slot_at(i).head) == meant:
+            obey(slot_at(i), value)
+
+
+cdef void hear(int signals) noexcept nogil:
+    """Orders, a signal each. Of children it is enough to know that something happened."""
+    cdef signalfd_siginfo heard[8]
+    cdef ssize_t got = read(signals, heard, sizeof(heard))
+    cdef int i
+    for i in range(<int> (got // <ssize_t> sizeof(signalfd_siginfo)) if got > 0 else 0):
+        if heard[i].ssi_signo == <uint32_t> fg_command_signal():
+            pass_order(<uint32_t> (heard[i].ssi_ptr >> 32), <int> heard[i].ssi_ptr)
+
+
 cdef long next_message(const char *at, size_t left) noexcept nogil:
     """Carry out one message: how long it is, 0 when it is not all there, -1 when this is none."""
     cdef const Head *head = <const Head *> at
@@ -183,7 +202,6 @@ cdef void receive() noexcept nogil:
 
 cdef void serve(int signals, int told) noexcept nogil:
     """Until the controller has hung up and no child is left."""
-    cdef char drained[1024]
     cdef pollfd awaited[3]
     cdef timespec wait
     cdef int64_t due, left
@@ -202,7 +220,7 @@ cdef void serve(int signals, int told) noexcept nogil:
         awaited[0].revents = awaited[1].revents = awaited[2].revents = 0
         ppoll(awaited, 3, &wait if due else NULL, NULL)
         if awaited[1].revents:
-            read(signals, drained, sizeof(drained))
+            hear(signals)
         if awaited[2].revents or full:
             full = not takes_more()
             if not full:

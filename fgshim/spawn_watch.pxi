@@ -1,5 +1,9 @@
 # A shepherd at watch: one sleep, which children, commands and deadlines end.
 
+cdef enum:
+    MOST_ROUNDS = 50  # in which a job that forks all the time is stopped
+
+
 cdef int write_line(const Slot *slot, const char *line) noexcept nogil:
     """A last line in the job's stderr, written by a child that has become the user; 0: there is no child.
 
@@ -64,12 +68,22 @@ cdef void begin_ladder(Slot *slot, int cause, int number) noexcept nogil:
 
 
 cdef void suspend(Slot *slot) noexcept nogil:
-    """Its clock stands still too."""
+    """Its clock stands still too.
+
+    A process that forks while the others are listed has a child that was not listed. So the list is read
+    again until it is no longer than before: a process that is stopped forks no more.
+    """
+    cdef int before = -1
+    cdef int rounds
     if slot.phase >= ENDED or slot.cause != BY_EXIT or slot.suspended_at:
         return
     slot.suspended_at = now()
     deliver(slot, SIGTSTP, TO_ALL)
-    deliver(slot, SIGSTOP, TO_ALL)
+    for rounds in range(MOST_ROUNDS):
+        deliver(slot, SIGSTOP, TO_ALL)
+        if n_found == before:
+            return
+        before = n_found
 
 
 cdef void resume(Slot *slot) noexcept nogil:

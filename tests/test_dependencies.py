@@ -468,7 +468,7 @@ def test_a_job_is_requeued_with_its_id_and_its_dependants_wait_on():
 
 def test_a_job_that_completes_before_it_is_ended_is_not_run_again():
     hall = a_hall()
-    hall.host.requeue = lambda job: None
+    hall.host.requeue = lambda job: True
     hall.outcomes("requeue", 1)
     end(hall, 1)
     assert hall.job(1).state is JobState.COMPLETED
@@ -476,7 +476,7 @@ def test_a_job_that_completes_before_it_is_ended_is_not_run_again():
 
 def test_a_requeued_job_that_is_cancelled_stays_cancelled():
     hall = a_hall()
-    hall.host.requeue = lambda job: None
+    hall.host.requeue = lambda job: True
     hall.outcomes("requeue", 1)
     hall.outcomes("cancel", 1)
     hall.settle()
@@ -485,7 +485,7 @@ def test_a_requeued_job_that_is_cancelled_stays_cancelled():
 
 def test_a_job_is_requeued_though_the_power_failed_before_its_shepherd_was_told():
     hall = a_hall()
-    hall.host.requeue = lambda job: None
+    hall.host.requeue = lambda job: True
     hall.outcomes("requeue", 1)
     del hall.host.requeue
     hall.start()
@@ -560,7 +560,7 @@ def test_what_a_shepherd_was_not_told_it_is_told_by_the_next_controller(resumed)
     hall = a_hall()
     hall.outcomes("suspend", 1)
     if resumed:
-        hall.host.resume = lambda job: None
+        hall.host.resume = lambda job: True
         hall.outcomes("resume_jobs", 1)
         del hall.host.resume
     else:

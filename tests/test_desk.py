@@ -193,7 +193,7 @@ def test_a_cancel_is_outlived_by_nobody(office):
 
 
 def test_who_cancelled_first_is_remembered_and_the_signal_is_sent_again(office):
-    office.host.cancel = lambda job: office.host.signals.append(job.id)
+    office.host.cancel = lambda job: office.host.signals.append(job.id) is None
     office.one(ROOT, "cancel")
     office.one(ANN, "cancel")
     assert office.job(1).cancelled_by == 0
@@ -381,7 +381,7 @@ def test_a_limit_is_given_again_by_each_controller_that_takes_the_job_up(office)
 def test_a_limit_is_given_to_the_spawner_when_the_shepherd_is_gone(office):
     office.update(time_limit=300)
     told = []
-    office.host.relimit = lambda job: told.append(job.request.time_limit)
+    office.host.relimit = lambda job: told.append(job.request.time_limit) is None
     office.host.lose_shepherd(1, 1)
     office.turn()
     assert told == [300]
@@ -486,7 +486,44 @@ def test_a_card_is_not_drained_without_a_reason(office):
 
 def test_a_signal_is_sent_only_after_the_wish_is_stored(office):
     seen = []
-    office.host.cancel = office.host.deliver = lambda *_: seen.append(office.store._db.in_transaction)
+    office.host.cancel = office.host.deliver = lambda *_: seen.append(office.store._db.in_transaction) is None
     office.one(ANN, "cancel")
     office.one(ANN, "signal", signal=1)
     assert seen == [False, False]
+
+
+ORDERS = {
+    "suspend": {"ids": [1]},
+    "signal": {"ids": [1], "signal": 10},
+    "update": {"id": 1, "changes": {"time_limit": 60}},
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_for_a_job_without_a_supervisor_is_refused_and_changes_nothing(office, order):
+    before = office.job(1)
+    office.host.lose_shepherd(1, 1)
+    try:
+        said = office.ask(ROOT, order, **ORDERS[order])["jobs"][0]["error"]["cause"]
+    except FgschedError as error:
+        said = error.cause
+    assert said == "job 1: not delivered: the job's supervisor is gone"
+    assert (office.job(1).state, office.job(1).request) == (before.state, before.request)
+    assert not office.job(1).relimited
+
+
+def test_a_suspended_job_without_a_supervisor_is_not_said_to_go_on(office):
+    office.ask(ROOT, "suspend", ids=[1])
+    office.host.lose_shepherd(1, 1)
+    assert office.one(ROOT, "resume_jobs") == "job 1: not delivered: the job's supervisor is gone"
+    assert office.job(1).state is JobState.SUSPENDED
+
+
+def test_an_order_that_was_not_delivered_is_given_again_until_it_is(office):
+    office.host.suspend = lambda job: False
+    assert office.one(ROOT, "suspend") == "job 1: not delivered: the job's supervisor cannot be reached"
+    assert office.job(1).state is JobState.SUSPENDED
+    del office.host.suspend
+    office.turn()
+    assert office.host.stopped == {(1, 1)}
+    assert office.conductor.unheard == {}

@@ -401,7 +401,7 @@ def test_who_had_its_room_and_is_sent_away_by_who_made_it_does_not_come_before_t
 
 def test_whoever_made_room_has_others_make_room_and_still_comes_after_the_one_it_made_it_for():
     world = three_tiers(a_gpu(0), a_gpu(1), a_gpu(2))
-    world.host.preempt = lambda job: None
+    world.host.preempt = lambda job: True
     world.submit([a_demand(WHOLE)], partition="night")
     world.submit([a_demand(WHOLE)] * 2, partition="evening")
     world.settle()
@@ -448,7 +448,7 @@ def a_full_world():
     world = World([a_gpu(0), a_gpu(1)])
     world.conductor.policy = a_policy()
     asked = []
-    world.host.preempt = asked.append
+    world.host.preempt = lambda job: asked.append(job) is None
     world.submit([a_demand(WHOLE)] * 2, partition="night")
     world.settle()
     return world, asked
@@ -471,7 +471,7 @@ def test_what_the_first_leaves_alone_once_others_make_room_for_it_is_given_out_i
     """Until then it had its reservation on the other card, on which the second fits."""
     world = World([a_gpu(0), a_gpu(1)])
     world.conductor.policy = a_policy(grace=7)
-    world.host.preempt = lambda job: None
+    world.host.preempt = lambda job: True
     world.submit([a_demand(1000, GIB), a_demand(1000, 12 * GIB)], partition="day")
     world.submit([a_demand(WHOLE, GIB)], partition="night")
     world.settle()
@@ -486,7 +486,7 @@ def competing():
     high, low = Qos(name="high", priority=5, preempt=("low",)), Qos(name="low", priority=1)
     world.conductor.policy = Policy(qos=(Qos(), low, high), weights=Weights(qos=0))
     asked = []
-    world.host.preempt = asked.append
+    world.host.preempt = lambda job: asked.append(job) is None
     world.submit([a_demand(5000)] * 2, qos="low", time_limit=7200)
     world.submit([a_demand(WHOLE)], time_limit=3600)
     world.submit([a_demand(WHOLE, gpus=2)], time_limit=100)

@@ -102,31 +102,40 @@ class PretendHost:
         if not self.attempt(job).shepherd:
             self.inbox.append(Died(job.id))
 
-    def cancel(self, job: Job) -> None:
+    def hears(self, job: Job) -> bool:
+        return self.attempt(job).shepherd
+
+    def cancel(self, job: Job) -> bool:
         attempt = self.attempt(job)
         self.signals.append(job.id)
         if attempt.shepherd and attempt.result is None:
             self.finish(job.id, job.attempt, a_result(15, "cancel"))
+            return True
+        return attempt.shepherd
 
-    def requeue(self, job: Job) -> None:
-        self.cancel(job)
+    def requeue(self, job: Job) -> bool:
+        return self.cancel(job)
 
-    def preempt(self, job: Job) -> None:
-        self.cancel(job)
+    def preempt(self, job: Job) -> bool:
+        return self.cancel(job)
 
-    def suspend(self, job: Job) -> None:
+    def suspend(self, job: Job) -> bool:
         self.stopped.add((job.id, job.attempt))
+        return self.attempt(job).shepherd
 
-    def resume(self, job: Job) -> None:
+    def resume(self, job: Job) -> bool:
         self.stopped.discard((job.id, job.attempt))
+        return self.attempt(job).shepherd
 
-    def relimit(self, job: Job) -> None:
+    def relimit(self, job: Job) -> bool:
         attempt = self.attempt(job)
         if attempt.shepherd:
             attempt.limit = job.request.time_limit
+        return attempt.shepherd
 
-    def deliver(self, job: Job, signal: int, target: str) -> None:
+    def deliver(self, job: Job, signal: int, target: str) -> bool:
         self.signals.append(job.id)
+        return self.attempt(job).shepherd
 
     def seize(self, job: Job) -> Seen:
         attempt = self.attempt(job)

@@ -39,18 +39,19 @@ class SlowHost(PretendHost):
         self.begun.setdefault((job.id, job.attempt), self.now)
         super().start(job, given)
 
-    def cancel(self, job: Job) -> None:
-        self._told(job, 0.0)
+    def cancel(self, job: Job) -> bool:
+        return self._told(job, 0.0)
 
-    def preempt(self, job: Job) -> None:
-        self._told(job, float(job.eviction.grace) if job.eviction else 0.0)
+    def preempt(self, job: Job) -> bool:
+        return self._told(job, float(job.eviction.grace) if job.eviction else 0.0)
 
-    def _told(self, job: Job, grace: float) -> None:
+    def _told(self, job: Job, grace: float) -> bool:
         key = job.id, job.attempt
         self.signals.append(job.id)
         if self.attempt(job).shepherd and self.attempt(job).result is None:
             self.leaving[key] = min(self.leaving.get(key, math.inf), self.now + grace + self.dawdle)
             self.let_go()
+        return self.attempt(job).shepherd or self.attempt(job).result is not None
 
     def let_go(self) -> None:
         """Those end whose time has come."""

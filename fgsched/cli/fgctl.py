@@ -47,6 +47,11 @@ def _each(operation: str, words: Sequence[str], **more: Any) -> int:
     """Do it to every job; the largest exit status of those that could not be."""
     with Client(find_places()) as client:
         outcomes = client.ask(operation, ids=choices.ids(words), **more)["jobs"]
+    return _told(outcomes)
+
+
+def _told(outcomes: Sequence[dict[str, Any]]) -> int:
+    """Say what could not be done; the largest exit status of it."""
     failed = [one["error"] for one in outcomes if "error" in one]
     for error in failed:
         warn("fgctl", error["cause"], error["remedy"])
@@ -113,7 +118,8 @@ def _update(words: Sequence[str]) -> int:
         worst = int(Exit.DONE)
         for job_id in ids:
             try:
-                client.ask("update", id=job_id, changes=changes)
+                answer = client.ask("update", id=job_id, changes=changes)
+                worst = max(worst, _told([answer]))
             except FgschedError as error:
                 warn("fgctl", error.cause, error.remedy)
                 worst = max(worst, error.exit_code)

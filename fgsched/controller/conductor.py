@@ -20,7 +20,7 @@ from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import found_out, post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.preempting import Preempter
-from fgsched.controller.reminders import attend, remind
+from fgsched.controller.reminders import attend, remind, remind_again
 from fgsched.crash import point
 from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
@@ -60,6 +60,7 @@ class Conductor:
         self.book = Book()
         self.eligibility = Eligibility(self)
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
+        self.unheard: dict[int, float] = {}  # jobs with an order to be given again -> when it was tried last
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
         self.forgotten: list[Effect] = []  # who else has to know that a turn was undone
@@ -93,6 +94,7 @@ class Conductor:
         for event in events:
             self._take_in(event, now)
         look_after_orphans(self, now)
+        remind_again(self, now)
         self._clean(now)
         self.containment.check()
         self._mark_blamed(now)  # jobs that were submitted in this turn
@@ -506,8 +508,7 @@ class Conductor:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
-                if job.is_to_end or job.leaves or job.relimited:  # who was told may be who is gone
-                    self.then(lambda: remind(self.launcher, job), job)
+                self.then(lambda: remind(self, job), job)  # who was told may be who is gone
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""

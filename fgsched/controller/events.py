@@ -14,7 +14,11 @@ Effect = Callable[[], None]
 
 
 class Launcher(Protocol):
-    """What the conductor needs of the world of processes. Every call may be made again after a crash."""
+    """What the conductor needs of the world of processes. Every call may be made again after a crash.
+
+    An order to a job returns whether it was delivered to the job's supervisor: its shepherd, or the
+    spawner that inherited the job from a killed one.
+    """
 
     boot: str
 
@@ -24,25 +28,28 @@ class Launcher(Protocol):
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         """Watch a shepherd; Died follows, at once if it is gone."""
 
-    def cancel(self, job: Job) -> None:
+    def hears(self, job: Job) -> bool:
+        """Whether the job has a supervisor that can be given an order."""
+
+    def cancel(self, job: Job) -> bool:
         """Have its shepherd end the job."""
 
-    def deliver(self, job: Job, signal: int, target: str) -> None:
+    def deliver(self, job: Job, signal: int, target: str) -> bool:
         """Have its shepherd send the job a signal."""
 
-    def suspend(self, job: Job) -> None:
+    def suspend(self, job: Job) -> bool:
         """Have its shepherd stop the job, and its clock."""
 
-    def resume(self, job: Job) -> None:
+    def resume(self, job: Job) -> bool:
         """Have its shepherd let it go on."""
 
-    def relimit(self, job: Job) -> None:
+    def relimit(self, job: Job) -> bool:
         """Have its shepherd keep to the time limit that the job has now."""
 
-    def requeue(self, job: Job) -> None:
+    def requeue(self, job: Job) -> bool:
         """The same as cancel, with another word in the job's errors."""
 
-    def preempt(self, job: Job) -> None:
+    def preempt(self, job: Job) -> bool:
         """Have its shepherd warn the job, and end it after its grace. A second order changes nothing."""
 
     def seize(self, job: Job) -> Seen:

@@ -2,10 +2,11 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 
 from fgsched.controller.cards import Cards
-from fgsched.controller.events import Launcher
+from fgsched.controller.telling import tell
 from fgsched.controller.turning import Turning
 from fgsched.deciding.backfill import Shadow
 from fgsched.deciding.defragment import Movable, Place, moves
@@ -36,7 +37,7 @@ class Mover:
             for job in chosen:
                 self._moved.add(job.id)
                 asked = host.change(host.book.jobs[job.id], now, wish="requeue")
-                host.then(_requeue(host.launcher, asked))
+                host.then(tell(host, asked, partial(host.launcher.requeue, asked)))
                 log.info("job %d: requeued to make room in %s, after %.0f GPU s", job.id, partition, job.loss)
             if chosen:
                 return
@@ -75,7 +76,3 @@ class Mover:
             return math.inf
         share = sum(charged(hold, cards.gpu(hold.gpu).usable) for hold in job.holds)
         return (now - job.started_at) * share / WHOLE
-
-
-def _requeue(launcher: Launcher, job: Job) -> Callable[[], None]:
-    return lambda: launcher.requeue(job)

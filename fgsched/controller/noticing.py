@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fgsched.controller.events import Noticed
+from fgsched.controller.telling import tell
 from fgsched.controller.turning import Turning
 from fgsched.jobs.endings import blamed
 from fgsched.jobs.lifecycle import reason_of
@@ -19,7 +20,7 @@ def take_notice(conductor: Turning, job: Job, seen: Noticed, now: float) -> None
     changes = noticed(job, seen.warn, seen.end, others, readings=conductor.cards.readings)
     after = conductor.change(job, now, **changes)
     if after.is_to_end:
-        conductor.then(lambda: conductor.launcher.cancel(after))
+        conductor.then(tell(conductor, after, lambda: conductor.launcher.cancel(after)))
 
 
 def found_out(conductor: Turning, job: Job, now: float) -> Job:

@@ -4,8 +4,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from fgsched.controller.book import Book
+from fgsched.controller.telling import tell
 from fgsched.controller.turning import Giving
 from fgsched.deciding.planner import Plan, Start
 from fgsched.deciding.preemption import Occupant, Victim, may_preempt, terms, victims, without
@@ -144,7 +146,7 @@ def _evict(host: Giving, victim: Victim, by: int, now: float) -> None:
     _settle_debts(host, job, by, now)
     if victim.mode != SUSPEND:
         asked = host.change(job, now, eviction=found)
-        host.then(lambda: host.launcher.preempt(asked))
+        host.then(tell(host, asked, lambda: host.launcher.preempt(asked)))
         return
     aside = job.advance(
         JobState.SUSPENDED,
@@ -154,7 +156,7 @@ def _evict(host: Giving, victim: Victim, by: int, now: float) -> None:
         reason=Reason.PREEMPTED,
     )
     host.step(job, aside, now)
-    host.then(lambda: host.launcher.suspend(aside))
+    host.then(tell(host, aside, lambda: host.launcher.suspend(aside)))
 
 
 def _settle_debts(host: Giving, job: Job, by: int, now: float) -> None:
@@ -206,15 +208,15 @@ def _with(scene: Scene, host: Giving, job: Job) -> Scene:
     return replace(scene, free=free, host=replace(scene.host, cpus=cpus))
 
 
-def go_on(host: Giving, job: Job, now: float) -> None:
-    """A job that stood still goes on, with all that it held before."""
+def go_on(host: Giving, job: Job, now: float, said: dict[str, Any] | None = None) -> None:
+    """A job that stood still goes on, with all that it held before. `said`: what is answered to who asked."""
     changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
     if job.is_laid_aside and job.eviction is not None:
         over = replace(job.eviction, attempt=0)
         changes |= {"holds": _whole(host, job), "eviction": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
-    host.then(lambda: host.launcher.resume(after))
+    host.then(tell(host, after, lambda: host.launcher.resume(after), said))
 
 
 def room_made(book: Book, job: Job) -> list[str]:

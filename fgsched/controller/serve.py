@@ -31,6 +31,7 @@ from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.pacer import Pacer
 from fgsched.controller.remembered import remembered
+from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
 from fgsched.host import cgroups, cpus, regions, standing
@@ -233,12 +234,22 @@ class _Controller:
     def _due(self) -> float | None:
         conductor = self._conductor
         unsaved = conductor.due(time.time())
+        unheard = RETRY if conductor.unheard else None
         orphans = _SOON if conductor.orphans else None
         dated = (conductor.book.gates.next_due, self._bookings.next_due(time.time()))
         due = min((each for each in dated if each is not None), default=None)
         timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
         quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
-        dues = (unsaved, orphans, timer, quota, self._lookout.due, self._pacer.due, self._waiters.delay)
+        dues = (
+            unsaved,
+            unheard,
+            orphans,
+            timer,
+            quota,
+            self._lookout.due,
+            self._pacer.due,
+            self._waiters.delay,
+        )
         return min((due for due in dues if due is not None), default=None)
 
     @property

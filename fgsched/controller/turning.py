@@ -25,14 +25,20 @@ class Planned(Protocol):
 class Halting(Protocol):
     """Has jobs end, stand still and go on. The launcher is one."""
 
-    def preempt(self, job: Job) -> None: ...
+    def preempt(self, job: Job) -> bool: ...
 
-    def suspend(self, job: Job) -> None: ...
+    def suspend(self, job: Job) -> bool: ...
 
-    def resume(self, job: Job) -> None: ...
+    def resume(self, job: Job) -> bool: ...
 
 
-class Giving(Protocol):
+class Telling(Protocol):
+    """Keeps in mind which jobs have yet to hear an order."""
+
+    unheard: dict[int, float]  # jobs with an order to be given again -> when it was tried last
+
+
+class Giving(Telling, Protocol):
     """A host on which jobs make room for others: that of the conductor, or one that is simulated."""
 
     @property
@@ -57,7 +63,7 @@ class Giving(Protocol):
     def then(self, effect: Effect) -> None: ...
 
 
-class Turning(Protocol):
+class Turning(Telling, Protocol):
     """The turn as it is made: what there is, and how it is changed. The conductor is one."""
 
     book: Book

@@ -1,5 +1,6 @@
 """Commands to the shepherd of a job that runs: signals with a value."""
 
+import os
 import signal
 
 import fgshim.region as region
@@ -28,6 +29,17 @@ def give(pidfd: int, job: int, attempt: int, value: int) -> bool:
     except (ProcessLookupError, BlockingIOError):
         return False
     return True
+
+
+def give_to(supervisor: Identity, job: int, attempt: int, value: int) -> bool:
+    """The same to a process that is not followed."""
+    pidfd = open_pidfd(supervisor)
+    if pidfd is None:
+        return False
+    try:
+        return give(pidfd, job, attempt, value)
+    finally:
+        os.close(pidfd)
 
 
 def watch(shepherd: Shepherd) -> int | None:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import struct
+import time
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,9 +21,10 @@ from fgsched.host.accounts import Account, Accounts
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
-from fgsched.host.process import descendants, kill, marked, parents
+from fgsched.host.process import Identity, descendants, kill, marked, parents
 from fgsched.host.rundir import RunDir
 from fgsched.host.spawner import Spawner
+from fgsched.host.supervisors import supervisor_above
 from fgsched.jobs import pacing
 from fgsched.jobs.isolation import launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
@@ -32,6 +34,7 @@ from fgsched.states import Tier
 from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
+_SLACK = 10.0  # seconds beyond its grace after which the end of such a job is not left to its spawner
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
@@ -103,6 +106,7 @@ class Shepherds:
         self._cgroups = cgroups
         self._following = Following(ports.watch, ports.gone)
         self._accounts = ports.accounts
+        self._asked_at: dict[int, float] = {}  # since when jobs without a shepherd are to end
 
     def obey(self, site: Site) -> None:
         """What all jobs that start from now on share; whether there is a driver stays as it is."""
@@ -146,40 +150,57 @@ class Shepherds:
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         self._following.follow(job.id, shepherd)
 
-    def cancel(self, job: Job) -> None:
-        self._command(job, commands.value_of(commands.CANCEL))
+    def hears(self, job: Job) -> bool:
+        """Whether the job has a supervisor that an order can be given to."""
+        return self._following.pidfd(job.id) is not None or self._supervisor(job) is not None
 
-    def requeue(self, job: Job) -> None:
-        self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_REQUEUE))
+    def cancel(self, job: Job) -> bool:
+        return self._command(job, commands.value_of(commands.CANCEL))
 
-    def preempt(self, job: Job) -> None:
+    def requeue(self, job: Job) -> bool:
+        return self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_REQUEUE))
+
+    def preempt(self, job: Job) -> bool:
         grace, early = job.eviction.grace if job.eviction else 0, job.request.early_signal
         if not grace:
-            self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_PREEMPTION))
-            return
+            return self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_PREEMPTION))
         number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
         value = commands.value_of(commands.PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
-        self._command(job, value)
+        return self._command(job, value)
 
-    def suspend(self, job: Job) -> None:
-        self._command(job, commands.value_of(commands.SUSPEND))
+    def suspend(self, job: Job) -> bool:
+        return self._command(job, commands.value_of(commands.SUSPEND))
 
-    def resume(self, job: Job) -> None:
-        self._command(job, commands.value_of(commands.RESUME))
+    def resume(self, job: Job) -> bool:
+        return self._command(job, commands.value_of(commands.RESUME))
 
-    def relimit(self, job: Job) -> None:
+    def relimit(self, job: Job) -> bool:
         seconds = -(-limit_of(job) // 1000)
-        self._command(job, commands.LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8)
+        return self._command(job, commands.LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8)
 
-    def deliver(self, job: Job, signal: int, target: str) -> None:
-        self._command(job, commands.value_of(commands.DELIVER, number=signal, target=_TARGETS[target]))
+    def deliver(self, job: Job, signal: int, target: str) -> bool:
+        return self._command(job, commands.value_of(commands.DELIVER, number=signal, target=_TARGETS[target]))
 
-    def _command(self, job: Job, value: int) -> None:
-        """To its shepherd; where that was killed, to the spawner, which has inherited the job."""
+    def _command(self, job: Job, value: int) -> bool:
+        """To its shepherd, or to the spawner that inherited the job from it. False: to nobody."""
         point("controller_before_signal")
         pidfd = self._following.pidfd(job.id)
-        if pidfd is None or not commands.give(pidfd, job.id, job.attempt, value):
+        if pidfd is not None and commands.give(pidfd, job.id, job.attempt, value):
+            return True
+        supervisor = self._supervisor(job)
+        if supervisor is None:
+            return False
+        if supervisor.pid == self.spawner.pid:  # its socket has room where its queue of signals has none
             self.spawner.command(job.id, job.attempt, value)
+            return True
+        return commands.give_to(supervisor, job.id, job.attempt, value)
+
+    def _supervisor(self, job: Job) -> Identity | None:
+        """The shepherd or the spawner, of whatever controller, below which processes of the job run."""
+        left = marked(job_dir(str(self.run.path), job.id, job.attempt))
+        above = parents() if left else {}
+        found = (supervisor_above(one.pid, above) for one in left)
+        return next((one for one in found if one is not None), None)
 
     def seize(self, job: Job) -> Seen:
         return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
@@ -187,16 +208,24 @@ class Shepherds:
     def hunt(self, job: Job) -> bool:
         left = marked(job_dir(str(self.run.path), job.id, job.attempt))
         above = parents()
+        is_late = self._is_late(job)
         for one in left:
-            # A spawner that inherited the job brings its true end. Ours ends a cancelled one, with notice;
-            # that of an earlier controller hears nobody.
-            heir = _spawner_above(one.pid, above)
-            if not heir or ((job.is_to_end or job.leaves) and heir != self.spawner.pid):
+            # A spawner that inherited the job obeys orders and brings its true end, unless it is stuck.
+            if is_late or supervisor_above(one.pid, above) is None:
                 kill(one, signal.SIGKILL)
         return not left
 
+    def _is_late(self, job: Job) -> bool:
+        """Whether a job without a shepherd is to end and has had all the time there is for it."""
+        if not (job.is_to_end or job.leaves or job.wish):
+            return False
+        now = time.monotonic()
+        grace = job.eviction.grace if job.leaves and job.eviction else 0
+        return now - self._asked_at.setdefault(job.id, now) > grace + self._site.kill_wait + _SLACK
+
     def forget(self, job: Job) -> None:
         point("controller_before_forget")
+        self._asked_at.pop(job.id, None)
         self._following.leave(job.id)
         self.run.forget(job.id, job.attempt)
         if job.supervisor_lost:
@@ -226,18 +255,6 @@ class Shepherds:
     def shepherd(self, job: Job) -> Shepherd | None:
         seen = self.run.look(job.id, job.attempt)
         return getattr(seen, "shepherd", None)
-
-
-def _spawner_above(pid: int, above: dict[int, int]) -> int:
-    """The living spawner that is above this process; 0 if there is none."""
-    while pid > 1:
-        pid = above.get(pid, 0)
-        try:
-            if pid and os.readlink(f"/proc/{pid}/exe").endswith("/fgspawn"):
-                return pid
-        except OSError:
-            return 0
-    return 0
 
 
 def _person(job: Job, account: Account | None, *, become: bool) -> Person:

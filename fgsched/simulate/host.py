@@ -55,6 +55,7 @@ class Host:
     def __init__(self, tasks: Sequence[Task], site: Site, book: Book) -> None:
         self.book, self.policy, self.limits = book, site.policy, site.limits
         self.cards, self.launcher = _Cards(site.gpus), self
+        self.unheard: dict[int, float] = {}  # there is nobody who could not hear
         self.started: set[int] = set()  # jobs that have run at all
         self.outcomes: dict[int, Outcome] = {}
         self._tasks = tasks  # that of job 1 first
@@ -84,14 +85,17 @@ class Host:
         """There is nothing to be committed first."""
         effect()
 
-    def preempt(self, job: Job) -> None:
+    def preempt(self, job: Job) -> bool:
         self._date(job)
+        return True
 
-    def suspend(self, job: Job) -> None:
+    def suspend(self, job: Job) -> bool:
         del self._due[job.id]
+        return True
 
-    def resume(self, job: Job) -> None:
+    def resume(self, job: Job) -> bool:
         self._date(job)
+        return True
 
     # -- jobs start -----------------------------------------------------------------------------
 

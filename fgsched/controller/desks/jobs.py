@@ -13,6 +13,7 @@ from fgsched.controller.desks.orders import Orders
 from fgsched.controller.desks.references import References
 from fgsched.controller.desks.updating import touched, updated
 from fgsched.controller.desks.verbs import Verbs, named
+from fgsched.controller.telling import must_hear, tell, tell_once
 from fgsched.deciding.admission import Asker, Ground
 from fgsched.errors import BadUsage, NotPermitted, Refused
 from fgsched.jobs.arrays import size
@@ -129,8 +130,11 @@ class Desk:
                 return {"outcome": "over", "state": (job.outcome or job.state).value}
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
-            self._conductor.then(lambda: self._conductor.launcher.deliver(job, number, target))
-            return {"outcome": "signalled"}
+            must_hear(self._conductor, job)
+            said = {"outcome": "signalled"}
+            deliver = partial(self._conductor.launcher.deliver, job, number, target)
+            self._conductor.then(tell_once(job, deliver, said))
+            return said
 
         return self._verbs.each(caller, named(arguments), act, now)
 
@@ -153,22 +157,27 @@ class Desk:
         conductor = self._conductor
         rows = self._references.own_rows(arguments.get("id"), caller.must_own)
         conditions = Conditions(conductor, kill_invalid=self.rules.kill_invalid)
+        said = {"id": arguments.get("id")}
         for job in touched(rows, changes, caller.asker):
             request = updated(job, changes, self._asker_of(caller, job), self._ground)
             after = conditions.changed(job, request, caller, now)
+            is_limited = after.request.time_limit != job.request.time_limit
+            if is_limited and job.state is not JobState.PENDING:
+                must_hear(conductor, job)
             conductor.store.change_request(job.id, after.request)
             conductor.book.put(after)
             if (after.depends, after.reason) != (job.depends, job.reason):
                 conductor.change(after, now)
-            if job.state is not JobState.PENDING and after.request.time_limit != job.request.time_limit:
-                self._relimit(after, now)
-        return {"id": arguments.get("id")}
+            if is_limited and job.state is not JobState.PENDING:
+                self._relimit(after, said, now)
+        return said
 
-    def _relimit(self, job: Job, now: float) -> None:
+    def _relimit(self, job: Job, said: dict[str, Any], now: float) -> None:
         """Of a job under way. One that is only starting has no shepherd yet: that is reminded once it has."""
         told = self._conductor.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            self._conductor.then(lambda: self._conductor.launcher.relimit(told))
+            relimit = partial(self._conductor.launcher.relimit, told)
+            self._conductor.then(tell(self._conductor, told, relimit, said))
 
     def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """No new jobs on a card; those on it go on."""
@@ -200,7 +209,7 @@ class Desk:
             conductor.change(job, now, state=JobState.CANCELLED, **by, **over)
             return {"outcome": "cancelled"}
         asked = job if job.cancelled_by is not None else conductor.change(job, now, **by)
-        conductor.then(lambda: conductor.launcher.cancel(asked))
+        conductor.then(tell(conductor, asked, partial(conductor.launcher.cancel, asked)))
         return {"outcome": "cancelled"}
 
     def _hold(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:

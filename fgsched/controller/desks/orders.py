@@ -1,11 +1,13 @@
 """What is done to jobs under way: run again, stopped, let go on. An order is durable before it is given."""
 
+from functools import partial
 from typing import Any
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desks.verbs import Verbs, named
 from fgsched.controller.preempting import go_on, has_room
+from fgsched.controller.telling import must_hear, tell
 from fgsched.errors import Refused
 from fgsched.model import Job, JobState
 
@@ -32,7 +34,9 @@ class Orders:
             _must_be_under_way(job)
             held = "" if not hold else "user" if caller.uid == job.uid else "admin"
             asked = self._conductor.change(job, now, wish="requeue", held=held)
-            self._conductor.then(lambda: self._conductor.launcher.requeue(asked))
+            self._conductor.then(
+                tell(self._conductor, asked, partial(self._conductor.launcher.requeue, asked))
+            )
             return {"outcome": "requeued"}
 
         return self._verbs.each(caller, named(arguments), act, now, meant=_is_under_way)
@@ -44,10 +48,13 @@ class Orders:
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
+            must_hear(self._conductor, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._conductor.step(job, after, now)
-            self._conductor.then(lambda: self._conductor.launcher.suspend(after))
-            return {"outcome": "suspended"}
+            said = {"outcome": "suspended"}
+            suspend = partial(self._conductor.launcher.suspend, after)
+            self._conductor.then(tell(self._conductor, after, suspend, said))
+            return said
 
         return self._verbs.each(
             caller, named(arguments), act, now, meant=lambda job: job.state is JobState.RUNNING
@@ -66,8 +73,10 @@ class Orders:
                     f"job {job.id} made room for job {by}: its part of the GPU is not free",
                     "It goes on by itself once there is room.",
                 )
-            go_on(self._conductor, job, now)
-            return {"outcome": "resumed"}
+            must_hear(self._conductor, job)
+            said = {"outcome": "resumed"}
+            go_on(self._conductor, job, now, said)
+            return said
 
         return self._verbs.each(
             caller, named(arguments), act, now, meant=lambda job: job.state is JobState.SUSPENDED

@@ -51,7 +51,9 @@ class Verbs:
 
 def _one(caller: Caller, row: Job, act: Act, now: float) -> dict[str, Any]:
     try:
-        return {"id": name_of(row)} | act(caller, row, now)
+        said = act(caller, row, now)  # what is said may change until it is sent: an order may not arrive
+        said["id"] = name_of(row)
+        return said
     except FgschedError as error:
         return _failed(name_of(row), error)
 
