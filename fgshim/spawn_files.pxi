@@ -101,62 +101,165 @@ cdef int make_job_directory(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef enum:
+    LISTED = 32768  # bytes of a directory that are read at once
+    MOST_PASSES = 100000
+
+cdef char top_entries[32768]
+cdef char inner_entries[32768]
+cdef unsigned long moved_up  # directories that were moved while a tree was removed
+
+
 cdef int open_inner(int fd, const char *name) noexcept nogil:
-    """A directory in a directory, made readable where its owner had closed it; never through a link."""
-    cdef int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
+    """A directory in a directory, made usable where its owner had closed it; never through a link."""
+    cdef int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     cdef int inner = openat(fd, name, flags)
     if inner < 0 and errno == EACCES and fchmodat(fd, name, 0o700, 0) == 0:
         inner = openat(fd, name, flags)
+    if inner >= 0:
+        fchmod(inner, 0o700)
     return inner
 
 
-cdef int empty_directory(int fd, int depth) noexcept nogil:
-    """Remove all below an open directory, closing it; -1 where something stays. Follows no link."""
-    cdef char entries[2048]
+cdef int is_dot(const char *name) noexcept nogil:
+    return name[0] == c'.' and (name[1] == 0 or (name[1] == c'.' and name[2] == 0))
+
+
+cdef int move_up(int top, int inner, const char *name) noexcept nogil:
+    """Make a directory of the second level one of the first; -1: it cannot be moved."""
+    cdef char new_name[64]
+    cdef int tries, fd
+    for tries in range(1000):
+        moved_name(new_name)
+        if renameat(inner, name, top, new_name) == 0:
+            return 0
+        if tries == 0 and errno == EACCES:  # it must be writable itself
+            fd = open_inner(inner, name)
+            if fd >= 0:
+                close(fd)
+        elif errno != EEXIST and errno != ENOTEMPTY and errno != ENOTDIR:
+            return -1
+    return -1
+
+
+cdef void moved_name(char *to) noexcept nogil:
+    global moved_up
+    moved_up += 1
+    put_number(put(to, b".fgsched-"), <int64_t> moved_up)
+
+
+cdef int flatten(int top, int inner) noexcept nogil:
+    """Remove the files of a directory of the first level, and move its directories up; how many entries went."""
     cdef dirent64 *entry
     cdef long got, at
-    cdef int inner, result = 0
-    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    cdef int gone = 0
+    got = syscall(SYS_getdents64, inner, inner_entries, LISTED)
     while got > 0:
         at = 0
         while at < got:
-            entry = <dirent64 *> (entries + at)
+            entry = <dirent64 *> (inner_entries + at)
             at += entry.d_reclen
-            if strcmp(entry.d_name, b".") == 0 or strcmp(entry.d_name, b"..") == 0:
+            if is_dot(entry.d_name):
                 continue
-            if unlinkat(fd, entry.d_name, 0) == 0:
-                continue
-            inner = open_inner(fd, entry.d_name) if depth else -1
-            if inner < 0 or empty_directory(inner, depth - 1) < 0:
-                result = -1
-            if unlinkat(fd, entry.d_name, AT_REMOVEDIR) < 0:
-                result = -1
-        got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
-    close(fd)
-    return result
+            if unlinkat(inner, entry.d_name, 0) == 0 or unlinkat(inner, entry.d_name, AT_REMOVEDIR) == 0:
+                gone += 1
+            elif errno == ENOTEMPTY or errno == EEXIST or errno == EACCES:
+                gone += move_up(top, inner, entry.d_name) == 0
+        got = syscall(SYS_getdents64, inner, inner_entries, LISTED)
+    return gone
 
 
-cdef int is_empty(const char *path) noexcept nogil:
-    """Whether a directory has nothing but itself and its parent in it. One that cannot be read is not."""
+cdef int remove_entry(int top, const char *name) noexcept nogil:
+    """One entry of the first level; how much of it has gone."""
+    cdef int inner, gone
+    if unlinkat(top, name, 0) == 0 or unlinkat(top, name, AT_REMOVEDIR) == 0:
+        return 1
+    inner = open_inner(top, name)
+    if inner < 0:
+        return 0
+    gone = flatten(top, inner)
+    close(inner)
+    return gone + (unlinkat(top, name, AT_REMOVEDIR) == 0)
+
+
+cdef void empty_directory(int top) noexcept nogil:
+    """Remove all below an open directory, however deep or large it is; what cannot be removed stays.
+
+    Two levels are open at a time: the directories of the second are moved to the first, so a tree
+    of any depth needs two descriptors and each of its entries is looked at twice. Follows no link.
+    """
+    cdef dirent64 *entry
+    cdef long got, at
+    cdef int gone = 1, passes = 0
+    while gone and passes < MOST_PASSES:
+        gone = 0
+        passes += 1
+        lseek(top, 0, SEEK_SET)
+        got = syscall(SYS_getdents64, top, top_entries, LISTED)
+        while got > 0:
+            at = 0
+            while at < got:
+                entry = <dirent64 *> (top_entries + at)
+                at += entry.d_reclen
+                if not is_dot(entry.d_name):
+                    gone += remove_entry(top, entry.d_name)
+            got = syscall(SYS_getdents64, top, top_entries, LISTED)
+
+
+cdef int lists_nothing(int fd) noexcept nogil:
+    """Whether an open directory has nothing but itself and its parent in it."""
     cdef char entries[512]
     cdef dirent64 *entry
-    cdef long got, at = 0, names = 0
-    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-    if fd < 0:
-        return 0
-    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    cdef long got = syscall(SYS_getdents64, fd, entries, sizeof(entries)), at = 0, names = 0
     while at < got:
         entry = <dirent64 *> (entries + at)
         at += entry.d_reclen
         names += 1
-    close(fd)
     return got > 0 and names <= 2
 
 
+cdef int is_empty(const char *path) noexcept nogil:
+    """Whether a directory is empty. One that cannot be read is not."""
+    cdef int result
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    if fd < 0:
+        return 0
+    result = lists_nothing(fd)
+    close(fd)
+    return result
+
+
+cdef const char *last_parts(const char *path, int count) noexcept nogil:
+    """Where the last so many parts of an absolute path begin, or all that it has."""
+    cdef const char *at = path + strlen(path)
+    while at > path + 1 and count:
+        at -= 1
+        count -= (at - 1)[0] == c'/'
+    return at
+
+
+cdef int open_here(const char *path, int parts, int flags) noexcept nogil:
+    """Open what is on the file system of the directory above its last parts; -1: it is not, or is not there.
+
+    The user may mount a file system of a program's (FUSE) over a directory that is the user's:
+    whoever opens something there waits for that program. Up to the last parts the path is the site's.
+    """
+    cdef char above[4096 + 128]
+    cdef const char *rest = last_parts(path, parts)
+    cdef int where, fd
+    memcpy(above, path, <size_t> (rest - path))
+    above[rest - path] = 0
+    where = open(above, O_PATH | O_DIRECTORY | O_CLOEXEC)
+    if where < 0:
+        return -1
+    fd = fg_open_below(where, rest, <unsigned long> flags)
+    close(where)
+    return fd
+
+
 cdef void empty_path(const char *path) noexcept nogil:
-    """Twice: a directory that changes while it is read may hide an entry the first time."""
-    cdef int fd, i
-    for i in range(2):
-        fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-        if fd >= 0:
-            empty_directory(fd, 200)
+    """With the rights that this process has; it may wait for ever."""
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    if fd >= 0:
+        empty_directory(fd)
+        close(fd)

@@ -19,6 +19,7 @@ cdef extern from * nogil:
     #include <linux/futex.h>
     #include <linux/ioprio.h>
     #include <linux/keyctl.h>
+    #include <linux/openat2.h>
     #include <poll.h>
     #include <sched.h>
     #include <signal.h>
@@ -41,6 +42,12 @@ cdef extern from * nogil:
 
     static int fg_run(int argc, char **argv);
     int main(int argc, char **argv) { return fg_run(argc, argv); }
+
+    /* Open below a directory, never through a link and never across a mount, which a user may have made. */
+    static int fg_open_below(int where, const char *path, unsigned long flags) {
+        struct open_how how = {.flags = flags, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS};
+        return (int)syscall(SYS_openat2, where, path, &how, sizeof how);
+    }
 
     /* For a process that shares its memory with another: 0 there once it has executed a program or ended. */
     #define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
@@ -71,8 +78,8 @@ cdef extern from * nogil:
     int EAGAIN, ECHILD, EACCES, EEXIST, EFBIG, EINTR, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC
     int ENOTDIR, ENOTEMPTY, ENXIO, EOPNOTSUPP, EPERM, ESRCH, ETIMEDOUT
     int O_RDONLY, O_WRONLY, O_RDWR, O_CREAT, O_EXCL, O_TRUNC, O_APPEND
-    int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY
-    int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, DT_DIR
+    int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY, O_PATH
+    int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, SEEK_SET
     int SIGALRM, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK, SIG_UNBLOCK
     int CLONE_VM, CLONE_VFORK, SHARES_MEMORY, CLONE_NEWNS, CLONE_NEWUSER
     int PRIO_PROCESS, SCHED_OTHER, IOPRIO_WHO_PROCESS
@@ -86,6 +93,7 @@ cdef extern from * nogil:
     int CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MADV_DONTDUMP, MADV_DONTNEED
     void *MAP_FAILED
+    int MNT_DETACH, UMOUNT_NOFOLLOW
     int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, POLLOUT, POLLHUP, SFD_CLOEXEC, SFD_NONBLOCK
     long SYS_close_range, SYS_getdents64, SYS_ioprio_set, SYS_keyctl, SYS_pidfd_open, SYS_pidfd_send_signal
     long SYS_rt_sigaction, SYS_setgroups, SYS_setresgid, SYS_setresuid, SYS_waitid
@@ -140,6 +148,7 @@ cdef extern from * nogil:
 
     const char *fg_region_flaw(const fg_region *region, uint64_t length)
     long syscall(long number, ...)
+    int fg_open_below(int where, const char *path, unsigned long flags)
     int fg_is_regular(mode_t mode)
     int fg_is_directory(mode_t mode)
     int fg_is_device(mode_t mode)
@@ -192,6 +201,8 @@ cdef extern from * nogil:
     int rmdir(const char *path)
     int unlink(const char *path)
     int unlinkat(int where, const char *path, int flags)
+    int renameat(int where, const char *path, int to, const char *name)
+    long lseek(int fd, long at, int whence)
     int symlink(const char *text, const char *path)
     ssize_t readlink(const char *path, char *to, size_t room)
     int chdir(const char *path)
@@ -200,6 +211,7 @@ cdef extern from * nogil:
     int sched_getaffinity(pid_t pid, size_t room, cpu_set_t *cpus)
     int sched_setaffinity(pid_t pid, size_t room, const cpu_set_t *cpus)
     int mount(const char *what, const char *where, const char *kind, unsigned long flags, const void *data)
+    int umount2(const char *where, int flags)
     int statvfs(const char *path, statvfs_t *about)
     int execve(const char *path, char **argv, char **envp)
     pid_t fork()

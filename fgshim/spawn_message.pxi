@@ -47,7 +47,7 @@ cdef int head_is_sound(const Head *head) noexcept nogil:
         return 0
     if not (is_time(head.time_limit) and is_time(head.warn_before)):
         return 0
-    if not (is_time(head.grace) and is_time(head.leftover_grace)):
+    if not (is_time(head.grace) and is_time(head.leftover_grace) and is_time(head.last_wait)):
         return 0
     return (head.script_length > 0 and head.script_length < MESSAGE_ROOM
             and head.region_length <= head.region_size and head.region_size <= 64 << 20)

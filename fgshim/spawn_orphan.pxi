@@ -186,7 +186,9 @@ cdef void tend(int index) noexcept nogil:
             return
         if not slot.clearing:
             begin_clearing(slot)
-    act_on_time(slot)
+    if act_on_time(slot):
+        record_unreaped(slot)
+        close_job(index)
 
 
 cdef int64_t tend_all() noexcept nogil:

@@ -20,7 +20,7 @@ cdef const fg_region *read_region(const Slot *slot) noexcept nogil:
     if slot.head.region_size == 0:
         return NULL
     if fd <= 0:  # another process made it
-        fd = open(path_of(slot, b"/job/", b"/region"), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        fd = open_here(path_of(slot, b"/job/", b"/region"), 2, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd < 0:
         return NULL
     got = pread(fd, &region_copy, <size_t> told, 0)
@@ -69,13 +69,15 @@ cdef char *describe(Slot *slot, char *text) noexcept nogil:
     sum_up(region, &memory)
     if region and slot.detail[0] == 0:
         fg_region_tell(region, slot.detail, sizeof(slot.detail))
-    at = put(put(put_field(put(text, b"R2"), slot.status), b" "), word_of(slot.cause))
+    if slot.survivor and slot.detail[0] == 0:
+        put(put_number(put(slot.detail, b"process "), slot.survivor), b" could not be ended")
+    at = put(put(put_field(put(text, b"R3"), slot.status), b" "), word_of(slot.cause))
     at = put_field(put_field(at, slot.started_at), slot.ended_at)
     at = put_field(put_field(at, microseconds(&slot.used.ru_utime)), microseconds(&slot.used.ru_stime))
     at = put_field(put_field(put_field(at, slot.used.ru_maxrss), memory.peak), memory.refusals)
     at = put_field(put_field(put_field(at, memory.gpu), memory.asked), memory.held)
     at = put_field(at, <int64_t> oom_kills(slot) if slot.n_cgroups else 0)
-    at = put_field(put_field(at, slot.lost), slot.error)
+    at = put_field(put_field(put_field(at, slot.lost), slot.survivor), slot.error)
     at = put(at, b" ")
     clean(slot.detail, <size_t> (RESULT_MOST - (at - text)))
     put(at, slot.detail)

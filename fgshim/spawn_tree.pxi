@@ -179,3 +179,50 @@ cdef void kill_job(const Slot *slot) noexcept nogil:
     find_job(slot)
     for i in range(n_found):
         kill_found(&found[i])
+
+
+cdef int has_ended(const char *path) noexcept nogil:
+    """Of a thread, whether the state in its "stat" file is that of a zombie, or the file is gone."""
+    cdef char text[1024]
+    if read_small(path, text, sizeof(text)) <= 0:
+        return 1
+    cdef const char *at = strrchr(text, c')')
+    return at != NULL and (at[2] == c'Z' or at[2] == c'X')
+
+
+cdef int is_dead(pid_t pid) noexcept nogil:
+    """Whether every thread of a process has ended: it runs nothing and holds nothing, whoever is to reap it.
+
+    The leader alone does not tell: it may have ended before other threads.
+    """
+    cdef char path[128]
+    cdef char entries[4096]
+    cdef dirent64 *entry
+    cdef long got, at
+    cdef int all_ended = 1
+    put(put_number(put(path, b"/proc/"), pid), b"/task")
+    cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    if fd < 0:
+        return 1
+    got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    while got > 0 and all_ended:
+        at = 0
+        while at < got and all_ended:
+            entry = <dirent64 *> (entries + at)
+            at += entry.d_reclen
+            if entry.d_name[0] != c'.':
+                put(put(put(put_number(put(path, b"/proc/"), pid), b"/task/"), entry.d_name), b"/stat")
+                all_ended = has_ended(path)
+        got = syscall(SYS_getdents64, fd, entries, sizeof(entries))
+    close(fd)
+    return all_ended
+
+
+cdef pid_t living(const Slot *slot) noexcept nogil:
+    """A process of the job that has not ended; 0: none is left, or only zombies that somebody outside the job traces."""
+    cdef int i
+    find_job(slot)
+    for i in range(n_found):
+        if not is_dead(found[i].pid):
+            return found[i].pid
+    return 0

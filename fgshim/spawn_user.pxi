@@ -54,47 +54,55 @@ cdef pid_t fork_as_user(const Slot *slot) noexcept nogil:
 
 
 cdef int is_empty_for_user(const Slot *slot, const char *path) noexcept nogil:
-    """Look into a directory with the user's rights on files and nothing of root's."""
-    if not slot.head.flags & BECOME_USER:
-        return is_empty(path)
-    setfsgid(slot.head.gid)
-    setfsuid(slot.head.uid)
-    cdef int result = 0
-    if setfsuid(<uid_t> -1) == <int> slot.head.uid:  # asks without changing
-        result = is_empty(path)
-    setfsuid(0)
-    setfsgid(0)
+    """Look into a directory with the user's rights on files and nothing of root's; 0 where that could take time."""
+    cdef int fd = -1, result = 0
+    if slot.head.flags & BECOME_USER:
+        setfsgid(slot.head.gid)
+        setfsuid(slot.head.uid)
+    if not slot.head.flags & BECOME_USER or setfsuid(<uid_t> -1) == <int> slot.head.uid:  # asks without changing
+        fd = open_here(path, 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    if fd >= 0:
+        result = lists_nothing(fd)
+        close(fd)
+    if slot.head.flags & BECOME_USER:
+        setfsuid(0)
+        setfsgid(0)
     return result
 
 
 cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
-    """Empty a directory of the user's, as the user; one that hangs is left behind after a minute."""
+    """Empty a directory of the user's, as the user; one that takes longer than a minute is left behind."""
     cdef sigset_t child
     cdef siginfo_t info
-    cdef timespec minute
+    cdef timespec most
     cdef pid_t pid = fork_as_user(slot)
     if pid == 0:
         empty_path(path)
         _exit(0)
-    minute.tv_sec = 60
-    minute.tv_nsec = 0
+    most.tv_sec = 2 * slot.head.last_wait // 1000
+    most.tv_nsec = 2 * slot.head.last_wait % 1000 * 1000000
     sigemptyset(&child)
     sigaddset(&child, SIGCHLD)
     while pid > 0 and waitpid(pid, NULL, WNOHANG) == 0:
-        if sigtimedwait(&child, &info, &minute) < 0 and errno == EAGAIN:
+        if sigtimedwait(&child, &info, &most) < 0 and errno == EAGAIN:
             kill(pid, SIGKILL)
             break
 
 
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:
-    """Its name is in a directory of ours; what is in it is the user's."""
-    unlink(path_of(slot, b"/job/", b"/script"))
-    if slot.head.region_size:
-        unlink(path_of(slot, b"/job/", b"/region"))
-    if slot.hooked:
-        unlink(path_of(slot, b"/job/", b"/libfgshim.so"))
-        if slot.head.flags & OWN_MOUNTS:
-            unlink(path_of(slot, b"/job/", b"/preload"))
-    if rmdir(path_of(slot, b"/job/", b"")) < 0 and errno == ENOTEMPTY:
+    """Its name is in a directory of ours; what is in it is the user's, mounts among it."""
+    cdef int fd = open_here(path_of(slot, b"/job/", b""), 1, O_PATH | O_DIRECTORY | O_CLOEXEC)
+    if fd >= 0:
+        unlinkat(fd, b"script", 0)
+        if slot.head.region_size:
+            unlinkat(fd, b"region", 0)
+        if slot.hooked:
+            unlinkat(fd, b"libfgshim.so", 0)
+            if slot.head.flags & OWN_MOUNTS:
+                unlinkat(fd, b"preload", 0)
+        close(fd)
+    elif slot.head.flags & BECOME_USER:
+        umount2(work_path, MNT_DETACH | UMOUNT_NOFOLLOW)
+    if rmdir(work_path) < 0 and errno == ENOTEMPTY:
         empty_as_user(slot, work_path)
         rmdir(work_path)

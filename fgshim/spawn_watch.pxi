@@ -208,7 +208,32 @@ cdef int64_t next_due(const Slot *slot) noexcept nogil:
     return due
 
 
-cdef void act_on_time(Slot *slot) noexcept nogil:
+cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
+    """After a KILL: whether nothing lives any more, or what lives has had its time to end.
+
+    A tracer outside the job keeps a zombie for as long as it likes, and can stop a killed process at
+    its exit; a process in the kernel may wait for a device for ever. None of them keeps the job.
+    """
+    if slot.killed_at == 0:
+        return 0
+    cdef pid_t left = living(slot)
+    if left and at - slot.killed_at < slot.head.last_wait:
+        return 0
+    slot.survivor = left
+    return 1
+
+
+cdef void record_unreaped(Slot *slot) noexcept nogil:
+    """The end of a script that cannot be reaped: the status of a zombie can be read, anything else was killed."""
+    if slot.phase >= ENDED or slot.main == 0:
+        return
+    slot.ended_at = wall()
+    slot.status = <int> stat_field(slot.main, 52) if is_dead(slot.main) else SIGKILL
+    slot.phase = ENDED
+
+
+cdef int act_on_time(Slot *slot) noexcept nogil:
+    """Do what is due; 1: what is left of the job is not waited for any longer."""
     cdef int64_t at = now()
     if clock_runs(slot):
         if slot.warn_at and at >= slot.warn_at:
@@ -219,10 +244,14 @@ cdef void act_on_time(Slot *slot) noexcept nogil:
     if slot.preempt_at and at >= slot.preempt_at:
         begin_ladder(slot, BY_CANCEL, FOR_PREEMPTION)
     if slot.kill_at and at >= slot.kill_at:
+        if is_given_up(slot, at):
+            return 1
         kill_job(slot)
+        slot.killed_at = slot.killed_at if slot.killed_at else at
         # What a KILL does not end at once waits in the kernel: look again, but not all the time.
         slot.pause = slot.pause * 2 + 1 if slot.pause < 500 else 1000
         slot.kill_at = at + slot.pause
+    return 0
 
 
 cdef void watch(Slot *slot) noexcept nogil:
@@ -253,5 +282,8 @@ cdef void watch(Slot *slot) noexcept nogil:
             obey(slot, fg_commanded(&info))
         if slot.phase >= ENDED and not slot.clearing:
             begin_clearing(slot)
-        act_on_time(slot)
+        if act_on_time(slot):
+            reap(slot)
+            record_unreaped(slot)
+            return
         spare_again()

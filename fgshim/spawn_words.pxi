@@ -69,7 +69,7 @@ cdef packed struct Head:
     uint32_t attempt, flags, uid, gid, umask
     uint32_t n_groups, n_rlimits, n_args, n_env, n_cgroups
     uint32_t warn_signal, warn_target
-    int64_t time_limit, warn_before, grace, leftover_grace
+    int64_t time_limit, warn_before, grace, leftover_grace, last_wait
     uint32_t script_length, region_length
     uint64_t region_size
     uint32_t n_closed, n_cpu_words
@@ -85,8 +85,9 @@ cdef struct Slot:
     Head head
     int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, status
     pid_t main  # written by the kernel as it clones, so it is never late
+    pid_t survivor  # a process that no KILL has ended; 0: none
     int64_t started_at, ended_at  # CLOCK_REALTIME, ns
-    int64_t begun_at, deadline, warn_at, kill_at, suspended_at, preempt_at  # CLOCK_MONOTONIC, ms; 0: never
+    int64_t begun_at, deadline, warn_at, kill_at, suspended_at, preempt_at, killed_at  # CLOCK_MONOTONIC, ms; 0: never
     int64_t pause
     rusage used
     int n_cgroups

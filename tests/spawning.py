@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fgshim import spawner
 
-HEAD = struct.Struct("<2IQ5I5I2I4q2IQ2I")
+HEAD = struct.Struct("<2IQ5I5I2I5q2IQ2I")
 ANSWER = struct.Struct("<2IQ2iQ")
 COMMAND = struct.Struct("<2IQ2IQ")
 LAUNCH_MAGIC, ANSWER_MAGIC, RESULT_MAGIC, COMMAND_MAGIC = 0x314C4746, 0x31414746, 0x31524746, 0x31434746
@@ -46,6 +46,7 @@ class Launch:
     time_limit: int = 0
     grace: int = 30_000
     leftover_grace: int = 2_000
+    last_wait: int = 30_000
     region: bytes = b""
     region_size: int = 0
     cwd: str = ""
@@ -73,7 +74,7 @@ class Launch:
             self.attempt, self.flags, self.uid, self.gid, self.umask,
             len(self.groups), len(self.rlimits), len(self.args), len(self.env), len(self.cgroups),
             number, target,
-            self.time_limit, before, self.grace, self.leftover_grace,
+            self.time_limit, before, self.grace, self.leftover_grace, self.last_wait,
             len(self.script), len(self.region),
             self.region_size, len(self.closed), len(self.cpus) // 8,
         )  # fmt: skip
@@ -121,14 +122,15 @@ class Result:
     held: int
     oom_kills: int
     lost: int
+    survivor: int
     errno: int
     detail: str
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        version, status, cause, *rest = os.readlink(path).split(" ", 16)
-        assert version == "R2"
-        return cls(int(status), cause, *map(int, rest[:13]), rest[13])
+        version, status, cause, *rest = os.readlink(path).split(" ", 17)
+        assert version == "R3"
+        return cls(int(status), cause, *map(int, rest[:14]), rest[14])
 
     @property
     def exit_code(self) -> int:

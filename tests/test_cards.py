@@ -99,6 +99,21 @@ def test_a_job_that_does_not_leave_a_card_in_time_makes_it_suspect_until_it_does
     assert cards.gpu(1).state is GpuState.OK
 
 
+def test_a_card_with_a_process_that_cannot_be_ended_waits_for_an_operator(cards):
+    cards.look(30)
+    cards.left_alive(held_by(7, 1), 4242, 31)
+    cards.look(32)
+    note = "process 4242 of job 7 could not be ended"
+    assert [(gpu.state, gpu.note) for gpu in cards.gpus] == [(GpuState.OK, ""), (GpuState.SUSPECT, note)]
+    later = Looked([a_gpu(0), a_gpu(1)])
+    later.restore({gpu.uuid: (gpu.state, gpu.note, gpu.noted_at) for gpu in cards.gpus})
+    later.look(33)
+    assert later.gpus == cards.gpus
+    later.resume(1, 34)
+    later.look(35)
+    assert later.gpu(1).state is GpuState.OK
+
+
 def test_the_time_to_leave_a_card_ends_also_when_the_clock_is_set_back(cards):
     cards.begin_cleaning(7, 1000)
     assert cards.cleaned(100) == {}

@@ -20,6 +20,7 @@ from spawning import (
     is_gone,
     spawning,
 )
+from tracing import TRACE_EXIT, traced
 
 pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}
@@ -199,3 +200,55 @@ def test_cancel_after_the_end_changes_nothing(spawner, gate, tmp_path):
     result = job.result()
     assert (result.cause, result.exit_code) == ("exit", 6)
     assert Result.read(job.link) == result
+
+
+SLEEPS = "#!/bin/sh\necho $$ >gate\nexec sleep 1000\n"
+
+
+def test_a_tracer_outside_the_job_does_not_keep_it_beyond_its_time_limit(spawner, gate):
+    job = spawner.launch(SLEEPS, env=PATH, time_limit=1000, grace=20)
+    pid = gate.number()
+    with traced(pid):
+        result = job.result()
+        assert (result.cause, result.exit_code, result.survivor) == ("timeout", -signal.SIGKILL, 0)
+        assert not job.wish.directory.exists()
+
+
+def test_a_traced_process_that_a_script_leaves_does_not_keep_the_job(spawner, gate, go):
+    script = "#!/bin/sh\nsleep 1000 & echo $! >gate\nread -r code <go\nexit $code\n"
+    job = spawner.launch(script, env=PATH, leftover_grace=20)
+    with traced(gate.number()):
+        os.write(go.fd, b"6\n")
+        result = job.result()
+        assert (result.cause, result.exit_code, result.survivor) == ("exit", 6, 0)
+
+
+def test_a_process_that_no_kill_ends_is_left_behind_and_named(spawner, gate):
+    """Its tracer stops it at its exit: as one that waits in the kernel, it lives and cannot be ended."""
+    job = spawner.launch(SLEEPS, env=PATH, leftover_grace=20, grace=20, last_wait=100)
+    pid = gate.number()
+    with traced(pid, TRACE_EXIT):
+        job.order(CANCEL)
+        result = job.result()
+        assert (result.cause, result.survivor) == ("cancel", pid)
+        assert result.detail == f"process {pid} could not be ended"
+        assert not is_gone(pid)
+
+
+def test_a_zombie_whose_other_threads_live_is_waited_for(spawner, gate):
+    """The leader of the process has ended, another thread of it goes on and hears no TERM."""
+    script = (
+        "#!/usr/bin/env python3\n"
+        "import ctypes, os, signal, threading, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
+        "print(os.getpid(), file=open('gate', 'w'))\n"
+        "ctypes.CDLL(None).pthread_exit(None)\n"
+    )
+    job = spawner.launch(script, env=PATH, grace=20)
+    pid = gate.number()
+    while not is_gone(pid):  # the state that is shown is the leader's
+        os.sched_yield()
+    job.order(CANCEL)
+    result = job.result()
+    assert (result.cause, result.exit_code, result.survivor) == ("cancel", -signal.SIGKILL, 0)

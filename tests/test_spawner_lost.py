@@ -24,6 +24,7 @@ from spawning import (
     is_gone,
     spawning,
 )
+from tracing import TRACE_EXIT, traced
 
 pytestmark = NEEDS_SPAWNER
 WAITS = "#!/bin/sh\necho $$ >gate\nread -r code <go\nexit $code\n"
@@ -287,3 +288,14 @@ def test_signals_reach_a_lost_job(spawner, gate):
     assert noticed(spawner, job).exit_code == 31
     await_end(job.answer.pid)
     assert ANSWER.size == 32
+
+
+@pytest.mark.parametrize(("options", "survives"), [(0, False), (TRACE_EXIT, True)])
+def test_a_tracer_does_not_keep_a_lost_job(spawner, gate, options, survives):
+    script = "#!/bin/sh\necho $$ >gate\nexec sleep 1000\n"
+    job = spawner.launch(script, env=environment(spawner), time_limit=1500, grace=20, last_wait=100)
+    pid = gate.number()
+    with traced(pid, options):
+        kill_shepherd(job)
+        result = noticed(spawner, job)
+        assert (result.cause, result.lost, result.survivor) == ("timeout", 1, pid if survives else 0)

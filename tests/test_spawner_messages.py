@@ -27,9 +27,10 @@ def broken(**changes) -> bytes:
     [
         broken(_3=0), broken(_7=0o1000), broken(_5=2**32 - 1), broken(_8=2**31),
         broken(_9=17), broken(_10=5), broken(_11=2**32 - 1), broken(_12=9), broken(_13=65),
-        broken(_14=3), broken(_15=-1), broken(_17=2**62), broken(_19=0), broken(_19=2**32 - 1),
-        broken(_4=32), broken(_4=16), broken(_4=26), broken(_22=1),
-        broken(_20=1), broken(_21=2**40), broken(_2=0),
+        broken(_14=3), broken(_15=-1), broken(_17=2**62), broken(_19=-1), broken(_20=0),
+        broken(_20=2**32 - 1),
+        broken(_4=32), broken(_4=16), broken(_4=26), broken(_23=1),
+        broken(_21=1), broken(_22=2**40), broken(_2=0),
         Launch(run=Path("run"), script=b"x", job=9).pack(),
         Launch(run=Path("/r" * 3000), script=b"x", job=9).pack(),
         Launch(run=Path("/r"), script=b"x", job=9, hook="relative").pack(),

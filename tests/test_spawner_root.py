@@ -1,5 +1,6 @@
 """fgspawn as root: a job becomes its user for good, and root is led nowhere by a user."""
 
+import ctypes
 import errno
 import os
 import shutil
@@ -22,6 +23,7 @@ pytestmark = [
 NOBODY = {"flags": BECOME_USER, "uid": 65534, "gid": 65534, "groups": (65534, 4242)}
 PATH = {"PATH": os.environ["PATH"]}
 PYTHON = "#!/usr/bin/env python3\n"
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @pytest.fixture
@@ -267,7 +269,8 @@ def test_a_job_reaches_neither_roots_keys_nor_another_jobs(place, home):
 def test_a_job_has_the_priority_of_a_login_whatever_the_controller_has(place, home):
     script = PYTHON + (
         "import os\n"
-        "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0), open('/proc/self/oom_score_adj').read())\n"
+        "print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))\n"
+        "print(open('/proc/self/oom_score_adj').read())\n"
         "try: print(open('/proc/self/autogroup').read().split()[-1])\n"
         "except FileNotFoundError: print(0)\n"
     )
@@ -282,7 +285,8 @@ def test_shepherds_are_spared_as_the_spawner_is_and_jobs_are_not(place, home):
         pytest.skip("this host lets nobody be spared")
     spared = ("sh", "-c", 'echo -500 >/proc/self/oom_score_adj; exec "$@"', "sh")
     gate, go = Gate(place / "home/gate"), Gate(place / "home/go")
-    script = "#!/bin/sh\ncat /proc/self/oom_score_adj; echo >gate; read -r line <go; cat /proc/self/oom_score_adj\n"
+    say = "cat /proc/self/oom_score_adj"
+    script = f"#!/bin/sh\n{say}; echo >gate; read -r line <go; {say}\n"
     with spawning(place, before=spared) as one:
         job = one.launch(script, env=PATH, **home)
         gate.line()
@@ -305,6 +309,53 @@ def test_a_login_with_higher_limits_than_the_controller_has_them_in_its_jobs(pla
         script = "#!/bin/sh\nulimit -Sn; ulimit -Hn\n"
         assert one.launch(script, env=PATH, rlimits=((7, 300, 400),), **home).result().exit_code == 0
     assert (place / "home/out").read_text().split() == ["300", "400"]
+
+
+DEEP = (
+    "import os, sys\n"
+    "os.chdir({'TMPDIR': os.environ['TMPDIR'], 'job': os.path.dirname(sys.argv[0])}[sys.argv[1]])\n"
+    "for number in range(1000):\n"
+    "    open('f', 'w').close(); os.symlink('/', 'l'); os.mkdir('d' * 100); os.mkdir('e')\n"
+    "    os.chdir('d' * 100)\n"
+    "    if number > 1: os.chmod('..', 0o500)\n"
+)
+
+
+@pytest.mark.parametrize("where", ["TMPDIR", "job"])
+def test_a_tree_of_any_depth_is_removed_with_the_job(spawner, place, home, where):
+    """1,000 levels whose path has 100 kB, each closed to writing."""
+    tmpdir = str(place / "home/private")
+    env = {**PATH, "TMPDIR": tmpdir}
+    job = spawner.launch(PYTHON + DEEP, args=(where,), tmpdir=tmpdir, env=env, **home)
+    assert (job.result().exit_code, (place / "home/out").read_text()) == (0, "")
+    assert os.listdir(tmpdir) == []
+    assert not job.wish.directory.exists()
+
+
+def has_fuse():
+    return os.path.exists("/dev/fuse") and os.access("/dev/fuse", os.R_OK | os.W_OK)
+
+
+@pytest.mark.skipif(not has_fuse(), reason="no FUSE here")
+@pytest.mark.parametrize("where", ["private", "run/job/1.1"])
+def test_a_file_system_of_a_program_that_never_answers_does_not_keep_a_job(spawner, place, home, where):
+    """Over its directories, which are the user's: nobody may wait for it without a limit."""
+    (place / "private").mkdir(mode=0o700)
+    os.chown(place / "private", 65534, 65534)
+    up, go = Gate(place / "home/gate"), Gate(place / "home/go")
+    script = "#!/bin/sh\nexec 3<go; echo >gate; read -r line <&3; exit 4\n"
+    private = str(place / "private")
+    job = spawner.launch(script, tmpdir=private, env=PATH, last_wait=100, **home)
+    up.line()
+    device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id=65534,group_id=65534,allow_other"
+    assert LIBC.mount(b"silent", os.fsencode(place / where), b"fuse", 0, options.encode()) == 0
+    try:
+        os.write(go.fd, b"1\n")
+        assert job.result().exit_code == 4
+    finally:
+        os.close(device)
+        LIBC.umount2(os.fsencode(place / where), 2)
 
 
 def can_mount_ext4():

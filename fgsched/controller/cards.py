@@ -9,6 +9,7 @@ from fgsched.model import Gpu, GpuState, Hold, Job, Reading
 from fgsched.store import Allocation
 
 _NEVER = float("-inf")
+_LIVES_ON = "could not be ended"  # at the end of a note: an operator has to look at it
 _BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 
 
@@ -42,6 +43,7 @@ class Cards:
         self._there: frozenset[int] = frozenset()  # of these, those that it still shows
         self._changed: dict[int, Gpu] = {}
         self._unsaved: dict[int, Gpu] = {}  # what `changed` returned last
+        self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
@@ -88,6 +90,7 @@ class Cards:
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
         """A card that does not answer is suspect until it does; an operator's word stays."""
         is_left = not any(hold.gpu == gpu.index for job in self._stayed.values() for hold in job.holds)
+        is_left = is_left and gpu.index not in self._kept
         worse = self._worse(reading) if reading and not reading.error else self._told(reading)
         if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
@@ -189,6 +192,14 @@ class Cards:
                 note = f"processes of job {job.id} have not left it"
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
+    def left_alive(self, job: Job, pid: int, now: float) -> None:
+        """A process of an ended job cannot be ended: its cards wait for an operator to resume them."""
+        note = f"process {pid} of job {job.id} {_LIVES_ON}"
+        for index in {hold.gpu for hold in job.holds} & self._gpus.keys():
+            self._kept.add(index)
+            if self._gpus[index].state in (GpuState.OK, GpuState.SUSPECT):
+                self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
+
     # -- operators ------------------------------------------------------------------------------
 
     def drain(self, index: int, note: str, now: float) -> None:
@@ -196,13 +207,17 @@ class Cards:
 
     def resume(self, index: int, now: float) -> None:
         self._lost.discard(index)
+        self._kept.discard(index)
         self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
 
     def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:
-        """What operators said in an earlier life, by UUID."""
+        """What operators said in an earlier life, and what they still have to look at, by UUID."""
         for gpu in self.gpus:
-            if gpu.uuid in marks and marks[gpu.uuid][0] is GpuState.DRAINED:
-                state, note, at = marks[gpu.uuid]
+            state, note, at = marks.get(gpu.uuid, (GpuState.OK, "", 0.0))
+            is_kept = state is GpuState.SUSPECT and note.endswith(_LIVES_ON)
+            if is_kept:
+                self._kept.add(gpu.index)
+            if state is GpuState.DRAINED or is_kept:
                 self._mark(replace(gpu, state=state, note=note, noted_at=at))
 
     def _mark(self, gpu: Gpu) -> None:

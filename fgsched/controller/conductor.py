@@ -376,6 +376,8 @@ class Conductor:
         self.orphans.pop(job.id, None)
         if dirty:
             self.cards.begin_cleaning(job.id, now)
+        if how.survivor:
+            self.cards.left_alive(job, how.survivor, now)
         gone = job.changed(supervisor_lost=True) if how.lost else job
         self.then(lambda: self.launcher.forget(gone), after)
 

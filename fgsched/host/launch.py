@@ -9,7 +9,7 @@ from fgsched.errors import Refused
 from fgsched.jobs.isolation import Launch
 from fgsched.units import parse_indices
 
-_HEADER = struct.Struct("<IIQ12I4q2IQ2I")
+_HEADER = struct.Struct("<IIQ12I5q2IQ2I")
 _LIMIT = struct.Struct("<iiqq")
 _MAGIC = 0x314C4746
 _APPEND, _BECOME_USER, _OWN_MOUNTS, _OWN_USERS, _PROVE_FENCE = 1, 2, 8, 16, 32
@@ -45,7 +45,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
         *(_MAGIC, length, launch.job, launch.attempt, flags, launch.uid, launch.gid, launch.umask),
         *(len(launch.groups), len(launch.rlimits), len(launch.args), launch.environment.count(b"\0")),
         *(len(launch.cgroups), number, target),
-        *(launch.time_limit, before, launch.grace, launch.leftover_grace),
+        *(launch.time_limit, before, launch.grace, launch.leftover_grace, launch.last_wait),
         *(len(script), len(region_head), region.SIZE if region_head else 0),
         *(len(launch.closed), len(cpus) // 8),
     )

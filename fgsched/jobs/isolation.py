@@ -14,6 +14,7 @@ from fgsched.jobs.variables import variables
 from fgsched.model import Job, Request
 
 Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
+_LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
@@ -44,9 +45,10 @@ class Launch(NamedTuple):
     umask: int
     rlimits: tuple[tuple[int, int, int], ...]
     early: tuple[int, int, int]  # signal, whom it is for, milliseconds before the time limit; zeros: none
-    time_limit: int  # milliseconds, as all three
+    time_limit: int  # milliseconds, as all four
     grace: int
     leftover_grace: int
+    last_wait: int  # after a KILL, until a process that lives is left behind
     run: str
     chdir: str
     files: Files
@@ -85,6 +87,7 @@ def launch(
         time_limit=limit_of(job),
         grace=int(site.kill_wait * 1000),
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
+        last_wait=_LAST_WAIT,
         run=site.run,
         chdir=request.chdir,
         files=its,

@@ -26,6 +26,7 @@ class Result(NamedTuple):
     errno: int
     detail: str
     refusal: Refusal | None = None  # the last one, on the card that refused most
+    survivor: int = 0  # a process that could not be ended; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Finish(NamedTuple):
     ended_at: float | None = None
     lost: bool = False
     refusal: Refusal | None = None  # the device memory that it did not get last
+    survivor: int = 0  # a process of it that lives on, since no KILL ends it
 
 
 def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Adopt | Hunt | Finish:
@@ -134,7 +136,8 @@ def finish(job: Job, result: Result) -> Finish:
         detail=result.detail,
     )
     refused = result.refusal if reason is Reason.GPU_OUT_OF_MEMORY else None
-    return Finish(state, reason, ended, result.started_at, result.ended_at, result.lost, refused)
+    times = (result.started_at, result.ended_at)
+    return Finish(state, reason, ended, *times, result.lost, refused, result.survivor)
 
 
 def lost(job: Job) -> Finish:
@@ -215,12 +218,19 @@ def reason_of(job: Job) -> Reason:
 
 def parse_result(text: str) -> Result:
     """The text of a result (docs/native.md); ValueError if it is none."""
-    fields = text.split(" ", 16)
-    if len(fields) < 16 or fields[0] != "R2" or fields[2] not in {"exit", "cancel", "timeout", "launch"}:
+    fields = text.split(" ", 17)
+    if fields[0] == "R2":  # of a shepherd that an earlier release has started
+        fields = text.split(" ", 16)
+        fields.insert(15, "0")
+    if (
+        len(fields) < 17
+        or fields[0] not in {"R2", "R3"}
+        or fields[2] not in {"exit", "cancel", "timeout", "launch"}
+    ):
         raise ValueError(f"not a result: {text[:80]!r}")
-    numbers = [int(field) for field in (fields[1], *fields[3:16])]
+    numbers = [int(field) for field in (fields[1], *fields[3:17])]
     status, start, end, user, system, rss, peak, refusals, gpu, asked, held = numbers[:11]
-    oom_kills, was_lost, errno = numbers[11:]
+    oom_kills, was_lost, survivor, errno = numbers[11:]
     return Result(
         status=status,
         cause=fields[2],
@@ -232,8 +242,9 @@ def parse_result(text: str) -> Result:
         refusals=refusals,
         oom_kills=oom_kills,
         lost=bool(was_lost),
+        survivor=survivor,
         errno=errno,
-        detail=storable(fields[16]) if len(fields) > 16 else "",
+        detail=storable(fields[17]) if len(fields) > 17 else "",
         refusal=Refusal(gpu=gpu, asked=asked, held=held) if gpu >= 0 else None,
     )
 
