@@ -14,9 +14,10 @@ from typing import Any
 from fgsched import gpus
 from fgsched.client import Client
 from fgsched.errors import FgschedError, Unreachable
-from fgsched.host import cgroups, mounts
+from fgsched.host import cgroups, generations, mounts
 from fgsched.host.places import Places
 from fgsched.site.config import Config, load
+from fgsched.store import marker
 from fgsched.store.engine import may_lose_commits, version
 from fgshim import library, spawner
 
@@ -59,7 +60,7 @@ def examine(places: Places) -> list[Finding]:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
         *(_controller, _run_directory, _queue, _sqlite, _cgroup),
-        *(_preload, _driver, _processes, _fence, _leftovers, _internal),
+        *(_preload, _driver, _processes, _fence, _leftovers, _earlier, _internal),
     ]
     for check in checks:
         try:
@@ -290,3 +291,25 @@ def _internal(places: Places, seen: _Seen) -> Finding:
     last = time.strftime("%F %T", time.localtime(errors["at"]))
     text = f"{errors['count']} internal errors; the last one {last}: {errors['last']}"
     return Finding("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
+
+
+def _earlier(places: Places, seen: _Seen) -> Finding:
+    """Jobs that a queue which stood here before has left running."""
+    if seen.about:
+        found = [(one["job"], one["pid"]) for one in seen.about["earlier_jobs"]]
+    elif not os.access(places.run, os.R_OK | os.X_OK):
+        found = []
+    else:
+        known = marker.read(places.queue)
+        own = places.run / known.queue if known else places.run
+        jobs = [job for place in generations.others(places.run, own) for job in generations.living(place)]
+        found = [(one.job, one.processes[0].pid) for one in jobs]
+    if not found:
+        return Finding("earlier", OK, "no job of an earlier queue runs")
+    listed = ", ".join(f"job {job} (pid {pid})" for job, pid in found)
+    return Finding(
+        "earlier",
+        WARN,
+        f"jobs of an earlier queue run: {listed}",
+        "Their GPUs are suspect until they end; fgctl resume gpu=N gives one out nevertheless.",
+    )

@@ -44,6 +44,8 @@ class Cards:
         self._changed: dict[int, Gpu] = {}
         self._unsaved: dict[int, Gpu] = {}  # what `changed` returned last
         self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends
+        self._occupied: dict[int, str] = {}  # cards that jobs of an earlier queue may use -> the note
+        self._taken_back: set[int] = set()  # cards that an operator gives out although such jobs run
         self._lost: set[int] = set()  # cards that fell off the bus
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
@@ -90,7 +92,7 @@ class Cards:
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
         """A card that does not answer is suspect until it does; an operator's word stays."""
         is_left = not any(hold.gpu == gpu.index for job in self._stayed.values() for hold in job.holds)
-        is_left = is_left and gpu.index not in self._kept
+        is_left = is_left and gpu.index not in self._kept and gpu.index not in self._occupied
         worse = self._worse(reading) if reading and not reading.error else self._told(reading)
         if (reading is None or reading.error) and not worse:
             self._mark_bad(gpu, reading, now)
@@ -200,6 +202,23 @@ class Cards:
             if self._gpus[index].state in (GpuState.OK, GpuState.SUSPECT):
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
+    def occupy(self, names: Collection[str] | None, note: str, now: float) -> None:
+        """Give these cards (UUIDs or indices; None: all) to no new job: an earlier queue's runs there."""
+        for gpu in self.gpus:
+            is_meant = names is None or gpu.uuid in names or str(gpu.index) in names
+            if is_meant and gpu.index not in self._taken_back:
+                self._occupied[gpu.index] = note
+                if gpu.state is GpuState.OK:
+                    self._mark(replace(gpu, state=GpuState.SUSPECT, note=note, noted_at=now))
+
+    def vacate(self, now: float) -> None:
+        """Those jobs are over, or others are told next."""
+        occupied, self._occupied = self._occupied, {}
+        for index, note in occupied.items():
+            gpu = self._gpus[index]
+            if gpu.state is GpuState.SUSPECT and gpu.note == note:
+                self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
+
     # -- operators ------------------------------------------------------------------------------
 
     def drain(self, index: int, note: str, now: float) -> None:
@@ -208,6 +227,8 @@ class Cards:
     def resume(self, index: int, now: float) -> None:
         self._lost.discard(index)
         self._kept.discard(index)
+        if self._occupied.pop(index, None):
+            self._taken_back.add(index)
         self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
 
     def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
@@ -25,6 +27,7 @@ from fgsched.controller.desks.reception import About, Desks, Reception
 from fgsched.controller.desks.site import Hands, SiteDesk
 from fgsched.controller.desks.standing import Standings
 from fgsched.controller.desks.waiters import Waiters
+from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.events import Asked, Died
 from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
@@ -34,7 +37,7 @@ from fgsched.controller.remembered import remembered
 from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
-from fgsched.host import cgroups, cpus, regions, standing
+from fgsched.host import cgroups, cpus, generations, regions, standing
 from fgsched.host.accounts import Accounts
 from fgsched.host.mounts import find as find_mounts
 from fgsched.host.places import Places
@@ -123,29 +126,35 @@ class _Controller:
         sampler: gpus.AnySampler,
     ) -> None:
         self._store, self._inventory, self._sampler = store, inventory, sampler
+        run = generations.directory_of(places.run, store.name, lambda: _under_way(store))
+        store.raise_ids(generations.highest_id(places.run, run))
         self._loop = Loop(listen(places.socket, for_all=places.mode == "system"), child)
         memory, accounts = cgroups.find(), Accounts()
         device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
         best = (Tier.DRIVER if device else Tier.SHIM).value
-        gate = Gate(sampler, run=str(places.run), hook=library(), is_real=inventory.source == "nvml")
+        gate = Gate(sampler, run=str(run), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
-        site = replace(_site(places, config, store.name, mounts), proves=inventory.source == "nvml")
+        site = replace(_site(places, run, config, store.name, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
         ports = self._ports(accounts, gate)
-        shepherds = Shepherds(RunDir(places.run, boot_id()), child, site, ports, Cgroups(memory, device))
+        shepherds = Shepherds(RunDir(run, boot_id()), child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
+        remove = partial(shutil.rmtree, ignore_errors=True)
+        self._earlier = EarlierJobs(places.run, run, self._cards, watch=self._loop.watch_once, remove=remove)
         self._conductor = Conductor(
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
         self._shepherds = shepherds
-        watching = Watching(str(places.run), _policy(config), self._loop.happened, self._learn)
+        watching = Watching(str(run), _policy(config), self._loop.happened, self._learn)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
-        self._pacer = Pacer(self._conductor, sampler, run=str(places.run), is_real=inventory.source == "nvml")
+        self._pacer = Pacer(self._conductor, sampler, run=str(run), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
         self._waiters = Waiters(self._loop.finish)
         unresolved = self._lookout.unresolved
-        about = About(places, config, inventory, memory, accounts, best, gate, mounts, unresolved)
+        about = About(
+            places, config, inventory, memory, accounts, best, gate, mounts, unresolved, self._earlier
+        )
         self._reception = self._opened(about)
 
     def _opened(self, about: About) -> Reception:
@@ -156,7 +165,7 @@ class _Controller:
         self._bookings = BookingDesk(self._conductor)
         prospects = Prospects(self._conductor, self._desk)
         desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects, self._bookings)
-        refused = partial(regions.refusal, str(about.places.run))
+        refused = partial(regions.refusal, str(self._shepherds.run.path))
         answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism, refused)
         return Reception(desks, answers, self._waiters, self._loop, about)
 
@@ -208,6 +217,7 @@ class _Controller:
             self._cards.restore(marks)
             for gpu in self._cards.changed():
                 self._store.mark_card(gpu)
+        self._earlier.look(time.time())
         self._conductor.recover(time.time())
         self._conductor.turn([], time.time())
 
@@ -216,7 +226,9 @@ class _Controller:
         about = self._reception.about
         self._reception.about = replace(about, config=config)
         self._desk.rules = _rules(about.places, config)
-        self._shepherds.obey(_site(about.places, config, self._store.name, self._conductor.mounts))
+        self._shepherds.obey(
+            _site(about.places, self._shepherds.run.path, config, self._store.name, self._conductor.mounts)
+        )
         self._conductor.binding = cpus.binding(config.cpu_binding)
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
@@ -299,10 +311,15 @@ def _policy(config: Config) -> Policy:
     return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
-def _site(places: Places, config: Config, name: str, mounts: Mounts) -> Site:
+def _under_way(store: Store) -> set[tuple[int, int]]:
+    """The attempts that an earlier controller started."""
+    return {(past.job.id, past.job.attempt) for past in store.open_past() if past.job.state.holds}
+
+
+def _site(places: Places, run: Path, config: Config, name: str, mounts: Mounts) -> Site:
     return Site(
         host=socket.gethostname(),
-        run=str(places.run),
+        run=str(run),
         hook=str(library()),
         tmp=f"{config.tmp}/fg-{name}-",
         kill_wait=config.kill_wait,

@@ -105,6 +105,16 @@ def marked(job_dir: str | os.PathLike[str]) -> list[Identity]:
     return [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
 
 
+def started_below(directory: str) -> dict[str, list[Identity]]:
+    """The living processes that were started with an FG_JOB_DIR that begins so, by that."""
+    found: dict[str, list[Identity]] = {}
+    for pid in _pids():
+        place = started_with(pid, "FG_JOB_DIR")
+        if place.startswith(directory) and (identity := identify(pid)):
+            found.setdefault(place, []).append(identity)
+    return found
+
+
 def started_with(pid: int, name: str) -> str:
     """The value that a variable had when the process was started; "" where we may not look."""
     mark = os.fsencode(name) + b"="

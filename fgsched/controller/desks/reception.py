@@ -17,6 +17,7 @@ from fgsched.controller.desks.prospects import Prospects
 from fgsched.controller.desks.site import SiteDesk
 from fgsched.controller.desks.standing import Standings
 from fgsched.controller.desks.waiters import Waiters
+from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
 from fgsched.controller.unresolved import Unresolved
@@ -43,6 +44,7 @@ class About:
     gate: Gate
     mounts: Mounts
     unresolved: Unresolved
+    earlier: EarlierJobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class Reception:
             "enforce": self.about.tier,
             "fence": self.about.gate.verdict,
             "unresolved_pids": self.about.unresolved.pids,
+            "earlier_jobs": self.about.earlier.told(),
             "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
             "started_at": self._started_at,
             "host": socket.gethostname(),

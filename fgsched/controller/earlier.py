@@ -1,0 +1,95 @@
+"""Jobs of an earlier queue that still run here: their cards are given to nobody until they are gone."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fgsched.controller.cards import Cards
+from fgsched.host import generations
+from fgsched.host.generations import Earlier
+from fgsched.host.process import Identity, open_pidfd
+
+log = logging.getLogger(__name__)
+Watch = Callable[[int, Callable[[], None]], None]
+
+
+class EarlierJobs:
+    """Watches their processes. Knows nothing of the present queue's jobs."""
+
+    def __init__(
+        self, run: Path, own: Path, cards: Cards, *, watch: Watch, remove: Callable[[Path], None]
+    ) -> None:
+        """`run`, `own`: the run directory, and that of the present queue below it."""
+        self._run, self._own, self._cards = run, own, cards
+        self._watch, self._remove = watch, remove
+        self._watched: set[Identity] = set()
+        self.jobs: tuple[Earlier, ...] = ()
+
+    def look(self, now: float) -> None:
+        """Find them, remove what ended ones left, and keep their cards from new jobs."""
+        before = self.jobs
+        self.jobs = self._found()
+        while not all([self._follow(one.processes[0]) for one in self.jobs]):
+            self.jobs = self._found()  # one ended a moment ago
+        generations.link(self._run, self._own)
+        self._tell(before)
+        self._cards.vacate(now)
+        for one in self.jobs:
+            self._cards.occupy(one.cards, note_of(one), now)
+
+    def told(self) -> list[dict[str, object]]:
+        """The jobs as a request is answered."""
+        return [
+            {
+                "queue": one.queue,
+                "job": one.job,
+                "pid": one.processes[0].pid,
+                "gpus": None if one.cards is None else sorted(one.cards),
+            }
+            for one in self.jobs
+        ]
+
+    def _found(self) -> tuple[Earlier, ...]:
+        found = list[Earlier]()
+        for place in generations.others(self._run, self._own):
+            try:
+                generations.close(place)
+            except OSError as error:
+                log.warning("launches of an earlier queue may still begin in %s: %s", place, error)
+            alive = generations.living(place)
+            generations.remove_ended(place, {(one.job, one.attempt) for one in alive}, self._remove)
+            found += alive
+        return tuple(found)
+
+    def _tell(self, before: tuple[Earlier, ...]) -> None:
+        known, left = {one[:3] for one in before}, {one[:3] for one in self.jobs}
+        for one in self.jobs:
+            if one[:3] not in known:
+                cards = "any card" if one.cards is None else f"cards {', '.join(sorted(one.cards)) or 'none'}"
+                log.warning("%s and may use %s", note_of(one), cards)
+        for one in before:
+            if one[:3] not in left:
+                log.warning("job %d of an earlier queue is over", one.job)
+
+    def _follow(self, process: Identity) -> bool:
+        """Look again once it ends; False if it has ended."""
+        if process in self._watched:
+            return True
+        pidfd = open_pidfd(process)
+        if pidfd is None:
+            return False
+        self._watched.add(process)
+        self._watch(pidfd, lambda: self._over(pidfd, process))
+        return True
+
+    def _over(self, pidfd: int, process: Identity) -> None:
+        os.close(pidfd)
+        self._watched.discard(process)
+        self.look(time.time())
+
+
+def note_of(one: Earlier) -> str:
+    """What is said of one, and of its cards."""
+    return f"job {one.job} of an earlier queue (pid {one.processes[0].pid}) runs"
