@@ -125,6 +125,10 @@ class Home:
         assert select.select([said], [], [], PATIENCE)[0], self.client.ask("job", id=job_id)
         return job_id
 
+    def job_dir(self, job: int, attempt: int = 1) -> str:
+        """FG_JOB_DIR of an attempt, which has no links in it."""
+        return f"{(self.places.run / 'job').resolve()}/{job}.{attempt}"
+
     def leave(self) -> None:
         """Cancel all, stop the controller, and see that it is gone with all its processes."""
         for gate in self._gates:

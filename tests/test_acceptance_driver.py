@@ -119,7 +119,7 @@ def test_a8_a_large_job_starts_only_when_the_card_no_longer_lists_the_last_one(h
     """What a job left behind outside its process tree is known by its environment."""
     first, fakejob = host.live("--gpu-mem=30G")
     assert fakejob.until_ready().say("alloc 1G")[0] == 0
-    leaked = host.stranger("alloc 8G", FG_JOB_DIR=f"{host.path}/run/job/{first}.1")
+    leaked = host.stranger("alloc 8G", FG_JOB_DIR=host.job_dir(first))
     host.client.ask("cancel", ids=[first])
     second, large = host.live("--gpus=1")
     while (shown := host.job(first))["state"] != "COMPLETING":
@@ -138,7 +138,7 @@ def test_a8_a_card_that_is_not_left_in_time_gets_no_job_until_it_is(driver, tmp_
     with hosting(tmp_path / "home", driver, *cards, timeout=1) as host:
         first, fakejob = host.live("--gpu-mem=30G")
         fakejob.until_ready()
-        leaked = host.stranger("alloc 8G", FG_JOB_DIR=f"{host.path}/run/job/{first}.1")
+        leaked = host.stranger("alloc 8G", FG_JOB_DIR=host.job_dir(first))
         host.client.ask("cancel", ids=[first])
         assert host.wait(first)[0]["state"] == "CANCELLED"
         assert host.card()["state"] == "suspect"

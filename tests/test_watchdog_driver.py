@@ -131,7 +131,7 @@ def test_a_job_that_only_has_a_context_is_left_alone(host):
 def test_a_job_on_a_card_that_it_was_not_given_is_ended(host):
     job, fakejob = host.live("--gpu-mem=8G")
     fakejob.until_ready()
-    stray = host.stranger("device 1", "alloc 1G", FG_JOB_DIR=f"{host.path}/run/job/{job}.1")
+    stray = host.stranger("device 1", "alloc 1G", FG_JOB_DIR=host.job_dir(job))
     until(host, job, lambda found: found["state"] != "RUNNING")
     stray.kill()
     host.wait(job)
