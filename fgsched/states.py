@@ -91,6 +91,9 @@ class Reason(Enum):
     DEPENDENCY = "Dependency"  # on jobs that have not come so far
     DEPENDENCY_NEVER = "DependencyNeverSatisfied"
     BEGIN_TIME = "BeginTime"  # not before a time that was asked for, or that a restart has to wait for
+    HOST_SHORTAGE = (
+        "HostShortage"  # space, processes or files were short when it was to start: see its warning
+    )
     ARRAY_TASK_LIMIT = "JobArrayTaskLimit"  # as many tasks of its array run as may
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"

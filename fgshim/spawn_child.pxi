@@ -126,7 +126,9 @@ cdef int take_place(Slot *slot) noexcept nogil:
         return refuse(slot, errno, b"read hook ", launch.hook, b"")
     if tmp[0]:
         if take_tmp(tmp) < 0:
-            return refuse(slot, errno, b"mkdir ", tmp, b"")
+            refuse(slot, errno, b"mkdir ", tmp, b"")
+            slot.is_short |= is_full(slot.error)
+            return -1
         slot.has_tmp = 1
     if chdir(cwd) < 0:
         return refuse(slot, errno, b"chdir ", cwd, b"")
@@ -158,6 +160,13 @@ cdef char *interpreter(char *line, char **option) noexcept nogil:
     return line if line[0] else NULL
 
 
+cdef int refuse_to_execute(Slot *slot, int error, const char *program) noexcept nogil:
+    """Too little memory is the job's own limit here; too many processes (EAGAIN) is the user's at the moment."""
+    refuse(slot, error, b"exec ", program, b"")
+    slot.is_short = error == EAGAIN
+    return -1
+
+
 cdef int execute(Slot *slot) noexcept nogil:
     """Become the script. Where the run directory is mounted noexec, its interpreter is asked to read it."""
     cdef char line[256]
@@ -173,14 +182,14 @@ cdef int execute(Slot *slot) noexcept nogil:
         strchr(line, c'\n')[0] = 0
     program = interpreter(line, &option)
     if program == NULL:
-        return refuse(slot, error, b"exec ", b"script", b"")
+        return refuse_to_execute(slot, error, b"script")
     if error == EACCES:
         words -= 2 if option == NULL else 3
         words[0] = program
         words[1] = option if option != NULL else work_path
         execve(program, words, variables)
         error = errno
-    return refuse(slot, error, b"exec ", program, b"")
+    return refuse_to_execute(slot, error, program)
 
 
 cdef int child_steps(Slot *slot) noexcept nogil:

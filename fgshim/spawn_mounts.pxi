@@ -78,7 +78,9 @@ cdef int take_mounts(Slot *slot) noexcept nogil:
         return 0
     step = own_mounts(launch.head.flags & OWN_USERS)
     if step != NULL:
-        return refuse(slot, errno, step, b"", b"")
+        refuse(slot, errno, step, b"", b"")
+        slot.is_short |= is_full(slot.error)  # as many namespaces as there may be
+        return -1
     if launch.hook[0] and cover_preload(path_of(slot, b"/job/", b"/preload")) < 0:
         return refuse(slot, errno, b"mount /etc/ld.so.preload", b"", b"")
     for i in range(launch.head.n_closed):

@@ -20,6 +20,7 @@ cdef char *prover_path
 
 cdef int refuse(Slot *slot, int error, const char *step, const char *what, const char *why) noexcept nogil:
     slot.error = error
+    slot.is_short = is_shortage(error)  # no space for the user's own output is a failure
     snprintf(slot.detail, DETAIL_ROOM, b"%s%s%s", step, what, why)
     return -1
 

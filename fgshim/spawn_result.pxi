@@ -55,6 +55,8 @@ cdef const char *word_of(int cause) noexcept nogil:
         return b"cancel"
     if cause == BY_TIMEOUT:
         return b"timeout"
+    if cause == BY_SHORTAGE:
+        return b"shortage"
     return b"launch" if cause == BY_LAUNCH else b"exit"
 
 
@@ -121,7 +123,7 @@ cdef int finish(Slot *slot) noexcept nogil:
     cdef int is_stored
     cdef char text[3000]
     if slot.error:
-        slot.cause = BY_LAUNCH
+        slot.cause = BY_SHORTAGE if slot.is_short else BY_LAUNCH
         slot.status = COULD_NOT_START
     if slot.ended_at == 0:
         slot.ended_at = wall()

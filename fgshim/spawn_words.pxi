@@ -62,6 +62,7 @@ cdef enum Cause:
     BY_CANCEL
     BY_TIMEOUT
     BY_LAUNCH
+    BY_SHORTAGE  # nothing ran, since the host was short of something: it can be tried again
 
 cdef packed struct Head:
     uint32_t magic, length
@@ -83,7 +84,7 @@ cdef packed struct Answer:
 cdef struct Slot:
     # What the spawner must know of a live job to finish it when its shepherd is killed.
     Head head
-    int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, status
+    int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, is_short, status
     pid_t main  # written by the kernel as it clones, so it is never late
     pid_t survivor  # a process that no KILL has ended; 0: none
     int64_t started_at, ended_at  # CLOCK_REALTIME, ns
@@ -173,9 +174,19 @@ cdef uint64_t tick() noexcept nogil:
     return <uint64_t> at.tv_sec * 100 + <uint64_t> at.tv_nsec // 10000000
 
 
+cdef int is_shortage(int error) noexcept nogil:
+    """Whether a step may succeed later: the host, or the user's share of it, is short of processes, files or memory."""
+    return error in (EAGAIN, EMFILE, ENFILE, ENOMEM)
+
+
+cdef int is_full(int error) noexcept nogil:
+    return error in (EDQUOT, ENOSPC)
+
+
 cdef void fail(Slot *slot, int error, const char *step, const char *what) noexcept nogil:
-    """Write down why the job cannot be started."""
+    """Write down why the job cannot be started: a step on what is the controller's."""
     slot.error = error
+    slot.is_short = is_shortage(error) or is_full(error)
     snprintf(slot.detail, DETAIL_ROOM, b"%s%s", step, what)
 
 

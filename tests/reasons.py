@@ -186,6 +186,7 @@ _GATES: dict[Reason, Callable[[Reasons, Job], bool]] = {
     Reason.DEPENDENCY: Reasons.has_open_dependency,
     Reason.DEPENDENCY_NEVER: Reasons.is_dependency_lost,
     Reason.BEGIN_TIME: lambda truth, job: truth.now < max(job.request.begin, job.not_before),
+    Reason.HOST_SHORTAGE: lambda truth, job: truth.now < job.not_before and bool(job.warning),
     Reason.ARRAY_TASK_LIMIT: lambda truth, job: (
         sum(other.array == job.array for other in truth.holding) >= job.request.throttle > 0
     ),

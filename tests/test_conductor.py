@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fgsched.controller.book import Slots
-from fgsched.controller.events import Asked, Died, Failed, Forked, due_now
+from fgsched.controller.events import Asked, Died, Failed, Forked, Short, due_now
 from fgsched.errors import StorageError
+from fgsched.explaining.explain import gate
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
 from fgsched.store import StorageBroken
@@ -70,6 +71,37 @@ def test_an_attempt_that_never_ran_has_no_step_that_says_so():
     world.host.finish(1, 1, a_result(status=1, cause="launch", started_at=7.0))
     world.turn()
     assert [new for *_, new in steps(world)] == ["CONFIGURING", "FAILED"]
+
+
+def short_result(world):
+    detail = "mkdir /run/fgsched/job/1.1: No space left on device"
+    world.host.finish(1, world.job(1).attempt, a_result(127 << 8, cause="shortage", detail=detail))
+    world.settle()
+    return f"could not be started: {detail}"
+
+
+def short_answer(world):
+    why = "could not be started: Resource temporarily unavailable"
+    world.turn(Short(1, world.job(1).attempt, why))
+    return why
+
+
+@pytest.mark.parametrize("befall", [short_result, short_answer])
+def test_a_job_whose_start_the_host_was_short_for_waits_and_is_not_blamed(befall):
+    """As often as it takes: that counts neither as a failure nor as a restart."""
+    world = World([a_gpu(0)])
+    world.submit([a_demand(5000)])
+    for attempt in range(1, 31):
+        assert world.job(1).attempt == attempt
+        why = befall(world)
+        job = world.job(1)
+        assert (job.state, job.warning, job.failures, job.restarts) == (JobState.PENDING, why, 0, 0)
+        assert world.conductor.book.reason(job) is Reason.HOST_SHORTAGE
+        assert job.not_before == world.now + 10
+        assert gate(job, Reason.HOST_SHORTAGE).startswith(why)
+        world.now += 10
+        world.turn()
+    assert (world.job(1).state, world.job(1).warning) == (JobState.STARTING, "")
 
 
 FORKED = Forked(1, 2, Shepherd(5, 5, "boot"))

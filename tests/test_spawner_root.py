@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,45 @@ def test_a_file_system_of_a_program_that_never_answers_does_not_keep_a_job(spawn
     finally:
         os.close(device)
         LIBC.umount2(os.fsencode(place / where), 2)
+
+
+@contextmanager
+def tmpfs(path, options):
+    path.mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", path], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "fields", "detail"),
+    [
+        (b"#!/bin/sh\n" + b"#" * 200_000, {}, "write {}/job/1.1/script"),
+        (b"#!/bin/sh\n", {"region": b"x" * 200_000, "region_size": 200_000}, "write {}/job/1.1/region"),
+    ],
+)
+def test_a_full_run_directory_is_a_shortage_of_the_host_and_no_failure(place, home, script, fields, detail):
+    with tmpfs(place / "run", "size=64k,mode=755"), spawning(place) as one:
+        result = one.launch(script, **home, **fields).result()
+        assert (result.cause, result.errno) == ("shortage", errno.ENOSPC)
+        assert result.detail == detail.format(one.run)
+        assert os.listdir(one.run / "job") == []
+
+
+def test_a_run_directory_without_room_for_a_claim_runs_nothing(place, home):
+    options = "size=64k,nr_inodes=4,mode=755"  # the root, three directories
+    with tmpfs(place / "run", options), spawning(place) as one:
+        job = one.launch("#!/bin/sh\n", **home)
+        assert (job.answer.errno, os.listdir(one.run / "claim")) == (errno.ENOSPC, [])
+
+
+def test_a_full_disk_of_the_users_is_a_failure(spawner, place, home):
+    with tmpfs(place / "full", "size=64k,nr_inodes=1,mode=777"):
+        result = spawner.launch("#!/bin/sh\n", **home | {"stdout": str(place / "full/out")}).result()
+    assert (result.cause, result.errno) == ("launch", errno.ENOSPC)
 
 
 def can_mount_ext4():

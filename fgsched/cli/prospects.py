@@ -19,6 +19,7 @@ _NOT_IN_THE_QUEUE = {
     for reason in (
         *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
         *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.ARRAY_TASK_LIMIT, Reason.BEGIN_TIME),
+        Reason.HOST_SHORTAGE,
     )
 }
 

@@ -14,7 +14,18 @@ from fgsched.controller.charges import Charges
 from fgsched.controller.containment import PAUSE, AlreadyMarked, Containment, Doomed, Unattributed, marked
 from fgsched.controller.culprits import culprits
 from fgsched.controller.eligibility import Eligibility
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Faulted, Forked, Launcher, Noticed
+from fgsched.controller.events import (
+    Asked,
+    Died,
+    Effect,
+    Event,
+    Failed,
+    Faulted,
+    Forked,
+    Launcher,
+    Noticed,
+    Short,
+)
 from fgsched.controller.faults import Faults
 from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import found_out, post_mortem, take_notice
@@ -25,8 +36,8 @@ from fgsched.crash import point
 from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
 from fgsched.jobs.binding import Binding
-from fgsched.jobs.endings import over, returned, settled
-from fgsched.jobs.lifecycle import Adopt, Alive, Finish, Gone, Hunt, Requeue, Seen, Shepherd, recover
+from fgsched.jobs.endings import delayed, over, returned, settled
+from fgsched.jobs.lifecycle import Adopt, Alive, Delay, Finish, Gone, Hunt, Requeue, Seen, Shepherd, recover
 from fgsched.jobs.private import Mounts
 from fgsched.jobs.tiers import is_hooked, tier_of
 from fgsched.model import Ended, Job, JobState, Limits, Reason
@@ -347,6 +358,8 @@ class Conductor:
             case Failed(attempt=job.attempt, why=why):
                 ended = Ended(status=0, detail=why)
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
+            case Short(attempt=job.attempt, why=why):
+                self._delay(job, why, now)
             case Died(attempt=attempt) if attempt in {0, job.attempt}:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case Noticed(attempt=job.attempt):
@@ -451,6 +464,7 @@ class Conductor:
             resources=self.book.pick(job.request.demand),
             slot=self.book.free_slot(),
             reason=Reason.NONE,
+            warning="",
             boot=self.launcher.boot,
             started_at=now,
             tier=tier,
@@ -506,11 +520,22 @@ class Conductor:
                 self.end(job, how, now)
             case Requeue():
                 self._requeue(job, now)
+            case Delay(why=why):
+                self._delay(job, why, now)
             case Adopt(shepherd=shepherd):
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
                 self.then(lambda: remind(self, job), job)  # who was told may be who is gone
+
+    def _delay(self, job: Job, why: str, now: float) -> None:
+        """The host was short of something; whoever cancelled the job meanwhile has it cancelled."""
+        if job.cancelled_by is not None:
+            self._requeue(job, now)
+            return
+        self.step(job, delayed(job, why, now), now)
+        self.orphans.pop(job.id, None)
+        self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""

@@ -82,6 +82,15 @@ class Failed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Short:
+    """An attempt could not be begun, since the host was short of something: nothing ran."""
+
+    job: int
+    attempt: int
+    why: str
+
+
 class Died(NamedTuple):
     """A job is over, or its shepherd has ended."""
 
@@ -116,7 +125,7 @@ class Asked:
     refuse: Callable[[FgschedError], None]
 
 
-Event = Forked | Failed | Died | Faulted | Noticed | Asked
+Event = Forked | Failed | Short | Died | Faulted | Noticed | Asked
 
 
 def due_now(begun: Sequence[Forked], fresh: Sequence[Event]) -> tuple[list[Event], list[Forked]]:

@@ -135,7 +135,7 @@ class Gates:
         if job.depends and not (job.is_rest and self._only_corresponds(job)):
             return Reason.DEPENDENCY
         if opens(job) > self.now:
-            return Reason.BEGIN_TIME
+            return Reason.HOST_SHORTAGE if job.reason is Reason.HOST_SHORTAGE else Reason.BEGIN_TIME
         if job.array and not self.arrays.ready(job):
             array = self.arrays.get(job.array)
             return Reason.ARRAY_TASK_LIMIT if array and array.room <= 0 else Reason.DEPENDENCY

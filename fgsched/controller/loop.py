@@ -10,14 +10,14 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from errno import EEXIST, ESRCH
+from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
 from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.clients import Clients
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, due_now
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Short, due_now
 from fgsched.controller.faults import Faults
 from fgsched.crash import point
 from fgsched.errors import BadUsage, Busy, FgschedError, OurFault
@@ -31,6 +31,7 @@ log = logging.getLogger("fgsched.controller")
 _SLICE = 0.01  # seconds of a round for requests
 _TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
 _WRITE = 0.0002  # seconds that a user's first write is expected to take
+_SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
 Operation = Callable[[Caller, dict[str, Any], float], Any]
 
 
@@ -249,6 +250,8 @@ class Loop:
     def _event(self, answer: Answer) -> Event:
         if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
             return Died(answer.job, answer.attempt)  # claim and result tell what became of it
+        if answer.errno in _SHORTAGES:
+            return Short(answer.job, answer.attempt, f"could not be started: {os.strerror(answer.errno)}")
         if answer.errno:
             return Failed(answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}")
         return Forked(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))

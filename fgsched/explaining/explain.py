@@ -67,14 +67,16 @@ def gate(job: Job, reason: Reason) -> str:
             return f"waits for {job.depends}"
         case Reason.DEPENDENCY_NEVER:
             return f"{job.depends} can come true no more; fgctl update dependency= gives it another one"
+        case Reason.HOST_SHORTAGE | Reason.INTERNAL_ERROR:
+            again = f"tried again at {format_time(job.not_before)}"
+            then = again if reason is Reason.HOST_SHORTAGE else "an operator may release or cancel it"
+            return f"{job.warning}; {then}"
         case Reason.BEGIN_TIME if job.not_before > job.request.begin:
             return f"the host failed it {_times(job.failures)}; not before {format_time(job.not_before)}"
         case Reason.BEGIN_TIME:
             return f"not before {format_time(float(job.request.begin))}"
         case Reason.ARRAY_TASK_LIMIT:
             return f"{job.request.throttle} tasks of its array run, which is as many as may"
-        case Reason.INTERNAL_ERROR:
-            return f"{job.warning}; an operator may release or cancel it"
         case Reason.HELD_MAX_REQUEUE:
             return f"the host failed it {_times(job.failures)}; fgctl release lets it try again"
     return _HELD.get(reason, "")

@@ -7,6 +7,7 @@ from fgsched.model import Job, JobState, Reason
 
 _AT_ONCE = 2  # failures after which a job is tried again without a pause
 _LONGEST_PAUSE = 64  # seconds
+_SHORTAGE_PAUSE = 10  # seconds
 
 
 def returns(job: Job, how: Finish) -> bool:
@@ -35,6 +36,12 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
         return replace(back, held=back.held or "user", reason=Reason.HELD_MAX_REQUEUE)
     pause = min(_LONGEST_PAUSE, 2 ** (failures - _AT_ONCE - 1)) if ran and failures > _AT_ONCE else 0
     return replace(back, not_before=now + pause if pause and not was_sent else 0.0)
+
+
+def delayed(job: Job, why: str, now: float) -> Job:
+    """The job back in the queue, since the host was short of something. It does not count as a failure."""
+    back = job.advance(JobState.PENDING, **_NOTHING_OF_IT, wish="", opened_at=now)
+    return replace(back, reason=Reason.HOST_SHORTAGE, warning=why, not_before=now + _SHORTAGE_PAUSE)
 
 
 def blamed(job: Job, *, is_sick: bool) -> Job:

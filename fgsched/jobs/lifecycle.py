@@ -14,7 +14,7 @@ class Result(NamedTuple):
     """What a shepherd wrote about the end of its job."""
 
     status: int  # as wait(2) gives it
-    cause: str  # "exit", "cancel", "timeout" or "launch"
+    cause: str  # "exit", "cancel", "timeout", "launch" or "shortage"
     started_at: float  # seconds since the epoch
     ended_at: float
     cpu_seconds: float
@@ -64,6 +64,13 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class Delay:
+    """Nothing ran, since the host was short of something: back to the queue for a while."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Adopt:
     """It runs: watch its shepherd."""
 
@@ -88,7 +95,7 @@ class Finish(NamedTuple):
     survivor: int = 0  # a process of it that lives on, since no KILL ends it
 
 
-def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Adopt | Hunt | Finish:
+def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Delay | Adopt | Hunt | Finish:
     """What a starting controller does about a job that was STARTING or RUNNING.
 
     A job that another boot of the host started cannot be running, and may have
@@ -117,8 +124,10 @@ def _again(job: Job, most: int) -> Requeue | Finish:
     return Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended, lost=True)
 
 
-def due(job: Job, result: Result, *, most: int = 5) -> Requeue | Finish:
-    """What a result asks for: the job's end, or another start if its shepherd was killed before it ran."""
+def due(job: Job, result: Result, *, most: int = 5) -> Requeue | Delay | Finish:
+    """What a result asks for: the job's end, or another start if nothing ran and that was not its fault."""
+    if result.cause == "shortage":
+        return Delay(f"could not be started: {result.detail}")
     if result.cause == "launch" and result.lost:
         return _again(job, most)
     return finish(job, result)
@@ -225,7 +234,7 @@ def parse_result(text: str) -> Result:
     if (
         len(fields) < 17
         or fields[0] not in {"R2", "R3"}
-        or fields[2] not in {"exit", "cancel", "timeout", "launch"}
+        or fields[2] not in {"exit", "cancel", "timeout", "launch", "shortage"}
     ):
         raise ValueError(f"not a result: {text[:80]!r}")
     numbers = [int(field) for field in (fields[1], *fields[3:17])]

@@ -71,7 +71,7 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
 WHERE id = :id;
 
 -- name: start_job
-UPDATE job SET state = 'CONFIGURING', reason = 'None', attempt = :attempt, slot = :slot, boot = :boot,
+UPDATE job SET state = 'CONFIGURING', reason = 'None', warning = '', attempt = :attempt, slot = :slot, boot = :boot,
   tier = :tier, mounts = :mounts, cpus = :cpus, started_at = :started_at, allocated = :allocated,
   partition = :partition, resources = :resources
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
