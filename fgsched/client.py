@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fgsched import PROTOCOL
-from fgsched.errors import BY_EXIT_CODE, OurFault, Refused, Unreachable
+from fgsched.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
 from fgsched.host.places import Places
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
+_CROWD = 60.0  # seconds for which a controller that is busy is asked again, or a place with it is waited for
+_LONGEST_PAUSE = 5.0  # seconds between two times
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
@@ -23,6 +26,22 @@ _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 class TimedOut(Unreachable):
     """The answer did not come in the time that the caller had for it."""
+
+
+class _Pauses:
+    """How long to wait for a busy controller: at random, longer each time, and not for ever."""
+
+    def __init__(self) -> None:
+        self._longest, self._until = 0.0, 0.0
+
+    def next(self, busy: Busy) -> float:
+        """Seconds to wait before the controller is asked again; Unreachable once that has lasted too long."""
+        now = time.monotonic()
+        self._until = self._until or now + _CROWD
+        if now >= self._until:
+            raise Unreachable(f"the controller is busy: {busy.cause}", _AGAIN)
+        self._longest = min(_LONGEST_PAUSE, max(busy.after, self._longest * 2))
+        return self._longest * (0.5 + os.urandom(1)[0] / 255)
 
 
 class Client:
@@ -60,7 +79,22 @@ class Client:
         """
         if progress is not None:
             arguments["progress"] = True
-        message = _message(operation, arguments)
+        message, pauses = _message(operation, arguments), _Pauses()
+        while True:
+            try:
+                return self._ask(message, patience, progress, repeat=repeat)
+            except Busy as busy:
+                self.__exit__()
+                time.sleep(pauses.next(busy))
+
+    def _ask(
+        self,
+        message: bytes,
+        patience: float | None,
+        progress: Callable[[dict[str, Any]], None] | None,
+        *,
+        repeat: bool,
+    ) -> dict[str, Any]:
         until = None if patience is None else time.monotonic() + patience
         for attempt in (1, 2, 3, 4, 5):
             try:
@@ -93,7 +127,7 @@ class Client:
             self._socket, self._in = connect(self.places, may_start=self._may_start), b""
             self.was_there = True
         self._mind(until)
-        self._socket.sendall(message)
+        self._send(message, until)
         while True:
             answer = json.loads(self._line(until))
             if "progress" in answer:
@@ -101,6 +135,16 @@ class Client:
                     progress(answer["progress"])
                 continue
             return _understood(answer)
+
+    def _send(self, message: bytes, until: float | None) -> None:
+        """Send a request. A controller that is busy says so and hangs up before it has read anything."""
+        assert self._socket is not None
+        try:
+            self._socket.sendall(message)
+        except ConnectionError as error:
+            with suppress(OSError, EOFError):
+                _understood(json.loads(self._line(until)))
+            raise error
 
     def _mind(self, until: float | None) -> None:
         """The time that is left is all that the next step may take."""
@@ -129,6 +173,7 @@ class Watch:
         self._socket: socket.socket | None = None
         self._in = b""
         self._is_over = False
+        self._pauses = _Pauses()
         self.progress: dict[str, Any] = {}  # what was last said of how far they have come
 
     def __enter__(self) -> "Watch":
@@ -145,7 +190,8 @@ class Watch:
             return True
         if self._socket is None:
             self._socket, self._in = connect(self._places, may_start=self._may_start), b""
-            self._socket.sendall(self._request)
+            with suppress(ConnectionError):  # what it said before it hung up is read below
+                self._socket.sendall(self._request)
         if not select.select([self._socket], [], [], timeout)[0]:
             return False
         try:
@@ -156,7 +202,11 @@ class Watch:
             self.__exit__()
             return False
         *lines, self._in = (self._in + data).split(b"\n")
-        self._is_over = any(self._is_answer(json.loads(line)) for line in lines)
+        try:
+            self._is_over = any(self._is_answer(json.loads(line)) for line in lines)
+        except Busy as busy:
+            self.__exit__()
+            time.sleep(min(timeout, self._pauses.next(busy)))
         return self._is_over
 
     def _is_answer(self, said: dict[str, Any]) -> bool:
@@ -164,6 +214,7 @@ class Watch:
             self.progress = said["progress"]
             return False
         _understood(said)
+        self._pauses = _Pauses()
         return True
 
 
@@ -177,6 +228,8 @@ def _understood(answer: dict[str, Any]) -> dict[str, Any]:
             f"the controller speaks protocol {answer.get('v')}, this command protocol {PROTOCOL}",
             "Upgrade the older of the two, and restart the controller: fgsched stop",
         )
+    if "busy" in answer:
+        raise Busy(answer["error"]["cause"], after=answer["busy"]["after"])
     if "error" in answer:
         error = answer["error"]
         raise BY_EXIT_CODE.get(error["exit"], OurFault)(error["cause"], error["remedy"])
@@ -230,9 +283,7 @@ def _dial(places: Places) -> socket.socket:
 
 def _knock(sock: socket.socket, places: Places) -> None:
     """Connect. While others have all places, only a time limit of the kernel's waits for one."""
-    sock.setsockopt(
-        socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(_PATIENCE), int(_PATIENCE % 1 * 1e6))
-    )
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(_CROWD), int(_CROWD % 1 * 1e6)))
     try:
         sock.connect(str(places.socket))
     except BlockingIOError:

@@ -3,12 +3,14 @@
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from fgsched import client
 from fgsched.errors import Unreachable
 from fgsched.host.places import Places
+from home import PATIENCE
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def door(places):
 
 
 def test_who_finds_no_place_says_that_nobody_answers(places, door, monkeypatch):
-    monkeypatch.setattr(client, "_PATIENCE", 0.1)
+    monkeypatch.setattr(client, "_CROWD", 0.1)
     with client.Client(places) as late, pytest.raises(Unreachable, match="does not answer") as told:
         late.ask("ping")
     assert "safe to repeat" in told.value.remedy
@@ -43,3 +45,80 @@ def test_who_finds_a_place_at_last_has_the_usual_patience(places, door):
         with late.result() as sock:
             assert sock.gettimeout() == client._PATIENCE
             assert sock.recv(1) == b""
+
+
+BUSY = b'{"v":1,"busy":{"after":0.001},"error":{"exit":5,"cause":"too many","remedy":""}}\n'
+
+
+@pytest.fixture
+def counter(places):
+    """Where a controller listens that says what the test has it say, a connection at a time."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(places.socket))
+        one.listen(8)
+        yield one
+
+
+def says(counter, *answers):
+    """Accept a connection for each answer; hang up without having read what was asked where it is busy."""
+    for answer in answers:
+        sock, _ = counter.accept()
+        with sock:
+            if answer is not BUSY:
+                sock.recv(4096)
+            sock.sendall(answer)
+
+
+def test_a_command_that_is_told_to_wait_asks_again_until_it_is_answered(places, counter):
+    with ThreadPoolExecutor(1) as beside, client.Client(places) as one:
+        heard = beside.submit(says, counter, BUSY, BUSY, BUSY, b'{"v":1,"ok":{"pid":7}}\n')
+        assert one.ask("submit", repeat=False) == {"pid": 7}
+        heard.result()
+
+
+def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_changed(
+    places, counter, monkeypatch
+):
+    monkeypatch.setattr(client, "_CROWD", 0.0)
+    with ThreadPoolExecutor(1) as beside, client.Client(places) as one:
+        heard = beside.submit(says, counter, BUSY)
+        with pytest.raises(Unreachable, match="the controller is busy: too many") as told:
+            one.ask("ping")
+        heard.result()
+    assert told.value.remedy == "Nothing was changed; it is safe to repeat the command."
+
+
+def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(places, counter):
+    with ThreadPoolExecutor(1) as beside, client.Client(places) as one, one.watch([1]) as watch:
+        heard = beside.submit(says, counter, BUSY, b'{"v":1,"ok":{"jobs":[]}}\n')
+        while not watch.is_over(1):
+            pass
+        heard.result()
+
+
+def test_more_clients_than_a_user_may_have_connections_are_all_answered(home):
+    """The first 256 stay until somebody else was told to wait."""
+    home.client.ask("ping")
+    held = [client.connect(home.places) for _ in range(255)]
+    with ThreadPoolExecutor(100) as beside:
+        asked = [beside.submit(ask_once, home.places) for _ in range(100)]
+        with client.connect(home.places) as late:
+            late.settimeout(PATIENCE)
+            assert b'"busy"' in late.recv(4096)
+        for sock in held:
+            sock.close()
+        assert {one.result()["mode"] for one in asked} == {"user"}
+
+
+def ask_once(places):
+    with client.Client(places, may_start=False) as one:
+        return one.ask("ping")
+
+
+def test_commands_that_wait_for_jobs_do_not_keep_their_users_others_out(home):
+    job = home.running(share=0)
+    with ExitStack() as waiting:
+        for _ in range(300):
+            waiting.enter_context(home.client.watch([job])).is_over(0)
+            home.client.ask("ping")
+        assert home.client.ask("job", id=job)["state"] == "RUNNING"
