@@ -146,14 +146,18 @@ def _described(about: dict[str, Any]) -> str:
 
 @fgsched.command("doctor")
 @click.option("--enforcement", is_flag=True, help="Run jobs that try to get past their share of a GPU.")
+@click.option("--recover", is_flag=True, help="Make a new queue of what can be read of a damaged one.")
+@_system
 @_as_json
-def _doctor(enforcement: bool, as_json: bool) -> int:
+def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> int:
     """Check this host and this controller; 1 if anything fails."""
     if enforcement:
         return _enforcement(as_json)
+    if recover:
+        return _recover(_places(system))
     from fgsched.cli.doctor import FAIL, examine
 
-    findings = examine(find_places())
+    findings = examine(_places(system))
     failed = any(finding.verdict == FAIL for finding in findings)
     if as_json:
         shown = [
@@ -164,6 +168,15 @@ def _doctor(enforcement: bool, as_json: bool) -> int:
     else:
         write("".join(f"{one}\n" for one in findings))
     return Exit.REFUSED if failed else Exit.DONE
+
+
+def _recover(places: Places) -> int:
+    """Save what can be read of a damaged queue; there must be no controller."""
+    from fgsched.cli.recovery import recovered
+
+    places.prepare(os.geteuid())
+    write(recovered(places))
+    return Exit.DONE
 
 
 def _enforcement(as_json: bool) -> int:

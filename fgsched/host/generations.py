@@ -83,6 +83,18 @@ def highest_id(run: Path, own: Path) -> int:
     return max((job for job in found if job < _IDS), default=0)
 
 
+def last_attempts(place: Path) -> dict[int, int]:
+    """The last attempt of each job of a queue of which anything but a tombstone is left."""
+    found: dict[int, int] = {}
+    for job, attempt in _attempts(place):
+        name = f"{job}.{attempt}"
+        if any(os.path.lexists(place / kind / name) for kind in ("result", "job")) or _shepherd(
+            place, job, attempt
+        ):
+            found[job] = max(attempt, found.get(job, 0))
+    return found
+
+
 def _attempts(place: Path) -> set[Attempt]:
     """All of which there is a claim, a tombstone, a result or a directory."""
     return set().union(*(_named(place / kind) for kind in (*_KINDS, _CLOSED)))

@@ -34,6 +34,10 @@ class Opened:
     db: sqlite3.Connection
     record: Record
 
+    def close(self) -> None:
+        self.db.close()
+        self.record.close()
+
 
 def named(text: str) -> dict[str, str]:
     """{name: statement} of a file whose statements each begin with '-- name: x'."""

@@ -61,8 +61,8 @@ class Store:
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
-        opened = open_queue(path)
-        self._db, self._record = opened.db, opened.record
+        self._opened = open_queue(path)
+        self._db, self._record = self._opened.db, self._opened.record
         self.blobs = Blobs(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(_record)
         self.kept = Kept(self._db, SQL)
@@ -70,8 +70,7 @@ class Store:
         self.tasks = Tasks(self._db, SQL)
 
     def close(self) -> None:
-        self._db.close()
-        self._record.close()
+        self._opened.close()
 
     @property
     def name(self) -> str:

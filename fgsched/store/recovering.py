@@ -1,0 +1,211 @@
+"""`fgsched doctor --recover`: a new queue from what can be read of a damaged one, which is kept."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fgsched.errors import StorageError
+from fgsched.store import commits, marker
+from fgsched.store.commits import Commit
+from fgsched.store.files import sync_directory
+from fgsched.store.marker import Marker
+from fgsched.store.opening import SQL as QUERIES
+from fgsched.store.opening import open_queue, raise_ids
+from fgsched.store.salvage import SQL, Row, Salvage
+
+_TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after what it refers to
+_BESIDE = (commits.FILE,)
+_HELD = "it may have run in commits that the damaged queue lost: see that it did not before you release it"
+_RAN = (
+    "it was started in commits that the damaged queue lost, attempt {}: see what it did before you release it"
+)
+_LOST = "status unknown: the queue was recovered while it ran"
+_UNDER_WAY = ("CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
+
+
+@dataclass
+class Recovered:
+    """What came of it."""
+
+    kept: Path  # where the damaged files are; each has the same ending
+    name: str = ""  # of the new queue
+    rows: dict[str, int] = field(default_factory=dict)  # table -> rows that were saved
+    refused: dict[str, int] = field(
+        default_factory=dict
+    )  # table -> rows that could be read and make no sense
+    given_up: list[str] = field(default_factory=list)
+    commits: int | None = None  # how many are missing; None: not known
+    held: list[int] = field(default_factory=list)  # jobs that wait, held
+    under_way: list[int] = field(default_factory=list)  # jobs that ran
+    without_script: list[int] = field(default_factory=list)  # jobs that waited, whose scripts are lost
+    lost: list[tuple[int, int]] = field(default_factory=list)  # first and last id of jobs that are not there
+    last_job: int = 0
+
+
+def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str, now: float) -> Recovered:
+    """Put a new queue in the place of the one at `path`, with all of its rows that can be read.
+
+    `started`: the last attempt of each job that left something in the run directory. `beyond`: the highest id
+    that is known to have been given. The damaged files get names with `ending`. Until the last step is done
+    the queue is refused, so that this can be repeated. Nobody else may have the queue open.
+    """
+    if not path.exists():
+        raise StorageError(f"{path} is missing", "There is nothing to recover; bring a copy of it back.")
+    place = path.with_name(f"{path.name}.recovering")
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o700)
+    try:
+        found = _rebuilt(path, place, started=started, beyond=beyond, now=now)
+        found.kept = path.with_name(f"{path.name}.{ending}")
+        _exchange(path, place / "queue.db", ending)
+    except (OSError, sqlite3.DatabaseError) as error:
+        raise StorageError(f"{path} cannot be recovered: {error}", "Bring a backup of it back.") from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return found
+
+
+def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int, now: float) -> Recovered:
+    damaged = place / "damaged.db"
+    shutil.copyfile(path, damaged)
+    with suppress(FileNotFoundError):
+        shutil.copyfile(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
+    beside = _beside(path)
+    with closing(Salvage(damaged)) as left:
+        found = Recovered(kept=path, last_job=max(beyond, beside.last_job if beside else 0))
+        _fill(place / "queue.db", left, found, started=started, now=now)
+        found.given_up = left.given_up
+        found.commits = _missing(left, beside)
+    return found
+
+
+def _beside(path: Path) -> Commit | None:
+    with suppress(commits.Damaged):
+        return commits.read_commit(path.with_name(commits.FILE))
+    return None
+
+
+def _missing(left: Salvage, beside: Commit | None) -> int | None:
+    """How many commits the file beside the queue counts that the queue does not have."""
+    number = left.commits()
+    return max(0, beside.number - number) if beside and number is not None else None
+
+
+def _fill(queue: Path, left: Salvage, found: Recovered, *, started: Mapping[int, int], now: float) -> None:
+    """Write all rows into a new queue, in one transaction."""
+    opened = open_queue(queue)
+    opened.db.execute("BEGIN IMMEDIATE")
+    rows = _Rows(opened.db, found, started, now)
+    for table in _TABLES:
+        for row in left.rows(table, found.last_job if table == "job" else 0):
+            rows.keep(table, row)
+    rows.finish()
+    number = opened.db.execute(QUERIES["count_commit"]).fetchone()
+    opened.db.execute("COMMIT")
+    opened.record.note(number["count"], number["last_job"])
+    found.name = opened.record.last.queue
+    opened.close()
+
+
+class _Rows:
+    """The rows of the new queue."""
+
+    def __init__(
+        self, db: sqlite3.Connection, found: Recovered, started: Mapping[int, int], now: float
+    ) -> None:
+        self._db, self._found, self._started, self._now = db, found, started, now
+        self._blobs: set[int] = set()
+        self._jobs: set[int] = set()
+        self._defaults = {row["name"]: _value(row["dflt_value"]) for row in db.execute(SQL["default_of"])}
+
+    def keep(self, table: str, row: Row) -> None:
+        """Write one row down, unless it makes no sense."""
+        if table == "job":
+            row = self._job(self._defaults | row)
+        try:
+            kept = self._db.execute(SQL[f"keep_{table}"], row).rowcount
+        except sqlite3.Error:  # a value that its column does not take
+            kept = 0
+        counts = self._found.rows if kept > 0 else self._found.refused
+        if kept > 0 or table not in {"meta", "event"}:
+            counts[table] = counts.get(table, 0) + 1
+        if kept > 0 and table in {"job", "blob"}:
+            (self._jobs if table == "job" else self._blobs).add(row["id"])
+            if table == "job":
+                self._note(row)
+
+    def _job(self, row: Row) -> Row:
+        """The row of a job as it is in the new queue: what waited is held, and what ran is over."""
+        row = row | {"slot": 0, "relimited": 0}
+        if row["array_job"] not in self._jobs | {None, row["id"]}:
+            row |= {"array_job": None, "array_task": None}
+        is_scripted = row["script"] in self._blobs and row["environment"] in self._blobs
+        for blob in {row["script"], row["environment"]} - self._blobs:
+            self._replace(blob)
+        if row["state"] in _UNDER_WAY:
+            outcome = row["outcome"] if row["state"] == "COMPLETING" and row["outcome"] else ""
+            over = {"state": outcome or "FAILED", "ended_at": self._now, "suspended_at": None, "held": ""}
+            return row | over | ({} if outcome else {"reason": "SystemFailure", "lost": 1, "detail": _LOST})
+        if row["state"] != "PENDING":
+            return row
+        if not is_scripted:
+            over = {"state": "CANCELLED", "held": "", "ended_at": self._now}
+            return row | over | {"warning": "its script was lost with the damaged queue"}
+        attempt = self._started.get(row["id"], 0)
+        said = _RAN.format(attempt) if attempt > (row["attempt"] or 0) else _HELD
+        return row | {"held": "admin", "reason": "JobHeldAdmin", "warning": said}
+
+    def _replace(self, blob: object) -> None:
+        """An empty one, for a script or an environment that is lost."""
+        if isinstance(blob, int):
+            lost = {"id": blob, "digest": b"lost %d" % blob, "data": b""}
+            self._db.execute(SQL["keep_blob"], lost)
+
+    def _note(self, row: Row) -> None:
+        found = self._found
+        if row["detail"] == _LOST or (row["ended_at"] == self._now and row["state"] != "CANCELLED"):
+            found.under_way.append(row["id"])
+        elif row["held"] == "admin":
+            found.held.append(row["id"])
+        elif row["ended_at"] == self._now:
+            found.without_script.append(row["id"])
+
+    def finish(self) -> None:
+        """Have ids go on from the highest, and find those that are not there any more."""
+        found = self._found
+        found.last_job = max(found.last_job, max(self._jobs, default=0))
+        raise_ids(self._db, found.last_job)
+        before = 0
+        for number in (*sorted(self._jobs), found.last_job + 1):
+            if number > before + 1:
+                found.lost.append((before + 1, number - 1))
+            before = number
+
+
+def _value(default: str | None) -> object:
+    """A default of the schema: a number, a text in quotes, or none."""
+    if default is None or default == "NULL":
+        return None
+    return (
+        default.strip("'") if default.startswith("'") else float(default) if "." in default else int(default)
+    )
+
+
+def _exchange(path: Path, fresh: Path, ending: str) -> None:
+    """Put the new files into their places, one after the other; in between, the queue is refused."""
+    for name in (path.name, f"{path.name}-wal", *_BESIDE):
+        with suppress(FileNotFoundError):
+            os.link(path.with_name(name), path.with_name(f"{name}.{ending}"))
+    path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    created = marker.read(fresh)
+    for name in (*_BESIDE, path.name):
+        with suppress(FileNotFoundError):
+            fresh.with_name(name).rename(path.with_name(name))
+    sync_directory(path.parent)
+    if created is not None:
+        marker.write(path, Marker(created.queue, created.created))

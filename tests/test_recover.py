@@ -1,0 +1,242 @@
+"""`fgsched doctor --recover`: what can be read of a damaged queue is in a new one, and the rest is told."""
+
+import os
+import select
+import shutil
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fgsched.errors import Exit, StorageError
+from fgsched.model import Ended, Hold, JobState
+from fgsched.store import Allocation, Store
+from fgsched.store.recovering import recover
+from home import PATIENCE, living
+from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
+
+ANN = (1, 1, "ann")
+FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised")
+PAGE = 4096
+
+
+def submit(store, count, key):
+    with store.write():
+        return store.submit(new_jobs(a_demand(1) for _ in range(count)), key=f"{key:0>16}", who=ANN, now=5.0)
+
+
+def start(store, job):
+    hold = Hold(gpu=0, share=5000, memory=GIB)
+    begun = job.advance(JobState.STARTING, attempt=1, holds=(hold,), boot=BOOT, started_at=6.0)
+    runs = begun.advance(JobState.RUNNING)
+    with store.write():
+        store.start(job, begun, (Allocation(0, "GPU-0", "Simulated", 5000, GIB, 5000),))
+        store.run(begun, runs, now=7.0)
+    return runs
+
+
+def a_queue(path):
+    """Job 1 is over, job 2 runs, job 3 waits; the name of the queue."""
+    store = Store(path)
+    with store.write():
+        store.put_cards([a_gpu(0)])
+        store.kept.remember("said", "something")
+    first, second, _ = submit(store, 3, "first")
+    runs = start(store, first)
+    over = runs.advance(JobState.COMPLETED, holds=(), ended_at=8.0, ended=Ended(status=0))
+    with store.write():
+        store.save(runs, over, now=8.0)
+    start(store, second)
+    name = store.name
+    store.close()
+    return name
+
+
+def killed(path, into):
+    """The same queue, killed after jobs 4 and 5 were submitted; its write-ahead log is gone."""
+    a_queue(path)
+    store = Store(path)
+    submit(store, 2, "second")
+    into.mkdir()
+    for name in FILES:
+        shutil.copy(path.with_name(name), into / name)
+    store.close()
+    (into / "queue.db-wal").unlink()
+    return into / "queue.db"
+
+
+def recovered(path, **more):
+    given = {"started": {}, "beyond": 0, "ending": "damaged-1", "now": 99.0}
+    return recover(path, **(given | more))
+
+
+def standing(path):
+    store = Store(path)
+    found = {past.job.id: past.job for past in store.history(since=0, until=1e9, uid=None, after=0, page=999)}
+    store.close()
+    return found
+
+
+def test_a_queue_that_lost_commits_comes_back_with_what_it_has(tmp_path):
+    path = killed(tmp_path / "queue.db", tmp_path / "left")
+    before = path.read_bytes()
+    found = recovered(path)
+    assert (found.commits, found.lost, found.last_job) == (1, [(4, 5)], 5)
+    assert (found.held, found.under_way, found.without_script) == ([3], [2], [])
+    jobs = standing(path)
+    assert [(job.id, job.state, job.held) for job in jobs.values()] == [
+        (1, JobState.COMPLETED, ""),
+        (2, JobState.FAILED, ""),
+        (3, JobState.PENDING, "admin"),
+    ]
+    assert (jobs[2].ended_at, jobs[2].ended.detail) == (
+        99.0,
+        "status unknown: the queue was recovered while it ran",
+    )
+    assert jobs[3].warning == (
+        "it may have run in commits that the damaged queue lost: see that it did not before you release it"
+    )
+    assert path.with_name("queue.db.damaged-1").read_bytes() == before
+
+
+def test_it_is_another_queue_whose_ids_go_on(tmp_path):
+    path = killed(tmp_path / "queue.db", tmp_path / "left")
+    found = recovered(path, beyond=17)
+    store = Store(path)
+    assert found.name == store.name
+    assert [job.id for job in submit(store, 1, "third")] == [18]
+    assert store.submitted(1, "first".rjust(16, "0")) == range(1, 4), "a repeated request queues no job again"
+    assert store.kept.recall("said") == "something"
+    assert [event[2:4] for event in store.steps.of(1)][-1] == ("RUNNING", "COMPLETED")
+    store.close()
+
+
+def test_a_job_that_left_a_trace_is_told_to_have_been_started(tmp_path):
+    path = killed(tmp_path / "queue.db", tmp_path / "left")
+    recovered(path, started={1: 1, 3: 2})
+    assert standing(path)[3].warning.startswith(
+        "it was started in commits that the damaged queue lost, attempt 2: "
+    )
+
+
+def test_what_lies_on_other_pages_than_the_damaged_one_is_saved(tmp_path):
+    path = tmp_path / "queue.db"
+    store = Store(path)
+    submit(store, 2000, "many")
+    store.close()
+    with sqlite3.connect(path) as db:
+        rows = [
+            row[0] for row in db.execute("SELECT pageno FROM dbstat WHERE name = 'job' AND pagetype = 'leaf'")
+        ]
+    db.close()
+    data = bytearray(path.read_bytes())
+    at = (rows[len(rows) // 2] - 1) * PAGE
+    data[at : at + PAGE] = b"\xff" * PAGE
+    path.write_bytes(data)
+    with pytest.raises(StorageError):
+        standing(path)
+    found = recovered(path)
+    (lost,) = found.lost
+    saved = standing(path) if found.rows["job"] < 999 else {}
+    assert saved == {}
+    assert found.rows["job"] == 2000 - (lost[1] - lost[0] + 1)
+    assert 0 < lost[1] - lost[0] < 100, "the jobs of one page"
+
+
+def test_a_job_that_waits_and_whose_script_is_lost_does_not_run_without_it(tmp_path):
+    path = tmp_path / "queue.db"
+    a_queue(path)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute("DELETE FROM blob")
+    db.close()
+    found = recovered(path)
+    assert (found.held, found.without_script) == ([], [3])
+    job = standing(path)[3]
+    assert (job.state, job.warning) == (JobState.CANCELLED, "its script was lost with the damaged queue")
+
+
+def test_what_no_queue_can_have_is_left_out_and_counted(tmp_path):
+    path = tmp_path / "queue.db"
+    a_queue(path)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA ignore_check_constraints = ON")
+        db.execute("UPDATE job SET held = 'me' WHERE id = 1")
+    db.close()
+    found = recovered(path)
+    assert (found.refused, found.lost, found.rows["job"]) == ({"job": 1}, [(1, 1)], 2)
+
+
+@pytest.mark.parametrize("offset", [0, 16, 28, 40, 100, 108])
+def test_a_queue_whose_first_page_is_damaged_is_read_by_the_schema_of_a_new_one(tmp_path, offset):
+    path = tmp_path / "queue.db"
+    a_queue(path)
+    data = bytearray(path.read_bytes())
+    data[offset : offset + 16] = b"\xff" * 16
+    path.write_bytes(data)
+    recovered(path)
+    assert [(job.id, job.state) for job in standing(path).values()][-1] == (3, JobState.PENDING)
+
+
+class Cut(Exception):
+    """The power fails."""
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_recovery_that_is_cut_short_leaves_a_queue_that_is_refused_and_can_be_repeated(
+    tmp_path, monkeypatch, step
+):
+    path = killed(tmp_path / "queue.db", tmp_path / "left")
+    steps = iter(range(1, 99))
+    link, rename = os.link, Path.rename
+
+    def cut(act):
+        def does(*words):
+            is_ours = str(words[-1]).startswith(f"{path.parent}/queue") and "recovering" not in str(words[-1])
+            if is_ours and next(steps) == step:
+                raise Cut
+            return act(*words)
+
+        return does
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", cut(link))
+        patch.setattr(Path, "rename", cut(rename))
+        with pytest.raises(Cut):
+            recovered(path)
+    with pytest.raises(StorageError):
+        Store(path)
+    recovered(path, ending="damaged-2")
+    assert [(job.id, job.held) for job in standing(path).values()] == [(1, ""), (2, ""), (3, "admin")]
+
+
+def test_what_is_not_there_cannot_be_recovered(tmp_path):
+    with pytest.raises(StorageError, match="is missing"):
+        recovered(tmp_path / "queue.db")
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiler
+def test_the_doctor_recovers_a_queue_that_no_controller_starts_from(tmp_path):
+    with living(tmp_path / "home") as home:
+        home.submit("exit 0", hold=True, count=2)
+        controller = int(home.places.lock.read_text())
+        gone = os.pidfd_open(controller)
+        os.kill(controller, signal.SIGKILL)
+        assert select.select([gone], [], [], PATIENCE)[0]
+        os.close(gone)
+        home._client.__exit__()
+        home._client = None
+        queue = home.path / "queue.db"
+        queue.with_name("queue.db-wal").write_bytes(b"")
+        refused = home.run("fgq")
+        assert (refused.status, "lacks its last" in refused.err) == (Exit.STORAGE, True)
+        done = home.run("fgsched", "doctor", "--recover")
+        assert (done.status, "Ids without a job: 1-2. The next job gets 3." in done.lines) == (0, True), done
+        assert home.submit("exit 0") == 3
+        (ended,) = home.wait(3)
+        assert ended["state"] == "COMPLETED"
+        assert home.run("fgsched", "doctor", "--recover").status == Exit.UNREACHABLE
