@@ -1,5 +1,6 @@
 """The commands' end of the socket. In user mode it starts the controller when there is none."""
 
+import itertools
 import json
 import os
 import select
@@ -8,17 +9,19 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from fgsched import PROTOCOL
 from fgsched.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
-from fgsched.host.places import Places
+from fgsched.host.places import Places, written
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CROWD = 60.0  # seconds for which a controller that is busy is asked again, or a place with it is waited for
 _LONGEST_PAUSE = 5.0  # seconds between two times
+_PAUSE = 0.02  # seconds between two looks whether a controller is there
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
@@ -306,10 +309,8 @@ def _trust(sock: socket.socket, places: Places) -> None:
 
 def start(places: Places, *options: str) -> bool:
     """Start the user's controller, once however many ask for it at a time; False if there is one."""
-    from filelock import FileLock  # only the command that finds no controller pays for it
-
     places.prepare(os.geteuid())
-    with FileLock(places.state / "starting.lock"):
+    with _starting(places):
         try:
             _dial(places).close()
         except OSError:
@@ -318,10 +319,33 @@ def start(places: Places, *options: str) -> bool:
         return False
 
 
+@contextmanager
+def _starting(places: Places) -> Iterator[None]:
+    """One command at a time looks whether there is a controller, and starts it."""
+    from filelock import FileLock  # only the command that finds no controller pays for it
+
+    lock = FileLock(places.state / "starting.lock")
+    with written(Path(lock.lock_file)):
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _start(places: Places, options: tuple[str, ...]) -> None:
     """A controller of its own session, its log in the state directory; waits until it takes requests."""
+    from fgsched.host.inside import is_inside_job
+    from fgsched.host.standing import refuse_unfit_limits
+
+    if is_inside_job(os.environ):
+        _start_outside(places, options)
+        return
+    refuse_unfit_limits()
     ours, theirs = os.pipe()
-    with open(places.log, "ab") as log:
+    with written(places.log):
+        descriptor = os.open(places.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with open(descriptor, "ab") as log:
         child = subprocess.Popen(
             [sys.executable, "-I", "-m", "fgsched.controller", str(theirs), *options],
             pass_fds=[theirs],
@@ -345,3 +369,34 @@ def _start(places: Places, options: tuple[str, ...]) -> None:
     child.wait()
     if not message.get("already"):
         raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])
+    _await_controller(places)  # of a command that was killed while it started one
+
+
+def _start_outside(places: Places, options: tuple[str, ...]) -> None:
+    """Have the spawner start one that does not end with the job that this process runs in.
+
+    It gets the variables, the cards and the limits of the last controller, and nothing of the job's.
+    """
+    from fgsched.host.commands import ask_for_controller
+    from fgsched.host.inside import IN_A_JOB, spawner_outside
+
+    spawner = spawner_outside(places.run)
+    if spawner is None or options or not ask_for_controller(spawner):
+        raise Unreachable(IN_A_JOB, f"Start it from a login: {' '.join(('fgsched', 'start', *options))}")
+    _await_controller(places, lambda: ask_for_controller(spawner))
+
+
+def _await_controller(places: Places, again: Callable[[], object] = lambda: None) -> None:
+    """Until it takes requests. `again` is called once a second: the last one may just have ended."""
+    until = time.monotonic() + _PATIENCE
+    for count in itertools.count(1):
+        try:
+            _dial(places).close()
+            return
+        except OSError as error:
+            if time.monotonic() > until:
+                why = f"the controller did not start within {_PATIENCE:.0f} s: {error.strerror}"
+                raise Unreachable(why, f"Its log tells why: {places.log}") from None
+        if count % round(1 / _PAUSE) == 0:
+            again()
+        time.sleep(_PAUSE)

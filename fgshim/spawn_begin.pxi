@@ -72,7 +72,8 @@ cdef int prepare() noexcept nogil:
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if is_root:
         prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    getrlimit(RLIMIT_CORE, &core)
+    getrlimit(RLIMIT_CORE, &core_before)
+    core = core_before
     core.rlim_cur = 0
     setrlimit(RLIMIT_CORE, &core)
     if point != NULL:

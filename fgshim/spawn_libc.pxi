@@ -81,7 +81,7 @@ cdef extern from * nogil:
     int O_CLOEXEC, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_NOCTTY, O_PATH
     int F_SETFL, F_SETFD, F_DUPFD_CLOEXEC, FD_CLOEXEC, R_OK, AT_REMOVEDIR, SEEK_SET
     int SIGALRM, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIG_SETMASK, SIG_UNBLOCK
-    int CLONE_VM, CLONE_VFORK, SHARES_MEMORY, CLONE_NEWNS, CLONE_NEWUSER
+    int CLONE_PARENT, CLONE_VM, CLONE_VFORK, SHARES_MEMORY, CLONE_NEWNS, CLONE_NEWUSER
     int PRIO_PROCESS, SCHED_OTHER, IOPRIO_WHO_PROCESS
     int KEYCTL_GET_KEYRING_ID, KEYCTL_JOIN_SESSION_KEYRING, KEY_SPEC_SESSION_KEYRING
     unsigned long MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE
@@ -95,7 +95,7 @@ cdef extern from * nogil:
     void *MAP_FAILED
     int MNT_DETACH, UMOUNT_NOFOLLOW
     int MSG_NOSIGNAL, MSG_DONTWAIT, POLLIN, POLLOUT, POLLHUP, SFD_CLOEXEC, SFD_NONBLOCK
-    long SYS_close_range, SYS_getdents64, SYS_ioprio_set, SYS_keyctl, SYS_pidfd_open, SYS_pidfd_send_signal
+    long SYS_clone, SYS_close_range, SYS_getdents64, SYS_ioprio_set, SYS_keyctl, SYS_pidfd_open, SYS_pidfd_send_signal
     long SYS_rt_sigaction, SYS_setgroups, SYS_setresgid, SYS_setresuid, SYS_waitid
 
     ctypedef int pid_t

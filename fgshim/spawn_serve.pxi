@@ -33,14 +33,6 @@ cdef void refuse_message(const Head *head, int error) noexcept nogil:
     tell(&word)
 
 
-cdef int controller_lives() noexcept nogil:
-    cdef pollfd socket
-    socket.fd = channel
-    socket.events = 0
-    socket.revents = 0
-    return channel >= 0 and poll(&socket, 1, 0) >= 0 and not socket.revents & POLLHUP
-
-
 cdef int choose() noexcept nogil:
     """A shepherd that rests, now kept from leaving; -1: there is none.
 
@@ -112,6 +104,9 @@ cdef void pass_command(const Command *command) noexcept nogil:
 cdef void pass_order(uint32_t meant, int value) noexcept nogil:
     """The same as a signal: from a later controller, which has no socket to this spawner."""
     cdef int i
+    if value & 0xff == VERB_CONTROLLER:
+        start_controller()
+        return
     reap_all()
     for i in range(n_slots):
         if keeper[i] == NOBODY and mark(&slot_at(i).head) == meant:
@@ -136,6 +131,9 @@ cdef long next_message(const char *at, size_t left) noexcept nogil:
     if head.magic == COMMAND_MAGIC and head.length == COMMAND_SIZE:
         if left >= COMMAND_SIZE:
             pass_command(<const Command *> at)
+    elif head.magic == KEPT_MAGIC and sizeof(Kept) <= head.length <= KEPT_ROOM:
+        if left >= head.length:
+            keep_start(<const Kept *> at)
     elif head.magic == LAUNCH_MAGIC and sizeof(Head) <= head.length <= MESSAGE_ROOM:
         if left >= head.length:
             start_job(at)

@@ -6,6 +6,7 @@ cdef enum:
     RESULT_MAGIC = 0x31524746  # "FGR1"
     COMMAND_MAGIC = 0x31434746  # "FGC1"
     COMMAND_SIZE = 32
+    KEPT_MAGIC = 0x31534746  # "FGS1"
     MESSAGE_ROOM = 8 << 20
     MOST_GROUPS = 65536
     MOST_RLIMITS = 16
@@ -46,6 +47,7 @@ cdef enum:
     VERB_RESUME = 4
     VERB_PREEMPT = 5
     VERB_LIMIT = 6  # 6 and 7: the lowest bit is the highest of the seconds
+    VERB_CONTROLLER = 8  # to a spawner, about no job
 
     COULD_NOT_START = 127 << 8  # the status of a job that was never executed
 

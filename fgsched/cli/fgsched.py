@@ -65,8 +65,11 @@ def _start(gpus: str, system: bool) -> int:
 def _run(gpus: str, system: bool) -> None:
     """Be the controller, in the foreground; for systemd."""
     from fgsched.controller.foreground import attend
+    from fgsched.host.inside import IN_A_JOB, is_inside_job
 
     _places(system)
+    if is_inside_job(os.environ):
+        raise Unreachable(IN_A_JOB, "Start it from a login, or with systemd.")
     attend(gpus=gpus, system=system)
 
 

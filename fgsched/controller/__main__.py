@@ -5,9 +5,11 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 
 from fgsched.controller.foreground import attend
 from fgsched.errors import FgschedError, Unreachable
+from fgsched.host.standing import reset_signals
 
 
 def main() -> int:
@@ -19,9 +21,12 @@ def main() -> int:
     def say(message: dict[str, object]) -> None:
         nonlocal descriptor
         if descriptor >= 0:
-            os.write(descriptor, json.dumps(message).encode() + b"\n")
+            with suppress(BrokenPipeError):  # whoever started us was interrupted; others need us all the same
+                os.write(descriptor, json.dumps(message).encode() + b"\n")
             os.close(descriptor)
             descriptor = -1
+
+    reset_signals()
 
     try:
         attend(

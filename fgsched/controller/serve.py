@@ -40,7 +40,7 @@ from fgsched.errors import StorageError, Unreachable
 from fgsched.host import cgroups, cpus, generations, regions, standing
 from fgsched.host.accounts import Accounts
 from fgsched.host.mounts import find as find_mounts
-from fgsched.host.places import Places
+from fgsched.host.places import Places, written
 from fgsched.host.process import boot_id
 from fgsched.host.rundir import RunDir, secret
 from fgsched.host.shepherds import Cgroups, Ports, Shepherds
@@ -76,11 +76,14 @@ def serve(
     """
     places.prepare(os.geteuid())
     os.umask(0o077)
-    standing.raise_descriptor_limit()
+    standing.raise_limits()
     if places.mode == "system":
         standing.spare()
     with taken(places):
         child = Spawner(spawner())
+        arguments = _arguments(places, option)
+        if places.mode == "user":
+            child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
         store = Store(places.queue)
         try:
@@ -94,8 +97,13 @@ def serve(
             sampler.close()
     if again:
         log.warning("the spawner is gone: starting anew")
-        kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
-        os.execv(sys.executable, [sys.executable, "-I", "-m", "fgsched.controller", *kept])
+        os.execv(sys.executable, arguments)
+
+
+def _arguments(places: Places, option: str) -> list[str]:
+    """The command that starts such a controller again."""
+    kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
+    return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
 
 
 @contextmanager
@@ -103,14 +111,18 @@ def taken(places: Places) -> Iterator[None]:
     """The controller's place, held for life by a lock that the kernel gives up when we die."""
     lock = FileLock(places.lock, timeout=0)
     try:
-        with lock:
+        with written(places.lock):
+            lock.acquire()
             places.lock.write_text(f"{os.getpid()}\n")
-            yield
     except Timeout:
         holder = places.lock.read_text().strip() or "?"
         raise Unreachable(
             f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
         ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Controller:

@@ -9,6 +9,7 @@ from fgsched.host.process import Identity, open_pidfd
 from fgsched.jobs.lifecycle import Shepherd
 
 CANCEL, DELIVER, SUSPEND, RESUME, PREEMPT, LIMIT = 1, 2, 3, 4, 5, 6  # verbs of a command
+_CONTROLLER = 8  # to a spawner, about no job
 DUE_TO_REQUEUE, DUE_TO_PREEMPTION = 1, 2  # what a cancel says of itself in the job's errors
 COMMAND_SIGNAL = signal.SIGRTMIN + 1
 
@@ -40,6 +41,11 @@ def give_to(supervisor: Identity, job: int, attempt: int, value: int) -> bool:
         return give(pidfd, job, attempt, value)
     finally:
         os.close(pidfd)
+
+
+def ask_for_controller(spawner: Identity) -> bool:
+    """Have a spawner start a controller as its own was started; False when it is gone or cannot hear."""
+    return give_to(spawner, 0, 0, _CONTROLLER)
 
 
 def watch(shepherd: Shepherd) -> int | None:

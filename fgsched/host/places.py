@@ -3,21 +3,28 @@
 The environment may say where, never what the policy is. Nothing is made here until `prepare`.
 """
 
+import errno
 import os
 import pwd
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from fgsched.errors import BadUsage, Refused
+from fgsched.errors import BadUsage, FgschedError, Refused, StorageError
 from fgsched.values import quoted
 
 SYSTEM_RUN = Path("/run/fgsched")
 _SYSTEM_STATE = Path("/var/lib/fgsched")
 _SYSTEM_CONFIG = Path("/etc/fgsched/fgsched.toml")
+_REMEDIES = {  # errors that are the disk's, not those of the path
+    errno.EROFS: "The file system is read-only. Mount it for writing, then repeat the command.",
+    errno.ENOSPC: "Free some space there.",
+    errno.EDQUOT: "Your quota there is used up. Free some space.",
+    errno.EIO: "Look at the disk.",
+}
 _SOCKET_PATH_MAX = 107  # bytes that the kernel takes for the name of a socket
 
 
@@ -92,7 +99,9 @@ class Places:
         except OSError as error:
             raise self._unusable(self.run, error) from None
 
-    def _unusable(self, directory: Path, error: OSError) -> Refused:
+    def _unusable(self, directory: Path, error: OSError) -> FgschedError:
+        if error.errno in _REMEDIES:
+            return StorageError(f"{directory} cannot be used: {error.strerror}", _REMEDIES[error.errno])
         remedy = "" if self.mode == "system" else "Set FG_HOME to a directory of yours."
         return Refused(f"{directory} cannot be used: {error.strerror}.", remedy)
 
@@ -118,6 +127,19 @@ class Places:
             f"Remove it, or make it a directory of uid {owner} that others cannot write (chmod go-w), "
             "or set FG_HOME to another directory.",
         )
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Tell of a file that cannot be made or written."""
+    try:
+        yield
+    except TimeoutError:
+        raise  # of a lock that somebody else has
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}", _REMEDIES.get(error.errno or 0, "")
+        ) from None
 
 
 def _below(home: Path) -> Places:

@@ -4,12 +4,15 @@ import os
 import socket
 import struct
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIIQ")
-_COMMAND_MAGIC, _RESULT_MAGIC = 0x31434746, 0x31524746
+_KEPT = struct.Struct("<IIII")
+_COMMAND_MAGIC, _RESULT_MAGIC, _KEPT_MAGIC = 0x31434746, 0x31524746, 0x31534746
+_KEPT_MOST = (1 << 20) - 16  # bytes of a message that says how the controller is started
 
 
 class Answer(NamedTuple):
@@ -58,6 +61,16 @@ class Spawner:
     def command(self, job: int, attempt: int, value: int) -> None:
         """For a job whose shepherd was killed: the spawner has inherited it."""
         self.send(_COMMAND.pack(_COMMAND_MAGIC, _COMMAND.size, job, attempt, value, 0))
+
+    def keep(self, log: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+        """How a controller is started outside the job that needs one, once this one is gone."""
+        variables = [f"{name}={value}" for name, value in environ.items() if name != "FG_CRASH_AT"]
+        words = [str(log), *arguments, *variables]
+        text = b"".join(os.fsencode(word) + b"\0" for word in words)
+        if len(text) > _KEPT_MOST:
+            return  # a job is told then that it cannot start a controller
+        length = _KEPT.size + len(text)
+        self.send(_KEPT.pack(_KEPT_MAGIC, length, len(arguments), len(variables)) + text)
 
     def flush(self) -> None:
         """Send what the socket takes now."""

@@ -2,9 +2,13 @@
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+from fgsched.errors import Refused
 
 _AHEAD = 10  # steps of nice: beside thirty busy jobs on a processor the controller then has a quarter of it
 _SPARED = -500  # oom_score_adj, as in the unit of systemd
@@ -12,11 +16,64 @@ _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _GROUP = Path("/proc/self/autogroup")  # where each session is a group, what counts is the group's
 
 
-def raise_descriptor_limit() -> None:
-    """A pidfd for each running job; jobs get the limits of their submission."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """What the controller needs of a limit that is inherited from the shell that starts it."""
+
+    limit: int
+    least: int
+    name: str
+    shown: str
+
+
+_LEASTS = (
+    _Least(resource.RLIMIT_CPU, 3600, "CPU time (ulimit -t)", "3600 s"),
+    _Least(resource.RLIMIT_NOFILE, 256, "open files (ulimit -n)", "256"),
+    _Least(resource.RLIMIT_AS, 1 << 30, "virtual memory (ulimit -v)", "1 GiB"),
+    _Least(resource.RLIMIT_DATA, 256 << 20, "data (ulimit -d)", "256 MiB"),
+    _Least(resource.RLIMIT_FSIZE, 1 << 30, "file size (ulimit -f)", "1 GiB"),
+)
+_RAISED = (*(one.limit for one in _LEASTS), resource.RLIMIT_NPROC)
+_KEPT_SIGNALS = {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+}  # Python ignores the last two
+_STACK = 8 << 20  # bytes: more changes where the kernel maps what a process loads
+
+
+def raise_limits() -> None:
+    """The controller lives long and serves many; jobs get the limits of their submission."""
+    refuse_unfit_limits()
+    for limit in _RAISED:
+        soft, hard = resource.getrlimit(limit)
+        if soft != hard:
+            resource.setrlimit(limit, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if 0 <= soft < _STACK:
+        most = _STACK if hard == resource.RLIM_INFINITY else min(hard, _STACK)
+        resource.setrlimit(resource.RLIMIT_STACK, (most, hard))
+
+
+def refuse_unfit_limits() -> None:
+    """Hard limits under which a controller would be killed, or could not do its work."""
+    for one in _LEASTS:
+        _, hard = resource.getrlimit(one.limit)
+        if hard != resource.RLIM_INFINITY and hard < one.least:
+            raise Refused(
+                f"the controller cannot run with the hard limit of {one.name} of this shell: "
+                f"{hard}, and it needs {one.shown}",
+                "Start it from a shell without that limit: fgsched start",
+            )
+
+
+def reset_signals() -> None:
+    """Nothing that whoever started this process ignores or blocks is ignored or blocked here."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - _KEPT_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def spare() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from fgsched.host.process import Identity, identify
 
@@ -20,7 +21,24 @@ def supervisor_above(pid: int, above: Mapping[int, int]) -> Identity | None:
 def is_ours(pid: int) -> bool:
     """Whether a process is a shepherd or a spawner of this user; an upgrade deletes the program they run."""
     try:
+        return is_supervisor(pid) and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def is_supervisor(pid: int) -> bool:
+    """The same of any user; of another user's process the program cannot be read, but its name."""
+    try:
         program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
-        return os.path.basename(program) == _PROGRAM and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except PermissionError:
+        return _is_named_so(pid)
+    except OSError:
+        return False
+    return os.path.basename(program) == _PROGRAM
+
+
+def _is_named_so(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == f"{_PROGRAM}\n"
     except OSError:
         return False

@@ -1,0 +1,293 @@
+"""How a controller comes to be: from inside a job, from an odd shell, from a command that is killed."""
+
+import errno
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fgsched.host.process import parents
+from home import PATIENCE, living
+from hosts import why_not
+
+pytestmark = pytest.mark.compiler
+_COMMAND = f"{sys.executable} -m fgsched.cli"
+
+
+def watched(pid):
+    return os.pidfd_open(pid)
+
+
+def until_gone(descriptor):
+    assert select.select([descriptor], [], [], PATIENCE)[0], "it does not end"
+    os.close(descriptor)
+
+
+def kill(pid):
+    descriptor = watched(pid)
+    os.kill(pid, signal.SIGKILL)
+    until_gone(descriptor)
+
+
+def controller(home):
+    return int(home.places.lock.read_text())
+
+
+def ancestors(pid):
+    above = parents()
+    while (pid := above.get(pid, 0)) > 1:
+        yield pid
+
+
+class Fifo:
+    """By which a job tells and is told."""
+
+    def __init__(self, home, name):
+        os.mkfifo(home.path / name)
+        self.fd = os.open(home.path / name, os.O_RDWR)
+
+    def line(self):
+        said = b""
+        while not said.endswith(b"\n"):
+            assert select.select([self.fd], [], [], PATIENCE)[0], f"nothing after {said!r}"
+            said += os.read(self.fd, 1)
+        return said.decode().strip()
+
+    def say(self, text="go"):
+        os.write(self.fd, f"{text}\n".encode())
+
+
+@pytest.fixture
+def fifo(home):
+    made = []
+
+    def make(name):
+        made.append(Fifo(home, name))
+        return made[-1]
+
+    yield make
+    for one in made:
+        os.close(one.fd)
+
+
+# -- from inside a job ----------------------------------------------------------------------------
+
+
+def calling(home, command, then=""):
+    """The script of a job that waits for a word, runs a command with its own variables, and tells of it."""
+    variables = " ".join(f"{name}={value}" for name, value in home.environ.items())
+    return (
+        f"echo $PPID >said; read -r _ <go; env {variables} {_COMMAND}.{command} >out 2>err; "
+        f"echo $? >said; read -r _ <go; {then}"
+    )
+
+
+def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
+    said, go, second = fifo("said"), fifo("go"), fifo("second")
+    first = home.submit(
+        "CUDA_VISIBLE_DEVICES=0; TMPDIR=/nowhere; export CUDA_VISIBLE_DEVICES TMPDIR\n"
+        + calling(home, "fgsub --parsable --gpus=0.5 --output=/dev/null --wrap 'read -r _ <second; exit 5'")
+    )
+    shepherd = int(said.line())
+    before = controller(home)
+    kill(before)
+    go.say()
+    assert (said.line(), (home.path / "err").read_text()) == ("0", "")
+    job, now = int((home.path / "out").read_text()), controller(home)
+    assert now != before
+    assert shepherd not in ancestors(now)
+    variables = Path(f"/proc/{now}/environ").read_bytes().split(b"\0")
+    assert not any(
+        one.startswith((b"FG_JOB", b"SLURM_", b"CUDA_", b"TMPDIR", b"LD_PRELOAD")) for one in variables
+    )
+    go.say()
+    assert home.wait(first)[0]["state"] == "COMPLETED"
+    assert len(home.client.ask("gpus")["gpus"]) == 2
+    second.say()
+    ended = home.wait(job)[0]
+    assert (ended["state"], ended["exit_code"], ended["signal"]) == ("FAILED", 5, 0)
+    assert controller(home) == now
+
+
+def test_a_controller_that_a_job_needs_is_started_though_the_shepherd_of_the_job_was_killed(home, fifo):
+    said, go = fifo("said"), fifo("go")
+    job = home.submit(calling(home, "fgq -h"))
+    kill(int(said.line()))
+    kill(controller(home))
+    go.say()
+    assert (said.line(), (home.path / "err").read_text()) == ("0", "")
+    go.say()
+    ended = home.wait(job)[0]
+    assert (ended["state"], ended["exit_code"]) == ("COMPLETED", 0)
+
+
+def test_fgsched_start_inside_a_job_starts_it_as_it_was_started_before(tmp_path):
+    with living(tmp_path / "home") as home:
+        assert home.run("fgsched", "start", "--gpus=sim:3x8G").status == 0
+        said, go = Fifo(home, "said"), Fifo(home, "go")
+        home.submit(calling(home, "fgsched start"))
+        said.line()
+        kill(controller(home))
+        go.say()
+        assert (said.line(), (home.path / "err").read_text()) == ("0", "")
+        assert len(home.client.ask("gpus")["gpus"]) == 3
+        go.say()
+
+
+def test_two_jobs_that_need_a_controller_at_once_get_one(home, fifo):
+    said, go = fifo("said"), fifo("go")
+    home.submit(calling(home, "fgq -h"), count=2)
+    said.line(), said.line()
+    kill(controller(home))
+    go.say(), go.say()
+    assert [said.line(), said.line()] == ["0", "0"]
+    go.say(), go.say()
+    assert home.client.ask("ping")["pid"] == controller(home)
+
+
+@pytest.mark.parametrize("command", ["fgq -h", "fgsched start", "fgsched start --gpus=2", "fgsched run"])
+def test_where_no_spawner_can_start_it_a_job_is_told_so(home, fifo, tmp_path, command):
+    said, go = fifo("said"), fifo("go")
+    other = tmp_path / "other"
+    text = calling(home, command).replace(f"FG_HOME={home.path}", f"FG_HOME={other}")
+    job = home.submit(text)
+    said.line()
+    go.say()
+    assert said.line() == "5"
+    assert (
+        "a controller cannot be started from inside a job: it would end with the job"
+        in (home.path / "err").read_text()
+    )
+    go.say()
+    home.wait(job)
+
+
+# -- from an odd shell ----------------------------------------------------------------------------
+
+
+def start(home, *, limits=(), prepare=lambda: None, **more):
+    """`fgsched start` from a process that has such limits."""
+
+    def before():
+        for limit, soft, hard in limits:
+            resource.setrlimit(limit, (soft, hard))
+        prepare()
+
+    return home.run("fgsched", "start", preexec_fn=before, **more)
+
+
+@pytest.mark.parametrize(
+    ("limit", "hard", "said"),
+    [
+        (resource.RLIMIT_CPU, 2, "CPU time (ulimit -t) of this shell: 2, and it needs 3600 s"),
+        (resource.RLIMIT_NOFILE, 20, "open files (ulimit -n) of this shell: 20, and it needs 256"),
+        (resource.RLIMIT_AS, 500 << 20, "virtual memory (ulimit -v) of this shell: 524288000"),
+        (resource.RLIMIT_FSIZE, 1 << 20, "file size (ulimit -f) of this shell: 1048576"),
+    ],
+)
+def test_hard_limits_of_the_shell_that_would_harm_a_controller_are_refused(home, limit, hard, said):
+    done = start(home, limits=[(limit, hard, hard)])
+    assert (done.status, done.out) == (1, "")
+    assert f"the controller cannot run with the hard limit of {said}" in done.err
+    assert not home.places.socket.exists()
+
+
+def test_soft_limits_of_the_shell_are_raised_to_the_hard_ones(home):
+    names = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)
+    small = [(name, 1 << 28, resource.getrlimit(name)[1]) for name in names]
+    assert start(home, limits=[*small, (resource.RLIMIT_NOFILE, 64, 1024)]).status == 0
+    found = [resource.prlimit(controller(home), name)[0] for name in (*names, resource.RLIMIT_NOFILE)]
+    assert found == [*(hard for _, _, hard in small), 1024]
+
+
+def test_signals_that_a_shell_ignores_or_blocks_reach_the_controller(home):
+    def prepare():
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+
+    assert start(home, prepare=prepare).status == 0
+    gone = watched(controller(home))
+    os.kill(controller(home), signal.SIGTERM)
+    until_gone(gone)
+
+
+# -- a command that is killed ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", range(8))
+def test_a_killed_command_leaves_a_controller_or_none(home, delay):
+    """Interrupted with its group, after so many tenths of what it takes to start a controller."""
+    words = [sys.executable, "-m", "fgsched.cli.fgq"]
+    with subprocess.Popen(
+        words,
+        env=home.environ,
+        cwd=home.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    ) as command:
+        select.select([], [], [], 0.08 * delay)
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGINT)
+    assert home.run("fgq", "-h").status == 0
+    log = home.places.log.read_text()
+    assert "Traceback" not in log
+    assert log.count("ready: ") == 1
+
+
+def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):
+    ours, theirs = os.pipe()
+    with open(home.path / "log", "wb") as log:
+        home.path.chmod(0o700)
+        words = [sys.executable, "-I", "-m", "fgsched.controller", str(theirs)]
+        os.close(ours)  # as if it had been killed
+        one = subprocess.Popen(words, env=home.environ, pass_fds=[theirs], stdout=log, stderr=log)
+    os.close(theirs)
+    try:
+        assert home.run("fgq", "-h").status == 0
+        assert controller(home) == one.pid
+    finally:
+        home.leave()
+        assert one.wait(PATIENCE) == 0
+        home._client = None
+
+
+# -- a place that cannot be written ---------------------------------------------------------------
+
+
+def test_files_that_cannot_be_written_are_named(home):
+    (home.path / "starting.lock").mkdir()
+    done = home.run("fgq", "-h")
+    assert done.status == 6
+    assert done.err.startswith(f"fgq: error: cannot write {home.path}/starting.lock: ")
+    (home.path / "starting.lock").rmdir()
+    home.places.log.mkdir()
+    done = home.run("fgq", "-h")
+    assert (done.status, done.err) == (
+        6,
+        f"fgq: error: cannot write {home.places.log}: {os.strerror(errno.EISDIR)}\n",
+    )
+    home.places.log.rmdir()
+
+
+@pytest.mark.mounts
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("made", [False, True])
+def test_a_read_only_file_system_is_told_by_every_command(home, made):
+    if made:
+        assert home.run("fgq", "-h").status == 0
+        home.leave()
+        home._client = None
+    read_only = f"mount --bind {home.path} {home.path} && mount -o remount,bind,ro {home.path} && cd / && "
+    for command in ("fgsub --wrap true", "fgq", "fgsched start"):
+        words = ["unshare", "-m", "--propagation", "private", "sh", "-c", f"{read_only}{_COMMAND}.{command}"]
+        done = subprocess.run(words, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stdout) == (6, "")
+        assert "Read-only file system" in done.stderr
+        assert str(home.path) in done.stderr
