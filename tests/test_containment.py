@@ -450,3 +450,38 @@ def test_a_field_that_is_no_path_has_no_bytes_that_are_not_utf8(field):
     request = from_record({"name": "x", "chdir": "/", field: "caf\udce9"})
     with pytest.raises(BadUsage, match=f"{field}='caf.xe9' is not UTF-8"):
         check_plain(request)
+
+
+RULES = {"held": "x", "wish": "y", "failures": -1, "attempt": -5, "slot": -1, "lost": 7, "ended_at": 5.0, "uid": -1}
+
+
+@pytest.mark.parametrize("column", RULES)
+def test_a_row_that_breaks_a_rule_of_the_queue_concerns_that_job_alone(column):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    damage(world, 2, column, RULES[column])
+    world.start()
+    if column != "ended_at":  # then the job is over
+        assert world.conductor.containment.damaged[2].endswith(f"{column}: it breaks a rule of the queue") or (
+            column == "attempt"
+        )
+    (answer,) = ask(world, "cancel", ids=[2, 3])
+    assert answer["jobs"][-1] == {"id": 3, "outcome": "cancelled"}
+    end(world, 1)
+    rest(world)
+    assert [world.job(number).state for number in (1, 3)] == [JobState.COMPLETED, JobState.CANCELLED]
+    assert not world.conductor.is_broken
+
+
+def test_a_request_for_several_jobs_fails_only_for_the_job_that_it_fails_for():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 3)
+    world.settle()
+    Saboteur(2, 0, for_ever=True).spoil(world.store, "save")
+    (answer,) = ask(world, "cancel", ids=[1, 2, 3])
+    assert [one.get("outcome") for one in answer["jobs"]] == ["cancelled", None, "cancelled"]
+    assert answer["jobs"][1]["error"]["exit"] == 7
+    rest(world)
+    assert [world.job(number).state for number in (1, 3)] == [JobState.CANCELLED] * 2

@@ -272,7 +272,10 @@ def _expect(path: Path) -> bool:
 def _check(db: sqlite3.Connection, path: Path) -> None:
     if path.stat().st_size > _CHECKED:
         return
+    # A row that breaks a rule of the schema concerns one job: rows.past_of.
+    db.execute("PRAGMA ignore_check_constraints = ON")
     answer = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    db.execute("PRAGMA ignore_check_constraints = OFF")
     if answer != "ok":
         raise sqlite3.DatabaseError(str(answer).splitlines()[-1])
 

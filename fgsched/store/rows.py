@@ -63,24 +63,49 @@ Row = sqlite3.Row | dict[str, Any]
 
 
 def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> Past:
-    """Return the job in a row of the table job; columns that cannot be read have defaults, and are named."""
+    """Return the job in a row of the table job; columns that cannot be read have defaults, and are named.
+
+    A column cannot be read either if its value breaks a rule of the schema: the row could not be changed.
+    """
     try:
-        return Past(job_of(row, holds), allocations(row))
+        past = Past(job_of(row, holds), allocations(row))
     except Exception as error:  # whatever a damaged column leads to concerns this job alone
         return _salvaged(dict(row), holds, error)
+    if _breaks_rules(row, past.job):
+        return _salvaged(dict(row), holds, ValueError("columns contradict each other"))
+    return past
+
+
+_UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
+
+
+def _breaks_rules(row: Row, job: Job) -> bool:
+    """Whether a row breaks a CHECK of schema.sql, as only damage can make it."""
+    return (
+        job.held not in ("", "user", "admin")
+        or job.wish not in ("", "requeue")
+        or min(job.uid, job.gid, job.attempt, job.slot, job.restarts, job.failures, job.suspended) < 0
+        or (job.task is not None and job.task < 0)
+        or row["lost"] not in (0, 1)
+        or row["relimited"] not in (0, 1)
+        or (job.state in _UNDER_WAY and not (job.attempt and job.boot and job.started_at is not None))
+        or (row["ended_at"] is not None) is not job.state.is_final
+        or (job.suspended_at is not None) is not (job.state is JobState.SUSPENDED)
+    )
 
 
 def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> Past:
     """Each column is tried by itself, in a row that is otherwise sound."""
     sound = _SOUND | {"id": row["id"], "request": json.dumps({"name": str(row["name"])[:255]})}
     damage = []
-    for column in sound.keys() - {"id"}:
+    for column in sound.keys() - {"id", *_TOGETHER}:
         why = _why_unreadable(sound | {column: row[column]})
         if why:
             damage.append(f"{column}: {why}")
             row[column] = sound[column]
-    if any(text.startswith("state:") for text in damage):
-        row["state"] = _likely_state(row).value
+    if why := _why_unreadable(sound | {column: row[column] for column in _TOGETHER}):
+        damage.append(f"state: {why}")
+        row |= _likely(row)
     told = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
     try:
         return Past(job_of(row, holds), allocations(row), damage=told)
@@ -91,18 +116,31 @@ def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) ->
 
 def _why_unreadable(row: dict[str, Any]) -> str:
     try:
-        job_of(row)
+        job = job_of(row)
         allocations(row)
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
-    return ""
+    return "it breaks a rule of the queue" if _breaks_rules(row, job) else ""
 
 
-def _likely_state(row: dict[str, Any]) -> JobState:
+_TOGETHER = (
+    "state",
+    "attempt",
+    "boot",
+    "started_at",
+    "ended_at",
+    "suspended_at",
+)  # that rules compare
+
+
+def _likely(row: dict[str, Any]) -> dict[str, Any]:
     """Return where a job stands whose state cannot be read: what was started may still run."""
+    attempt, boot = row["attempt"], row["boot"]
     if row["ended_at"] is not None:
-        return JobState.FAILED
-    return JobState.RUNNING if row["attempt"] and row["boot"] else JobState.PENDING
+        return {"state": "FAILED", "attempt": max(0, attempt), "suspended_at": None}
+    if attempt > 0 and boot:
+        return {"state": "RUNNING", "started_at": row["started_at"] or 0.0, "suspended_at": None}
+    return {"state": "PENDING", "attempt": max(0, attempt), "suspended_at": None}
 
 
 _SOUND: dict[str, Any] = {

@@ -58,7 +58,9 @@ def refuse_on_a_host_with_a_controller() -> None:
 
 
 @contextmanager
-def home(*, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n") -> Iterator[Home]:
+def home(
+    *, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n", patience: float = 60
+) -> Iterator[Home]:
     """A home as a login has it, gone afterwards: state on a disk, where commits cost what they cost, and the
     run directory in memory, where the host has such a place."""
     refuse_on_a_host_with_a_controller()
@@ -80,20 +82,20 @@ def home(*, devices: str = "sim:8x16G", config: str = "[host]\ncpus = 64\n") -> 
             client.ask("ping")
         yield it
     finally:
-        stop(it)
+        stop(it, patience)
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
 
 
-def stop(it: Home) -> None:
+def stop(it: Home, patience: float = 60) -> None:
     from fgsched.errors import FgschedError
 
     try:
         with it.client() as client:
             rows = client.ask("queue", fields=["id"])["rows"]
             if rows:
-                client.ask("cancel", ids=[row[0] for row in rows], patience=60)
-                client.ask("wait", ids=[row[0] for row in rows], patience=60)
+                client.ask("cancel", ids=[row[0] for row in rows], patience=patience)
+                client.ask("wait", ids=[row[0] for row in rows], patience=patience)
             client.ask("stop")
     except FgschedError as error:
         print(f"stopping: {error}", file=sys.stderr)

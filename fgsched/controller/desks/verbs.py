@@ -6,7 +6,8 @@ from typing import Any
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desks.references import References, name_of
-from fgsched.errors import BadUsage, FgschedError
+from fgsched.controller.faults import told
+from fgsched.errors import BadUsage, FgschedError, OurFault
 from fgsched.model import Job
 
 MAX_IDS = 100_000  # in one request: all others wait for it
@@ -25,6 +26,7 @@ class Verbs:
     """`verbs.each(caller, names, act, now)`: an error of one does not touch the others."""
 
     def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
         self._references = References(conductor)
 
     def each(
@@ -45,17 +47,23 @@ class Verbs:
                 found.append(_failed(name, error))
                 continue
             chosen = [row for row in rows if meant(row)] if type(name) is int else rows
-            found += [_one(caller, row, act, now) for row in chosen or rows[:1]]
+            found += [self._one(caller, row, act, now) for row in chosen or rows[:1]]
         return {"jobs": found}
 
-
-def _one(caller: Caller, row: Job, act: Act, now: float) -> dict[str, Any]:
-    try:
-        said = act(caller, row, now)  # what is said may change until it is sent: an order may not arrive
-        said["id"] = name_of(row)
-        return said
-    except FgschedError as error:
-        return _failed(name_of(row), error)
+    def _one(self, caller: Caller, row: Job, act: Act, now: float) -> dict[str, Any]:
+        """What fails unexpectedly for one job is its answer; the turn is repeated without that job."""
+        containment = self._conductor.containment
+        try:
+            said = act(caller, row, now)  # what is said may change until it is sent: an order may not arrive
+            said["id"] = name_of(row)
+            return said
+        except FgschedError as error:
+            return _failed(name_of(row), error)
+        except Exception as error:
+            containment.let_pass(error)
+            if row.id not in containment.blamed:
+                containment.blame(row.id, error)
+            return _failed(name_of(row), OurFault(told(error)))
 
 
 def _failed(name: Any, error: FgschedError) -> dict[str, Any]:
