@@ -452,7 +452,16 @@ def test_a_field_that_is_no_path_has_no_bytes_that_are_not_utf8(field):
         check_plain(request)
 
 
-RULES = {"held": "x", "wish": "y", "failures": -1, "attempt": -5, "slot": -1, "lost": 7, "ended_at": 5.0, "uid": -1}
+RULES = {
+    "held": "x",
+    "wish": "y",
+    "failures": -1,
+    "attempt": -5,
+    "slot": -1,
+    "lost": 7,
+    "ended_at": 5.0,
+    "uid": -1,
+}
 
 
 @pytest.mark.parametrize("column", RULES)
@@ -464,9 +473,9 @@ def test_a_row_that_breaks_a_rule_of_the_queue_concerns_that_job_alone(column):
     damage(world, 2, column, RULES[column])
     world.start()
     if column != "ended_at":  # then the job is over
-        assert world.conductor.containment.damaged[2].endswith(f"{column}: it breaks a rule of the queue") or (
-            column == "attempt"
-        )
+        assert world.conductor.containment.damaged[2].endswith(
+            f"{column}: it breaks a rule of the queue"
+        ) or (column == "attempt")
     (answer,) = ask(world, "cancel", ids=[2, 3])
     assert answer["jobs"][-1] == {"id": 3, "outcome": "cancelled"}
     end(world, 1)

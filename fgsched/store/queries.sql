@@ -168,7 +168,7 @@ SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 -- How long completed jobs ran, for what is likely of the next.
 SELECT uid, name, ended_at - started_at - suspended AS elapsed, 
   CASE WHEN json_valid(request) THEN json_extract(request, '$.time_limit') END AS time_limit
-FROM job WHERE ended_at >= :since AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
+FROM job WHERE ended_at >= :since AND started_at IS NOT NULL AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
 
 -- name: move_card
 -- A card has one place: where it was before, nothing is said of it any more.
