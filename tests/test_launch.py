@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import replace
-from errno import ENOENT, ENOSPC
+from errno import ENOSPC
 
 import pytest
 
@@ -10,7 +10,7 @@ from fgsched.errors import Refused, StorageError
 from fgsched.host.launch import pack
 from fgsched.host.rundir import RunDir
 from fgsched.jobs.isolation import launch
-from fgsched.jobs.lifecycle import Gone, Unclaimed
+from fgsched.jobs.lifecycle import Unclaimed
 from fgsched.jobs.surroundings import Person, Site
 from fgsched.model import JobState
 from worlds import BOOT, a_job
@@ -44,15 +44,6 @@ def test_a_claim_that_finds_no_space_decides_nothing(tmp_path, monkeypatch):
             run.seize(1, 1)
     assert run.seize(1, 1) == Unclaimed()
     assert run.seize(1, 1) == Unclaimed(), "the tombstone is there already"
-
-
-def test_a_run_directory_that_is_gone_is_no_full_disk(tmp_path):
-    run = RunDir(tmp_path / "run", BOOT)
-    for path in (tmp_path / "run").iterdir():
-        path.rmdir()
-    with pytest.raises(OSError, match=os.strerror(ENOENT)):
-        run.seize(1, 1)
-    assert run.look(1, 1) == Gone()
 
 
 def test_what_is_forgotten_is_gone_and_a_tombstone_stays(tmp_path):

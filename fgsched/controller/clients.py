@@ -103,6 +103,14 @@ class Clients:
         self._listen_at = None
         self._selector.register(self._listener, selectors.EVENT_READ, self.accept)
 
+    def listen(self, listener: socket.socket) -> None:
+        """Accept connections here, and no longer where they were accepted before."""
+        if self._listen_at is None:
+            self._selector.unregister(self._listener)
+        self._listener.close()
+        self._listener = listener
+        self._listen()
+
     # -- accepting ------------------------------------------------------------------------------
 
     def accept(self) -> None:

@@ -70,6 +70,10 @@ class Loop:
         self._operations = operations
         self._boot = conductor.launcher.boot
 
+    def listen(self, listener: socket.socket) -> None:
+        """Accept connections here, and no longer where they were accepted before."""
+        self._clients.listen(listener)
+
     def happened(self, event: Event) -> None:
         """Something that the next turn has to take in."""
         self._events.append(event)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -33,6 +32,7 @@ from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.pacer import Pacer
+from fgsched.controller.presence import Presence
 from fgsched.controller.remembered import remembered
 from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
@@ -138,29 +138,33 @@ class _Controller:
         sampler: gpus.AnySampler,
     ) -> None:
         self._store, self._inventory, self._sampler = store, inventory, sampler
-        run = generations.directory_of(places.run, store.name, lambda: _under_way(store))
-        store.raise_ids(generations.highest_id(places.run, run))
-        self._loop = Loop(listen(places.socket, for_all=places.mode == "system"), child)
+        self._places = places
+        own = generations.directory_of(places.run, store.name, lambda: _under_way(store))
+        store.raise_ids(generations.highest_id(places.run, own))
+        run = RunDir(own, boot_id())
+        self._loop = Loop(self._listener(), child)
+        self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
         memory, accounts = cgroups.find(), Accounts()
         device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
         best = (Tier.DRIVER if device else Tier.SHIM).value
-        gate = Gate(sampler, run=str(run), hook=library(), is_real=inventory.source == "nvml")
+        gate = Gate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
-        site = replace(_site(places, run, config, store.name, mounts), proves=inventory.source == "nvml")
+        site = replace(_site(places, own, config, store.name, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
         ports = self._ports(accounts, gate)
-        shepherds = Shepherds(RunDir(run, boot_id()), child, site, ports, Cgroups(memory, device))
+        shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
-        remove = partial(shutil.rmtree, ignore_errors=True)
-        self._earlier = EarlierJobs(places.run, run, self._cards, watch=self._loop.watch_once, remove=remove)
+        self._earlier = EarlierJobs(
+            places.run, own, self._cards, watch=self._loop.watch_once, remove=self._cleaner.add
+        )
         self._conductor = Conductor(
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
         self._shepherds = shepherds
-        watching = Watching(str(run), _policy(config), self._loop.happened, self._learn)
+        watching = Watching(str(own), _policy(config), self._loop.happened, self._learn)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
-        self._pacer = Pacer(self._conductor, sampler, run=str(run), is_real=inventory.source == "nvml")
+        self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
         self._waiters = Waiters(self._loop.finish)
         unresolved = self._lookout.unresolved
@@ -168,6 +172,12 @@ class _Controller:
             places, config, inventory, memory, accounts, best, gate, mounts, unresolved, self._earlier
         )
         self._reception = self._opened(about)
+
+    def _listener(self) -> socket.socket:
+        return listen(self._places.socket, for_all=self._places.mode == "system")
+
+    def _listen_again(self) -> None:
+        self._loop.listen(self._listener())
 
     def _opened(self, about: About) -> Reception:
         """Whoever answers requests, at their desks."""
@@ -202,17 +212,23 @@ class _Controller:
         """Serve until stopped; True if it is to be started anew."""
         self._recover()
         self._loop.begin(self._conductor, self._reception)
-        self._loop.watch(self._sampler, self._lookout.see)
+        self._watch_edges()
         with self._signals():
             ready()
             log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
             while not self._loop.stopping and not self._conductor.is_broken:
                 self._loop.run_once(self._timeout())
                 self._after_a_round()
+        self._cleaner.close()
         if self._conductor.is_broken:
             raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
         self._shepherds.tidy({job.slot for job in self._conductor.book.holding.values()})
         return self._loop.stopping == "the spawner is gone"
+
+    def _watch_edges(self) -> None:
+        self._loop.watch(self._sampler, self._lookout.see)
+        if self._presence.source is not None:
+            self._loop.watch(self._presence.source, lambda: self._presence.heard(time.monotonic()))
 
     def _after_a_round(self) -> None:
         """A fault in one of these parts costs that part its look, and nothing else."""
@@ -221,6 +237,8 @@ class _Controller:
         contained("the reservations", lambda: self._bookings.tidy(time.time()))
         contained("the lookout", self._lookout.look)
         contained("the pacer", self._pacer.look)
+        contained("the run directory", lambda: self._presence.look(time.monotonic()))
+        contained("the removal of job directories", lambda: self._cleaner.step(time.monotonic()))
 
     def _recover(self) -> None:
         with self._store.write():
@@ -264,6 +282,7 @@ class _Controller:
         due = min((each for each in dated if each is not None), default=None)
         timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
         quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
+        now = time.monotonic()
         dues = (
             unsaved,
             unheard,
@@ -273,6 +292,8 @@ class _Controller:
             self._lookout.due,
             self._pacer.due,
             self._waiters.delay,
+            self._presence.due(now),
+            self._cleaner.due(now),
         )
         return min((due for due in dues if due is not None), default=None)
 

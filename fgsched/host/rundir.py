@@ -1,17 +1,31 @@
-"""The run directory: claims and results, files that outlive every process. Every call may be made again."""
+"""The run directory: claims and results, files that outlive every process. Every call may be made again.
 
+Programs that clean /tmp, other programs and people reach it. What is missing is made again, and what is of
+the wrong kind is put into quarantine: it never stops the controller.
+"""
+
+import fcntl
+import logging
 import os
-import shutil
+import re
+import stat
+from collections.abc import Iterator
 from contextlib import suppress
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EINVAL, ENOENT, ENOSPC, ENOTDIR
 from pathlib import Path
 
 from fgsched.crash import point
 from fgsched.errors import StorageError
+from fgsched.host.cleaner import Cleaner
 from fgsched.host.process import Identity, is_alive
+from fgsched.host.quarantine import Quarantine, kind_of
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, parse_claim, parse_result
 
+log = logging.getLogger(__name__)
 _OF_OURS = ("not a regular file", "its fence does not hold")  # the system's word for it says nothing
+_KINDS = ("claim", "result", "job")
+_NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
+_MOST = 64  # entries of unknown names that one sweep moves
 
 
 class RunDir:
@@ -20,29 +34,82 @@ class RunDir:
     def __init__(self, path: Path, boot: str) -> None:
         self.path = path
         self.boot = boot
-        for name in ("claim", "result", "job"):
-            (path / name).mkdir(parents=True, exist_ok=True)
-            (path / name).chmod(0o711)  # whatever the mask: jobs of every user reach what is theirs below it
+        self.cleaner = Cleaner()
+        self.quarantine = Quarantine(path, self.cleaner)
+        self._lock = -1
         self._claims, self._results = f"{path}/claim/", f"{path}/result/"
+        self.mend()
+
+    def mend(self) -> list[str]:
+        """Make what is missing; the names of what was made. The directory above has to be there."""
+        if not self.path.exists():
+            self.path.mkdir()
+            self.path.chmod(0o711)
+        made = [name for name in _KINDS if self._made(self.path / name)]
+        if self._lock < 0 or not _is_same(self._lock, self.path):
+            self._hold()
+        return made
+
+    def _made(self, directory: Path) -> bool:
+        """Jobs of every user reach what is theirs below it, whatever the mask."""
+        mode = _mode(directory)
+        if not stat.S_ISDIR(mode):
+            if mode:
+                self.quarantine.take(str(directory), f"{kind_of(str(directory))} where a directory has to be")
+            directory.mkdir(exist_ok=True)
+            directory.chmod(0o711)
+            return True
+        if stat.S_IMODE(mode) != 0o711:
+            directory.chmod(0o711)
+        return False
+
+    def _hold(self) -> None:
+        """Lock the directory: systemd-tmpfiles then removes nothing in it for its age."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):
+            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def result(self, job: int, attempt: int) -> Result | None:
         """The result of an attempt, once there is one."""
+        path = f"{self._results}{job}.{attempt}"
+        text = self._link(path)
+        if text is None:
+            return None
         try:
-            return _in_words(parse_result(os.readlink(f"{self._results}{job}.{attempt}")))
-        except (OSError, ValueError):
+            return _in_words(parse_result(text))
+        except (ValueError, OverflowError):
+            self.quarantine.take(path, "not a result")
+            return None
+
+    def _link(self, path: str) -> str | None:
+        """The text of a claim or a result; None if there is none, or something else."""
+        try:
+            return os.readlink(path)
+        except OSError as error:
+            if error.errno == EINVAL:
+                self.quarantine.take(path, f"{kind_of(path)} where a link has to be")
             return None
 
     def seize(self, job: int, attempt: int) -> Seen:
         """What became of an attempt; if nobody claimed it yet, nobody can after this call."""
+        path = f"{self._claims}{job}.{attempt}"
         try:
-            os.symlink("T", f"{self._claims}{job}.{attempt}")
+            try:
+                os.symlink("T", path)
+            except OSError as error:
+                if error.errno not in (ENOENT, ENOTDIR):
+                    raise
+                self.mend()
+                os.symlink("T", path)
         except FileExistsError:
             return self.look(job, attempt)
         except OSError as error:
-            if error.errno not in {ENOSPC, EDQUOT}:
-                raise
             cause = f"no claim can be made in {self.path}: {error.strerror}"
-            raise StorageError(cause, "Free some space there.") from error
+            is_full = error.errno in (ENOSPC, EDQUOT)
+            remedy = "Free some space there." if is_full else "Look at the file system that it is on."
+            raise StorageError(cause, remedy) from error
         return Unclaimed()
 
     def look(self, job: int, attempt: int) -> Seen:
@@ -50,9 +117,14 @@ class RunDir:
         result = self.result(job, attempt)
         if result is not None:
             return result
+        path = f"{self._claims}{job}.{attempt}"
+        text = self._link(path)
+        if text is None:
+            return Gone()
         try:
-            shepherd = parse_claim(os.readlink(f"{self._claims}{job}.{attempt}"))
-        except (OSError, ValueError):
+            shepherd = parse_claim(text)
+        except (ValueError, OverflowError):
+            self.quarantine.take(path, "not a claim")
             return Gone()
         if shepherd is None:
             return Unclaimed()
@@ -65,42 +137,113 @@ class RunDir:
 
         A tombstone stays: the launch of an attempt that was given up may still come.
         """
-        result, claim = f"{self._results}{job}.{attempt}", f"{self._claims}{job}.{attempt}"
-        try:
-            os.unlink(result)
-            is_claimed = True  # by whoever left the result
-        except FileNotFoundError:
-            is_claimed = False
+        is_claimed = self._unlinked(f"{self._results}{job}.{attempt}")  # by the shepherd that left the result
         point("controller_between_result_and_claim")
-        with suppress(FileNotFoundError):
-            if is_claimed or os.readlink(claim) != "T":
-                os.unlink(claim)
+        claim = f"{self._claims}{job}.{attempt}"
+        if is_claimed or self._link(claim) not in (None, "T"):
+            self._unlinked(claim)
+
+    def _unlinked(self, path: str) -> bool:
+        """Whether there was something, which is gone."""
+        try:
+            os.unlink(path)
+        except OSError as error:
+            if error.errno in (ENOENT, ENOTDIR):
+                return False
+            return self.quarantine.take(path, f"{kind_of(path)} that cannot be removed: {error.strerror}")
+        return True
 
     def clear(self, job: int, attempt: int) -> None:
-        """Remove the directory of a job whose shepherd could not."""
-        shutil.rmtree(self.path / "job" / f"{job}.{attempt}", ignore_errors=True)
+        """Have the directory of a job removed, a little at a time, whose shepherd could not."""
+        self.cleaner.add(self.path / "job" / f"{job}.{attempt}")
 
     def leftovers(self) -> list[tuple[int, int]]:
-        """(job, attempt) of all that has a claim, a result or a directory; tombstones stay with the boot."""
-        found = set()
-        for name in ("claim", "result", "job"):
-            for entry in os.scandir(self.path / name):
-                job, _, attempt = entry.name.partition(".")
-                is_tombstone = entry.is_symlink() and os.readlink(entry.path) == "T"
-                if job.isdigit() and attempt.isdigit() and not is_tombstone:
-                    found.add((int(job), int(attempt)))
+        """(job, attempt) of all that has a claim, a result or a directory; tombstones stay with the boot.
+
+        What has no such name or is of another kind goes into quarantine.
+        """
+        self.mend()
+        found, strange = set(), list[tuple[str, str]]()
+        for kind, entry in self._entries():
+            name = _NAME.fullmatch(entry.name)
+            wanted = "a directory" if kind == "job" else "a link"
+            if name is None:
+                strange.append((entry.path, "not the name of an attempt"))
+            elif (seen := kind_of(entry.path)) != wanted:
+                strange.append((entry.path, f"{seen} where {wanted} has to be"))
+            elif kind == "job" or self._link(entry.path) != "T":
+                found.add((int(name[1]), int(name[2])))
+        self._put_away(strange)
         return sorted(found)
+
+    def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+        for kind in _KINDS:
+            with suppress(OSError), os.scandir(self.path / kind) as entries:
+                for entry in entries:
+                    yield kind, entry
+
+    def _put_away(self, strange: list[tuple[str, str]]) -> None:
+        for path, why in strange[:_MOST]:
+            self.quarantine.take(path, why)
+        if len(strange) > _MOST:
+            log.warning("%s: %d more entries that are no attempt's", self.path, len(strange) - _MOST)
 
 
 def secret(run: Path) -> bytes:
     """What nobody but the controllers of this boot know; made by the first of them."""
     file = run / "secret"
-    if not file.exists():
-        fresh = run / "secret.new"
-        fresh.touch(0o600)
-        fresh.write_bytes(os.urandom(32))
-        fresh.rename(file)
-    return file.read_bytes()
+    try:
+        return _read(file)
+    except (OSError, ValueError):
+        _remove(file)
+    fresh = run / "secret.new"
+    _remove(fresh)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, os.urandom(_SECRET))
+    finally:
+        os.close(descriptor)
+    fresh.rename(file)
+    return _read(file)
+
+
+_SECRET = 32  # bytes
+
+
+def _read(file: Path) -> bytes:
+    """ValueError if it is not what a controller wrote."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        data = os.read(descriptor, _SECRET + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) != _SECRET:
+        raise ValueError(len(data))
+    return data
+
+
+def _remove(path: Path) -> None:
+    """A directory there is put aside."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
+
+
+def _mode(path: Path) -> int:
+    """0 if there is nothing."""
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _is_same(descriptor: int, path: Path) -> bool:
+    """Whether the directory that is open is still the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
 
 
 def _in_words(result: Result) -> Result:

@@ -1,0 +1,82 @@
+"""The run directory stays usable: what is removed from it, by a cleaner of /tmp perhaps, is made again."""
+
+import logging
+import os
+from collections.abc import Callable
+
+from fgsched.errors import FgschedError
+from fgsched.host import generations
+from fgsched.host.inotify import Inotify
+from fgsched.host.places import Places
+from fgsched.host.rundir import RunDir
+
+log = logging.getLogger("fgsched.controller")
+_PAUSE = 0.2  # seconds: whoever removes a whole tree is not to meet new entries meanwhile
+_LONGEST = 60.0  # seconds between two attempts where nothing can be made
+
+
+class Presence:
+    """Hears when something goes, and makes it again a moment later."""
+
+    def __init__(self, places: Places, run: RunDir, listen: Callable[[], None]) -> None:
+        """`listen()`: take requests at the place of the socket, where there is none."""
+        self._places, self._run, self._listen = places, run, listen
+        self._due: float | None = None
+        self._pause = _PAUSE
+        self._inotify: Inotify | None = None
+        try:
+            self._inotify = Inotify()
+        except OSError as error:  # the user has as many instances as one may have
+            log.warning("what is removed from %s is not noticed: %s", run.path, error)
+            self._due = _LONGEST
+        self._watch()
+
+    @property
+    def source(self) -> Inotify | None:
+        """What becomes readable when something is gone."""
+        return self._inotify
+
+    def _watch(self) -> None:
+        if self._inotify is not None:
+            self._inotify.watch(self._places.run)
+            self._inotify.watch(self._run.path)
+
+    def heard(self, now: float) -> None:
+        """Something is gone: it may be an entry of no interest."""
+        if self._inotify is not None:
+            self._inotify.read()
+        if self._due is None:
+            self._due = now + self._pause
+
+    def due(self, now: float) -> float | None:
+        """Seconds until the next look; None: nothing was heard."""
+        return None if self._due is None else max(0.0, self._due - now)
+
+    def look(self, now: float) -> None:
+        """Make again what is missing, if a look is due."""
+        if self._due is None or now < self._due:
+            return
+        self._due = None if self._inotify is not None else now + _LONGEST
+        if not self._places.queue.exists():
+            log.error("%s is gone: the run directory is left as it is", self._places.queue)
+            return
+        try:
+            made = self._made()
+        except (OSError, FgschedError) as error:
+            log.error("%s cannot be used: %s", self._run.path, error)
+            self._pause = min(2 * self._pause, _LONGEST)
+            self._due = now + self._pause
+            return
+        self._pause = _PAUSE
+        self._watch()
+        if made:
+            log.warning("%s: made again after they were removed: %s", self._run.path, ", ".join(made))
+
+    def _made(self) -> list[str]:
+        self._places.prepare(os.geteuid())
+        made = self._run.mend()
+        generations.link(self._places.run, self._run.path)
+        if not self._places.socket.is_socket():
+            self._listen()
+            made.append(self._places.socket.name)
+        return made
