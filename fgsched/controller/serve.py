@@ -138,10 +138,8 @@ class _Controller:
         sampler: gpus.AnySampler,
     ) -> None:
         self._store, self._inventory, self._sampler = store, inventory, sampler
-        self._places = places
-        own = generations.directory_of(places.run, store.name, lambda: _under_way(store))
-        store.raise_ids(generations.highest_id(places.run, own))
-        run = RunDir(own, boot_id())
+        self._places, run = places, _run_directory(places, store)
+        own = run.path
         self._loop = Loop(self._listener(), child)
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
         memory, accounts = cgroups.find(), Accounts()
@@ -152,25 +150,21 @@ class _Controller:
         site = replace(_site(places, own, config, store.name, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
         ports = self._ports(accounts, gate)
-        shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device))
+        self._shepherds = shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
-        self._earlier = EarlierJobs(
-            places.run, own, self._cards, watch=self._loop.watch_once, remove=self._cleaner.add
-        )
+        watch, remove = self._loop.watch_once, self._cleaner.add
+        self._earlier = EarlierJobs(places.run, own, self._cards, watch=watch, remove=remove)
         self._conductor = Conductor(
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
-        self._shepherds = shepherds
         watching = Watching(str(own), _policy(config), self._loop.happened, self._learn)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
         self._waiters = Waiters(self._loop.finish)
-        unresolved = self._lookout.unresolved
-        about = About(
-            places, config, inventory, memory, accounts, best, gate, mounts, unresolved, self._earlier
-        )
+        unresolved, earlier = self._lookout.unresolved, self._earlier
+        about = About(places, config, inventory, memory, accounts, best, gate, mounts, unresolved, earlier)
         self._reception = self._opened(about)
 
     def _listener(self) -> socket.socket:
@@ -327,6 +321,13 @@ class _Controller:
         self._loop.watch(ours, hear)
         yield
         signal.set_wakeup_fd(-1)
+
+
+def _run_directory(places: Places, store: Store) -> RunDir:
+    """That of the queue; ids go on from the highest that an earlier queue has left."""
+    own = generations.directory_of(places.run, store.name, lambda: _under_way(store))
+    store.raise_ids(generations.highest_id(places.run, own))
+    return RunDir(own, boot_id())
 
 
 def _rules(places: Places, config: Config) -> Rules:
