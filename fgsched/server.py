@@ -12,7 +12,7 @@ from fgsched.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
-_BACKLOG = 4096  # clients that have connected and not been accepted; the kernel's limit may be lower
+_BACKLOG = 512  # clients that have connected and are not accepted yet
 _CREDENTIALS = struct.Struct("3i")
 
 

@@ -163,7 +163,7 @@ class Clients:
             return
         user.connections[connection] = _Place(connection.fileno())
         self._total += 1
-        self.mind(connection)
+        self.ready(connection, selectors.EVENT_READ)  # mostly the request is here already
 
     def _is_full(self, user: User) -> bool:
         """A user may have 256 connections, or a fair part of them where descriptors are scarce."""

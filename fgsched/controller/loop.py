@@ -28,7 +28,8 @@ from fgsched.server import Connection, parse
 from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")
-_SLICE = 0.01  # seconds of a round for requests
+_SLICE = 0.005  # seconds of a round for requests
+_WRITES = 0.01  # seconds that the writes of a round may be expected to take: they are committed together
 _TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
 _WRITE = 0.0002  # seconds that a user's first write is expected to take
 _SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
@@ -143,8 +144,10 @@ class Loop:
     def _serve(self) -> None:
         """Handle requests for a slice: one at a time, of the user who has had the least."""
         begun = now = time.monotonic()
-        planned = 0.0  # what the turn will take for the writes that were taken in
-        while now + planned < begun + _SLICE and (connection := self._clients.next()) is not None:
+        planned = 0.0  # seconds that the turn is expected to take for the writes
+        while now < begun + _SLICE and planned < _WRITES:
+            if (connection := self._clients.next()) is None:
+                break
             planned += self._handle(connection)
             before, now = now, time.monotonic()
             self._clients.charge(connection.uid, now - before)

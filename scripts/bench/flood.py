@@ -1,0 +1,153 @@
+"""One party of scripts/bench/floods, inside its host: `flood.py flood KIND SECONDS` or `flood.py ask OPERATION SECONDS`."""
+
+import json
+import secrets
+import select
+import socket
+import sys
+import time
+
+SOCKET = "/run/fgsched/socket"
+_PAUSE = 0.005  # seconds between two requests of those who are measured
+
+
+def line(op, **arguments):
+    return json.dumps({"v": 1, "op": op, **arguments}).encode() + b"\n"
+
+
+def repeated(one):
+    return one * max(1, 2**16 // len(one))
+
+
+QUEUE = line("queue", fields=["id", "state", "name", "user", "why", "reason", "elapsed"])
+# kind -> (connections, what each sends for ever, whether it reads, bytes after which it sends no more)
+KINDS = {
+    "newlines": (16, b"\n" * 2**16, True, 0),
+    "junk lines": (16, repeated(b'{"a":[1,2,{"b":null}]}\n'), True, 0),
+    "ping": (16, repeated(line("ping")), True, 0),
+    "queue": (16, repeated(QUEUE), True, 0),
+    "history": (16, repeated(line("history")), True, 0),
+    "never reads": (200, repeated(QUEUE), False, 0),
+    "half sent": (200, b"a" * 2**16, False, 8 * 2**20),
+    "large junk": (4, b"[" + b"{}," * (8 * 2**20 // 3 - 2) + b"{}]\n", True, 0),
+    "connects": (0, b"", False, 0),
+}
+
+
+def dial():
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(SOCKET)
+    return sock
+
+
+class Flooder:
+    """Keeps so many connections busy; one that is closed is replaced."""
+
+    def __init__(self, kind):
+        self.count, self.payload, self.reads, self.most = KINDS[kind]
+        self.left = {}  # socket -> what is still to be sent of the payload
+        self.sent = self.read = self.closed = 0
+        self.amount = {}
+
+    def run(self, seconds):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self.count:
+                self.round()
+            else:
+                dial().close()
+                self.closed += 1
+
+    def round(self):
+        for _ in range(min(10, self.count - len(self.left))):
+            sock = dial()
+            sock.setblocking(False)
+            self.left[sock], self.amount[sock] = memoryview(self.payload), 0
+        writers = [sock for sock in self.left if not self.most or self.amount[sock] < self.most]
+        readers = list(self.left) if self.reads else []
+        readable, writable, _ = select.select(readers, writers, [], 0.05)
+        for sock in readable:
+            self.take(sock)
+        for sock in writable:
+            if sock in self.left:
+                self.give(sock)
+
+    def take(self, sock):
+        try:
+            data = sock.recv(2**18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self.read += len(data)
+        if not data:
+            self.drop(sock)
+
+    def give(self, sock):
+        rest = self.left[sock] or memoryview(self.payload)
+        try:
+            sent = sock.send(rest[: 2**18])
+        except BlockingIOError:
+            return
+        except OSError:
+            self.drop(sock)
+            return
+        self.sent += sent
+        self.amount[sock] += sent
+        self.left[sock] = rest[sent:]
+
+    def drop(self, sock):
+        self.closed += 1
+        del self.left[sock], self.amount[sock]
+        sock.close()
+
+
+def submission():
+    return line(
+        "submit",
+        key=secrets.token_hex(16),
+        requests=[{"name": "flood", "chdir": "/", "demand": {}}],
+        scripts=["#!/bin/sh\ntrue\n"],
+        environments=[{"PATH": "/usr/bin:/bin"}],
+        jobs=[[0, 0, 0, True]],
+    )
+
+
+def asked(message):
+    """(milliseconds to the answer on a connection of its own, the answer)."""
+    begun = time.perf_counter()
+    with dial() as sock, sock.makefile("rb") as answers:
+        sock.sendall(message)
+        answer = answers.readline()
+    return (time.perf_counter() - begun) * 1000, json.loads(answer or b"{}")
+
+
+def ask(operation, seconds):
+    """Ask one thing again and again; the times, and what was not answered well."""
+    times, wrong, ids = [], [], []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        took, answer = asked(submission() if operation == "submit" else line(operation))
+        times.append(took)
+        if "ok" not in answer:
+            wrong.append(answer)
+        elif operation == "submit":
+            ids.append(answer["ok"]["first"])
+        time.sleep(_PAUSE)
+    if ids:
+        asked(line("cancel", ids=ids))
+    return {"times": times, "wrong": wrong[:5], "failed": len(wrong)}
+
+
+def main():
+    kind, what, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    if kind == "ask":
+        print(json.dumps(ask(what, seconds)))
+        return
+    flooder = Flooder(what)
+    flooder.run(seconds)
+    print(json.dumps({"sent": flooder.sent, "read": flooder.read, "closed": flooder.closed}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The benchmark of floods runs, everybody else is answered, and the controller's memory is bounded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from home import PATIENCE, ROOT
+from hosts import why_not
+
+_WHY_NOT = why_not()
+KINDS = ["newlines", "junk lines", "ping", "queue", "history", "never reads", "half sent"]
+
+
+@pytest.mark.root
+@pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")
+def test_everybody_else_is_answered_during_each_flood_and_memory_is_bounded():
+    words = [word for kind in KINDS for word in ("--only", kind)]
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/bench/floods", "--json", "--seconds", "1", *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * 2,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["flood"]: row for row in json.loads(done.stdout)}
+    assert list(rows) == ["none", *KINDS]
+    assert [row["wrong"] for row in rows.values()] == [[]] * len(rows)
+    assert all(row["submit"]["n"] and row["operator"]["n"] for row in rows.values())
+    assert all(rows[kind]["sent"] > 0 for kind in KINDS), "nobody flooded"
+    assert {kind: row["memory"] for kind, row in rows.items() if row["memory"] > 64} == {}
