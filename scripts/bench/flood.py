@@ -1,4 +1,4 @@
-"""One party of scripts/bench/floods, inside its host: `flood.py flood KIND SECONDS` or `flood.py ask OPERATION SECONDS`."""
+"""One party of scripts/bench/floods, in its host: `flood.py flood KIND SECONDS`."""
 
 import json
 import secrets

@@ -108,7 +108,7 @@ class Answers:
         book = self._conductor.book.jobs
         over: list[Job] = []
         keys: set[Key] = set()
-        for name in dict.fromkeys(ids):
+        for name in _distinct(ids):
             if name in book and not book[name].array:
                 keys.add(name)
                 continue
@@ -243,6 +243,14 @@ class Answers:
             except NoSuchJob:
                 missing.append(one)
         return found, missing
+
+
+def _distinct(ids: list[Any]) -> list[Any]:
+    """The names, each once; BadUsage for one that cannot be a name."""
+    try:
+        return list(dict.fromkeys(ids))
+    except TypeError:
+        raise BadUsage("ids holds something that is not a job id") from None
 
 
 def describe(past: Past, now: float) -> dict[str, Any]:
