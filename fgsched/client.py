@@ -24,6 +24,10 @@ _LONGEST_PAUSE = 5.0  # seconds between two times
 _PAUSE = 0.02  # seconds between two looks whether a controller is there
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
+_LOOKS = {  # requests that change nothing
+    *("ping", "wait", "queue", "job", "jobs", "script", "pids", "history", "gpus", "check"),
+    *("why", "starts", "test", "partitions", "priorities", "shares", "reservations"),
+}
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
@@ -73,19 +77,22 @@ class Client:
         repeat: bool = True,
         patience: float | None = _PATIENCE,
         progress: Callable[[dict[str, Any]], None] | None = None,
+        unanswered: str = "",
         **arguments: Any,
     ) -> dict[str, Any]:
         """The answer to one request, or the controller's refusal as an exception.
 
         `repeat`: it may be sent again when the controller went away half-way,
         because it only looks, or carries a key, or doing it twice is doing it once.
+        `unanswered`: what to say to a person when no answer comes.
         """
+        advice = unanswered or _advice(operation, repeat=repeat)
         if progress is not None:
             arguments["progress"] = True
         message, pauses = _message(operation, arguments), _Pauses()
         while True:
             try:
-                return self._ask(message, patience, progress, repeat=repeat)
+                return self._ask(message, patience, progress, repeat=repeat, advice=advice)
             except Busy as busy:
                 self.__exit__()
                 time.sleep(pauses.next(busy))
@@ -97,6 +104,7 @@ class Client:
         progress: Callable[[dict[str, Any]], None] | None,
         *,
         repeat: bool,
+        advice: str,
     ) -> dict[str, Any]:
         until = None if patience is None else time.monotonic() + patience
         for attempt in (1, 2, 3, 4, 5):
@@ -105,11 +113,12 @@ class Client:
             except TimeoutError:
                 silent = self._whose()
                 self.__exit__()  # its answer would be taken for that of the next request
-                raise TimedOut(f"the controller does not answer ({silent})", _AGAIN) from None
-            except (ConnectionError, EOFError) as error:
+                raise TimedOut(f"the controller does not answer ({silent})", advice) from None
+            except (ConnectionError, EOFError):
                 self.__exit__()
                 if not repeat or attempt == 5:
-                    raise _lost(error, safe=repeat) from None
+                    why = "the controller went away in the middle of the request"
+                    raise Unreachable(why, advice) from None
         raise AssertionError("unreachable")
 
     def watch(self, ids: Sequence[int | str]) -> "Watch":
@@ -240,11 +249,13 @@ def _understood(answer: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _lost(error: BaseException, *, safe: bool) -> Unreachable:
-    why = "the controller went away in the middle of the request"
-    if safe:
-        return Unreachable(why, "It is safe to repeat the command.")
-    return Unreachable(why, "Look with fgq whether it was carried out before you repeat the command.")
+def _advice(operation: str, *, repeat: bool) -> str:
+    """What a person can do about a request that had no answer."""
+    if operation in _LOOKS:
+        return _AGAIN
+    if repeat:
+        return "It may have been carried out all the same; it is safe to repeat the command."
+    return "It may have been carried out all the same: look with fgq before you repeat it."
 
 
 def find_places() -> Places:

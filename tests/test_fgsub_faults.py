@@ -221,7 +221,7 @@ def test_a_queue_that_cannot_be_used_is_named_with_the_way_out(tmp_path, fault):
                 way_out = "Let the fgsched that made it finish its jobs"
             case "damaged":
                 queue.write_bytes(kept[:100] + secrets.token_bytes(len(kept) - 100))
-                way_out = "Bring a backup back"
+                way_out = "fgsched doctor --recover"
             case "missing":
                 queue.unlink()
                 way_out = "Bring it back"

@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -14,11 +15,17 @@ from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
 from fgsched.cli.submission import Prepared, prepare
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Refused
+from fgsched.errors import BadUsage, FgschedError, Refused, Unreachable
+from fgsched.host.unanswered import VALID, Unanswered
 from fgsched.jobs.records import to_record
 from fgsched.units import Site
 from fgsched.values import quoted
 
+_KEPT = (
+    f"It may have been queued all the same. Repeat the same command within {VALID / 60:.0f} minutes: "
+    "it is queued only once."
+)
+_LOOK = "It may have been queued all the same: look with fgq before you repeat the command."
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
 
@@ -52,17 +59,36 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
             return 0
         if flags.test:
             return _test(client, jobs)
-        answer = client.ask("submit", patience=60, **_message(jobs))
+        answer = _submit(client, _message(jobs))
         ids = range(answer["first"], answer["first"] + answer["count"])
         _print(client, ids, flags)
         return _wait(client, ids) if flags.wait else 0
+
+
+def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer. A command that is repeated because it had none has the same key."""
+    places, uid = client.places, os.geteuid()
+    key = Unanswered(places.own_run(os.environ, uid) / "unanswered", request, time.time())
+    remedy = _KEPT if key.is_kept else _LOOK
+    try:
+        answer = client.ask("submit", patience=60, unanswered=remedy, key=key.value, **request)
+    except Unreachable:
+        raise
+    except KeyboardInterrupt:
+        click.echo(f"fgsub: interrupted. {remedy}", err=True)
+        raise
+    except FgschedError:
+        key.answered()
+        raise
+    key.answered()
+    return answer
 
 
 def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     """Say on stderr, as sbatch does, when and where each would start."""
     from fgsched.cli.prospects import tested
 
-    answer = client.ask("test", patience=60, **_message(jobs))
+    answer = client.ask("test", patience=60, key=secrets.token_hex(16), **_message(jobs))
     for job in answer["jobs"]:
         first, *others = tested(job)
         click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
@@ -113,7 +139,6 @@ def _message(jobs: Sequence[Prepared]) -> dict[str, Any]:
             ]
         )
     return {
-        "key": secrets.token_hex(16),
         "requests": requests.values,
         "scripts": scripts.values,
         "environments": environments.values,

@@ -73,6 +73,10 @@ class Places:
         _refuse_unusable(places.run)
         return places
 
+    def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
+        """The run directory of the user who asks, who may have no controller and so no such directory."""
+        return self.run if self.mode == "user" else _of_the_user(environ, uid).run
+
     def prepare(self, uid: int) -> None:
         """Make the directories that are missing, and make sure of the others. For the controller."""
         for directory in (self.state, self.run):

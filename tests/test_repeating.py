@@ -1,0 +1,189 @@
+"""A submission that had no answer is repeated without a second job; equal ones that had an answer are two."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fgsched.client import Client, TimedOut
+from fgsched.host.unanswered import VALID, Unanswered
+from home import PATIENCE
+
+pytestmark = pytest.mark.compiler
+LINE = "--output=/dev/null --wrap true\n"
+
+
+def controller(home):
+    return int(home.places.lock.read_text())
+
+
+def keys(home):
+    there = home.places.run / "unanswered"
+    return sorted(os.listdir(there)) if there.exists() else []
+
+
+def history(home):
+    return [job["id"] for job in home.client.ask("history")["jobs"]]
+
+
+@pytest.fixture
+def batch(home):
+    """A list of submissions that a command waits for, once it knows that there is a controller."""
+    path = home.path / "list"
+    os.mkfifo(path)
+    return path
+
+
+def begin(home, batch):
+    """fgsub --batch; the controller is stopped before the command knows what to submit."""
+    words = [sys.executable, "-m", "fgsched.cli.fgsub", "--parsable", f"--batch={batch}"]
+    command = subprocess.Popen(
+        words, env=home.environ, cwd=home.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with open(batch, "w") as file:  # until it reads
+        os.kill(controller(home), signal.SIGSTOP)
+        file.write(LINE)
+    while not keys(home):
+        assert command.poll() is None
+        os.sched_yield()
+    return command
+
+
+def repeat(home, batch):
+    words = [sys.executable, "-m", "fgsched.cli.fgsub", "--parsable", f"--batch={batch}"]
+    with subprocess.Popen(
+        words, env=home.environ, cwd=home.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as command:
+        batch.write_text(LINE)
+        out, err = command.communicate(timeout=PATIENCE)
+    return command.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_command_that_was_interrupted_and_is_repeated_queues_one_job(home, batch, number):
+    home.run("fgq", "-h")
+    command = begin(home, batch)
+    command.send_signal(number)
+    _, said = command.communicate(timeout=PATIENCE)
+    if number == signal.SIGINT:
+        assert (command.returncode, said) == (
+            130,
+            "fgsub: interrupted. It may have been queued all the same. Repeat the same command within 10 "
+            "minutes: it is queued only once.\n",
+        )
+    os.kill(controller(home), signal.SIGCONT)
+    assert repeat(home, batch) == (0, "1\n", "")
+    assert history(home) == [1]
+    assert keys(home) == []
+
+
+def test_equal_submissions_that_were_answered_are_two_jobs(home):
+    command = ("--parsable", "--output=/dev/null", "--wrap", "true")
+    assert [home.run("fgsub", *command).out for _ in range(2)] == ["1\n", "2\n"]
+    assert history(home) == [1, 2]
+    assert keys(home) == []
+
+
+def test_equal_submissions_at_the_same_time_are_as_many_jobs(home):
+    home.run("fgq", "-h")
+    words = [sys.executable, "-m", "fgsched.cli.fgsub", "--parsable", "--output=/dev/null", "--wrap", "true"]
+    running = [
+        subprocess.Popen(words, env=home.environ, cwd=home.path, stdout=subprocess.PIPE, text=True)
+        for _ in range(5)
+    ]
+    said = sorted(int(one.communicate(timeout=PATIENCE)[0]) for one in running)
+    assert said == history(home) == [1, 2, 3, 4, 5]
+
+
+def test_a_submission_that_was_refused_leaves_no_key(home):
+    done = home.run("fgsub", "--output=/dev/null", "--gpus=64", "--wrap", "true")
+    assert done.status == 1
+    assert keys(home) == []
+
+
+def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
+    assert home.client.ask("ping")
+    request = {
+        "scripts": ["#!/bin/sh\n"],
+        "environments": [{}],
+        "requests": [{"name": "job", "chdir": str(home.path)}],
+        "jobs": [[0, 0, 0, True]],
+    }
+    key = Unanswered(home.places.run / "unanswered", request, time.time())
+    os.kill(controller(home), signal.SIGSTOP)
+    try:
+        with Client(home.places) as client, pytest.raises(TimedOut) as told:
+            client.ask("submit", patience=0.2, key=key.value, **request)
+        assert "Nothing was changed" not in told.value.remedy
+    finally:
+        os.kill(controller(home), signal.SIGCONT)
+    assert home.client.ask("submit", key=key.value, **request) == {"first": 1, "count": 1}
+    assert history(home) == [1]
+
+
+@pytest.mark.parametrize(
+    ("operation", "repeated", "advice"),
+    [
+        ("queue", True, "Nothing was changed; it is safe to repeat the command."),
+        ("cancel", True, "It may have been carried out all the same; it is safe to repeat the command."),
+        ("signal", False, "It may have been carried out all the same: look with fgq before you repeat it."),
+    ],
+)
+def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operation, repeated, advice):
+    assert home.client.ask("ping")
+    os.kill(controller(home), signal.SIGSTOP)
+    try:
+        with Client(home.places) as client, pytest.raises(TimedOut) as told:
+            client.ask(operation, repeat=repeated, patience=0.2, ids=[])
+    finally:
+        os.kill(controller(home), signal.SIGCONT)
+    assert told.value.remedy == advice
+
+
+# -- the keys -------------------------------------------------------------------------------------
+
+
+def a_key(path, request):
+    return Unanswered(path / "keys", request, time.time())
+
+
+def of_a_dead_command(directory, request):
+    """Its key."""
+    code = (
+        "import json, sys, time; from pathlib import Path; from fgsched.host.unanswered import Unanswered; "
+        "print(Unanswered(Path(sys.argv[1]), json.loads(sys.argv[2]), time.time()).value)"
+    )
+    words = [sys.executable, "-c", code, str(directory), json.dumps(request)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_key_of_a_command_that_is_gone_is_taken_over_once(tmp_path):
+    key = of_a_dead_command(tmp_path / "keys", {"a": 1})
+    one, other = a_key(tmp_path, {"a": 1}), a_key(tmp_path, {"a": 1})
+    assert one.value == key != other.value
+    assert (one.is_kept, other.is_kept) == (True, True)
+
+
+def test_the_key_of_another_request_is_left_alone(tmp_path):
+    key = of_a_dead_command(tmp_path / "keys", {"a": 1})
+    assert a_key(tmp_path, {"a": 2}).value != key
+    assert a_key(tmp_path, {"a": 1}).value == key
+
+
+def test_a_key_that_is_old_is_removed(tmp_path):
+    key = of_a_dead_command(tmp_path / "keys", {"a": 1})
+    (file,) = (tmp_path / "keys").iterdir()
+    os.utime(file, (0, time.time() - VALID - 1))
+    assert a_key(tmp_path, {"a": 1}).value != key
+    assert not file.exists()
+
+
+def test_where_no_key_can_be_kept_there_is_one_all_the_same(tmp_path):
+    tmp_path.chmod(0o777)
+    key = a_key(tmp_path, {"a": 1})
+    assert (key.is_kept, len(key.value)) == (False, 32)
+    key.answered()
