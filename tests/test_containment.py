@@ -3,20 +3,25 @@
 import json
 import sqlite3
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.desks.jobs import Desk, Rules
+from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Asked, Faulted
+from fgsched.controller.seeing import Seen
+from fgsched.controller.watching import Watching
 from fgsched.deciding.planner import plan
 from fgsched.errors import BadUsage, OurFault
 from fgsched.jobs.lifecycle import parse_result
 from fgsched.jobs.records import check_plain, from_record
-from fgsched.model import WHOLE, GpuState, Job, JobState, Reason
+from fgsched.jobs.watchdog import Policy
+from fgsched.model import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason
 from fgsched.site.config import Config
 from fgsched.store import Store
-from worlds import World, a_demand, a_gpu, a_result, full_disk
+from worlds import World, a_demand, a_gpu, a_job, a_result, full_disk
 from yards import Yard
 
 ROOT = Caller(0, 0, "root", is_operator=True)
@@ -494,3 +499,39 @@ def test_a_request_for_several_jobs_fails_only_for_the_job_that_it_fails_for():
     assert answer["jobs"][1]["error"]["exit"] == 7
     rest(world)
     assert [world.job(number).state for number in (1, 3)] == [JobState.CANCELLED] * 2
+
+
+# -- the watchdog and those who wait ------------------------------------------------------------------
+
+
+def test_what_the_watchdog_fails_on_for_one_job_keeps_it_from_no_other():
+    told = []
+    watching = Watching("/nowhere", Policy(kills=True, tolerance=0), told.append)
+    real = watching._counted
+
+    def fails(job, seen):
+        if job.id == 7:
+            raise Broken("region")
+        return real(job, seen)
+
+    watching._counted = fails
+    jobs = {number: a_job(number, state=JobState.RUNNING, tier="watchdog") for number in (7, 8)}
+    both = tuple(GpuProcess(pid=pid, memory=5 << 30) for pid in (7, 8))
+    seen = Seen({0: Reading(gpu=0, used=0, processes=both)}, set(), {7: 7, 8: 8})
+    watching.look(seen, jobs)
+    watching.look(seen, jobs)
+    assert [one.job for one in told] == [8, 8]
+
+
+def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2)
+    world.settle()
+    sent = []
+    waiters = Waiters(lambda connection, effect: sent.append(connection))
+    lines = [SimpleNamespace(is_closed=False, is_waiting=True, succeed=print, close=print) for _ in range(2)]
+    for line in lines:
+        waiters.add(line, [], {1}, {})
+    waiters._waiters[0].open = None  # whatever is asked of it fails
+    waiters.over([world.conductor.book.jobs[1].changed(state=JobState.COMPLETED)], world.conductor.book)
+    assert lines[1] in sent

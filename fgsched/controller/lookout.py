@@ -70,11 +70,11 @@ class Lookout:
 
     def _understand(self, answer: gpus.Answer) -> None:
         book = self._conductor.book
-        shepherds = {
-            shepherd.pid: job.id
-            for job in book.holding.values()
-            if job.holds and (shepherd := self._shepherds.shepherd(job))
-        }
+        shepherds: dict[int, int] = {}
+        for job in book.holding.values() if answer.readings else ():
+            with self._conductor.faults.contained(f"the supervisor of job {job.id}"):
+                if job.holds and (shepherd := self._shepherds.shepherd(job)):
+                    shepherds[shepherd.pid] = job.id
         seen = understood(
             answer.readings,
             shepherds=shepherds,

@@ -116,8 +116,9 @@ class Pacer:
         for gone in self._jobs.keys() - running.keys():
             os.close(self._jobs.pop(gone).fd)
         for key in running.keys() - self._jobs.keys():
-            if paced := self._open(running[key]):
-                self._jobs[key] = paced
+            with self._conductor.faults.contained(f"the pacing of job {key[0]}"):
+                if paced := self._open(running[key]):
+                    self._jobs[key] = paced
 
     def _open(self, job: Job) -> _Paced | None:
         owner = job.uid if os.geteuid() == 0 else os.geteuid()

@@ -158,11 +158,11 @@ class _Controller:
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
         self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
-        watching = Watching(str(own), _policy(config), self._loop.happened, self._learn)
+        watching = Watching(str(own), _policy(config), self._loop.happened, self._learn, self._loop.faults)
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
-        self._waiters = Waiters(self._loop.finish)
+        self._waiters = Waiters(self._loop.finish, self._loop.faults)
         unresolved, earlier = self._lookout.unresolved, self._earlier
         about = About(places, config, inventory, memory, accounts, best, gate, mounts, unresolved, earlier)
         self._reception = self._opened(about)

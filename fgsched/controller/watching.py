@@ -1,9 +1,10 @@
 """The watchdog: what a look at the cards says of each running job, charged at once and told on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from fgsched.controller.events import Noticed
+from fgsched.controller.faults import Faults
 from fgsched.controller.seeing import Seen
 from fgsched.host.process import maps
 from fgsched.host.regions import Slot, charge, charged, see, slots
@@ -22,12 +23,14 @@ class Watching:
         policy: Policy,
         tell: Callable[[Noticed], None],
         learn: Callable[[int, int], None] = lambda gpu, size: None,
+        faults: Faults | None = None,
     ) -> None:
         """`learn`: (card, bytes that the contexts of a process were seen to cost there)."""
         self._run = run
         self._learn = learn
         self.policy = policy
         self._tell = tell
+        self._faults = faults or Faults()
         self._before: dict[tuple[int, int], Memory] = {}  # (job, attempt) -> what the last look left
 
     @property
@@ -42,22 +45,28 @@ class Watching:
         for job in holding.values():
             if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
                 continue
-            key = job.id, job.attempt
-            was = before.get(key, Memory())
-            counted = self._counted(job, seen)
-            sights = _sights(job, seen, counted)
-            verdict = judge(job.tier, sights, was, self.policy, silent=silent)
-            self._before[key] = verdict.memory
-            if key not in before:  # one look shows no charge; an earlier controller's stays for the next
-                self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
-            elif verdict.charges:
-                charge(self._run, job, verdict.charges)
-            for (gpu, pid), size in verdict.seen.items():
-                see(self._run, job, counted[gpu][pid], size)
-            for gpu, size in verdict.costs.items():
-                self._learn(gpu, size)
-            if verdict.warn or verdict.end:
-                self._tell(Noticed(job.id, job.attempt, verdict.warn, verdict.end))
+            was = before.get((job.id, job.attempt))
+            with self._faults.contained(f"the watchdog of job {job.id}"):
+                self._judge(job, seen, was, silent)
+
+    def _judge(self, job: Job, seen: Seen, was: Memory | None, silent: Collection[int]) -> None:
+        """Charge one job, and tell what is wrong with it. `was`: what the last look left, if any."""
+        key = job.id, job.attempt
+        self._before[key] = was or Memory()
+        counted = self._counted(job, seen)
+        sights = _sights(job, seen, counted)
+        verdict = judge(job.tier, sights, was or Memory(), self.policy, silent=silent)
+        self._before[key] = verdict.memory
+        if was is None:  # one look shows no charge; an earlier controller's stays for the next
+            self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
+        elif verdict.charges:
+            charge(self._run, job, verdict.charges)
+        for (gpu, pid), size in verdict.seen.items():
+            see(self._run, job, counted[gpu][pid], size)
+        for gpu, size in verdict.costs.items():
+            self._learn(gpu, size)
+        if verdict.warn or verdict.end:
+            self._tell(Noticed(job.id, job.attempt, verdict.warn, verdict.end))
 
     def _counted(self, job: Job, seen: Seen) -> Mapping[int, Mapping[int, Slot]]:
         """{card: {pid: slot}}, where a process of the job was seen."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from fgsched.controller.book import Book
 from fgsched.controller.events import Effect
+from fgsched.controller.faults import Faults
 from fgsched.errors import Refused
 from fgsched.jobs.arrays import bits_of, tasks
 from fgsched.model import Ended, Job, JobState
@@ -30,9 +31,10 @@ class _Waiter:
 class Waiters:
     """Each is answered once, when the last of its jobs is over; or, if it asked so, the first."""
 
-    def __init__(self, send: Callable[[Connection, Effect], None]) -> None:
+    def __init__(self, send: Callable[[Connection, Effect], None], faults: Faults | None = None) -> None:
         """`send(connection, effect)`: does it, and minds what that did to the connection."""
         self._send = send
+        self._faults = faults or Faults()
         self._waiters: list[_Waiter] = []
         self._looked_at: tuple[int, int] = (0, 0)  # the book, and its revision, that was told of last
         self._next = 0.0  # when it may be told again
@@ -63,9 +65,17 @@ class Waiters:
             return
         ended: dict[Key, Job] = {}
         for job in jobs:
-            ended |= dict.fromkeys(_keys(job, book), job)
+            with self._faults.contained(f"the end of job {job.id}"):
+                ended |= dict.fromkeys(_keys(job, book), job)
         if ended:
-            self._waiters = [one for one in self._waiters if not self._advance(one, ended, book)]
+            self._waiters = [one for one in self._waiters if not self._is_served(one, ended, book)]
+
+    def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], book: Book) -> bool:
+        """Whether a waiter needs nothing more. One that something fails for is dropped, and may ask again."""
+        with self._faults.contained("a client that waits"):
+            return self._advance(waiter, ended, book)
+        self._send(waiter.connection, waiter.connection.close)
+        return True
 
     def tell(self, book: Book, now: float) -> None:
         """Tell those who asked for it how far their jobs have come: only news, and seldom."""
