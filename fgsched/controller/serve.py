@@ -28,6 +28,7 @@ from fgsched.controller.desks.standing import Standings
 from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.events import Asked, Died
+from fgsched.controller.filecheck import FileCheck
 from fgsched.controller.gate import Gate
 from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
@@ -162,6 +163,7 @@ class _Controller:
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
+        self._file_check = FileCheck(store)
         self._waiters = Waiters(self._loop.finish, self._loop.faults)
         unresolved, earlier = self._lookout.unresolved, self._earlier
         about = About(places, config, inventory, memory, accounts, best, gate, mounts, unresolved, earlier)
@@ -227,6 +229,7 @@ class _Controller:
     def _after_a_round(self) -> None:
         """A fault in one of these parts costs that part its look, and nothing else."""
         contained = self._loop.faults.run
+        self._file_check.step(time.monotonic())  # what it finds stops the controller
         contained("the waiters", self._tell_waiters)
         contained("the reservations", lambda: self._bookings.tidy(time.time()))
         contained("the lookout", self._lookout.look)
@@ -280,6 +283,7 @@ class _Controller:
         dues = (
             unsaved,
             unheard,
+            self._file_check.due(time.monotonic()),
             orphans,
             timer,
             quota,

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+PAGE = 4096  # bytes of a page of the queue
+
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that after a crash at any moment the old or the new one is there, whole and durable."""

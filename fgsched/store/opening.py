@@ -2,54 +2,28 @@
 
 import logging
 import os
-import re
 import secrets
 import sqlite3
 import stat
-from contextlib import closing, suppress
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from fgsched.errors import StorageError
-from fgsched.store import commits, marker
+from fgsched.store import commits, damage, marker, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import Connection
+from fgsched.store.damage import RECOVER
 from fgsched.store.files import sync_directory
 from fgsched.store.marker import Marker
+from fgsched.store.opened import AT_ONCE, Opened
+from fgsched.store.sql import SQL as SQL
+from fgsched.store.sql import source
+from fgsched.store.sums import State, Sums
 
 log = logging.getLogger(__name__)
 VERSION = 2  # of the schema; migrations/N.sql leads from N - 1 to N
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
-RECOVER = (
-    "It is left as it is. Save what can be read with: fgsched doctor --recover, which fgsched(8) explains;"
-    " or bring a backup of the queue back, and do that with it."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The queue, open: the connection, and the file beside it."""
-
-    db: sqlite3.Connection
-    record: Record
-
-    def close(self) -> None:
-        self.db.close()
-        self.record.close()
-
-
-def named(text: str) -> dict[str, str]:
-    """{name: statement} of a file whose statements each begin with '-- name: x'."""
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def source(name: str) -> str:
-    return files("fgsched.store").joinpath(name).read_text()
-
-
-SQL = named(source("queries.sql"))
 
 
 def open_queue(path: Path | str) -> Opened:
@@ -60,15 +34,28 @@ def open_queue(path: Path | str) -> Opened:
         return Opened(db, Record(None, Commit(name, 0)))
     path = Path(path)
     is_new = _expect(path)
+    sums = Sums(path)
     try:
-        beside = _beside(path, is_new=is_new)
-        db = _connect(str(path))
-        if not is_new:
-            _check(db, path)
-            _compare(db, path)
-        return Opened(db, _recorded(db, path, beside))
+        return _opened(path, sums, is_new=is_new)
     except sqlite3.DatabaseError as error:
+        sums.close()
         raise refusal(path, error) from error
+    except BaseException:
+        sums.close()
+        raise
+
+
+def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
+    beside = _beside(path, is_new=is_new)
+    if is_new:
+        sums.discard()
+    holds = not is_new and _examined(path, beside, sums)
+    db = _connect(str(path))
+    if not is_new:
+        _compare(db, path)
+    opened = Opened(db, _recorded(db, path, beside), path=path, sums=sums)
+    opened.begin(holds=holds)
+    return opened
 
 
 def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Record:
@@ -124,8 +111,6 @@ def _beside(path: Path, *, is_new: bool) -> Commit | None:
         raise StorageError(
             f"{error}: it cannot tell whether {path.name} has all its commits", RECOVER
         ) from None
-    if not is_new:
-        _compare_commits(path, beside, peek(path))
     return beside
 
 
@@ -160,26 +145,59 @@ def _missing(path: Path, found: Commit, beside: Commit) -> str:
     )
 
 
-def peek(path: Path) -> Commit:
-    """What the queue says of itself, looked at in a way that leaves its files as they are."""
-    wal, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
-    how = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
+def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
+    """Whether the sums of the pages hold; StorageError if the queue cannot be trusted. Changes nothing."""
+    logged = wal.pages(path.with_name(f"{path.name}-wal"))
+    bad = sums.damaged(1, min(sums.pages, AT_ONCE), logged) if sums.is_there else []
+    bad += [page for page in damage.known(path) if sums.damaged(page, page, logged)]
+    try:
+        holds = _compared(path, beside, sums, is_logged=bool(logged), bad=bad)
+    except sqlite3.DatabaseError as error:
+        if bad and "locked" not in str(error):
+            raise damage.refusal(path, bad) from error
+        raise
+    damage.forget(path)
+    return holds
+
+
+def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool, bad: list[int]) -> bool:
+    """Whether the sums hold; `bad`: the pages that differ from them."""
+    with _looking(path) as db:
+        found, rows = _told(db, path)
+        _compare_commits(path, beside, found)
+        now, was = State(found.queue, found.number, rows, sums.changes), sums.state
+        holds = was is not None and was.queue == now.queue and (is_logged or was == now)
+        if bad and holds:
+            raise damage.refusal(path, bad)
+        if sums.is_there and not holds and found.queue:
+            log.warning("%s was written by another program: only its structure can be checked", path)
+        if not holds or path.stat().st_size <= _CHECKED:
+            _check(db)
+    return holds
+
+
+@contextmanager
+def _looking(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that leaves the files as they are."""
+    log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
+    how = "mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1"
     had_shm = shm.exists()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as db:
             db.row_factory = sqlite3.Row
-            return _told(db, path)
+            yield db
     finally:
         if not had_shm:
             shm.unlink(missing_ok=True)
 
 
-def _told(db: sqlite3.Connection, path: Path) -> Commit:
+def _told(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
+    """What the queue says of itself, and how many rows were ever written."""
     version = _version(db, str(path))
     if version == 0:
-        return Commit("", 0)
-    count = db.execute(SQL["get_commits"]).fetchone()["count"] if version > 1 else 0
-    return Commit(_name_of(db), count, last_id(db))
+        return Commit("", 0), 0
+    row = db.execute(SQL["get_commits"]).fetchone() if version > 1 else {"count": 0, "rows": 0}
+    return Commit(_name_of(db), row["count"], last_id(db)), row["rows"]
 
 
 # -- the file itself ---------------------------------------------------------------------------------
@@ -193,6 +211,7 @@ def _connect(path: str) -> sqlite3.Connection:
     for pragma in (
         "locking_mode = EXCLUSIVE",  # before WAL: others are locked out and no -shm file exists
         "journal_mode = WAL",
+        "wal_autocheckpoint = 0",  # Opened makes the checkpoints, with the sums of the pages
         "synchronous = FULL",  # an acknowledged commit survives a power cut
         "foreign_keys = ON",
         "journal_size_limit = 67108864",
@@ -269,9 +288,7 @@ def _expect(path: Path) -> bool:
     return found.st_size == 0
 
 
-def _check(db: sqlite3.Connection, path: Path) -> None:
-    if path.stat().st_size > _CHECKED:
-        return
+def _check(db: sqlite3.Connection) -> None:
     # A row that breaks a rule of the schema concerns one job: rows.past_of.
     db.execute("PRAGMA ignore_check_constraints = ON")
     answer = db.execute("PRAGMA quick_check(1)").fetchone()[0]

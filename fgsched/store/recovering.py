@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgsched.errors import StorageError
-from fgsched.store import commits, marker
+from fgsched.store import commits, damage, marker, sums
 from fgsched.store.commits import Commit
 from fgsched.store.files import sync_directory
 from fgsched.store.marker import Marker
-from fgsched.store.opening import SQL as QUERIES
 from fgsched.store.opening import open_queue, raise_ids
 from fgsched.store.salvage import SQL, Row, Salvage
+from fgsched.store.sql import SQL as QUERIES
 
 _TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after what it refers to
-_BESIDE = (commits.FILE,)
+_BESIDE = (commits.FILE, sums.FILE)
 _HELD = "it may have run in commits that the damaged queue lost: see that it did not before you release it"
 _RAN = (
     "it was started in commits that the damaged queue lost, attempt {}: see what it did before you release it"
@@ -206,6 +206,7 @@ def _exchange(path: Path, fresh: Path, ending: str) -> None:
     for name in (*_BESIDE, path.name):
         with suppress(FileNotFoundError):
             fresh.with_name(name).rename(path.with_name(name))
+    damage.forget(path)
     sync_directory(path.parent)
     if created is not None:
         marker.write(path, Marker(created.queue, created.created))

@@ -9,13 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fgsched.store.opening import SQL as QUERIES
-from fgsched.store.opening import named, open_queue, source
+from fgsched.store.files import PAGE
+from fgsched.store.opening import open_queue
+from fgsched.store.sql import SQL as QUERIES
+from fgsched.store.sql import named, source
 
 SQL = named(source("recover.sql"))
 _NUMBERED = ("blob", "job", "card", "event")  # tables whose rows have numbers
 _FAILURES = 1_000_000  # ranges that cannot be read, after which the rest of a table is given up
-PAGE = 4096  # bytes of one, as every queue has them
 _DEADLINE = 600  # seconds for the program of SQLite's own
 Row = dict[str, Any]
 

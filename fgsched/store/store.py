@@ -73,6 +73,15 @@ class Store:
         self._opened.close()
 
     @property
+    def is_checking(self) -> bool:
+        """Whether pages of a large file are still to be checked."""
+        return self._opened.is_checking
+
+    def check_some(self) -> None:
+        """Check a few of them, for some milliseconds; StorageError if one is damaged."""
+        self._opened.check_some()
+
+    @property
     def name(self) -> str:
         """Eight letters that tell this queue from every other, also from one that stood here before."""
         return self._record.last.queue
@@ -100,6 +109,14 @@ class Store:
         if number is not None:
             point("controller_before_commit_is_noted")
             self._record.note(number["count"], number["last_job"])
+            self._mind_log()
+
+    def _mind_log(self) -> None:
+        """The transaction is committed, so a failure here undoes nothing: only the next start can go on."""
+        try:
+            self._opened.committed()
+        except StorageError as error:
+            raise StorageBroken(error.cause, error.remedy) from error
 
     def _undo(self) -> None:
         self.blobs.forget()

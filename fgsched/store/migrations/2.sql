@@ -1,6 +1,7 @@
--- Version 2: the number of the last commit, and of the rows of jobs that were ever written.
+-- Version 2: the number of the last commit, and of the rows that were ever written.
 -- The first is kept beside the queue as well: a write-ahead log that was lost or damaged is told by it. The second
--- is counted by the file itself, whoever writes: it tells a change by another program from damage.
+-- is counted by the file itself, whichever program writes: it tells a change by another program from damage.
+-- New events and scripts are not counted, since no other program writes them.
 
 CREATE TABLE commits (
   only  INTEGER PRIMARY KEY CHECK (only = 1),
@@ -9,12 +10,25 @@ CREATE TABLE commits (
 ) STRICT;
 INSERT INTO commits (only, count, rows) VALUES (1, 0, 0);
 
-CREATE TRIGGER job_is_added AFTER INSERT ON job
-BEGIN
-  UPDATE commits SET rows = rows + 1;
-END;
-
-CREATE TRIGGER job_is_changed AFTER UPDATE ON job
-BEGIN
-  UPDATE commits SET rows = rows + 1;
-END;
+CREATE TRIGGER job_is_added AFTER INSERT ON job BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER job_is_changed AFTER UPDATE ON job BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER job_is_removed AFTER DELETE ON job BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER hold_is_added AFTER INSERT ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER hold_is_changed AFTER UPDATE ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER hold_is_removed AFTER DELETE ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER card_is_added AFTER INSERT ON card BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER card_is_changed AFTER UPDATE ON card BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER card_is_removed AFTER DELETE ON card BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER meta_is_added AFTER INSERT ON meta BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER meta_is_changed AFTER UPDATE ON meta BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER meta_is_removed AFTER DELETE ON meta BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER usage_is_added AFTER INSERT ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER usage_is_changed AFTER UPDATE ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER usage_is_removed AFTER DELETE ON usage BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER submission_is_added AFTER INSERT ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER submission_is_changed AFTER UPDATE ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER submission_is_removed AFTER DELETE ON submission BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER blob_is_changed AFTER UPDATE ON blob BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER blob_is_removed AFTER DELETE ON blob BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER event_is_changed AFTER UPDATE ON event BEGIN UPDATE commits SET rows = rows + 1; END;
+CREATE TRIGGER event_is_removed AFTER DELETE ON event BEGIN UPDATE commits SET rows = rows + 1; END;

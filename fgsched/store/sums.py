@@ -1,0 +1,162 @@
+"""Checksums of the pages of the queue file, in a file beside it: SQLite keeps none of its own.
+
+The sum of a page holds unless the write-ahead log has that page. SQLite writes pages into the file only when
+it makes a checkpoint. After each, before the log can begin from its start, the pages of the log are summed,
+and the sums are synchronised. With them are kept the numbers of commits, of rows and of changes of the first
+page, as the file had them. Where these differ and the log is empty, another program has written to it.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from fgsched.crash import point
+from fgsched.store.files import PAGE, sync_directory
+
+log = logging.getLogger(__name__)
+FILE = "queue.sums"
+_MAGIC = b"FGSUMS01"
+_HEAD = struct.Struct("<8s16sQQI")
+_CHECK = struct.Struct("<I")
+_ENTRY = struct.Struct("<II")  # the page's sum, and one of that and of its number
+_START = 4096  # where the entries begin
+_AT_ONCE = 256  # pages that are read in one go
+
+
+class State(NamedTuple):
+    """How the queue file stood."""
+
+    queue: str  # its name
+    commits: int
+    rows: int
+    changes: int  # of its first page, as its header counts them
+
+
+class Sums:
+    """The sums of one queue file. Nothing else may write to it meanwhile."""
+
+    def __init__(self, queue: Path) -> None:
+        """`queue` stays open: to close any descriptor of it would give up the locks that SQLite has."""
+        self.path = queue.with_name(FILE)
+        self._queue = os.open(queue, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = -1
+        with suppress(FileNotFoundError):
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+
+    @property
+    def is_there(self) -> bool:
+        return self._fd >= 0
+
+    @property
+    def state(self) -> State | None:
+        """How the file stood that was summed; None where that cannot be read."""
+        head = os.pread(self._fd, _HEAD.size + _CHECK.size, 0) if self._fd >= 0 else b""
+        body, check = head[: _HEAD.size], head[_HEAD.size :]
+        if len(check) != _CHECK.size or _CHECK.unpack(check)[0] != crc32(body) or body[:8] != _MAGIC:
+            return None
+        _, name, *numbers = _HEAD.unpack(body)
+        return State(name.rstrip(b"\0").decode("ascii", "replace"), *numbers)
+
+    @property
+    def pages(self) -> int:
+        """How many the queue file has."""
+        return os.fstat(self._queue).st_size // PAGE
+
+    @property
+    def changes(self) -> int:
+        """The counter of changes in the header of the queue file."""
+        return int.from_bytes(os.pread(self._queue, 4, 24), "big")
+
+    def damaged(self, first: int, last: int, logged: Collection[int]) -> list[int]:
+        """The pages from `first` to `last` that differ from their sums, without those that are logged."""
+        found = []
+        for start in range(first, last + 1, _AT_ONCE):
+            count = min(_AT_ONCE, last + 1 - start)
+            entries = os.pread(self._fd, count * _ENTRY.size, _START + (start - 1) * _ENTRY.size)
+            sums = dict(zip(range(start, start + count), _ENTRY.iter_unpack(_whole(entries)), strict=False))
+            for page, (total, check) in self._sums(start, count):
+                known = sums.get(page, (0, 0))
+                is_known = known[1] == _check(page, known[0])
+                if is_known and page not in logged and (total, check) != known:
+                    found.append(page)
+        return found
+
+    def _sums(self, start: int, count: int) -> Iterator[tuple[int, tuple[int, int]]]:
+        data = memoryview(os.pread(self._queue, count * PAGE, (start - 1) * PAGE))
+        for page, at in enumerate(range(0, len(data) - PAGE + 1, PAGE), start):
+            total = crc32(data[at : at + PAGE])
+            yield page, (total, _check(page, total))
+
+    def refresh(self, pages: Iterable[int], state: State) -> None:
+        """Sum these pages again, and those that were added; then the sums are durable."""
+        last, summed = self.pages, max(0, os.fstat(self._fd).st_size - _START) // _ENTRY.size
+        wanted = sorted({page for page in pages if page <= last} | set(range(summed + 1, last + 1)))
+        for start, count in _runs(wanted):
+            self._put(start, count)
+        point("checkpoint_with_some_sums")
+        os.fsync(self._fd)
+        self._put_state(state)
+
+    def _put(self, start: int, count: int) -> None:
+        for at in range(start, start + count, _AT_ONCE):
+            entries = self._sums(at, min(_AT_ONCE, start + count - at))
+            data = b"".join(_ENTRY.pack(*entry) for _, entry in entries)
+            if os.pwrite(self._fd, data, _START + (at - 1) * _ENTRY.size) != len(data):
+                raise OSError(f"{self.path} cannot be written whole")
+
+    def _put_state(self, state: State) -> None:
+        body = _HEAD.pack(_MAGIC, state.queue.encode(), *state[1:])
+        os.pwrite(self._fd, body + _CHECK.pack(crc32(body)), 0)
+
+    def rebuild(self, state: State) -> None:
+        """Sum every page, into a new file."""
+        self.discard()
+        fresh = self.path.with_name(f"{FILE}.new")
+        self._fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._fd, bytes(_START), 0)
+        self.refresh((), state)
+        os.fsync(self._fd)
+        fresh.rename(self.path)
+        sync_directory(self.path.parent)
+
+    def discard(self) -> None:
+        """Have no sums, rather than wrong ones."""
+        self.path.unlink(missing_ok=True)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def close(self) -> None:
+        """Only once SQLite has closed the queue."""
+        if self._fd >= 0:
+            with suppress(OSError):
+                os.fsync(self._fd)
+            os.close(self._fd)
+        os.close(self._queue)
+        self._fd = self._queue = -1
+
+    def ahead(self, first: int, count: int) -> None:
+        """Have the kernel read these pages meanwhile."""
+        with suppress(OSError):
+            os.posix_fadvise(self._queue, (first - 1) * PAGE, count * PAGE, os.POSIX_FADV_WILLNEED)
+
+
+def _check(page: int, total: int) -> int:
+    return crc32(_ENTRY.pack(page, total))
+
+
+def _whole(entries: bytes) -> bytes:
+    return entries[: len(entries) // _ENTRY.size * _ENTRY.size]
+
+
+def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, count) of each run of consecutive numbers."""
+    for _, run in groupby(enumerate(pages), key=lambda pair: pair[1] - pair[0]):
+        numbers = [page for _, page in run]
+        yield numbers[0], len(numbers)
