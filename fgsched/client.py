@@ -24,6 +24,7 @@ _LONGEST_PAUSE = 5.0  # seconds between two times
 _PAUSE = 0.02  # seconds between two looks whether a controller is there
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
+_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # nobody may read a FIFO
 _LOOKS = {  # requests that change nothing
     *("ping", "wait", "queue", "job", "jobs", "script", "pids", "history", "gpus", "check"),
     *("why", "starts", "test", "partitions", "priorities", "shares", "reservations"),
@@ -347,26 +348,23 @@ def _starting(places: Places) -> Iterator[None]:
 def _start(places: Places, options: tuple[str, ...]) -> None:
     """A controller of its own session, its log in the state directory; waits until it takes requests."""
     from fgsched.host.inside import is_inside_job
-    from fgsched.host.standing import refuse_unfit_limits
+    from fgsched.host.standing import hold_low_descriptors, refuse_unfit_limits
 
     if is_inside_job(os.environ):
         _start_outside(places, options)
         return
     refuse_unfit_limits()
-    ours, theirs = os.pipe()
     with written(places.log):
-        descriptor = os.open(places.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    with open(descriptor, "ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-m", "fgsched.controller", str(theirs), *options],
-            pass_fds=[theirs],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+        descriptor = os.open(places.log, _LOG_FLAGS, 0o666)
+    try:
+        hold_low_descriptors()
+        ours, theirs = os.pipe()
+        child = _execute(theirs, descriptor, options)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        raise Unreachable(f"the controller cannot be started: {what}") from None
     os.close(theirs)
+    os.close(descriptor)
     with open(ours, "rb") as pipe:
         said = pipe.readline()
     if not said:
@@ -381,6 +379,19 @@ def _start(places: Places, options: tuple[str, ...]) -> None:
     if not message.get("already"):
         raise BY_EXIT_CODE.get(message["exit"], OurFault)(message["cause"], message["remedy"])
     _await_controller(places)  # of a command that was killed while it started one
+
+
+def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Popen[bytes]":
+    """A controller, in a session of its own so that no terminal interrupts it."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-m", "fgsched.controller", str(ready), *options],
+        pass_fds=[ready],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd="/",
+        start_new_session=True,
+    )
 
 
 def _start_outside(places: Places, options: tuple[str, ...]) -> None:

@@ -274,6 +274,31 @@ def test_files_that_cannot_be_written_are_named(home):
         f"fgq: error: cannot write {home.places.log}: {os.strerror(errno.EISDIR)}\n",
     )
     home.places.log.rmdir()
+    os.mkfifo(home.places.log)
+    done = home.run("fgq", "-h")
+    assert (done.status, done.err) == (
+        6,
+        f"fgq: error: cannot write {home.places.log}: {os.strerror(errno.ENXIO)}\n",
+    )
+    home.places.log.unlink()
+
+
+def test_a_command_without_standard_streams_starts_a_controller(home):
+    command = f"exec {_COMMAND}.fgq -h <&- >&- 2>&-"
+    done = subprocess.run(["sh", "-c", command], env=home.environ, cwd=home.path, timeout=PATIENCE)
+    assert done.returncode == 6  # it cannot write its output
+    assert home.client.ask("ping")["pid"] == controller(home)
+
+
+@pytest.mark.mounts
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+@pytest.mark.parametrize("inodes", range(3, 12))
+def test_a_file_system_without_room_is_told_wherever_it_is_noticed(home, inodes):
+    full = f"mount -t tmpfs -o nr_inodes={inodes},mode=700 none {home.path} && cd / && "
+    words = ["unshare", "-m", "--propagation", "private", "sh", "-c", f"{full}{_COMMAND}.fgq"]
+    done = subprocess.run(words, env=home.environ, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.mounts

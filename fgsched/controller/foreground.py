@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fgsched.controller.serve import serve
-from fgsched.host.places import Places
+from fgsched.host.places import Places, is_of_the_disk, unwritten
+from fgsched.host.standing import hold_low_descriptors
 from fgsched.host.trust import refuse_unless_safe
 from fgsched.site.config import load
 from fgshim import library, spawner
@@ -15,9 +16,15 @@ from fgshim import library, spawner
 
 def attend(*, gpus: str = "", system: bool = False, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until told to stop. `gpus` prevails over what environment and configuration say."""
+    hold_low_descriptors()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     places = Places.find(os.environ, os.geteuid(), system=system)
     if system:
         for program in (sys.executable, __file__, library(), spawner()):
             refuse_unless_safe(Path(program), owner=0, writers=0o002)
-    serve(places, load(places), os.environ, option=gpus, ready=ready)
+    try:
+        serve(places, load(places), os.environ, option=gpus, ready=ready)
+    except OSError as error:
+        if not is_of_the_disk(error):
+            raise
+        raise unwritten(error, error.filename or places.state) from error

@@ -141,9 +141,16 @@ def written(path: Path) -> Iterator[None]:
     except TimeoutError:
         raise  # of a lock that somebody else has
     except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}", _REMEDIES.get(error.errno or 0, "")
-        ) from None
+        raise unwritten(error, path) from None
+
+
+def unwritten(error: OSError, path: object) -> StorageError:
+    """What is told of a file that cannot be written."""
+    return StorageError(f"cannot write {path}: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
+
+
+def is_of_the_disk(error: OSError) -> bool:
+    return error.errno in _REMEDIES
 
 
 def _below(home: Path) -> Places:

@@ -68,6 +68,13 @@ def refuse_unfit_limits() -> None:
             )
 
 
+def hold_low_descriptors() -> None:
+    """Have descriptors 0 to 2: else what is opened next is taken for a standard stream by what is started."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
 def reset_signals() -> None:
     """Nothing that whoever started this process ignores or blocks is ignored or blocked here."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
