@@ -108,6 +108,8 @@ cdef int take_tmp(const char *path) noexcept nogil:
         return 0
     if errno != EEXIST or lstat(path, &about) < 0:
         return -1
+    if not fg_is_directory(about.st_mode) and unlink(path) == 0:  # the user's own doing, in the user's directory
+        return mkdir(path, 0o700)
     if not fg_is_directory(about.st_mode) or about.st_uid != geteuid():
         mkdir(path, 0o700)  # sets errno: it is there
         return -1

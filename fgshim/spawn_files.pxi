@@ -80,10 +80,24 @@ cdef int open_job_directory(Slot *slot) noexcept nogil:
     return 0
 
 
+cdef int make_link(Slot *slot) noexcept nogil:
+    """From where everybody looks for the job's directory to where it lies."""
+    cdef char place[4096 + 128]
+    if not slot.text[slot.space]:
+        return 0
+    put(place, work_path)
+    if symlink(place, path_of(slot, b"/job/", b"")) < 0:
+        fail(slot, errno, b"symlink ", work_path)
+        return -1
+    return 0
+
+
 cdef int make_job_directory(Slot *slot) noexcept nogil:
     """Everything in it is made while only we can reach it; then the directory changes hands."""
-    if mkdir(path_of(slot, b"/job/", b""), 0o700) < 0:
+    if mkdir(place_of(slot, b""), 0o700) < 0:
         fail(slot, errno, b"mkdir ", work_path)
+        return -1
+    if make_link(slot) < 0:
         return -1
     if make_script(slot) < 0 or make_region(slot) < 0:
         return -1
@@ -95,7 +109,7 @@ cdef int make_job_directory(Slot *slot) noexcept nogil:
         return -1 if make_preload(slot) < 0 else open_job_directory(slot)
     if not launch.head.flags & BECOME_USER:
         return 0
-    if lchown(path_of(slot, b"/job/", b""), launch.head.uid, launch.head.gid) < 0:
+    if lchown(place_of(slot, b""), launch.head.uid, launch.head.gid) < 0:
         fail(slot, errno, b"chown ", work_path)
         return -1
     return 0

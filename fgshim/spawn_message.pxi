@@ -121,17 +121,20 @@ cdef int take_cgroups(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil
 
 cdef int take_paths(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
     cdef const char *run = take_string(cursor, PATH_ROOM - 64)
+    cdef const char *space = take_string(cursor, PATH_ROOM - 64)
     cdef const char *cwd = take_string(cursor, PATH_ROOM)
     launch.stdin = take_string(cursor, PATH_ROOM)
     launch.stdout = take_string(cursor, PATH_ROOM)
     launch.stderr = take_string(cursor, PATH_ROOM)
     cdef const char *tmp = take_string(cursor, PATH_ROOM)
     launch.hook = take_string(cursor, PATH_ROOM)
-    if run == NULL or cwd == NULL or launch.stdin == NULL or launch.stdout == NULL or launch.stderr == NULL:
+    if run == NULL or space == NULL or cwd == NULL or launch.stdin == NULL or launch.stdout == NULL or launch.stderr == NULL:
         return 0
     if tmp == NULL or launch.hook == NULL or run[0] != c'/' or cwd[0] != c'/':
         return 0
     if not launch.stdin[0] or not launch.stdout[0]:
+        return 0
+    if space[0] and space[0] != c'/':
         return 0
     if (tmp[0] and tmp[0] != c'/') or (launch.hook[0] and launch.hook[0] != c'/'):
         return 0
@@ -139,7 +142,7 @@ cdef int take_paths(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
         return 0
     slot.hooked = launch.hook[0] != 0
     cdef const char *errors = launch.stderr if launch.stderr[0] else launch.stdout
-    return (keep(slot, used, &slot.run, run) and keep(slot, used, &slot.cwd, cwd)
+    return (keep(slot, used, &slot.run, run) and keep(slot, used, &slot.space, space) and keep(slot, used, &slot.cwd, cwd)
             and keep(slot, used, &slot.tmp, tmp) and keep(slot, used, &slot.stderr, errors))
 
 

@@ -20,7 +20,7 @@ cdef const fg_region *read_region(const Slot *slot) noexcept nogil:
     if slot.head.region_size == 0:
         return NULL
     if fd <= 0:  # another process made it
-        fd = open_here(path_of(slot, b"/job/", b"/region"), 2, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        fd = open_here(place_of(slot, b"/region"), 2, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd < 0:
         return NULL
     got = pread(fd, &region_copy, <size_t> told, 0)

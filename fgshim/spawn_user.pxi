@@ -60,7 +60,7 @@ cdef int is_empty_for_user(const Slot *slot, const char *path) noexcept nogil:
         setfsgid(slot.head.gid)
         setfsuid(slot.head.uid)
     if not slot.head.flags & BECOME_USER or setfsuid(<uid_t> -1) == <int> slot.head.uid:  # asks without changing
-        fd = open_here(path, 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        fd = open_here(path, 2, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd >= 0:
         result = lists_nothing(fd)
         close(fd)
@@ -91,7 +91,7 @@ cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
 
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:
     """Its name is in a directory of ours; what is in it is the user's, mounts among it."""
-    cdef int fd = open_here(path_of(slot, b"/job/", b""), 1, O_PATH | O_DIRECTORY | O_CLOEXEC)
+    cdef int fd = open_here(place_of(slot, b""), 1, O_PATH | O_DIRECTORY | O_CLOEXEC)
     if fd >= 0:
         unlinkat(fd, b"script", 0)
         if slot.head.region_size:
@@ -106,3 +106,5 @@ cdef void remove_job_directory(const Slot *slot) noexcept nogil:
     if rmdir(work_path) < 0 and errno == ENOTEMPTY:
         empty_as_user(slot, work_path)
         rmdir(work_path)
+    if slot.text[slot.space]:
+        unlink(path_of(slot, b"/job/", b""))

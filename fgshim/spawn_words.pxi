@@ -94,7 +94,7 @@ cdef struct Slot:
     int64_t pause
     rusage used
     int n_cgroups
-    uint32_t run, cwd, stderr, tmp  # where in `text`
+    uint32_t run, space, cwd, stderr, tmp  # where in `text`
     uint32_t cgroup[8]
     char detail[1024]
     char text[28672]
@@ -235,6 +235,15 @@ cdef const char *path_of(const Slot *slot, const char *kind, const char *tail) n
     cdef char *at = put(put(work_path, slot.text + slot.run), kind)
     at = put_number(put(put_number(at, <int64_t> slot.head.job), b"."), slot.head.attempt)
     put(at, tail)
+    return work_path
+
+
+cdef const char *place_of(const Slot *slot, const char *tail) noexcept nogil:
+    """The job's directory, and what is in it, where it really lies: with a space of the user's, `job` has a link to it."""
+    if not slot.text[slot.space]:
+        return path_of(slot, b"/job/", tail)
+    cdef char *at = put_number(put(work_path, slot.text + slot.space), <int64_t> slot.head.job)
+    put(put_number(put(at, b"."), slot.head.attempt), tail)
     return work_path
 
 

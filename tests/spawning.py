@@ -49,6 +49,7 @@ class Launch:
     last_wait: int = 30_000
     region: bytes = b""
     region_size: int = 0
+    space: str = ""
     cwd: str = ""
     stdin: str = "/dev/null"
     stdout: str = "out"
@@ -85,7 +86,7 @@ class Launch:
         return struct.pack(f"<{len(self.groups)}I", *self.groups) + b"".join(rlimits) + self.cpus
 
     def _strings(self) -> bytes:
-        words = [str(self.run), self.cwd or str(self.run.parent)]
+        words = [str(self.run), self.space, self.cwd or str(self.run.parent)]
         words += [self.stdin, self.stdout, self.stderr, self.tmpdir, self.hook, *self.args]
         words += [f"{name}={value}" for name, value in self.env.items()]
         words += self.closed

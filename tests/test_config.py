@@ -61,6 +61,7 @@ def test_every_key_is_read(configured):
         max_script = "1M"
         allow_root_jobs = true
         max_requeue = 7
+        run_space = "64M"
         kill_invalid_depend = true
         tmp = "/scratch"
         [sampling]
@@ -118,6 +119,7 @@ def test_every_key_is_read(configured):
         tiers=("shim", "none"),
         preload="namespace",
         max_requeue=7,
+        run_space=64 * MIB,
         kill_invalid_depend=True,
         operators=("ann",),
         weight_partition=1,

@@ -91,7 +91,7 @@ def test_where_other_cards_are_shut_cuda_is_told_uuids_and_not_indices():
 @pytest.mark.parametrize(("mounts", "flags", "closed"), [("preload,devices", 2 | 8, 2), ("", 2, 0)])
 def test_the_spawner_is_told_of_the_namespace_and_of_the_nodes(mounts, flags, closed):
     head = HEAD.unpack_from(pack(launched(mounts), b"#!/bin/sh\n", b""))
-    assert (head[4], head[22]) == (flags, closed)
+    assert (head[4], head[23]) == (flags, closed)
 
 
 def test_a_cards_node_is_found_by_its_address_and_not_by_its_index(tmp_path):

@@ -14,7 +14,7 @@ from fgsched.client import Client
 from fgsched.controller.presence import Presence
 from fgsched.host.inotify import MOVED_TO, Inotify
 from fgsched.host.places import Places
-from fgsched.host.rundir import RunDir, secret
+from fgsched.host.rundir import RunDir
 from fgsched.jobs.lifecycle import Gone, Unclaimed
 from home import PATIENCE
 from worlds import BOOT
@@ -134,14 +134,6 @@ def test_a_place_that_is_no_directory_is_made_one(tmp_path, kind):
     for place in (*PLACES, "quarantine"):
         KINDS[kind](path / place)
     check_that_it_serves(RunDir(path, BOOT))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_secret_that_no_controller_wrote_is_made_new(tmp_path, kind):
-    for name in ("secret", "secret.new"):
-        KINDS[kind](tmp_path / name)
-    fresh = secret(tmp_path)
-    assert (len(fresh), secret(tmp_path)) == (32, fresh)
 
 
 @pytest.mark.parametrize("place", [*PLACES, "."])

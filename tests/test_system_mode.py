@@ -130,14 +130,64 @@ def test_each_job_has_a_private_directory_of_its_users(host):
         assert host.run(user, "fgcancel", str(job_id)).status == 0
 
 
-def test_nobody_can_take_the_private_directory_of_a_job_to_come(host):
-    """Its name is told by no other name, and by nothing that a user can read."""
-    host.ended("bob", 'echo "$TMPDIR"', "-o", "tmp")
-    his = Path(host.output("bob", "tmp")[0])
-    guessed = his.with_name(his.name.replace(str(UIDS["bob"]), str(UIDS["alice"])))
-    assert host.do("bob", "mkdir", guessed).status == 0
-    assert host.ended("alice", "exit 0")["state"] == "COMPLETED"
-    assert facts(host.root / "run/fgsched/secret") == (0, 0o600)
+def test_nobody_can_take_the_private_directory_of_a_job_to_come():
+    """The names are known once a job has told them; only root and then the user can make anything there."""
+    with hosting() as host:
+        host.ended("bob", 'echo "$TMPDIR"', "-o", "tmp")
+        his = Path(host.output("bob", "tmp")[0])
+        above = his.parent.parent
+        assert (facts(above), facts(his.parent)) == ((0, 0o711), (UIDS["bob"], 0o700))
+        assert host.do("bob", "mkdir", above / str(UIDS["alice"])).status != 0
+        host.stop()
+        assert not above.exists()
+        assert host.do("bob", "mkdir", above).status == 0
+        host.start()
+        host.ended("alice", 'echo "$TMPDIR"', "-o", "tmp")
+        hers = Path(host.output("alice", "tmp")[0])
+        assert hers.parent.parent != above
+        shutil.rmtree(above)
+
+
+def test_a_job_of_a_user_takes_the_place_of_what_the_user_put_there(host):
+    host.ended("alice", 'echo "$TMPDIR"', "-o", "tmp")
+    hers = host.output("alice", "tmp")[0]
+    assert host.do("alice", "sh", "-c", f"rmdir {hers}; ln -s / {hers}").status == 0
+    assert host.ended("alice", 'cd "$TMPDIR" && pwd -P')["state"] == "COMPLETED"
+    assert host.output("alice") == [hers]
+
+
+FILLS = 'dd if=/dev/zero of="$FG_JOB_DIR/big" bs=64k 2>&1 | grep -o "No space left.*"; exec sleep 1000000'
+
+
+def space_of(host, user):
+    """Whether the user has a tmpfs below the run directory."""
+    mounts = host.do("root", "cat", "/proc/self/mounts").lines
+    return any(line.split()[1] == f"/run/fgsched/space/{UIDS[user]}" for line in mounts)
+
+
+def test_a_user_who_fills_the_run_directory_keeps_nobody_else_from_starting():
+    with hosting() as host:
+        settings = host.path / "etc/fgsched/fgsched.toml"
+        settings.write_text(settings.read_text() + 'run_space = "1M"\n')
+        host.stop_and_start()
+        filling = host.submit("alice", FILLS)
+        while not (host.home("alice") / "out").exists() or not host.output("alice"):
+            os.sched_yield()
+        assert host.output("alice") == ["No space left on device"]
+        waiting = host.submit("alice", "echo ran", "-o", "later")
+        while (job := host.job(waiting))["reason"] != "HostShortage":
+            os.sched_yield()
+        assert job["state"] == "PENDING"
+        assert "No space left on device" in job["warning"]
+        assert host.ended("bob", "echo ran")["state"] == "COMPLETED"
+        host.stop_and_start()
+        assert host.ended("bob", "echo ran")["state"] == "COMPLETED"
+        assert (space_of(host, "alice"), host.job(filling)["state"]) == (True, "RUNNING")
+        host.run("root", "fgcancel", str(waiting), str(filling))
+        host.over(filling)
+        host.stop()
+        assert [space_of(host, user) for user in ("alice", "bob")] == [False, False]
+        host.start()
 
 
 def test_groups_are_those_of_the_start_and_not_of_the_submission(host):

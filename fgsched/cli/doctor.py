@@ -19,6 +19,7 @@ from fgsched.host.places import Places
 from fgsched.site.config import Config, load
 from fgsched.store import marker
 from fgsched.store.engine import may_lose_commits, version
+from fgsched.units import format_mebibytes
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -60,7 +61,7 @@ def examine(places: Places) -> list[Finding]:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
         *(_controller, _run_directory, _queue, _sqlite, _cgroup),
-        *(_preload, _driver, _processes, _fence, _leftovers, _earlier, _internal),
+        *(_run_space, _preload, _driver, _processes, _fence, _leftovers, _earlier, _internal),
     ]
     for check in checks:
         try:
@@ -199,6 +200,18 @@ def _cgroup(places: Places, seen: _Seen) -> Finding:
     if held:
         return Finding("cgroup", OK, f"jobs are held to their host memory by {held}")
     return Finding("cgroup", WARN, f"host memory is counted, not enforced: {note}")
+
+
+def _run_space(places: Places, seen: _Seen) -> Finding:
+    """Whether one user can fill the run directory for all."""
+    if places.mode == "user":
+        return Finding("run space", OK, "all jobs here are one user's")
+    if not seen.about:
+        return Finding("run space", OK, "the controller mounts it when jobs start")
+    if note := seen.about.get("run_space_note"):
+        return Finding("run space", WARN, f"one user's jobs can fill the run directory for all: {note}")
+    size = format_mebibytes(seen.about["config"]["run_space"] // 2**20)
+    return Finding("run space", OK, f"each user has {size} of the run directory")
 
 
 def _preload(places: Places, seen: _Seen) -> Finding:

@@ -272,3 +272,7 @@ class Loop:
     def failed(self, job: Job, why: str) -> None:
         """An attempt could not even be sent to the spawner."""
         self._events.append(Failed(job.id, job.attempt, why))
+
+    def short(self, job: Job, why: str) -> None:
+        """The same, since the host was short of something."""
+        self._events.append(Short(job.id, job.attempt, why))

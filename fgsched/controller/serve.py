@@ -43,8 +43,9 @@ from fgsched.host.accounts import Accounts
 from fgsched.host.mounts import find as find_mounts
 from fgsched.host.places import Places, written
 from fgsched.host.process import boot_id
-from fgsched.host.rundir import RunDir, secret
+from fgsched.host.rundir import RunDir
 from fgsched.host.shepherds import Cgroups, Ports, Shepherds
+from fgsched.host.spaces import Scratch, Spaces
 from fgsched.host.spawner import Spawner
 from fgsched.jobs.pacing import policy_of
 from fgsched.jobs.private import Mounts
@@ -148,9 +149,10 @@ class _Controller:
         best = (Tier.DRIVER if device else Tier.SHIM).value
         gate = Gate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
-        site = replace(_site(places, own, config, store.name, mounts), proves=inventory.source == "nvml")
+        site = replace(_site(places, own, config, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
-        ports = self._ports(accounts, gate)
+        spaces = Spaces(places.run, size=config.run_space) if places.mode == "system" else None
+        ports = self._ports(accounts, gate, spaces, _scratch(places, own, config))
         self._shepherds = shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device))
         self._cards = _cards(config, inventory, sampler)
         watch, remove = self._loop.watch_once, self._cleaner.add
@@ -165,8 +167,8 @@ class _Controller:
         self._lookout.measured = self._pacer.measured
         self._file_check = FileCheck(store)
         self._waiters = Waiters(self._loop.finish, self._loop.faults)
-        unresolved, earlier = self._lookout.unresolved, self._earlier
-        about = About(places, config, inventory, memory, accounts, best, gate, mounts, unresolved, earlier)
+        looked = (gate, mounts, self._lookout.unresolved, self._earlier, spaces)
+        about = About(places, config, inventory, memory, accounts, best, *looked)
         self._reception = self._opened(about)
 
     def _listener(self) -> socket.socket:
@@ -191,10 +193,13 @@ class _Controller:
         """So many bytes were the contexts of a process on that card."""
         self._contexts.learn(self._cards.gpu(gpu).model, size)
 
-    def _ports(self, accounts: Accounts, gate: Gate) -> Ports:
+    def _ports(self, accounts: Accounts, gate: Gate, spaces: Spaces | None, scratch: Scratch) -> Ports:
         return Ports(
+            spaces=spaces,
+            scratch=scratch,
             material=self._store.material,
             failed=self._loop.failed,
+            short=self._loop.short,
             watch=self._loop.watch_once,
             gone=lambda job: self._loop.happened(Died(job)),
             accounts=accounts,
@@ -253,9 +258,7 @@ class _Controller:
         about = self._reception.about
         self._reception.about = replace(about, config=config)
         self._desk.rules = _rules(about.places, config)
-        self._shepherds.obey(
-            _site(about.places, self._shepherds.run.path, config, self._store.name, self._conductor.mounts)
-        )
+        self._shepherds.obey(_site(about.places, self._shepherds.run.path, config, self._conductor.mounts))
         self._conductor.binding = cpus.binding(config.cpu_binding)
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
@@ -354,18 +357,21 @@ def _under_way(store: Store) -> set[tuple[int, int]]:
     return {(past.job.id, past.job.attempt) for past in store.open_past() if past.job.state.holds}
 
 
-def _site(places: Places, run: Path, config: Config, name: str, mounts: Mounts) -> Site:
+def _site(places: Places, run: Path, config: Config, mounts: Mounts) -> Site:
     return Site(
         host=socket.gethostname(),
         run=str(run),
         hook=str(library()),
-        tmp=f"{config.tmp}/fg-{name}-",
+        tmp=config.tmp,
         kill_wait=config.kill_wait,
         become_user=places.mode == "system",
         visible={one.name: one.visible_env for one in config.policy.resources},
         mounts=mounts,
-        tmp_key=secret(places.run) if places.mode == "system" else b"",
     )
+
+
+def _scratch(places: Places, own: Path, config: Config) -> Scratch:
+    return Scratch(own, f"{config.tmp}/fg-{own.name}-", for_all=places.mode == "system")
 
 
 def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) -> Cards:

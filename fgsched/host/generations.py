@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fgsched.host.process import Identity, is_alive, started_below, started_with
+from fgsched.host.spaces import lying
 from fgsched.jobs.lifecycle import parse_claim
 from fgsched.jobs.surroundings import job_dir
 
@@ -176,7 +177,9 @@ def remove_ended(place: Path, keep: Collection[Attempt], remove: Callable[[Path]
         for kind in ("result", _CLOSED):
             with suppress(OSError):
                 os.unlink(place / kind / f"{job}.{attempt}")
-        if (directory := place / "job" / f"{job}.{attempt}").is_dir():
+        for lies in lying(place, job, attempt):
+            remove(lies)
+        if (directory := place / "job" / f"{job}.{attempt}").is_dir() or directory.is_symlink():
             remove(directory)
     if keep:
         return  # their shepherds still need the directories

@@ -21,7 +21,8 @@ _MOUNTS = {"": 0, "root": _OWN_MOUNTS, "user": _OWN_MOUNTS | _OWN_USERS}
 def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     """One launch message, as docs/native.md lays it out."""
     its, (number, target, before) = launch.files, launch.early
-    texts = (launch.run, launch.chdir, its.stdin, its.stdout, its.errors, launch.tmpdir, launch.hook)
+    streams = (its.stdin, its.stdout, its.errors)
+    texts = (launch.run, launch.space, launch.chdir, *streams, launch.tmpdir, launch.hook)
     words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
     cpus = cpu_words(launch.cpus)
     parts = (

@@ -19,6 +19,7 @@ from fgsched.errors import StorageError
 from fgsched.host.cleaner import Cleaner
 from fgsched.host.process import Identity, is_alive
 from fgsched.host.quarantine import Quarantine, kind_of
+from fgsched.host.spaces import attempts, lying
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, parse_claim, parse_result
 
 log = logging.getLogger(__name__)
@@ -155,6 +156,8 @@ class RunDir:
 
     def clear(self, job: int, attempt: int) -> None:
         """Have the directory of a job removed, a little at a time, whose shepherd could not."""
+        for place in lying(self.path, job, attempt):
+            self.cleaner.add(place)
         self.cleaner.add(self.path / "job" / f"{job}.{attempt}")
 
     def leftovers(self) -> list[tuple[int, int]]:
@@ -166,15 +169,16 @@ class RunDir:
         found, strange = set(), list[tuple[str, str]]()
         for kind, entry in self._entries():
             name = _NAME.fullmatch(entry.name)
-            wanted = "a directory" if kind == "job" else "a link"
+            # In the host's controller, a link to where it lies in the space of its user.
+            wanted = ("a directory", "a link") if kind == "job" else ("a link",)
             if name is None:
                 strange.append((entry.path, "not the name of an attempt"))
-            elif (seen := kind_of(entry.path)) != wanted:
-                strange.append((entry.path, f"{seen} where {wanted} has to be"))
+            elif (seen := kind_of(entry.path)) not in wanted:
+                strange.append((entry.path, f"{seen} where {wanted[0]} has to be"))
             elif kind == "job" or self._link(entry.path) != "T":
                 found.add((int(name[1]), int(name[2])))
         self._put_away(strange)
-        return sorted(found)
+        return sorted(found | attempts(self.path))
 
     def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
         for kind in _KINDS:
@@ -187,47 +191,6 @@ class RunDir:
             self.quarantine.take(path, why)
         if len(strange) > _MOST:
             log.warning("%s: %d more entries that are no attempt's", self.path, len(strange) - _MOST)
-
-
-def secret(run: Path) -> bytes:
-    """What nobody but the controllers of this boot know; made by the first of them."""
-    file = run / "secret"
-    try:
-        return _read(file)
-    except (OSError, ValueError):
-        _remove(file)
-    fresh = run / "secret.new"
-    _remove(fresh)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, os.urandom(_SECRET))
-    finally:
-        os.close(descriptor)
-    fresh.rename(file)
-    return _read(file)
-
-
-_SECRET = 32  # bytes
-
-
-def _read(file: Path) -> bytes:
-    """ValueError if it is not what a controller wrote."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        data = os.read(descriptor, _SECRET + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) != _SECRET:
-        raise ValueError(len(data))
-    return data
-
-
-def _remove(path: Path) -> None:
-    """A directory there is put aside."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
 
 
 def _mode(path: Path) -> int:

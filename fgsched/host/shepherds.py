@@ -1,13 +1,10 @@
 """The world of processes as the conductor asks for it: attempts begun, watched, signalled, forgotten."""
 
-import glob
 import logging
-import os
 import signal
 import struct
 import time
 from collections.abc import Callable, Container, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +20,7 @@ from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
 from fgsched.host.process import Identity, descendants, kill, marked, parents
 from fgsched.host.rundir import RunDir
+from fgsched.host.spaces import Scratch, Spaces
 from fgsched.host.spawner import Spawner
 from fgsched.host.supervisors import supervisor_above
 from fgsched.jobs import pacing
@@ -85,6 +83,7 @@ class Ports:
 
     material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment
     failed: Callable[[Job, str], None]  # an attempt could not be begun
+    short: Callable[[Job, str], None]  # the same, and another one may succeed
     watch: Watch  # do this once a process has ended
     gone: Callable[[int], None]  # a job whose shepherd has ended
     accounts: Accounts  # as whom jobs are started
@@ -92,6 +91,8 @@ class Ports:
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
     context: Callable[[str], int] = lambda model: 0  # what one costs on such a card, in bytes
     compute: Callable[[Job], str] = lambda job: pacing.NONE  # how a job shares the time of its cards
+    spaces: Spaces | None = None  # where the directories of users' jobs lie, if not in the run directory
+    scratch: Scratch | None = None  # where their TMPDIRs are
 
 
 class Shepherds:
@@ -128,15 +129,24 @@ class Shepherds:
             self.spawner.send(self._message(job, given))
         except (FgschedError, ValueError, struct.error) as error:
             self._ports.failed(job, str(error))
+        except OSError as error:  # of the directories that it is given
+            self._ports.short(job, f"could not be started: {error}")
         point("controller_after_launch")
 
     def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
         script, environment = self._ports.material(job.id)
         cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
-        owner = _person(job, self._accounts.of(job.uid), become=self._site.become_user)
+        owner = self._settled(job, _person(job, self._accounts.of(job.uid), become=self._site.become_user))
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
+
+    def _settled(self, job: Job, owner: Person) -> Person:
+        """The owner with the directories that jobs of this user are given."""
+        space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
+        scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
+        prefix = f"{space}/{self.run.path.name}-" if space else ""  # ids are one queue's own
+        return replace(owner, space=prefix, scratch=scratch)
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
         """The head of the region that the hook of a job counts in."""
@@ -239,13 +249,12 @@ class Shepherds:
                 self.run.forget(job, attempt)
                 self.run.clear(job, attempt)
 
-    def tidy(self, slots: Container[int]) -> None:
-        """Remove the empty private directories of numbers that no running job has."""
-        for path in glob.glob(f"{glob.escape(self._site.tmp)}*"):
-            slot = path.removeprefix(self._site.tmp).split(".")[1:2]
-            if slot and slot[0].isdigit() and int(slot[0]) not in slots:
-                with suppress(OSError):
-                    os.rmdir(path)
+    def tidy(self, slots: set[int]) -> None:
+        """Remove the empty directories of users, but for the numbers that running jobs have."""
+        if self._ports.scratch:
+            self._ports.scratch.tidy(slots)
+        if self._ports.spaces:
+            self._ports.spaces.leave()
 
     def pids(self, job: Job) -> list[int]:
         """The processes of a running job, its batch shell first."""

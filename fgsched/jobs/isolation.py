@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import NamedTuple
 
 from fgsched.jobs.environment import merged
@@ -50,6 +49,7 @@ class Launch(NamedTuple):
     leftover_grace: int
     last_wait: int  # after a KILL, until a process that lives is left behind
     run: str
+    space: str  # what the real path of its directory begins with; "": it lies in the run directory
     chdir: str
     files: Files
     tmpdir: str
@@ -69,7 +69,7 @@ def launch(
     """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
     request = job.request
     its = files(request, _pattern_values(job, given, site, owner.home))
-    tmpdir = _tmpdir(site, job)
+    tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
     own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
     how, closed = _mounts(job, given, site=site, hooked=hooked)
@@ -89,6 +89,7 @@ def launch(
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
         last_wait=_LAST_WAIT,
         run=site.run,
+        space=owner.space,
         chdir=request.chdir,
         files=its,
         tmpdir=tmpdir,
@@ -123,14 +124,6 @@ def limit_of(job: Job) -> int:
     if job.request.deadline:
         limits.append(max(1, int((job.request.deadline - (job.started_at or 0)) * 1000)))
     return min(limits, default=0)
-
-
-def _tmpdir(site: Site, job: Job) -> str:
-    """The private directory of a user's job in this slot; the same each time, so that it is found again."""
-    place = f"{job.uid}.{job.slot}"
-    if site.tmp_key:
-        place += "." + blake2b(place.encode(), key=site.tmp_key, digest_size=8).hexdigest()
-    return site.tmp + place
 
 
 def files(request: Request, values: Values) -> Files:

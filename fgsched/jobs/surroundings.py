@@ -14,13 +14,12 @@ class Site:
     host: str
     run: str  # the run directory
     hook: str  # the built libfgshim.so
-    tmp: str  # what private temporary directories begin with; another controller's begin otherwise
+    tmp: str  # where private temporary directories are, but for users who have a place of their own
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
     mounts: Mounts = field(default_factory=Mounts)  # that jobs can have of their own
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
-    tmp_key: bytes = b""  # secret of a host's controller: others must not know a name before it is taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +38,8 @@ class Person:
     home: str
     gid: int
     groups: tuple[int, ...]
+    space: str = ""  # what the real paths of the owner's job directories begin with
+    scratch: str = ""  # the owner's directory for TMPDIRs
 
 
 def job_dir(run: str, job: int, attempt: int) -> str:

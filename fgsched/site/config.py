@@ -106,6 +106,14 @@ class Config:
     allow_root_jobs: bool = key(
         "jobs", kinds.SWITCH, False, says="Whether root and uids below 1000 may own jobs on the host."
     )
+    run_space: int = key(
+        "jobs",
+        kinds.SIZE,
+        256 * MIB,
+        low=0,
+        high=1 << 50,
+        says="Each user's in the host's run directory; 0: no limit.",
+    )
     tmp: str = key("jobs", kinds.PATH, "/tmp", says="Where each job's own TMPDIR is made.")
     interval: float = key(
         "sampling", kinds.SECONDS, 5, low=0.25, high=3600, says="Between two looks at the cards."

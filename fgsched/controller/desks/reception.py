@@ -24,6 +24,7 @@ from fgsched.controller.unresolved import Unresolved
 from fgsched.host.accounts import Accounts, names_of
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.places import Places
+from fgsched.host.spaces import Spaces
 from fgsched.jobs.private import Mounts
 from fgsched.server import Connection
 from fgsched.site.config import Config
@@ -45,6 +46,7 @@ class About:
     mounts: Mounts
     unresolved: Unresolved
     earlier: EarlierJobs
+    spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class Reception:
             "gpus": len(inventory.gpus),
             "host_memory_held_by": f"cgroup {memory.kind}" if memory.kind else "",
             "host_memory_note": memory.note,
+            "run_space_note": self.about.spaces.note if self.about.spaces else "",
             "preload": self.about.mounts.word,
             "preload_note": self.about.mounts.note,
             "other_gpus": self.about.mounts.others,
