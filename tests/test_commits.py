@@ -10,6 +10,7 @@ import pytest
 
 from fgsched.errors import StorageError
 from fgsched.store import Store
+from fgsched.store.opening import VERSION
 from worlds import a_demand, new_jobs
 
 ANN = (1, 1, "ann")
@@ -199,7 +200,7 @@ def test_an_older_queue_is_migrated_after_a_backup(tmp_path):
     shutil.copy(KEPT, path)
     (tmp_path / "queue.initialised").touch()
     assert ids(path) == [2]
-    assert struct.unpack(">I", path.read_bytes()[60:64]) == (2,), "the version in the header"
+    assert struct.unpack(">I", path.read_bytes()[60:64]) == (VERSION,), "the version in the header"
     with sqlite3.connect(tmp_path / "queue.db.version-1") as old:
         assert old.execute("PRAGMA user_version").fetchone() == (1,)
         assert old.execute("SELECT id FROM job").fetchall() == [(1,), (2,)]

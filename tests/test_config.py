@@ -59,6 +59,9 @@ def test_every_key_is_read(configured):
         kill_wait = 10
         default_time = "1:00:00"
         max_script = "1M"
+        max_bytes_per_user = "1G"
+        keep_scripts = "7-0"
+        keep_scripts_size = "1M"
         allow_root_jobs = true
         max_requeue = 7
         run_space = "64M"
@@ -107,6 +110,9 @@ def test_every_key_is_read(configured):
         kill_wait=10,
         default_time=3600,
         max_script=MIB,
+        max_bytes_per_user=1024 * MIB,
+        keep_scripts=7 * 86_400,
+        keep_scripts_size=MIB,
         allow_root_jobs=True,
         tmp="/scratch",
         interval=2.5,

@@ -14,6 +14,7 @@ import pytest
 from fgsched.errors import StorageError
 from fgsched.model import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
+from fgsched.store.opening import VERSION
 from fgsched.store.statements import Statement
 from fgsched.store.store import SQL
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
@@ -261,7 +262,10 @@ def test_a_newer_queue_is_refused(tmp_path):
         db.execute("PRAGMA user_version = 9999")
     db.close()
     error = refusal(path)
-    assert error.cause == f"{path} was written by a newer fgsched (its version is 9999, this one knows 2)"
+    assert (
+        error.cause
+        == f"{path} was written by a newer fgsched (its version is 9999, this one knows {VERSION})"
+    )
     assert error.remedy == "Upgrade fgsched; an older one would lose what it does not know."
 
 
@@ -279,7 +283,7 @@ def test_a_queue_of_an_unreleased_form_is_refused_with_all_that_it_lacks(tmp_pat
     gone = ("ALTER TABLE job DROP COLUMN cpus", "DROP TABLE usage", "ALTER TABLE card DROP COLUMN at")
     an_earlier_form(path, "DROP INDEX event_of_job", *gone)
     assert str(refusal(path)) == (
-        f"{path} was made by an unreleased fgsched: its version is 2,"
+        f"{path} was made by an unreleased fgsched: its version is {VERSION},"
         " and it lacks card.at, job.cpus, table usage\n"
         "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
         " with: fgsched doctor --recover."
@@ -346,7 +350,7 @@ from fgsched.store import NewJob, Store
 from fgsched.model import Request
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = Store(sys.argv[1])
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 stored = []
 try:
     for number in range(100):

@@ -34,6 +34,7 @@ from fgsched.controller.lookout import Lookout
 from fgsched.controller.loop import Loop
 from fgsched.controller.pacer import Pacer
 from fgsched.controller.presence import Presence
+from fgsched.controller.pruner import Keep, Pruner
 from fgsched.controller.remembered import remembered
 from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
@@ -165,11 +166,14 @@ class _Controller:
         self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
         self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
         self._lookout.measured = self._pacer.measured
-        self._file_check = FileCheck(store)
+        self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._waiters = Waiters(self._loop.finish, self._loop.faults)
         looked = (gate, mounts, self._lookout.unresolved, self._earlier, spaces)
         about = About(places, config, inventory, memory, accounts, best, *looked)
         self._reception = self._opened(about)
+
+    def _revision(self) -> int:
+        return self._conductor.book.revision
 
     def _listener(self) -> socket.socket:
         return listen(self._places.socket, for_all=self._places.mode == "system")
@@ -240,6 +244,7 @@ class _Controller:
         contained("the lookout", self._lookout.look)
         contained("the pacer", self._pacer.look)
         contained("the run directory", lambda: self._presence.look(time.monotonic()))
+        contained("the removal of old scripts", lambda: self._pruner.step(time.monotonic(), time.time()))
         contained("the removal of job directories", lambda: self._cleaner.step(time.monotonic()))
 
     def _recover(self) -> None:
@@ -263,6 +268,7 @@ class _Controller:
         self._lookout.interval = config.interval
         self._lookout.watching.policy = _policy(config)
         self._contexts.default = config.context_memory
+        self._pruner.obey(_keep(config), time.monotonic())
         self._cards.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )
@@ -295,6 +301,7 @@ class _Controller:
             self._waiters.delay,
             self._presence.due(now),
             self._cleaner.due(now),
+            self._pruner.due(now),
         )
         return min((due for due in dues if due is not None), default=None)
 
@@ -305,6 +312,8 @@ class _Controller:
 
     def _tell_waiters(self) -> None:
         ended, self._conductor.ended = self._conductor.ended, []
+        if ended:
+            self._pruner.ended(time.monotonic())
         self._waiters.over(ended, self._conductor.book)
         self._waiters.tell(self._conductor.book, time.time())
 
@@ -345,7 +354,12 @@ def _rules(places: Places, config: Config) -> Rules:
         least_uid=0 if anybody else FIRST_USER,
         tiers=config.tiers,
         kill_invalid=config.kill_invalid_depend,
+        max_material=config.max_bytes_per_user,
     )
+
+
+def _keep(config: Config) -> Keep:
+    return Keep(config.keep_scripts, config.keep_scripts_size)
 
 
 def _policy(config: Config) -> Policy:

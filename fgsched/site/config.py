@@ -97,6 +97,25 @@ class Config:
         "jobs", kinds.DURATION, 0, says="Time limit of jobs that name none; in the form of --time."
     )
     max_script: int = key("jobs", kinds.SIZE, 4 * MIB, low=MIB, high=4 * MIB, says="Longest script taken.")
+    max_bytes_per_user: int = key(
+        "jobs",
+        kinds.SIZE,
+        256 * MIB,
+        low=0,
+        high=1 << 40,
+        says="Scripts and environments of one user's jobs that are not over; 0 is no limit.",
+    )
+    keep_scripts: int = key(
+        "jobs", kinds.KEPT, 30 * 86_400, says="Time that scripts and environments are kept after a job's end."
+    )
+    keep_scripts_size: int = key(
+        "jobs",
+        kinds.SIZE,
+        64 * MIB,
+        low=0,
+        high=1 << 50,
+        says="Bytes of them that are kept of each user; the oldest go first.",
+    )
     max_requeue: int = key(
         "jobs", kinds.WHOLE, 5, low=0, high=1000, says="Times the host may fail a job before it is held."
     )

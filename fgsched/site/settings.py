@@ -204,6 +204,21 @@ def _devices(value: object) -> str:
     return value if isinstance(value, str) else str(_integer(value))
 
 
+FOREVER = -1  # of KEPT
+
+
+def _kept(value: object) -> int:
+    """Seconds; FOREVER."""
+    if value == "forever":
+        return FOREVER
+    seconds: int = _unit(units.parse_duration)(value)
+    return seconds
+
+
+def _kept_text(seconds: int) -> str:
+    return {FOREVER: '"forever"', 0: '"0"'}.get(seconds) or f'"{units.format_limit(seconds)}"'
+
+
 def _unit(parse: Callable[[str], int]) -> Callable[[object], int]:
     """One of the texts that commands take as well."""
 
@@ -260,4 +275,9 @@ DURATION = Kind(
     takes='a time such as "1-12:00:00"; a bare number is minutes, "0" no limit',
     read=_unit(units.parse_duration),
     show=lambda seconds: f'"{units.format_limit(seconds)}"',
+)
+KEPT = Kind(
+    takes='a time such as "30-00:00:00"; a bare number is minutes, "0" is not at all, or "forever"',
+    read=_kept,
+    show=_kept_text,
 )

@@ -41,6 +41,17 @@ class Blobs:
         self._seen.clear()
         self._lately.clear()
 
+    def pruned(self) -> None:
+        """Some are removed: what is remembered of them is not to be had any more."""
+        self._seen.clear()
+        self._read.cache_clear()
+
+    def id_of(self, data: bytes) -> int | None:
+        """The id of it, if the file has it."""
+        digest = hashlib.blake2b(data, digest_size=32).digest()
+        row = self._db.execute(self._find, {"digest": digest}).fetchone()
+        return None if row is None else int(row["id"])
+
     def submitted(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Most jobs are launched by the controller that took them in: it need not look these up."""
         if len(self._lately) > _LATELY:

@@ -61,6 +61,10 @@ class Opened:
             if wal.frames(self._log) > _LONG:
                 self.checkpoint()
 
+    def look_soon(self) -> None:
+        """Many pages are changed by few rows: look at the log after this transaction."""
+        self._looked_at = self.db.total_changes - _CHANGES
+
     def checkpoint(self) -> None:
         """Have all pages of the log in the file, and their sums durable before the log begins again."""
         if self._sums is None:

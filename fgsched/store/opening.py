@@ -22,7 +22,7 @@ from fgsched.store.sql import source
 from fgsched.store.sums import State, Sums
 
 log = logging.getLogger(__name__)
-VERSION = 2  # of the schema; migrations/N.sql leads from N - 1 to N
+VERSION = 3  # of the schema; migrations/N.sql leads from N - 1 to N
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
 
 
@@ -209,6 +209,7 @@ def _connect(path: str) -> sqlite3.Connection:
     )
     db.row_factory = sqlite3.Row
     for pragma in (
+        "auto_vacuum = INCREMENTAL",  # counts for a new file only: free pages can be given back
         "locking_mode = EXCLUSIVE",  # before WAL: others are locked out and no -shm file exists
         "journal_mode = WAL",
         "wal_autocheckpoint = 0",  # Opened makes the checkpoints, with the sums of the pages

@@ -189,3 +189,58 @@ SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
 -- All that there is in the file, to be compared with what there should be.
 SELECT there.name AS "table", its.name AS "column"
 FROM sqlite_schema AS there JOIN pragma_table_info(there.name) AS its WHERE there.type = 'table';
+
+-- name: ended_lately
+SELECT over.job, job.uid, job.ended_at, job.script, job.environment
+FROM over JOIN job ON job.id = over.job ORDER BY over.job LIMIT :most;
+
+-- name: forget_ended
+DELETE FROM over WHERE job <= :job;
+
+-- name: note_idle
+INSERT INTO idle (blob, uid, size, ended_at)
+SELECT id, :uid, length(data), :ended_at FROM blob WHERE id = :blob AND length(data) > 0
+ON CONFLICT (blob) DO UPDATE SET uid = excluded.uid, ended_at = excluded.ended_at
+WHERE excluded.ended_at > ended_at;
+
+-- name: idle_since
+SELECT blob, size, ended_at FROM idle WHERE ended_at <= :before ORDER BY ended_at LIMIT :most;
+
+-- name: first_idle
+SELECT min(ended_at) AS ended_at FROM idle;
+
+-- name: idle_beyond
+-- Users whose ended jobs have more than this.
+SELECT uid, sum(size) - :most AS excess FROM idle GROUP BY uid HAVING sum(size) > :most;
+
+-- name: idle_of_user
+SELECT blob, size, ended_at FROM idle WHERE uid = :uid ORDER BY ended_at LIMIT :most;
+
+-- name: drop_idle
+DELETE FROM idle WHERE blob = :blob;
+
+-- name: is_open
+-- Whether a job that is not over has it.
+SELECT EXISTS (SELECT 1 FROM job WHERE script = :blob AND ended_at IS NULL)
+  OR EXISTS (SELECT 1 FROM job WHERE environment = :blob AND ended_at IS NULL) AS is_open;
+
+-- name: is_open_of
+-- Whether a job of this user has it that is not over.
+SELECT EXISTS (SELECT 1 FROM job WHERE script = :blob AND uid = :uid AND ended_at IS NULL)
+  OR EXISTS (SELECT 1 FROM job WHERE environment = :blob AND uid = :uid AND ended_at IS NULL) AS is_open;
+
+-- name: prune_blob
+-- Its row stays, for the jobs that refer to it; by another digest, so that equal data is a new one.
+UPDATE blob SET data = x'', digest = CAST('pruned ' || id AS BLOB) WHERE id = :blob;
+
+-- name: open_material
+-- (blob, size) of all that the jobs of a user have that are not over, each once.
+SELECT blob.id AS blob, length(blob.data) AS size FROM blob WHERE blob.id IN (
+  SELECT script FROM job INDEXED BY open_script WHERE ended_at IS NULL AND uid = :uid
+  UNION SELECT environment FROM job INDEXED BY open_environment WHERE ended_at IS NULL AND uid = :uid);
+
+-- name: old_submissions
+SELECT uid, key, at FROM submission WHERE (uid, key) > (:uid, :key) ORDER BY uid, key LIMIT :most;
+
+-- name: drop_submission
+DELETE FROM submission WHERE uid = :uid AND key = :key;

@@ -14,6 +14,7 @@ from fgsched.explaining.history import Run
 from fgsched.jobs.records import to_record
 from fgsched.model import Gpu, GpuState, Hold, Job, Request
 from fgsched.store.blobs import Blobs
+from fgsched.store.idle import Idle
 from fgsched.store.kept import Kept
 from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import last_id, open_queue, raise_ids
@@ -65,6 +66,7 @@ class Store:
         self._db, self._record = self._opened.db, self._opened.record
         self.blobs = Blobs(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(_record)
+        self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
         self.kept = Kept(self._db, SQL)
         self.steps = Steps(self._db, SQL)
         self.tasks = Tasks(self._db, SQL)

@@ -94,6 +94,11 @@ class Answers:
                 f"job {job.id} belongs to another user", "Its script is shown to its owner only."
             )
         script, _ = self._conductor.store.material(job.id)
+        if not script:
+            raise Refused(
+                f"the script of job {job.id} is no longer kept",
+                "It was removed some time after the job ended: keep_scripts in fgsched.toml(5).",
+            )
         return {"script": script.decode(errors="surrogateescape")}
 
     def pids(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from fgsched.controller.conductor import Conductor
 from fgsched.controller.desks.conditions import Conditions
 from fgsched.controller.desks.intake import MAX_PENDING, Admission, read_submission, room_for
 from fgsched.controller.desks.orders import Orders
+from fgsched.controller.desks.quota import MaterialQuota
 from fgsched.controller.desks.references import References
 from fgsched.controller.desks.updating import touched, updated
 from fgsched.controller.desks.verbs import Verbs, named
@@ -34,6 +35,7 @@ class Rules:
     least_uid: int = 0  # of those who may own jobs
     tiers: tuple[str, ...] = ()  # that a job may ask for
     kill_invalid: bool = False  # jobs whose dependency can never be met, unless they say otherwise
+    max_material: int = 0  # bytes of scripts and environments of a user's jobs that are not over; 0: no limit
 
 
 class Desk:
@@ -45,6 +47,7 @@ class Desk:
         self._verbs = Verbs(conductor)
         self._references = References(conductor)
         self._admission = Admission()
+        self._quota = MaterialQuota(conductor.store)
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "submit": self.submit,
             "cancel": self.cancel,
@@ -65,16 +68,20 @@ class Desk:
         known = conductor.store.submitted(caller.uid, key)
         if known is None:
             jobs = self._settled(caller, jobs, now)
+            size = self._quota.check(caller.uid, jobs, self.rules.max_material)
             who = (caller.uid, caller.gid, caller.name)
             made = conductor.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
                 conductor.book.put(job)
+            self._quota.add(caller.uid, size)
             known = range(made[0].id, made[-1].id + 1)
         return {"first": known.start, "count": len(known)}
 
     def tried(self, caller: Caller, arguments: dict[str, Any], now: float) -> list[NewJob]:
         """What a submission would make, refused for the same reasons; nothing is written down."""
-        return self._settled(caller, self._read(caller, arguments)[1], now)
+        jobs = self._settled(caller, self._read(caller, arguments)[1], now)
+        self._quota.check(caller.uid, jobs, self.rules.max_material)
+        return jobs
 
     def _read(self, caller: Caller, arguments: dict[str, Any]) -> tuple[str, list[NewJob]]:
         caller.may_own_jobs(self.rules.least_uid)

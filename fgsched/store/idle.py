@@ -1,0 +1,123 @@
+"""Scripts and environments of ended jobs: which there are, and their removal."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from fgsched.store.blobs import Blobs
+
+_SLACK = 1_024  # free pages that a file keeps for what comes next
+
+
+class Unused(NamedTuple):
+    """A script or an environment of ended jobs."""
+
+    blob: int
+    size: int  # bytes
+    ended_at: float  # of the last of these jobs
+
+
+class Idle:
+    """What is written has to be inside a transaction of the store."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        statements: Mapping[str, str],
+        blobs: Blobs,
+        many_pages: Callable[[], None],
+    ) -> None:
+        """`many_pages()`: few rows change many pages of the file."""
+        self._db, self._sql, self._blobs, self._many_pages = db, statements, blobs, many_pages
+
+    def note(self, most: int) -> bool:
+        """Note what so many jobs had that ended lately; whether there may be more of them."""
+        rows = self._db.execute(self._sql["ended_lately"], {"most": most}).fetchall()
+        for row in rows:
+            for blob in {row["script"], row["environment"]}:
+                about = {"blob": blob, "uid": row["uid"], "ended_at": row["ended_at"]}
+                self._db.execute(self._sql["note_idle"], about)
+        if rows:
+            self._db.execute(self._sql["forget_ended"], {"job": rows[-1]["job"]})
+        return len(rows) == most
+
+    def since(self, before: float, most: int) -> list[Unused]:
+        """Those whose last job ended before, the oldest first."""
+        rows = self._db.execute(self._sql["idle_since"], {"before": before, "most": most})
+        return [Unused(*row) for row in rows]
+
+    def first(self) -> float | None:
+        """When the last job of the oldest ended; None: there is none."""
+        found = self._db.execute(self._sql["first_idle"]).fetchone()["ended_at"]
+        return None if found is None else float(found)
+
+    def beyond(self, size: int, most: int) -> list[Unused]:
+        """The oldest of the users whose ended jobs have more than so many bytes, as many as have to go."""
+        found: list[Unused] = []
+        for row in self._db.execute(self._sql["idle_beyond"], {"most": size}).fetchall():
+            excess = row["excess"]
+            own = self._db.execute(self._sql["idle_of_user"], {"uid": row["uid"], "most": most})
+            for one in (Unused(*each) for each in own):
+                if excess <= 0:
+                    break
+                found.append(one)
+                excess -= one.size
+        return found[:most]
+
+    def prune(self, unused: Iterable[Unused], most: int) -> list[Unused]:
+        """Remove them until so many bytes are gone; those that were removed. What a living job has stays."""
+        removed, size = [], 0
+        for one in unused:
+            if size >= most:
+                break
+            if not self._db.execute(self._sql["is_open"], {"blob": one.blob}).fetchone()["is_open"]:
+                self._db.execute(self._sql["prune_blob"], {"blob": one.blob})
+                removed.append(one)
+                size += one.size
+            self._db.execute(self._sql["drop_idle"], {"blob": one.blob})
+        if removed:
+            self._blobs.pruned()
+            self._many_pages()
+        return removed
+
+    def forget_submissions(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
+        """Remove keys that are older than `before` among the next ones; the last of them, None at the end."""
+        place = {"uid": after[0], "key": after[1], "most": most}
+        rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
+        for row in rows:
+            if row["at"] < before:
+                self._db.execute(self._sql["drop_submission"], {"uid": row["uid"], "key": row["key"]})
+        return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
+
+    def shrink(self, pages: int) -> bool:
+        """Give free pages back to the file system; whether there are more of them.
+
+        A file that was made before version 3 keeps its free pages for what comes next.
+        """
+        free = self._free()
+        if free <= _SLACK or self._pragma("auto_vacuum") != 2:
+            return False
+        self._many_pages()
+        for _ in range(min(pages, free - _SLACK)):
+            self._db.execute("PRAGMA incremental_vacuum(1)")  # of more, sqlite3 does the first only
+        return self._free() > _SLACK
+
+    def _free(self) -> int:
+        return self._pragma("freelist_count")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def has(self, uid: int, data: bytes) -> bool:
+        """Whether a job of this user that is not over has this script or environment."""
+        blob = self._blobs.id_of(data)
+        about = {"blob": blob, "uid": uid}
+        return blob is not None and bool(
+            self._db.execute(self._sql["is_open_of"], about).fetchone()["is_open"]
+        )
+
+    def open_material(self, uid: int) -> dict[int, int]:
+        """{blob: bytes} of the scripts and environments of a user's jobs that are not over."""
+        return {
+            row["blob"]: row["size"] for row in self._db.execute(self._sql["open_material"], {"uid": uid})
+        }
