@@ -1,52 +1,272 @@
-"""The host's accounts: believed for a while, and not for ever."""
+"""The host's accounts: asked for beside the loop, believed for a while, and missed without harm."""
 
 import os
 import pwd
+import select
+import sys
 
-from fgsched.host.accounts import Account, Accounts, look_up
+import pytest
 
-ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8))
+from fgsched.errors import Busy
+from fgsched.host import names
+from fgsched.host.accounts import Account, Accounts, Helper, look_up, of_user, parse
+
+ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), named=("ann", "lab"))
+
+
+class Service:
+    """A helper that the test answers for: what was asked of it, and how often it was given up."""
+
+    def __init__(self):
+        self.asked, self.said, self.abandoned = [], [], 0
+
+    def ask(self, uid, busy=0):
+        self.asked.append(uid)
+
+    def rest(self):
+        self.rested = True
+
+    def read(self):
+        said, self.said = self.said, []
+        return said
+
+    def abandon(self):
+        self.abandoned += 1
 
 
 class People:
-    """Accounts that change, a clock that is set, and a count of the look-ups."""
+    """Accounts that change, and a clock that is set."""
 
     def __init__(self):
-        self.now, self.asked, self.there = 100.0, 0, {7: ANN}
-        self.accounts = Accounts(self.find, lambda: self.now)
+        self.now, self.there = 100.0, {7: ANN}
+        self.service, self.woken = Service(), []
+        self.accounts = Accounts(self.service, lambda: self.now)
+        self.accounts.answered = self.woken.append
 
-    def find(self, uid):
-        self.asked += 1
-        return self.there.get(uid)
+    def answer(self):
+        """The service answers all that was asked until now, and what is asked then."""
+        while self.service.asked:
+            uid = self.service.asked.pop(0)
+            self.service.said.append(packet(uid, self.there.get(uid)))
+            self.accounts.hear()
+
+    def launch(self, uid):
+        """Where the account comes that a start gets."""
+        got = []
+        self.accounts.look_up(uid, got.append)
+        return got
+
+    def wait(self, seconds):
+        for _ in range(seconds):
+            self.now += 1.0
+            self.accounts.look()
 
 
-def test_an_account_is_looked_up_once_for_many_starts():
-    people = People()
-    assert [people.accounts.of(7) for _ in range(100)] == [ANN] * 100
-    assert people.asked == 1
+def packet(uid, account):
+    if account is None:
+        return b"%d" % uid
+    texts = [account.name, account.home, *account.named]
+    coded = " ".join(text.encode().hex() for text in texts)
+    return f"{uid} {account.gid} {','.join(map(str, account.groups))} {coded}".encode()
 
 
-def test_an_account_that_changes_is_seen_within_five_seconds():
-    people = People()
-    people.accounts.of(7)
+@pytest.fixture
+def people():
+    return People()
+
+
+def test_an_account_is_looked_up_once_for_many_starts(people):
+    got = [people.launch(7) for _ in range(100)]
+    assert got == [[]] * 100
+    people.answer()
+    assert got == [[ANN]] * 100
+    assert people.launch(7) == [ANN]
+
+
+def test_a_start_waits_for_what_is_at_most_five_seconds_old(people):
+    people.launch(7)
+    people.answer()
     people.there.clear()
     people.now += 4.9
-    assert people.accounts.of(7) == ANN
+    assert people.launch(7) == [ANN]
     people.now += 0.1
-    assert people.accounts.of(7) is None
+    got = people.launch(7)
+    assert got == []
+    people.answer()
+    assert got == [None], "the account is gone"
 
 
-def test_an_account_that_comes_is_seen_too():
-    people = People()
+def test_a_request_is_taken_on_an_older_answer_while_it_is_asked_for_again(people):
+    assert not people.accounts.is_known(7)
+    people.answer()
+    assert people.woken == [7]
+    people.now += 200.0
+    assert people.accounts.is_known(7)
+    assert people.service.asked == [7]
+    assert people.accounts.of(7) == ANN
+
+
+def test_an_account_that_comes_is_seen_within_five_seconds(people):
+    people.accounts.is_known(9)
+    people.answer()
+    assert people.accounts.is_known(9)
     assert people.accounts.of(9) is None
     people.there[9] = ANN
     people.now += 5
+    assert not people.accounts.is_known(9)
+    people.answer()
     assert people.accounts.of(9) == ANN
+
+
+def test_a_service_that_does_not_answer_is_asked_by_another_process(people):
+    assert not people.accounts.is_known(7)
+    people.wait(5)
+    assert people.service.abandoned == 1
+    assert people.woken == [7], "who waited is told that it is busy"
+    with pytest.raises(Busy, match="does not tell who uid 7 is"):
+        people.accounts.of(7)
+    assert people.accounts.is_known(7), "for a while it is not asked again"
+    people.now += 10
+    assert not people.accounts.is_known(7)
+    assert people.service.asked == [7, 7]
+    people.answer()
+    assert people.accounts.of(7) == ANN
+
+
+def test_a_start_goes_on_with_an_old_answer_if_no_new_one_comes(people):
+    people.launch(7)
+    people.answer()
+    people.now += 10_000
+    got = people.launch(7)
+    people.wait(5)
+    assert got == [ANN]
+
+
+def test_a_start_of_a_user_who_was_never_told_waits_until_the_service_answers(people):
+    got = people.launch(7)
+    people.wait(30)
+    assert got == []
+    assert people.service.abandoned > 1
+    people.answer()
+    assert got == [ANN]
+
+
+def test_a_user_who_cannot_be_told_does_not_stop_the_others(people):
+    people.launch(7)
+    people.launch(8)
+    people.launch(9)
+    assert people.service.asked == [7], "one question is out at a time"
+    people.service.asked.clear()
+    got = people.launch(9)
+    people.wait(1)
+    assert people.service.asked == [8], "by another process"
+    people.answer()
+    assert got == [None]
+    assert people.accounts.found(7) is None
+
+
+def test_answers_that_nobody_waits_for_are_kept(people):
+    people.service.said.append(packet(7, ANN))
+    people.accounts.hear()
+    assert people.accounts.found(7) == ANN
+
+
+def test_nothing_is_due_while_nothing_is_asked(people):
+    assert people.accounts.due is None
+    people.launch(7)
+    assert people.accounts.due == 5.0
+    people.answer()
+    assert people.accounts.due is None
+
+
+def test_a_users_own_controller_asks_nobody():
+    accounts = of_user(os.geteuid())
+    entry = pwd.getpwuid(os.geteuid())
+    assert not accounts.asks
+    assert accounts.is_known(12345)
+    assert accounts.of(12345) is None
+    assert accounts.of(os.geteuid()).home == entry.pw_dir
+    assert accounts.due is None
 
 
 def test_what_the_host_says_of_somebody_is_what_is_found():
     entry = pwd.getpwall()[0]
     groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
-    expected = Account(name=entry.pw_name, gid=entry.pw_gid, home=entry.pw_dir, groups=groups)
-    assert look_up(entry.pw_uid) == expected
+    found = look_up(entry.pw_uid)
+    assert (found.name, found.gid, found.home, found.groups) == (
+        *(entry.pw_name, entry.pw_gid, entry.pw_dir),
+        groups,
+    )
     assert look_up(3_999_999_999) is None
+
+
+def test_names_come_as_they_are(monkeypatch):
+    strange = pwd.struct_passwd(("caf\udce9 x", "x", 7, 8, "", "", "/"))
+    monkeypatch.setattr(names.pwd, "getpwuid", lambda uid: strange)
+    monkeypatch.setattr(names.os, "getgrouplist", lambda name, gid: [8])
+    monkeypatch.setattr(names, "_name", lambda gid: "")
+    account = Account(name="caf\udce9 x", gid=8, home="", groups=(8,))
+    assert parse(names.answer(7)) == (7, account)
+
+
+# -- the process that asks ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def helper():
+    helper = Helper()
+    yield helper
+    helper.close()
+
+
+def heard(helper):
+    assert select.select([helper], [], [], 60)[0]
+    return [parse(packet) for packet in helper.read()]
+
+
+def test_the_helper_tells_of_accounts_and_is_started_again_when_it_was_killed(helper):
+    helper.ask(0)
+    assert heard(helper) == [(0, look_up(0))]
+    (process,) = helper.processes
+    process.kill()
+    process.wait()
+    helper.ask(0)
+    assert heard(helper) == [(0, look_up(0))]
+
+
+def test_what_hangs_is_given_up_and_its_question_is_not_asked_again(helper, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    usual, helper._command = helper._command, ["/bin/sh", "-c", f"exec cat {tmp_path}/fifo"]
+    helper.ask(0)
+    (process,) = helper.processes
+    helper.abandon()
+    process.wait()
+    helper._command = usual
+    helper.ask(3_999_999_999)
+    assert heard(helper) == [(3_999_999_999, None)]
+
+
+def test_while_one_process_hangs_another_answers_and_one_is_kept(helper, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    hangs = f"import os; os.read(0, 64); open({str(tmp_path / 'fifo')!r})"
+    usual, helper._command = helper._command, [sys.executable, "-S", "-c", hangs]
+    helper.start()
+    helper._command = usual
+    helper.ask(3_999_999_998)
+    helper.ask(3_999_999_999, busy=1)
+    assert len(helper.processes) == 2
+    assert heard(helper)[0][1] is None
+    last = helper.processes[1]
+    helper.rest()
+    last.wait()
+    helper.ask(0)
+    assert len(helper.processes) == 1
+
+
+def test_the_helper_ends_when_nobody_can_ask_any_more(helper):
+    helper.ask(0)
+    heard(helper)
+    (process,) = helper.processes
+    helper._ours.close()
+    helper._theirs.close()
+    assert process.wait(60) == 0

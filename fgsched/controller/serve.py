@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -40,7 +41,7 @@ from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
 from fgsched.errors import StorageError, Unreachable
 from fgsched.host import cgroups, cpus, generations, regions, standing
-from fgsched.host.accounts import Accounts
+from fgsched.host.accounts import Accounts, of_host, of_user
 from fgsched.host.mounts import find as find_mounts
 from fgsched.host.places import Places, written
 from fgsched.host.process import boot_id
@@ -88,16 +89,18 @@ def serve(
         if places.mode == "user":
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
+        accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
         store = Store(places.queue)
         try:
             inventory = remembered(inventory, store, sampler)
-            controller = _Controller(places, config, store, child, inventory, sampler)
+            controller = _Controller(places, config, store, _Beside(child, sampler, accounts), inventory)
             with standing.before_jobs():
                 again = controller.run(ready)
         finally:
             store.close()
             child.close()
             sampler.close()
+            accounts.close()
     if again:
         log.warning("the spawner is gone: starting anew")
         os.execv(sys.executable, arguments)
@@ -128,24 +131,27 @@ def taken(places: Places) -> Iterator[None]:
         lock.release()
 
 
+class _Beside(NamedTuple):
+    """The processes beside the controller. They are started before the queue is open."""
+
+    spawner: Spawner
+    sampler: gpus.AnySampler
+    accounts: Accounts
+
+
 class _Controller:
     """Edges and conductor, wired together."""
 
     def __init__(
-        self,
-        places: Places,
-        config: Config,
-        store: Store,
-        child: Spawner,
-        inventory: gpus.Inventory,
-        sampler: gpus.AnySampler,
+        self, places: Places, config: Config, store: Store, beside: _Beside, inventory: gpus.Inventory
     ) -> None:
+        child, sampler, accounts = beside
         self._store, self._inventory, self._sampler = store, inventory, sampler
         self._places, run = places, _run_directory(places, store)
         own = run.path
         self._loop = Loop(self._listener(), child)
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
-        memory, accounts = cgroups.find(), Accounts()
+        self._accounts, memory = accounts, cgroups.find()
         device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
         best = (Tier.DRIVER if device else Tier.SHIM).value
         gate = Gate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
@@ -232,6 +238,9 @@ class _Controller:
 
     def _watch_edges(self) -> None:
         self._loop.watch(self._sampler, self._lookout.see)
+        self._accounts.answered = self._loop.known
+        if self._accounts.asks:
+            self._loop.watch(self._accounts, self._accounts.hear)
         if self._presence.source is not None:
             self._loop.watch(self._presence.source, lambda: self._presence.heard(time.monotonic()))
 
@@ -243,6 +252,7 @@ class _Controller:
         contained("the reservations", lambda: self._bookings.tidy(time.time()))
         contained("the lookout", self._lookout.look)
         contained("the pacer", self._pacer.look)
+        contained("the accounts", self._accounts.look)
         contained("the run directory", lambda: self._presence.look(time.monotonic()))
         contained("the removal of old scripts", lambda: self._pruner.step(time.monotonic(), time.time()))
         contained("the removal of job directories", lambda: self._cleaner.step(time.monotonic()))
@@ -298,6 +308,7 @@ class _Controller:
             quota,
             self._lookout.due,
             self._pacer.due,
+            self._accounts.due,
             self._waiters.delay,
             self._presence.due(now),
             self._cleaner.due(now),

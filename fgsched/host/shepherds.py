@@ -6,19 +6,19 @@ import struct
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import fgshim.region as region
 
 from fgsched.crash import point
-from fgsched.errors import FgschedError, Refused
+from fgsched.errors import FgschedError, Refused, StorageError
 from fgsched.host import commands
 from fgsched.host.accounts import Account, Accounts
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
-from fgsched.host.logins import Logins
 from fgsched.host.process import Identity, descendants, kill, marked, parents
 from fgsched.host.rundir import RunDir
 from fgsched.host.spaces import Scratch, Spaces
@@ -107,7 +107,7 @@ class Shepherds:
         self._ports = ports
         self._cgroups = cgroups
         self._following = Following(ports.watch, ports.gone)
-        self._accounts, self._logins = ports.accounts, Logins()
+        self._accounts = ports.accounts
         self._asked_at: dict[int, float] = {}  # since when jobs without a shepherd are to end
 
     def obey(self, site: Site) -> None:
@@ -125,30 +125,38 @@ class Shepherds:
         self._ports.gate.open_for(launching)
 
     def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Launch it as the user whom the host has now: at once, or when the name service has told."""
+        self._accounts.look_up(job.uid, partial(self._launch_as, job, given))
+
+    def _launch_as(self, job: Job, given: Sequence[Allocation], account: Account | None) -> None:
         point("controller_before_launch")
         try:
-            self.spawner.send(self._message(job, given))
+            self.spawner.send(self._message(job, given, account))
+        except StorageError:
+            raise
         except (FgschedError, ValueError, struct.error) as error:
             self._ports.failed(job, str(error))
         except OSError as error:  # of the directories that it is given
             self._ports.short(job, f"could not be started: {error}")
+        except Exception as error:  # another job's answer may have come with this one
+            log.exception("job %d: its launch cannot be told", job.id)
+            self._ports.failed(job, f"internal error: {type(error).__name__}: {error}")
         point("controller_after_launch")
 
-    def _message(self, job: Job, given: Sequence[Allocation]) -> bytes:
+    def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
         script, environment = self._ports.material(job.id)
         cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
-        owner = self._settled(job, _person(job, self._accounts.of(job.uid), become=self._site.become_user))
+        owner = self._settled(job, _person(job, account, become=self._site.become_user))
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
     def _settled(self, job: Job, owner: Person) -> Person:
-        """The owner with the directories and limits that jobs of this user are given."""
+        """The owner with the directories that jobs of this user are given."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # ids are one queue's own
-        limits = self._logins.of(job.user, job.uid, owner.groups) if self._site.become_user else {}
-        return replace(owner, space=prefix, scratch=scratch, limits=limits)
+        return replace(owner, space=prefix, scratch=scratch)
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
         """The head of the region that the hook of a job counts in."""

@@ -21,7 +21,7 @@ from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
 from fgsched.controller.unresolved import Unresolved
-from fgsched.host.accounts import Accounts, names_of
+from fgsched.host.accounts import Account, Accounts
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.places import Places
 from fgsched.host.spaces import Spaces
@@ -75,16 +75,21 @@ class Reception:
 
     def caller(self, connection: Connection) -> Caller:
         """Whoever the kernel says is at the other end."""
-        uid, account = connection.uid, self.about.accounts.of(connection.uid)
+        uid, account = connection.uid, self._account(connection.uid)
         name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
         may = operators(self.about.config.operators, uid, name, own=os.geteuid())
-        groups = account.groups if account else (gid,)
-        named = names_of(groups) if self._answers.policy.goes_by_groups else ()
+        named = account.named if account and self._answers.policy.goes_by_groups else ()
         return Caller(uid, gid, name, may, named)
 
     def knows(self, connection: Connection) -> bool:
-        """Whether the caller's account has been looked up."""
-        return True
+        """Whether the caller's account has been looked up. Root's requests do not wait for that."""
+        return self.about.accounts.is_known(connection.uid) or connection.uid in {0, os.geteuid()}
+
+    def _account(self, uid: int) -> Account | None:
+        """Busy for a user of whom the name service says nothing."""
+        if uid == 0 or uid == os.geteuid():
+            return self.about.accounts.found(uid)
+        return self.about.accounts.of(uid)
 
     def writing(self, name: str) -> Operation | None:
         return self._writing.get(name)
