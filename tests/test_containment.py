@@ -458,14 +458,8 @@ def test_a_field_that_is_no_path_has_no_bytes_that_are_not_utf8(field):
 
 
 RULES = {
-    "held": "x",
-    "wish": "y",
-    "failures": -1,
-    "attempt": -5,
-    "slot": -1,
-    "lost": 7,
-    "ended_at": 5.0,
-    "uid": -1,
+    **{"held": "x", "wish": "y", "failures": -1, "attempt": -5, "slot": 10**12, "lost": 7, "ended_at": 5.0},
+    **{"uid": -1, "restarts": 2**62},
 }
 
 

@@ -116,6 +116,29 @@ def test_a_job_has_three_descriptors_and_no_socket_among_them(host):
     assert host.output("alice") == ["0 /dev/null", f"1 {home}/out", f"2 {home}/err"]
 
 
+LIMITS = (
+    "* hard nproc 5000\nalice soft nofile 70\nalice hard nofile 90\n@lab - sigpending 33\nalice - core 0\n"
+)
+ASKED = {  # what a request says of open files -> (soft, hard) of the job
+    (): ("70", "90"),
+    ((7, 20, 40),): ("20", "40"),
+    ((7, 20, 4000),): ("20", "90"),
+    ((7, -1, -1),): ("90", "90"),
+}
+
+
+def test_a_job_has_the_limits_of_its_users_login_also_where_its_request_names_none():
+    script = "#!/bin/bash\nulimit -Sn; ulimit -Hn; ulimit -Si; ulimit -Hu; ulimit -Hc\n"
+    with hosting() as host:
+        (host.path / "etc/security/limits.d/90-lab.conf").write_text(LIMITS)
+        for number, (rlimits, found) in enumerate(ASKED.items()):
+            request = {"name": "raw", "chdir": str(host.home("alice")), "rlimits": rlimits, "output": "raw"}
+            made = {"scripts": [script], "environments": [{}], "requests": [request]}
+            answer = host.ask("alice", "submit", key=f"{number:032x}", jobs=[[0, 0, 0, False]], **made)
+            assert host.over(answer["ok"]["first"])["state"] == "COMPLETED", answer
+            assert host.output("alice", "raw") == [*found, "33", "5000", "0"]
+
+
 def test_each_job_has_a_private_directory_of_its_users(host):
     running = {user: host.running(user) for user in ("alice", "bob")}
     places = {}

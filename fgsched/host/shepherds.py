@@ -19,6 +19,7 @@ from fgsched.host.accounts import Account, Accounts
 from fgsched.host.cgroups import MemoryCgroup
 from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
+from fgsched.host.logins import Logins
 from fgsched.host.process import Identity, descendants, kill, marked, parents
 from fgsched.host.rundir import RunDir
 from fgsched.host.spaces import Scratch, Spaces
@@ -107,7 +108,7 @@ class Shepherds:
         self._ports = ports
         self._cgroups = cgroups
         self._following = Following(ports.watch, ports.gone)
-        self._accounts = ports.accounts
+        self._accounts, self._logins = ports.accounts, Logins()
         self._asked_at: dict[int, float] = {}  # since when jobs without a shepherd are to end
 
     def obey(self, site: Site) -> None:
@@ -152,11 +153,12 @@ class Shepherds:
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
     def _settled(self, job: Job, owner: Person) -> Person:
-        """The owner with the directories that jobs of this user are given."""
+        """The owner with the directories and limits that jobs of this user are given."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # ids are one queue's own
-        return replace(owner, space=prefix, scratch=scratch)
+        limits = self._logins.of(job.user, job.uid, owner.groups) if self._site.become_user else {}
+        return replace(owner, space=prefix, scratch=scratch, limits=limits)
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
         """The head of the region that the hook of a job counts in."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from fgsched.jobs.environment import merged
 from fgsched.jobs.patterns import Values, expand
 from fgsched.jobs.private import others_of
+from fgsched.jobs.rlimits import merged as merged_limits
 from fgsched.jobs.surroundings import Given, Person, Site
 from fgsched.jobs.tiers import is_hooked
 from fgsched.jobs.variables import variables
@@ -82,7 +83,7 @@ def launch(
         gid=owner.gid,
         groups=owner.groups,
         umask=request.umask,
-        rlimits=request.rlimits,
+        rlimits=merged_limits(owner.limits, request.rlimits) if owner.limits else request.rlimits,
         early=_early(request),
         time_limit=limit_of(job),
         grace=int(site.kill_wait * 1000),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fgsched.jobs.private import Mounts
+from fgsched.jobs.rlimits import Limits
 from fgsched.model import Hold
 
 
@@ -40,6 +41,7 @@ class Person:
     groups: tuple[int, ...]
     space: str = ""  # what the real paths of the owner's job directories begin with
     scratch: str = ""  # the owner's directory for TMPDIRs
+    limits: Limits = field(default_factory=dict)  # of the owner's login; {}: those of the submission are kept
 
 
 def job_dir(run: str, job: int, attempt: int) -> str:

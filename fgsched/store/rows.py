@@ -76,16 +76,22 @@ def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> Past:
     return past
 
 
+_MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 _UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
 
 
 def _breaks_rules(row: Row, job: Job) -> bool:
-    """Whether a row breaks a CHECK of schema.sql, as only damage can make it."""
+    """Whether a row breaks a CHECK of schema.sql or has an absurd number, as only damage can make it.
+
+    Memory is laid out by slots and tasks: an absurd one would take all that the host has.
+    """
+    counts = (job.attempt, job.slot, job.restarts, job.failures, job.task or 0)
     return (
         job.held not in ("", "user", "admin")
         or job.wish not in ("", "requeue")
-        or min(job.uid, job.gid, job.attempt, job.slot, job.restarts, job.failures, job.suspended) < 0
-        or (job.task is not None and job.task < 0)
+        or min(job.uid, job.gid, job.suspended, *counts) < 0
+        or max(counts) > _MOST
+        or max(job.uid, job.gid) >= 2**32
         or row["lost"] not in (0, 1)
         or row["relimited"] not in (0, 1)
         or (job.state in _UNDER_WAY and not (job.attempt and job.boot and job.started_at is not None))
