@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fgsched.controller.logfile import handler
 from fgsched.controller.serve import serve
 from fgsched.host.places import Places, is_of_the_disk, unwritten
 from fgsched.host.standing import hold_low_descriptors
@@ -17,8 +18,9 @@ from fgshim import library, spawner
 def attend(*, gpus: str = "", system: bool = False, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until told to stop. `gpus` prevails over what environment and configuration say."""
     hold_low_descriptors()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     places = Places.find(os.environ, os.geteuid(), system=system)
+    output = handler(places.log)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", handlers=[output])
     if system:
         for program in (sys.executable, __file__, library(), spawner()):
             refuse_unless_safe(Path(program), owner=0, writers=0o002)

@@ -1,0 +1,80 @@
+"""The log of a user's controller when it is moved, removed or large."""
+
+import logging
+import os
+import signal
+
+import pytest
+
+from fgsched.controller import logfile
+from fgsched.controller.logfile import MOST, LogFile, handler
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A logger, and the descriptor that it writes to."""
+    path = tmp_path / "fgsched.log"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    one = logging.Logger("log")
+    one.addHandler(LogFile(path, descriptor))
+    yield one
+    os.close(descriptor)
+
+
+def test_a_log_that_was_renamed_or_removed_is_opened_again(log, tmp_path):
+    path = tmp_path / "fgsched.log"
+    log.info("one")
+    path.rename(tmp_path / "fgsched.log.old")
+    log.info("two")
+    path.unlink()
+    log.info("three")
+    assert (tmp_path / "fgsched.log.old").read_text() == "one\n"
+    assert path.read_text() == "three\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_large_log_is_moved_away_and_one_older_is_kept(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(logfile, "MOST", 1000)
+    for number in range(100):
+        log.info("line %d %s", number, "x" * 90)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert (names, max(sizes) < 1200, MOST) == (["fgsched.log", "fgsched.log.1"], True, 8 << 20)
+    assert (tmp_path / "fgsched.log").read_text().splitlines()[-1].startswith("line 99")
+
+
+@pytest.mark.parametrize(
+    "put", [os.mkfifo, lambda path: path.symlink_to("/dev/null"), lambda path: path.mkdir()]
+)
+def test_what_is_no_file_is_not_written_to_and_stops_nothing(log, tmp_path, put):
+    path = tmp_path / "fgsched.log"
+    path.rename(tmp_path / "kept")
+    put(path)
+    log.info("here")
+    assert (tmp_path / "kept").read_text() == "here\n"
+
+
+def test_a_full_disk_and_odd_text_stop_nothing(tmp_path):
+    full = os.open("/dev/full", os.O_WRONLY)
+    one = logging.Logger("log")
+    one.addHandler(LogFile(tmp_path / "none" / "fgsched.log", full))
+    one.info("text \udce9")
+    os.close(full)
+
+
+def test_standard_error_that_is_another_file_stays_as_it_is(tmp_path):
+    path = tmp_path / "fgsched.log"
+    assert type(handler(path)) is logging.StreamHandler
+    path.touch()
+    assert type(handler(path)) is logging.StreamHandler
+    with path.open("a") as file:
+        assert type(handler(path, file.fileno())) is LogFile
+
+
+def test_a_controller_goes_on_in_a_new_file_after_its_log_was_renamed(home):
+    home.ended()
+    log = home.places.log
+    log.rename(f"{log}.old")
+    os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
+    home.ended()
+    assert "read the configuration anew" in log.read_text()
