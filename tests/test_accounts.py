@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import select
 import sys
 
@@ -10,8 +11,9 @@ import pytest
 from fgsched.errors import Busy
 from fgsched.host import names
 from fgsched.host.accounts import Account, Accounts, Helper, look_up, of_user, parse
+from home import ROOT
 
-ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), named=("ann", "lab"))
+ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
 
 
 class Service:
@@ -65,7 +67,7 @@ class People:
 def packet(uid, account):
     if account is None:
         return b"%d" % uid
-    texts = [account.name, account.home, *account.named]
+    texts = [account.name, account.home, *account.names]
     coded = " ".join(text.encode().hex() for text in texts)
     return f"{uid} {account.gid} {','.join(map(str, account.groups))} {coded}".encode()
 
@@ -205,8 +207,21 @@ def test_names_come_as_they_are(monkeypatch):
     monkeypatch.setattr(names.pwd, "getpwuid", lambda uid: strange)
     monkeypatch.setattr(names.os, "getgrouplist", lambda name, gid: [8])
     monkeypatch.setattr(names, "_name", lambda gid: "")
-    account = Account(name="caf\udce9 x", gid=8, home="", groups=(8,))
+    account = Account(name="caf\udce9 x", gid=8, home="", groups=(8,), names=("",))
     assert parse(names.answer(7)) == (7, account)
+    assert (account.named, account.by_name) == ((), {"8": 8})
+    assert (ANN.named, ANN.by_name) == (("ann", "lab"), {"7": 7, "8": 8, "ann": 7, "lab": 8})
+
+
+def test_nothing_of_the_controller_asks_the_name_service_itself():
+    """`places` looks for a home before there is a queue; the commands are processes of their own."""
+    asking = re.compile(r"\b(pwd|grp)\.get|getgrouplist\(|getpwnam\(|initgroups\(")
+    found = {
+        str(path.relative_to(ROOT / "fgsched"))
+        for path in (ROOT / "fgsched").rglob("*.py")
+        if asking.search(path.read_text())
+    }
+    assert {name for name in found if not name.startswith("cli/")} == {"host/names.py", "host/places.py"}
 
 
 # -- the process that asks ---------------------------------------------------------------------------

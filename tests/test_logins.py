@@ -89,7 +89,7 @@ def test_the_limits_of_pid_1_are_read():
 
 
 def test_this_host_is_read_whole():
-    found = Logins().of("nobody", 65534, (65534,))
+    found = Logins().of("nobody", 65534, {"nogroup": 65534})
     assert sorted(found) == list(range(16))
 
 

@@ -42,7 +42,17 @@ class Account:
     gid: int
     home: str
     groups: tuple[int, ...]
-    named: tuple[str, ...] = ()  # the names of those groups that have one
+    names: tuple[str, ...] = ()  # of the groups, in their order; "": it has none
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return tuple(name for name in self.names if name)
+
+    @property
+    def by_name(self) -> dict[str, int]:
+        """The groups by their names, and by their numbers as text."""
+        named = zip(self.names, self.groups, strict=False)
+        return {str(gid): gid for gid in self.groups} | {name: gid for name, gid in named if name}
 
 
 class _Found(NamedTuple):
@@ -58,11 +68,11 @@ def parse(packet: bytes) -> tuple[int, Account | None]:
     uid, *rest = packet.decode().split(" ")
     if not rest:
         return int(uid), None
-    name, home, *named = [
+    name, home, *names_of = [
         bytes.fromhex(text.replace("-", "")).decode(errors="surrogateescape") for text in rest[2:]
     ]
     groups = tuple(int(gid) for gid in rest[1].split(","))
-    return int(uid), Account(name=name, gid=int(rest[0]), home=home, groups=groups, named=tuple(named))
+    return int(uid), Account(name=name, gid=int(rest[0]), home=home, groups=groups, names=tuple(names_of))
 
 
 def look_up(uid: int) -> Account | None:

@@ -1,6 +1,5 @@
 """The limits that a login of a user has: those of PID 1, and what pam_limits reads of /etc/security."""
 
-import grp
 import os
 import resource
 import time
@@ -165,18 +164,18 @@ class Logins:
         self._clock = clock
         self._read_at = -_FRESH
         self._lines: list[Line] = []
-        self._found: dict[tuple[str, int, tuple[int, ...]], Limits] = {}
+        self._found: dict[tuple[str, int, tuple[tuple[str, int], ...]], Limits] = {}
 
-    def of(self, name: str, uid: int, gids: Sequence[int]) -> Limits:
-        """The limits of a login of this user."""
+    def of(self, name: str, uid: int, groups: Mapping[str, int]) -> Limits:
+        """The limits of a login of this user. `groups`: name -> gid, as the name service told them."""
         now = self._clock()
         if now - self._read_at >= _FRESH:
             self._read_at, self._lines = now, _lines()
             self._base = first_limits(_text(_FIRST))
             self._found.clear()
-        key = (name, uid, tuple(gids))
+        key = (name, uid, tuple(groups.items()))
         if key not in self._found:
-            who = Who(name, uid, _groups(self._lines, gids))
+            who = Who(name, uid, groups)
             self._found[key] = limits_of(who, self._lines, self._base)
         return self._found[key]
 
@@ -194,14 +193,3 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _groups(lines: Iterable[Line], gids: Sequence[int]) -> dict[str, int]:
-    """Of the user's groups those that a line names; others need no name."""
-    found = {str(gid): gid for gid in gids}
-    for name in {line.domain[1:] for line in lines if line.domain.startswith("@")}:
-        with suppress(KeyError):
-            gid = grp.getgrnam(name).gr_gid
-            if gid in gids:
-                found[name] = gid
-    return found

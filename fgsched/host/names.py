@@ -18,7 +18,7 @@ def answer(uid: int) -> bytes:
     except KeyError:
         return b"%d" % uid
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
-    texts = [entry.pw_name, entry.pw_dir, *filter(None, map(_name, groups))]
+    texts = [entry.pw_name, entry.pw_dir, *map(_name, groups)]
     coded = b" ".join(text.encode(errors="surrogateescape").hex().encode() or b"-" for text in texts)
     return b"%d %d %s %s" % (uid, entry.pw_gid, ",".join(map(str, groups)).encode(), coded)
 

@@ -4,7 +4,7 @@ import logging
 import signal
 import struct
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -147,17 +147,18 @@ class Shepherds:
     def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
         script, environment = self._ports.material(job.id)
         cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
-        owner = self._settled(job, _person(job, account, become=self._site.become_user))
+        owner = _person(job, account, become=self._site.become_user)
+        owner = self._settled(job, owner, account.by_name if account else {})
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
-    def _settled(self, job: Job, owner: Person) -> Person:
+    def _settled(self, job: Job, owner: Person, groups: Mapping[str, int]) -> Person:
         """The owner with the directories and limits that jobs of this user are given."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
         prefix = f"{space}/{self.run.path.name}-" if space else ""  # ids are one queue's own
-        limits = self._logins.of(job.user, job.uid, owner.groups) if self._site.become_user else {}
+        limits = self._logins.of(job.user, job.uid, groups) if self._site.become_user else {}
         return replace(owner, space=prefix, scratch=scratch, limits=limits)
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
