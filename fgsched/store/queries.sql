@@ -10,8 +10,7 @@ INSERT INTO meta (key, value) VALUES ('created', strftime('%s', 'now')) ON CONFL
 SELECT value FROM meta WHERE key = :key;
 
 -- name: count_commit
-UPDATE commits SET count = count + 1
-RETURNING count, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'job') AS last_job;
+UPDATE commits SET count = :number;
 
 -- name: get_commits
 SELECT count, rows FROM commits;

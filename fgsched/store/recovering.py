@@ -104,9 +104,9 @@ def _fill(queue: Path, left: Salvage, found: Recovered, *, started: Mapping[int,
         for row in left.rows(table, found.last_job if table == "job" else 0):
             rows.keep(table, row)
     rows.finish()
-    number = opened.db.execute(QUERIES["count_commit"]).fetchone()
+    opened.db.execute(QUERIES["count_commit"], {"number": 1})
     opened.db.execute("COMMIT")
-    opened.record.note(number["count"], number["last_job"])
+    opened.record.note(1, found.last_job)
     found.name = opened.record.last.queue
     opened.close()
 

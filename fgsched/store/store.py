@@ -96,9 +96,10 @@ class Store:
             self._db.execute("BEGIN IMMEDIATE")
             yield
             self.steps.write()
-            number = (
-                self._db.execute(SQL["count_commit"]).fetchone() if self._db.total_changes > changes else None
-            )
+            number = self._record.last.number + 1 if self._db.total_changes > changes else 0
+            if number:
+                self._db.execute(SQL["count_commit"], {"number": number})
+                last = self.last_id()
             self._db.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self._undo()
@@ -108,9 +109,9 @@ class Store:
         except BaseException:
             self._undo()
             raise
-        if number is not None:
+        if number:
             point("controller_before_commit_is_noted")
-            self._record.note(number["count"], number["last_job"])
+            self._record.note(number, last)
             self._mind_log()
 
     def _mind_log(self) -> None:
