@@ -14,6 +14,7 @@ from fgsched.client import Client
 from fgsched.controller.presence import Presence
 from fgsched.host.inotify import MOVED_TO, Inotify
 from fgsched.host.places import Places
+from fgsched.host.process import identify
 from fgsched.host.rundir import RunDir
 from fgsched.jobs.lifecycle import Gone, Unclaimed
 from home import PATIENCE
@@ -356,3 +357,43 @@ def test_a_client_finds_the_controller_by_the_socket_that_was_made_again(home):
         made()
     with Client(home.places, may_start=False) as again:
         assert again.ask("queue", fields=["id"])["rows"] == []
+
+
+# -- results that cannot be read ---------------------------------------------------------------------
+
+RESULT = "R2 0 exit 1 2 3 4 5 0 0 -1 0 0 0 0 0 "
+
+
+@pytest.mark.parametrize("text", ["junk", "R2 0 exit 1 2", "R2 x" + RESULT[4:], "R9" + RESULT[2:]])
+def test_a_result_that_cannot_be_read_is_an_end_though_its_shepherd_lives(tmp_path, text):
+    run = RunDir(tmp_path / "run", BOOT)
+    me = identify(os.getpid())
+    (run.path / "claim/1.1").symlink_to(f"P:{me.pid}:{me.start}:{me.boot}")
+    (run.path / "result/1.1").symlink_to(text)
+    seen = [run.look(1, 1), RunDir(tmp_path / "run", BOOT).look(1, 1)]
+    assert seen == [Gone("its result could not be read")] * 2, "the next controller knows it too"
+    assert [os.readlink(path) for path in (run.path / "quarantine").iterdir()] == [text]
+    run.forget(1, 1)
+    assert run.leftovers() == []
+
+
+def test_bytes_that_are_no_text_are_shown_as_escapes(tmp_path):
+    run = RunDir(tmp_path / "run", BOOT)
+    os.symlink(os.fsencode(RESULT) + b"cannot run /bin/b\xe4sh", run.path / "result/1.1")
+    assert run.result(1, 1).detail == "cannot run /bin/b\\xe4sh"
+    run.result(1, 1).detail.encode()
+
+
+@pytest.mark.compiler
+def test_a_job_whose_result_cannot_be_read_ends_with_its_status_unknown(home):
+    gate = home.path / "go"
+    os.mkfifo(gate)
+    job = home.submit(f"read line <{gate}")
+    with gate.open("w") as go:
+        (home.places.run / f"result/{job}.1").symlink_to("junk")
+        go.write("go\n")
+    (ended,) = home.wait(job)
+    assert (ended["state"], home.client.ask("job", id=job)["detail"]) == (
+        "FAILED",
+        "status unknown: its result could not be read",
+    )

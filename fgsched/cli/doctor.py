@@ -179,7 +179,8 @@ def _queue(places: Places, seen: _Seen) -> Finding:
             answer = store.check()
             store.close()
     if answer != "ok":
-        return Finding("queue", FAIL, f"{places.queue}: {answer}", "Bring a backup back.")
+        remedy = "Stop the controller, and save what can be read with: fgsched doctor --recover."
+        return Finding("queue", FAIL, f"{places.queue}: {answer}", remedy)
     return Finding("queue", OK, f"{places.queue} is whole")
 
 

@@ -1,10 +1,13 @@
-"""Jobs whose shepherd was killed: their spawner may still bring the result; else what is left is ended."""
+"""Jobs whose shepherd was killed, or whose result cannot be read.
+
+Their spawner may still bring the result; else what is left is ended.
+"""
 
 import math
 from functools import partial
 
 from fgsched.controller.turning import Turning
-from fgsched.jobs.lifecycle import Result, lost
+from fgsched.jobs.lifecycle import Gone, Result, lost
 from fgsched.model import Job
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
@@ -29,6 +32,6 @@ def _look_after(conductor: Turning, job: Job, empty_since: float, now: float) ->
     elif not conductor.launcher.hunt(job):
         orphans[job.id] = math.inf
     elif now - empty_since >= _GRACE:
-        conductor.end(job, lost(job), now)
+        conductor.end(job, lost(job, seen if isinstance(seen, Gone) else Gone()), now)
     else:
         orphans[job.id] = min(now, empty_since)

@@ -24,6 +24,7 @@ from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, parse_c
 
 log = logging.getLogger(__name__)
 _OF_OURS = ("not a regular file", "its fence does not hold")  # the system's word for it says nothing
+_UNREADABLE = "U"  # in the place of a result that could not be read
 _KINDS = ("claim", "result", "job")
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
 _MOST = 64  # entries of unknown names that one sweep moves
@@ -76,22 +77,34 @@ class RunDir:
         """The result of an attempt, once there is one."""
         path = f"{self._results}{job}.{attempt}"
         text = self._link(path)
-        if text is None:
+        if text is None or text == _UNREADABLE:
             return None
         try:
             return _in_words(parse_result(text))
         except (ValueError, OverflowError):
-            self.quarantine.take(path, "not a result")
+            self._put_aside(path, "not a result")
             return None
 
     def _link(self, path: str) -> str | None:
-        """The text of a claim or a result; None if there is none, or something else."""
+        """The text of a claim or a result; None if there is none, or something else.
+
+        Bytes that are no UTF-8 become visible escapes.
+        """
         try:
-            return os.readlink(path)
+            return os.readlink(os.fsencode(path)).decode(errors="backslashreplace")
         except OSError as error:
             if error.errno == EINVAL:
-                self.quarantine.take(path, f"{kind_of(path)} where a link has to be")
+                self._put_aside(path, f"{kind_of(path)} where a link has to be")
             return None
+
+    def _put_aside(self, path: str, why: str) -> None:
+        """In the place of a result, leave that there was one: its shepherd makes no other."""
+        if self.quarantine.take(path, why) and path.startswith(self._results):
+            with suppress(OSError):
+                os.symlink(_UNREADABLE, path)
+
+    def _is_unreadable(self, job: int, attempt: int) -> bool:
+        return self._link(f"{self._results}{job}.{attempt}") == _UNREADABLE
 
     def seize(self, job: int, attempt: int) -> Seen:
         """What became of an attempt; if nobody claimed it yet, nobody can after this call."""
@@ -129,6 +142,8 @@ class RunDir:
             return Gone()
         if shepherd is None:
             return Unclaimed()
+        if self._is_unreadable(job, attempt):
+            return Gone("its result could not be read")  # though its shepherd may live, with another job
         if is_alive(Identity(shepherd.pid, shepherd.start, shepherd.boot)):
             return Alive(shepherd)
         return self.result(job, attempt) or Gone()  # it may have ended between the two looks

@@ -52,7 +52,9 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Its shepherd is gone and left no result."""
+    """Its shepherd is gone, or done with it, and left no result that can be read."""
+
+    why: str = "the job's supervisor was killed"
 
 
 Seen = Unclaimed | Alive | Gone | Result
@@ -149,9 +151,9 @@ def finish(job: Job, result: Result) -> Finish:
     return Finish(state, reason, ended, *times, result.lost, refused, result.survivor)
 
 
-def lost(job: Job) -> Finish:
+def lost(job: Job, gone: Gone = Gone()) -> Finish:
     """The end of a job of which nothing is left, not even its status. Never COMPLETED by guess."""
-    ended = Ended(status=0, detail="status unknown: the job's supervisor was killed")
+    ended = Ended(status=0, detail=f"status unknown: {gone.why}")
     if job.cancelled_by is None and job.condemned in _CONDEMNED:
         return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
     if job.cancelled_by is None and job.leaves:
