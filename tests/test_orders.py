@@ -96,6 +96,18 @@ def test_a_suspended_job_goes_on_though_its_shepherd_and_its_controller_were_kil
     assert standing(home, job) == "RUNNING"
 
 
+def test_a_job_whose_shepherd_and_controller_were_killed_as_it_began_runs_and_hears(home, told):
+    home.run("fgq", "-h", env={"FG_CRASH_AT": "controller_after_launch"})
+    job = home.submit(f"kill -9 $PPID; {TELLS}")
+    told.word()
+    assert home.run("fgq", "-h").status == 0
+    until = time.monotonic() + PATIENCE
+    while standing(home, job) != "RUNNING":
+        assert time.monotonic() < until, standing(home, job)
+    assert home.run("fgcancel", "-s", "USR1", str(job)).status == 0
+    assert told.word() == "heard"
+
+
 def test_a_job_is_suspended_though_its_shepherd_and_its_controller_were_killed(home, told):
     job = home.submit(TELLS)
     pid = int(told.word())

@@ -8,7 +8,7 @@ from functools import partial
 
 from fgsched.controller.turning import Turning
 from fgsched.jobs.lifecycle import Gone, Result, lost
-from fgsched.model import Job
+from fgsched.model import Job, JobState
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
@@ -31,6 +31,8 @@ def _look_after(conductor: Turning, job: Job, empty_since: float, now: float) ->
         conductor.take_up(job, seen, now)
     elif not conductor.launcher.hunt(job):
         orphans[job.id] = math.inf
+        if job.state is JobState.STARTING and conductor.launcher.hears(job):
+            conductor.step(job, job.advance(JobState.RUNNING), now)  # nobody told of its beginning
     elif now - empty_since >= _GRACE:
         conductor.end(job, lost(job, seen if isinstance(seen, Gone) else Gone()), now)
     else:
