@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import struct
 from pathlib import Path
@@ -13,6 +14,9 @@ from fgsched.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
 _BACKLOG = 512  # clients that have connected and are not accepted yet
+_LARGE = 2**18  # bytes of a request from which on its values are counted before they are parsed
+_CONTAINERS, _ITEMS = 100_000, 500_000
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{\[,]', re.DOTALL)
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -122,6 +126,8 @@ class Connection:
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     """(operation, arguments) of a request; BadUsage for anything else."""
+    if len(line) > _LARGE:
+        _refuse_too_many(line)
     try:
         request = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
         if b"\\ud" in line or b"\\uD" in line:  # half a character, unless it stands for a byte of a name
@@ -141,6 +147,23 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     if not isinstance(operation, str):
         raise BadUsage("not a request: it has no operation")
     return operation, request
+
+
+def _refuse_too_many(line: bytes) -> None:
+    """BadUsage for a request of so many values that parsing it would take long, and much memory.
+
+    First what is cheap: the characters are counted wherever they are. Only if those are too many, the ones that
+    lie in texts are left out.
+    """
+    if line.count(b"{") + line.count(b"[") <= _CONTAINERS and line.count(b",") <= _ITEMS:
+        return
+    containers = items = 0
+    for found in _STRUCTURE.finditer(line):
+        mark = found[0]
+        items += mark == b","
+        containers += mark in (b"{", b"[")
+        if containers > _CONTAINERS or items > _ITEMS:
+            raise BadUsage(f"a request has more than {_CONTAINERS} objects and lists, or {_ITEMS} values")
 
 
 def _no_constant(text: str) -> None:

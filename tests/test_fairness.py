@@ -228,6 +228,18 @@ def test_one_large_request_of_a_user_is_received_at_a_time_and_each_comes_whole(
     assert yard.handled(2) == [two]
 
 
+def test_half_sent_requests_of_those_who_went_are_forgotten_at_once(yard):
+    for _ in range(200):
+        sock, _ = yard.connect(ANN)
+        yard.send(sock, b"a" * 2**20)
+    for sock in yard.sockets:
+        sock.close()
+    for _ in range(1000):
+        yard.round()
+    assert yard.buffered == 0
+    assert all(connection.is_closed for connection in yard.connections)
+
+
 def test_large_requests_of_one_user_leave_room_for_anothers(yard):
     holder, _ = yard.connect(ANN)
     yard.send(holder, b"a" * 2**20)

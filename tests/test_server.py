@@ -13,7 +13,7 @@ from fgsched.controller.book import Book
 from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
-from fgsched.errors import Refused
+from fgsched.errors import BadUsage, Refused
 from fgsched.host.spawner import Answer
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import JobState
@@ -247,6 +247,26 @@ GARBAGE = [
     b'{"v":%d,"op":"\\ud800"}' % PROTOCOL,
     b'{"v":%d,"op":"echo","text":"\\ud800"}' % PROTOCOL,
 ]
+
+
+HUGE = 2_000_000
+TOO_MANY = [
+    b"[" + b"{}," * (HUGE // 3) + b"{}]",
+    b"[" + b"0," * HUGE + b"0]",
+    b"[" * HUGE,
+    b'["' + b'\\",[' * (HUGE // 4) + b'",' + b"[]," * HUGE,
+]
+
+
+@pytest.mark.parametrize("garbage", TOO_MANY, ids=range(len(TOO_MANY)))
+def test_a_request_of_very_many_values_is_refused_before_it_is_parsed(garbage):
+    with pytest.raises(BadUsage, match="more than 100000 objects and lists, or 500000 values"):
+        parse(garbage)
+
+
+def test_what_lies_in_a_text_does_not_count():
+    text = '{},[] \\ "' * 200_000
+    assert parse(line("echo", text=text, also=[1, 2]).strip()) == ("echo", {"text": text, "also": [1, 2]})
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))

@@ -42,13 +42,24 @@ _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class User(Share):
     """What one uid occupies."""
 
-    __slots__ = ("connections", "input", "is_parked", "large", "output", "ready", "starved", "waiting")
+    __slots__ = (
+        "connections",
+        "input",
+        "is_parked",
+        "large",
+        "output",
+        "queue",
+        "ready",
+        "starved",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self.connections: dict[Connection, _Place] = {}
         self.ready: deque[Connection] = deque()  # connections with a request to handle
-        self.starved: dict[Connection, None] = {}  # connections that are not read, in this order
+        self.starved: dict[Connection, None] = {}  # not read: too much is half sent; in this order
+        self.queue: dict[Connection, None] = {}  # not read: another large request is received
         self.large: Connection | None = None  # the one that may send a large request
         self.input = self.output = self.waiting = 0
         self.is_parked = False  # who this is is not known yet
@@ -60,6 +71,11 @@ class User(Share):
     @property
     def small_input(self) -> int:
         return self.input - (self.connections[self.large].input if self.large else 0)
+
+    @property
+    def lacks(self) -> bool:
+        """Whether a connection is not read because a budget is exhausted."""
+        return bool(self.starved or self.queue)
 
     @property
     def is_over(self) -> bool:
@@ -252,7 +268,8 @@ class Clients:
             user.large = connection
             self._large += 1
             return _PIECE
-        user.starved[connection] = None
+        lacking = user.queue if connection.buffered >= _SMALL else user.starved
+        lacking[connection] = None
         self._press(connection.uid, user)
         return 0
 
@@ -280,6 +297,7 @@ class Clients:
         user.output -= place.output
         user.waiting -= place.is_waiting
         user.starved.pop(connection, None)
+        user.queue.pop(connection, None)
         if place.is_queued:
             user.ready.remove(connection)
         if user.large is connection:
@@ -315,12 +333,14 @@ class Clients:
 
     def _feed(self, user: User) -> None:
         """Read again whom a budget kept waiting, as far as there is room."""
-        for connection in list(user.starved):
-            del user.starved[connection]
-            events = self._wanted(connection, user)
-            self._watch(connection, user.connections[connection], events)
-            if connection in user.starved:
-                break  # the room is used up; the others are behind it
+        for lacking in (user.starved, user.queue):
+            while lacking:
+                connection = next(iter(lacking))
+                place = user.connections[connection]
+                if not (events := self._wanted(connection, user)):
+                    break  # the room is used up; the others are behind it
+                del lacking[connection]
+                self._watch(connection, place, events)
 
     def look(self) -> None:
         """Drop what exhausts a budget for too long, and accept again after a pause."""
@@ -337,13 +357,13 @@ class Clients:
             if overdue:
                 log.warning("uid %d: %d connections that exhausted its budget are closed", uid, len(overdue))
             self._feed(user)
-            if not user.starved and not user.is_over:
+            if not user.lacks and not user.is_over:
                 del self._pressed[uid]
 
     def _overdue(self, user: User, now: float) -> Iterator[Connection]:
         for connection, place in user.connections.items():
             late = now - place.since >= _PATIENCE
-            half_sent = bool(user.starved) and connection.buffered > 0 and not connection.has_line
+            half_sent = user.lacks and connection.buffered > 0 and not connection.has_line
             if late and (half_sent or (user.is_over and connection.unsent > 0)):
                 yield connection
 
