@@ -494,3 +494,13 @@ def test_a_card_that_moved_leaves_nothing_said_of_it_behind(store):
         store.mark_card(replace(a_gpu(0), state=GpuState.DRAINED, note="fan"))
         store.put_cards([replace(a_gpu(0), index=3)])
     assert store.card_marks()[a_gpu(0).uuid][0] is GpuState.OK
+
+
+def test_no_index_of_the_log_is_shared_with_other_processes(tmp_path):
+    path = tmp_path / "queue.db"
+    for _ in range(2):  # a new file, and one that is there
+        store = Store(path)
+        with store.write():
+            store.kept.remember("some", "text")
+        assert not path.with_name("queue.db-shm").exists()
+        store.close()

@@ -209,8 +209,8 @@ def _connect(path: str) -> sqlite3.Connection:
     )
     db.row_factory = sqlite3.Row
     for pragma in (
+        "locking_mode = EXCLUSIVE",  # before anything is read: others are locked out and no -shm file exists
         "auto_vacuum = INCREMENTAL",  # counts for a new file only: free pages can be given back
-        "locking_mode = EXCLUSIVE",  # before WAL: others are locked out and no -shm file exists
         "journal_mode = WAL",
         "wal_autocheckpoint = 0",  # Opened makes the checkpoints, with the sums of the pages
         "synchronous = FULL",  # an acknowledged commit survives a power cut
