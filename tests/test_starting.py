@@ -249,6 +249,9 @@ def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):
         os.close(ours)  # as if it had been killed
         one = subprocess.Popen(words, env=home.environ, pass_fds=[theirs], stdout=log, stderr=log)
     os.close(theirs)
+    while not home.places.socket.exists():  # a command would start another one
+        assert one.poll() is None, (home.path / "log").read_text()
+        os.sched_yield()
     try:
         assert home.run("fgq", "-h").status == 0
         assert controller(home) == one.pid
