@@ -48,7 +48,11 @@ cdef int make_cgroups(Slot *slot) noexcept nogil:
 
 
 cdef int join_cgroups(Slot *slot) noexcept nogil:
+    """Its own, which end with it, and that of its user, which others are in, too."""
     cdef int i
+    if launch.shared[0] and write_setting(launch.shared, b"cgroup.procs", b"0", 1) < 0:
+        fail(slot, errno, b"join cgroup ", launch.shared)
+        return -1
     for i in range(slot.n_cgroups):
         if write_setting(slot.text + slot.cgroup[i], b"cgroup.procs", b"0", 1) < 0:
             fail(slot, errno, b"join cgroup ", slot.text + slot.cgroup[i])

@@ -128,7 +128,10 @@ cdef int take_paths(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
     launch.stderr = take_string(cursor, PATH_ROOM)
     cdef const char *tmp = take_string(cursor, PATH_ROOM)
     launch.hook = take_string(cursor, PATH_ROOM)
+    launch.shared = take_string(cursor, PATH_ROOM)
     if run == NULL or space == NULL or cwd == NULL or launch.stdin == NULL or launch.stdout == NULL or launch.stderr == NULL:
+        return 0
+    if launch.shared == NULL or (launch.shared[0] and launch.shared[0] != c'/'):
         return 0
     if tmp == NULL or launch.hook == NULL or run[0] != c'/' or cwd[0] != c'/':
         return 0

@@ -106,6 +106,7 @@ cdef struct Launch:
     const char *rlimits
     const char *cpus
     const char *hook
+    const char *shared
     const char *stdin
     const char *stdout
     const char *stderr

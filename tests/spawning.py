@@ -56,6 +56,7 @@ class Launch:
     stderr: str = ""
     tmpdir: str = ""
     hook: str = ""
+    shared: str = ""
     closed: tuple[str, ...] = ()
     cpus: bytes = b""  # 64-bit words
 
@@ -87,7 +88,7 @@ class Launch:
 
     def _strings(self) -> bytes:
         words = [str(self.run), self.space, self.cwd or str(self.run.parent)]
-        words += [self.stdin, self.stdout, self.stderr, self.tmpdir, self.hook, *self.args]
+        words += [self.stdin, self.stdout, self.stderr, self.tmpdir, self.hook, self.shared, *self.args]
         words += [f"{name}={value}" for name, value in self.env.items()]
         words += self.closed
         for directory, settings in self.cgroups:

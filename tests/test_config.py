@@ -65,6 +65,7 @@ def test_every_key_is_read(configured):
         allow_root_jobs = true
         max_requeue = 7
         run_space = "64M"
+        max_processes = 900
         kill_invalid_depend = true
         tmp = "/scratch"
         [sampling]
@@ -126,6 +127,7 @@ def test_every_key_is_read(configured):
         preload="namespace",
         max_requeue=7,
         run_space=64 * MIB,
+        max_processes=900,
         kill_invalid_depend=True,
         operators=("ann",),
         weight_partition=1,

@@ -32,6 +32,7 @@ def usable(*candidates: str) -> Path | None:
 
 MEMORY = usable("memory")
 UNIFIED = usable("unified", ".")
+PIDS = usable("pids")
 needs_memory = [
     pytest.mark.cgroup,
     pytest.mark.skipif(MEMORY is None, reason="no writable memory cgroup (v1)"),
@@ -120,3 +121,25 @@ def test_peak_and_refusals_are_read_from_the_region(spawner):
     result = spawner.launch("#!/bin/sh\n", region=bytes(data), region_size=region.SIZE).result()
     assert (result.peak, result.refusals) == (7000, 5)
     assert (result.refusing, result.asked, result.held) == (1, 101, 201)
+
+
+@pytest.mark.cgroup
+@pytest.mark.skipif(PIDS is None, reason="no writable pids cgroup (v1)")
+def test_a_cgroup_that_others_are_in_is_joined_and_left_as_it_is(spawner):
+    shared = Path(group(PIDS))
+    shared.mkdir()
+    (shared / "pids.max").write_text("5")
+    try:
+        script = "#!/bin/sh\nfor one in 1 2 3 4 5 6 7; do sleep 1000 & done\necho all\n"
+        assert spawner.launch(script, env=PATH, shared=str(shared), leftover_grace=20).result().exit_code == 2
+        other = spawner.launch("#!/bin/sh\n", job=2, shared=str(shared), stdout="other")
+        assert other.result().exit_code == 0
+        assert "max 1\n" in (shared / "pids.events").read_text()
+    finally:
+        shared.rmdir()
+    assert "fork" in spawner.run.parent.joinpath("out").read_text()
+
+
+def test_a_shared_cgroup_that_is_gone_starts_no_job(spawner):
+    result = spawner.launch("#!/bin/sh\n", shared="/no/such/group").result()
+    assert (result.cause, result.detail) == ("launch", "join cgroup /no/such/group")

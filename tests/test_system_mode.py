@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fgsched.errors import Exit
+from fgsched.host import cgroups
 from home import ROOT
 from hosts import LAB, UIDS, hosting, why_not
 
@@ -137,6 +138,33 @@ def test_a_job_has_the_limits_of_its_users_login_also_where_its_request_names_no
             answer = host.ask("alice", "submit", key=f"{number:032x}", jobs=[[0, 0, 0, False]], **made)
             assert host.over(answer["ok"]["first"])["state"] == "COMPLETED", answer
             assert host.output("alice", "raw") == [*found, "33", "5000", "0"]
+
+
+BOMB = """#!/usr/bin/env python3
+import os, time
+while True:
+    try:
+        os.fork()
+    except BlockingIOError:
+        print("full", flush=True)
+        time.sleep(1)
+"""
+
+
+@pytest.mark.cgroup
+@pytest.mark.skipif(cgroups.PidsCgroups("test", 100).note != "", reason="no pids cgroup can be made")
+def test_a_fork_bomb_leaves_the_host_to_others():
+    with hosting() as host:
+        settings = host.path / "etc/fgsched/fgsched.toml"
+        settings.write_text(settings.read_text() + "max_processes = 40\n")
+        host.stop_and_start()
+        bomb = host.submit("alice", BOMB)
+        while not (host.home("alice") / "out").exists() or "full" not in host.output("alice"):
+            os.sched_yield()
+        assert host.ended("bob", "echo ran")["state"] == "COMPLETED"
+        assert host.run("alice", "fgcancel", str(bomb)).status == 0
+        assert host.over(bomb)["state"] == "CANCELLED"
+        assert host.ended("alice", "echo ran")["state"] == "COMPLETED"
 
 
 def test_each_job_has_a_private_directory_of_its_users(host):

@@ -61,7 +61,17 @@ def examine(places: Places) -> list[Finding]:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
     checks: list[Callable[[Places, _Seen], Finding]] = [
         *(_controller, _run_directory, _queue, _sqlite, _cgroup),
-        *(_run_space, _preload, _driver, _processes, _fence, _leftovers, _earlier, _internal),
+        *(
+            _run_space,
+            _processes_of_users,
+            _preload,
+            _driver,
+            _processes,
+            _fence,
+            _leftovers,
+            _earlier,
+            _internal,
+        ),
     ]
     for check in checks:
         try:
@@ -213,6 +223,17 @@ def _run_space(places: Places, seen: _Seen) -> Finding:
         return Finding("run space", WARN, f"one user's jobs can fill the run directory for all: {note}")
     size = format_mebibytes(seen.about["config"]["run_space"] // 2**20)
     return Finding("run space", OK, f"each user has {size} of the run directory")
+
+
+def _processes_of_users(places: Places, seen: _Seen) -> Finding:
+    """Whether one user's jobs can take all processes of the host."""
+    if places.mode == "user" or not seen.about:
+        return Finding("pids", OK, "nothing is limited beyond the limits of the user")
+    if not seen.about.get("pids_held"):
+        return Finding(
+            "pids", WARN, f"a fork bomb is held by RLIMIT_NPROC alone: {seen.about.get('pids_note')}"
+        )
+    return Finding("pids", OK, "the processes of each user's jobs are limited by a cgroup")
 
 
 def _preload(places: Places, seen: _Seen) -> Finding:

@@ -158,9 +158,9 @@ class _Controller:
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
         site = replace(_site(places, own, config, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
-        spaces = Spaces(places.run, size=config.run_space) if places.mode == "system" else None
+        spaces, pids = _of_users(places, config, store.name)
         ports = self._ports(accounts, gate, spaces, _scratch(places, own, config))
-        self._shepherds = shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device))
+        self._shepherds = shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device, pids))
         self._cards = _cards(config, inventory, sampler)
         watch, remove = self._loop.watch_once, self._cleaner.add
         self._earlier = EarlierJobs(places.run, own, self._cards, watch=watch, remove=remove)
@@ -174,7 +174,7 @@ class _Controller:
         self._lookout.measured = self._pacer.measured
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._waiters = Waiters(self._loop.finish, self._loop.faults)
-        looked = (gate, mounts, self._lookout.unresolved, self._earlier, spaces)
+        looked = (gate, mounts, self._lookout.unresolved, self._earlier, spaces, pids)
         about = About(places, config, inventory, memory, accounts, best, *looked)
         self._reception = self._opened(about)
 
@@ -393,6 +393,13 @@ def _site(places: Places, run: Path, config: Config, mounts: Mounts) -> Site:
         visible={one.name: one.visible_env for one in config.policy.resources},
         mounts=mounts,
     )
+
+
+def _of_users(places: Places, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
+    """What the host's controller gives to each user's jobs together."""
+    if places.mode == "user":
+        return None, None
+    return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
 
 
 def _scratch(places: Places, own: Path, config: Config) -> Scratch:

@@ -22,7 +22,7 @@ def pack(launch: Launch, script: bytes, region_head: bytes) -> bytes:
     """One launch message, as docs/native.md lays it out."""
     its, (number, target, before) = launch.files, launch.early
     streams = (its.stdin, its.stdout, its.errors)
-    texts = (launch.run, launch.space, launch.chdir, *streams, launch.tmpdir, launch.hook)
+    texts = (launch.run, launch.space, launch.chdir, *streams, launch.tmpdir, launch.hook, launch.shared)
     words = [text.encode(errors="surrogateescape") for text in (*texts, *launch.args)]
     cpus = cpu_words(launch.cpus)
     parts = (

@@ -16,7 +16,7 @@ from fgsched.crash import point
 from fgsched.errors import FgschedError, Refused, StorageError
 from fgsched.host import commands
 from fgsched.host.accounts import Account, Accounts
-from fgsched.host.cgroups import MemoryCgroup
+from fgsched.host.cgroups import MemoryCgroup, PidsCgroups
 from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
 from fgsched.host.logins import Logins
@@ -35,6 +35,7 @@ from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
 _SLACK = 10.0  # seconds beyond its grace after which the end of such a job is not left to its spawner
+Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
@@ -61,8 +62,9 @@ class Cgroups:
 
     memory: MemoryCgroup
     devices: Path | None = None  # of version 2: where the driver can limit device memory
+    pids: PidsCgroups | None = None  # of users, whose processes are limited
 
-    def of_job(self, job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    def of_job(self, job: Job) -> Places:
         """(directory, settings) of each cgroup that the job is to join."""
         limit, name = job.request.demand.host_memory, f"fgsched-{job.id}.{job.attempt}"
         place = self.memory.of_job(name, limit) if limit else None
@@ -70,7 +72,15 @@ class Cgroups:
         device = self.device_of(job)
         if device and not any(directory == device for directory, _ in places):
             places.append((device, ()))
+        if self.pids and self.pids.kind == "v2" and places:
+            return tuple((directory, (*settings, *self.pids.setting)) for directory, settings in places)
         return tuple(places)
+
+    def shared(self, job: Job, own: Places) -> str:
+        """The user's cgroup that the job is to join beside its own; "": none."""
+        if self.pids is None or (own and self.pids.kind == "v2"):
+            return ""
+        return self.pids.of_user(job.uid)
 
     def device_of(self, job: Job) -> str:
         """The directory in which the driver limits it; "" where it does not."""
@@ -151,6 +161,7 @@ class Shepherds:
         owner = self._settled(job, owner, account.by_name if account else {})
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
+        spec = spec._replace(shared=self._cgroups.shared(job, places))
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
     def _settled(self, job: Job, owner: Person, groups: Mapping[str, int]) -> Person:
@@ -268,6 +279,8 @@ class Shepherds:
             self._ports.scratch.tidy(slots)
         if self._ports.spaces:
             self._ports.spaces.leave()
+        if self._cgroups.pids:
+            self._cgroups.pids.leave()
 
     def pids(self, job: Job) -> list[int]:
         """The processes of a running job, its batch shell first."""

@@ -61,6 +61,7 @@ class Launch(NamedTuple):
     proves: bool = False  # that its fence holds, before its script
     closed: tuple[str, ...] = ()  # nodes that it is not to open
     cgroups: Cgroups = ()
+    shared: str = ""  # a cgroup that it joins and others are in, too
     cpus: str = ""  # that it is bound to, such as "0-3"; "": none
 
 

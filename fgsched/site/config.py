@@ -125,6 +125,14 @@ class Config:
     allow_root_jobs: bool = key(
         "jobs", kinds.SWITCH, False, says="Whether root and uids below 1000 may own jobs on the host."
     )
+    max_processes: int = key(
+        "jobs",
+        kinds.WHOLE,
+        32_768,
+        low=0,
+        high=4_194_304,
+        says="Processes and threads of all jobs of one user of the host; 0: no limit.",
+    )
     run_space: int = key(
         "jobs",
         kinds.SIZE,

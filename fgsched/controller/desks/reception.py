@@ -22,7 +22,7 @@ from fgsched.controller.gate import Gate
 from fgsched.controller.loop import Loop, Operation
 from fgsched.controller.unresolved import Unresolved
 from fgsched.host.accounts import Account, Accounts
-from fgsched.host.cgroups import MemoryCgroup
+from fgsched.host.cgroups import MemoryCgroup, PidsCgroups
 from fgsched.host.places import Places
 from fgsched.host.spaces import Spaces
 from fgsched.jobs.private import Mounts
@@ -47,6 +47,7 @@ class About:
     unresolved: Unresolved
     earlier: EarlierJobs
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
+    pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,8 @@ class Reception:
             "gpus": len(inventory.gpus),
             "host_memory_held_by": f"cgroup {memory.kind}" if memory.kind else "",
             "host_memory_note": memory.note,
+            "pids_held": bool(self.about.pids and self.about.pids.kind),
+            "pids_note": self.about.pids.note if self.about.pids else "",
             "run_space_note": self.about.spaces.note if self.about.spaces else "",
             "preload": self.about.mounts.word,
             "preload_note": self.about.mounts.note,

@@ -19,7 +19,14 @@ from fgsched.site.precedence import checked
 
 log = logging.getLogger("fgsched.controller")
 _PARTITIONS = "partitions"  # what operators said of them, in the store
-_AT_START = {"devices", "headroom", "tmp", "run_space", "deadline"}  # fields that only a new controller obeys
+_AT_START = {
+    "devices",
+    "headroom",
+    "tmp",
+    "run_space",
+    "max_processes",
+    "deadline",
+}  # fields that only a new controller obeys
 Overlay = dict[str, dict[str, str]]
 
 
