@@ -87,6 +87,25 @@ def test_the_damaged_page_is_named(tmp_path):
     assert kept(path) == before, "it is left as it is"
 
 
+def test_opening_a_queue_writes_nothing_past_its_sums(tmp_path):
+    """A long log, as a kill leaves it, and another kill right after the start."""
+    for name in ("first", "second", "third"):
+        (tmp_path / name).mkdir()
+    first = Store(tmp_path / "first/queue.db")
+    with first.write():
+        new = NewJob(request=Request(name="x"), script=b"#!" + os.urandom(6 << 20), environment=b"")
+        first.submit([new], key="key-of-16-letters", who=ANN, now=5.0)
+    restore(tmp_path / "second/queue.db", kept(tmp_path / "first/queue.db"))
+    first.close()
+    second = Store(tmp_path / "second/queue.db")
+    submit(second, 2)
+    restore(tmp_path / "third/queue.db", kept(tmp_path / "second/queue.db"))
+    second.close()
+    third = Store(tmp_path / "third/queue.db")
+    assert len(third.open_jobs()) == 2
+    third.close()
+
+
 @pytest.mark.parametrize(
     "change",
     [

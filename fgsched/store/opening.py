@@ -208,9 +208,10 @@ def _connect(path: str) -> sqlite3.Connection:
         path, isolation_level=None, check_same_thread=False, cached_statements=256, factory=Connection
     )
     db.row_factory = sqlite3.Row
+    is_new = path == ":memory:" or not os.path.getsize(path)
     for pragma in (
         "locking_mode = EXCLUSIVE",  # before anything is read: others are locked out and no -shm file exists
-        "auto_vacuum = INCREMENTAL",  # counts for a new file only: free pages can be given back
+        *(["auto_vacuum = INCREMENTAL"] if is_new else []),  # it writes: pages that exist have sums
         "journal_mode = WAL",
         "wal_autocheckpoint = 0",  # Opened makes the checkpoints, with the sums of the pages
         "synchronous = FULL",  # an acknowledged commit survives a power cut
