@@ -81,6 +81,20 @@ def test_a_command_that_was_interrupted_and_is_repeated_queues_one_job(home, bat
     assert keys(home) == []
 
 
+def test_a_moment_that_is_counted_from_now_is_the_same_when_the_command_is_repeated(home, batch, monkeypatch):
+    monkeypatch.setitem(globals(), "LINE", f"--begin=now+1hour {LINE}")
+    home.run("fgq", "-h")
+    command = begin(home, batch)
+    command.kill()
+    command.communicate()
+    os.kill(controller(home), signal.SIGCONT)
+    now = int(time.time())
+    while int(time.time()) == now:  # the moment is told in seconds
+        os.sched_yield()
+    assert repeat(home, batch) == (0, "1\n", "")
+    assert (history(home), keys(home)) == ([1], [])
+
+
 def test_equal_submissions_that_were_answered_are_two_jobs(home):
     command = ("--parsable", "--output=/dev/null", "--wrap", "true")
     assert [home.run("fgsub", *command).out for _ in range(2)] == ["1\n", "2\n"]

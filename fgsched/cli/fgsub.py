@@ -68,7 +68,7 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
 def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
     """The answer. A command that is repeated because it had none has the same key."""
     places, uid = client.places, os.geteuid()
-    key = Unanswered(places.own_run(os.environ, uid) / "unanswered", request, time.time())
+    key = Unanswered(places.own_run(os.environ, uid) / "unanswered", _asked(request), time.time())
     remedy = _KEPT if key.is_kept else _LOOK
     try:
         answer = client.ask("submit", patience=60, unanswered=remedy, key=key.value, **request)
@@ -82,6 +82,15 @@ def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
         raise
     key.answered()
     return answer
+
+
+def _asked(request: dict[str, Any]) -> dict[str, Any]:
+    """What is the same when a command is repeated: "now+1h" is another moment then."""
+    fields = [
+        {name: value for name, value in record.items() if name not in ("begin", "deadline")}
+        for record in request["requests"]
+    ]
+    return request | {"requests": fields}
 
 
 def _test(client: Client, jobs: Sequence[Prepared]) -> int:
