@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class Connection:
         self._end = -1  # where the first line ends; -1: no whole line is here
         self._out = bytearray()
         self.is_closed = False
+        self._is_first = True  # row of a list that is being sent
         self.is_waiting = False  # for jobs to end: it holds its place, and asks for nothing else
 
     def fileno(self) -> int:
@@ -88,6 +90,21 @@ class Connection:
     def succeed(self, result: Any) -> None:
         self._send({"v": PROTOCOL, "ok": result})
 
+    def begin(self, head: dict[str, Any], name: str) -> None:
+        """Begin an answer whose last field is a list: `add` its rows, then `end` it."""
+        fields = "".join(f"{_encoded(key)}:{_encoded(value)}," for key, value in head.items())
+        self._is_first = True
+        self._put(f'{{"v":{PROTOCOL},"ok":{{{fields}{_encoded(name)}:['.encode())
+
+    def add(self, rows: Sequence[Any]) -> None:
+        if rows:
+            comma, self._is_first = "" if self._is_first else ",", False
+            self._put((comma + _encoded(rows)[1:-1]).encode())
+
+    def end(self, tail: dict[str, Any]) -> None:
+        fields = "".join(f",{_encoded(key)}:{_encoded(value)}" for key, value in tail.items())
+        self._put(f"]{fields}}}}}\n".encode())
+
     def fail(self, error: FgschedError) -> None:
         """Answer with an error. `busy` tells a client that knows the word when to ask again."""
         body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
@@ -99,9 +116,12 @@ class Connection:
         self._send({"v": PROTOCOL, "progress": progress})
 
     def _send(self, message: dict[str, Any]) -> None:
+        self._put(_encoded(message).encode() + b"\n")
+
+    def _put(self, data: bytes) -> None:
         if self.is_closed:
             return
-        self._out += json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        self._out += data
         self.flush()
         if len(self._out) > _MAX_OUT:
             self.close()
@@ -122,6 +142,10 @@ class Connection:
         self._out.clear()
         self._end = -1
         self._socket.close()
+
+
+def _encoded(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def parse(line: bytes) -> tuple[str, dict[str, Any]]:
@@ -152,8 +176,8 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
 def _refuse_too_many(line: bytes) -> None:
     """BadUsage for a request of so many values that parsing it would take long, and much memory.
 
-    First what is cheap: the characters are counted wherever they are. Only if those are too many, the ones that
-    lie in texts are left out.
+    First what is cheap: the characters are counted wherever they are. Only if those are too many, the ones
+    that lie in texts are left out.
     """
     if line.count(b"{") + line.count(b"[") <= _CONTAINERS and line.count(b",") <= _ITEMS:
         return

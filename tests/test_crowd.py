@@ -1,5 +1,6 @@
 """More commands at a time than a controller that is busy has places for."""
 
+import json
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,19 @@ def test_more_clients_than_a_user_may_have_connections_are_all_answered(home):
 def ask_once(places):
     with client.Client(places, may_start=False) as one:
         return one.ask("ping")
+
+
+def test_a_list_of_the_queue_that_is_read_slowly_tells_of_the_moment_when_it_was_asked_for(home):
+    home.submit(count=20_000, hold=True, share=0)
+    fields = ["id", "state", "why", "reason", "priority", "tasks", "share", "elapsed"]
+    with client.connect(home.places) as slow, slow.makefile("rb") as answers:
+        slow.sendall(client._message("queue", {"fields": fields}))
+        begun = answers.read(1)
+        home.client.ask("cancel", ids=list(range(1, 20_001)), patience=PATIENCE)
+        rows = json.loads(begun + answers.readline())["ok"]["rows"]
+    assert [row[0] for row in rows] == list(range(1, 20_001))
+    assert {row[1] for row in rows} == {"PENDING"}
+    assert home.client.ask("queue", fields=["id"])["rows"] == []
 
 
 def test_commands_that_wait_for_jobs_do_not_keep_their_users_others_out(home):

@@ -13,6 +13,7 @@ from fgsched.controller.book import Book
 from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Died, Failed, Forked
 from fgsched.controller.loop import Loop
+from fgsched.controller.pieces import Pieces
 from fgsched.errors import BadUsage, Refused
 from fgsched.host.spawner import Answer
 from fgsched.jobs.lifecycle import Shepherd
@@ -109,7 +110,7 @@ class Place:
         self.serve()
         return self.answer(client)
 
-    def answer(self, client):
+    def answer(self, client, lines=1):
         """All that is answered until a line ends, read a piece at a time while the loop goes on."""
         data = b""
         client.settimeout(0)
@@ -120,7 +121,7 @@ class Place:
                 self.serve(1)
                 continue
             data += piece
-            if not piece or data.endswith(b"\n"):
+            if not piece or (data.endswith(b"\n") and data.count(b"\n") >= lines):
                 break
         client.settimeout(30)
         return [json.loads(one) for one in data.splitlines()]
@@ -407,6 +408,68 @@ def test_each_answer_of_the_spawner_is_one_event(place, answer, event):
     place.loop._hear_spawner()
     assert place.loop._events == [event]
     place.loop._events.clear()
+
+
+def listing(place, pieces):
+    """The operation "list" answers with these pieces; how many were made is counted."""
+    made = []
+
+    def rows():
+        for piece in pieces:
+            made.append(piece)
+            yield piece() if callable(piece) else piece
+
+    def answer(caller, arguments, now):
+        return Pieces({"a": 1}, "rows", rows(), lambda: {"made": len(made)})
+
+    usual = place.operations.reading
+    place.operations.reading = lambda name: answer if name == "list" else usual(name)
+    return made
+
+
+def test_a_long_list_comes_whole_and_is_one_line(place):
+    listing(place, [[1, 2], [], [3], [{"b": None}]])
+    client = place.client()
+    assert place.ask(client, "list") == [
+        {"v": PROTOCOL, "ok": {"a": 1, "rows": [1, 2, 3, {"b": None}], "made": 4}}
+    ]
+    listing(place, [])
+    assert place.ask(client, "list") == [{"v": PROTOCOL, "ok": {"a": 1, "rows": [], "made": 0}}]
+
+
+def test_pieces_are_made_as_they_are_read_and_others_are_served_meanwhile(place):
+    made = listing(place, [["x" * 100_000]] * 100)
+    slow, other = place.client(), place.client()
+    slow.sendall(line("list") + line("echo", a=2))
+    place.serve(20)
+    assert len(made) < 20, "the client has read nothing"
+    assert place.ask(other, "echo", a=1) == [{"v": PROTOCOL, "ok": {"a": 1}}]
+    listed, echoed = place.answer(slow, lines=2)
+    assert (len(listed["ok"]["rows"]), echoed["ok"]) == (100, {"a": 2})
+
+
+def test_a_client_that_goes_in_the_middle_of_a_list_is_forgotten(place):
+    made = listing(place, [["x" * 100_000]] * 100)
+    client = place.client()
+    client.sendall(line("list"))
+    place.serve(5)
+    client.close()
+    place.serve(5)
+    assert place.registered == 2
+    assert len(made) < 20
+
+
+def test_a_fault_in_the_first_piece_is_told_and_one_in_a_later_piece_ends_the_connection(place):
+    client = place.client()
+    listing(place, [lambda: 1 / 0])
+    assert place.ask(client, "list")[0]["error"]["exit"] == 7
+    listing(place, [[1], lambda: 1 / 0])
+    client.sendall(line("list"))
+    place.serve()
+    assert client.recv(4096) == b'{"v":1,"ok":{"a":1,"rows":[1'
+    assert client.recv(4096) == b""
+    assert place.loop.faults.count == 2
+    works(place)
 
 
 def test_a_part_that_fails_is_counted_and_the_others_go_on(place, caplog):

@@ -39,6 +39,9 @@ _KEPT = 1000  # users without a connection whose service time is remembered
 _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
+Work = Iterator[None]  # each step does a piece of it
+
+
 class User(Share):
     """What one uid occupies."""
 
@@ -85,12 +88,23 @@ class User(Share):
 class _Place:
     """What is accounted for one connection."""
 
-    __slots__ = ("descriptor", "events", "input", "is_asked", "is_queued", "is_waiting", "output", "since")
+    __slots__ = (
+        "descriptor",
+        "events",
+        "input",
+        "is_asked",
+        "is_queued",
+        "is_waiting",
+        "output",
+        "since",
+        "work",
+    )
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor  # closed, it still tells under which number it was watched
         self.events = self.input = self.output = 0
         self.is_asked = self.is_queued = self.is_waiting = False
+        self.work: Work | None = None  # an answer that is being made
         self.since = 0.0  # when the half-sent request, or the answer that is not taken, began
 
 
@@ -247,12 +261,12 @@ class Clients:
                 self._feed(other)
 
     def _can_be_served(self, connection: Connection, place: _Place) -> bool:
-        return connection.has_line and not connection.unsent and not place.is_asked
+        return bool((connection.has_line or place.work) and not connection.unsent and not place.is_asked)
 
     def _wanted(self, connection: Connection, user: User) -> int:
         if connection.unsent:
             return selectors.EVENT_WRITE
-        if connection.has_line:
+        if connection.has_line or user.connections[connection].work:
             return 0
         return selectors.EVENT_READ if self._room(connection, user) else 0
 
@@ -415,6 +429,16 @@ class Clients:
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.is_asked = waits
+
+    def work(self, connection: Connection) -> Work | None:
+        """The answer that it is being sent, if that takes several pieces."""
+        place = self._users[connection.uid].connections.get(connection)
+        return place.work if place else None
+
+    def set_work(self, connection: Connection, work: Work | None) -> None:
+        place = self._users[connection.uid].connections.get(connection)
+        if place is not None:
+            place.work = work
 
     def park(self, connection: Connection) -> None:
         """Serve nothing of this connection's user until `wake`: who it is is being looked up."""

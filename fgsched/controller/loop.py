@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
-from fgsched.controller.clients import Clients
+from fgsched.controller.clients import Clients, Work
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Short, due_now
 from fgsched.controller.faults import Faults
+from fgsched.controller.pieces import Pieces
 from fgsched.crash import point
 from fgsched.errors import BadUsage, Busy, FgschedError, OurFault
 from fgsched.host.spawner import Answer, Spawner
@@ -28,6 +29,7 @@ from fgsched.server import Connection, parse
 from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")
+_PIECES = 0.002  # seconds for which pieces of one answer are made before others are served
 _SLICE = 0.005  # seconds of a round for requests
 _WRITES = 0.01  # seconds that the writes of a round may be expected to take: they are committed together
 _TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
@@ -154,6 +156,9 @@ class Loop:
 
     def _handle(self, connection: Connection) -> float:
         """Handle the first request of a connection; the seconds that are expected of the turn for it."""
+        if work := self._clients.work(connection):
+            self._go_on(connection, work)
+            return 0.0
         if not self._operations.knows(connection):
             self._clients.park(connection)
             return 0.0
@@ -167,6 +172,19 @@ class Loop:
             connection.fail(OurFault(f"{type(error).__name__}: {error}"))
         self._clients.mind(connection)
         return cost
+
+    def _go_on(self, connection: Connection, work: Work) -> None:
+        """Make pieces of an answer for a moment, as long as they are taken."""
+        until = time.monotonic() + _PIECES
+        try:
+            while not connection.unsent and not connection.is_closed and time.monotonic() < until:
+                next(work)
+        except StopIteration:
+            self._clients.set_work(connection, None)
+        except Exception as error:  # the answer has begun: nothing else can be told
+            self.faults.note("a request", error)
+            connection.close()
+        self._clients.mind(connection)
 
     def known(self, uid: int) -> None:
         """The account of a user whose requests wait for that was looked up."""
@@ -227,7 +245,14 @@ class Loop:
 
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
         """A request that only looks: whatever goes wrong with it concerns nobody else."""
-        connection.succeed(find(time.time()))
+        found = find(time.time())
+        if isinstance(found, Pieces):
+            work = _sending(connection, found)
+            next(work)  # what goes wrong with the first piece can still be told
+            self._clients.set_work(connection, work)
+            self._go_on(connection, work)
+        else:
+            connection.succeed(found)
 
     def finish(self, connection: Connection, send: Effect) -> None:
         """Send an answer and mind what it did to the connection."""
@@ -276,3 +301,15 @@ class Loop:
     def short(self, job: Job, why: str) -> None:
         """The same, since the host was short of something."""
         self._events.append(Short(job.id, job.attempt, why))
+
+
+def _sending(connection: Connection, answer: Pieces) -> Work:
+    pieces = iter(answer.pieces)
+    first = next(pieces, ())
+    connection.begin(answer.head, answer.name)
+    connection.add(first)
+    yield
+    for piece in pieces:
+        connection.add(piece)
+        yield
+    connection.end(answer.tail())

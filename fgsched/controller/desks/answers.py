@@ -1,15 +1,16 @@
 """The requests that only look: answered from memory, after the turn; history in short pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
-from fgsched.controller.desks.fields import Look, chosen, elapsed, getters, rest_text, why
+from fgsched.controller.desks.fields import Choice, Look, elapsed, getters, rest_text, why
 from fgsched.controller.desks.references import References, split_reference
 from fgsched.controller.desks.waiters import Key, standing
 from fgsched.controller.gates import eligible
+from fgsched.controller.pieces import PIECE, Pieces, cut
 from fgsched.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.jobs.arrays import tasks
 from fgsched.jobs.endings import stood_still
@@ -56,7 +57,7 @@ class Answers:
             "check": self.check,
         }
 
-    def queue(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def queue(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
         """Rows of the fields asked for, of all open jobs; with `recent`, of those just ended too.
 
         `where` leaves only those whose fields have one of the values it lists.
@@ -67,8 +68,13 @@ class Answers:
         jobs = list(self._conductor.book.jobs.values())
         if arguments.get("recent"):
             jobs += [past.job for past in self._conductor.store.ended_since(now - _RECENT)]
-        found = chosen(jobs, arguments.get("where", {}), look)
-        return {"fields": names, "rows": [[get(look, job) for get in wanted] for job in found]}
+        choice = Choice(arguments.get("where", {}), look)
+
+        def rows() -> Iterator[list[Any]]:
+            for piece in cut(jobs):
+                yield [[get(look, job) for get in wanted] for job in choice.of(piece)]
+
+        return Pieces({"fields": names}, "rows", rows())
 
     def job(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """All that there is to say of one job; its arguments and paths only to whom they belong."""
@@ -142,31 +148,36 @@ class Answers:
     def running(self) -> int:
         return len(self._conductor.book.holding)
 
-    def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
         """A page of the jobs that existed in a window of time, by id; `next` asks for the one after.
 
         With `ids`, those of at most a page of names; `missing` are the names that nothing has.
         """
-        store = self._conductor.store
-        missing: list[Any] = []
+        tail: dict[str, Any] = {"next": None, "missing": []}
         if "ids" in arguments:
-            page, missing = self._named(arguments["ids"])
+            found = self._named(arguments["ids"], tail["missing"])
         else:
             uid = arguments.get("uid")
             window: dict[str, Any] = {
                 "since": _number(arguments, "since", 0.0),
                 "until": _number(arguments, "until", now),
                 "uid": None if uid is None else int(_number(arguments, "uid", 0)),
-                "after": int(_number(arguments, "after", 0)),
-                "page": PAGE,
             }
-            page = store.history(**window)
-        more = "ids" not in arguments and len(page) == PAGE
-        return {
-            "jobs": [self._record(past, caller, now) for past in page],
-            "next": page[-1].job.id if more else None,
-            "missing": missing,
-        }
+            found = self._window(window, int(_number(arguments, "after", 0)), tail)
+        rows = ([self._record(past, caller, now) for past in piece] for piece in found)
+        return Pieces({}, "jobs", rows, lambda: tail)
+
+    def _window(self, window: dict[str, Any], after: int, tail: dict[str, Any]) -> Iterator[list[Past]]:
+        """The pieces of a page of the jobs in a window."""
+        left = PAGE
+        while left:
+            found = self._conductor.store.history(**window, after=after, page=min(left, PIECE))
+            yield found
+            left -= len(found)
+            if len(found) < PIECE:
+                return
+            after = found[-1].job.id
+        tail["next"] = after
 
     def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         """`describe`, with the present reason, and without what is the owner's secret."""
@@ -236,18 +247,21 @@ class Answers:
             raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
         return found[0]
 
-    def _named(self, ids: Any) -> tuple[list[Past], list[Any]]:
-        """(those that there are of a page of names, the names that nothing has)."""
+    def _named(self, ids: Any, missing: list[Any]) -> Iterator[list[Past]]:
+        """Pieces of those that there are of a page of names; the names that nothing has go to `missing`."""
         if not isinstance(ids, list) or len(ids) > PAGE:
             raise BadUsage(f"history: ids is not a list of at most {PAGE} job ids")
-        found: list[Past] = []
-        missing = []
         for one in ids:
-            try:
-                found += self._references.past(one)
-            except NoSuchJob:
-                missing.append(one)
-        return found, missing
+            split_reference(one)
+
+        def found() -> Iterator[list[Past]]:
+            for one in ids:
+                try:
+                    yield self._references.past(one)
+                except NoSuchJob:
+                    missing.append(one)
+
+        return found()
 
 
 def _distinct(ids: list[Any]) -> list[Any]:

@@ -162,15 +162,20 @@ def getters(names: Any) -> list[Callable[[Look, Job], Any]]:
     return [FIELDS[name] for name in names]
 
 
-def _named(jobs: Iterable[Job], names: list[Any]) -> list[Job]:
-    """Those that are meant by one of the names."""
-    whole = {name for name in names if type(name) is int}
-    parts: dict[int, int] = {}
-    for name in names:
-        if type(name) is not int:
-            number, bits = split_reference(name)
-            parts[number] = parts.get(number, 0) | (bits or 0)
-    return [job for job in jobs if job.id in whole or job.array in whole or _is_part(job, parts)]
+class _Named:
+    """The jobs that are meant by one of some names."""
+
+    def __init__(self, names: list[Any]) -> None:
+        self._whole = {name for name in names if type(name) is int}
+        self._parts: dict[int, int] = {}
+        for name in names:
+            if type(name) is not int:
+                number, bits = split_reference(name)
+                self._parts[number] = self._parts.get(number, 0) | (bits or 0)
+
+    def of(self, jobs: Iterable[Job]) -> list[Job]:
+        whole, parts = self._whole, self._parts
+        return [job for job in jobs if job.id in whole or job.array in whole or _is_part(job, parts)]
 
 
 def _is_part(job: Job, parts: dict[int, int]) -> bool:
@@ -178,16 +183,26 @@ def _is_part(job: Job, parts: dict[int, int]) -> bool:
     return bool(bits and (job.task is None or bits >> job.task & 1))
 
 
-def chosen(jobs: Iterable[Job], where: Any, look: Look) -> list[Job]:
+class Choice:
     """The jobs whose fields have one of the values that `where` allows: {"user": ["ann"], "id": [7, 8]}."""
-    if not isinstance(where, Mapping) or not all(isinstance(allowed, list) for allowed in where.values()):
-        raise BadUsage('queue: where is not an object of lists, such as {"user": ["ann"]}')
-    found = _named(jobs, where["id"]) if "id" in where else list(jobs)
-    where = {name: allowed for name, allowed in where.items() if name != "id"}
-    for get, allowed in zip(getters(list(where)), where.values(), strict=True):
+
+    def __init__(self, where: Any, look: Look) -> None:
+        if not isinstance(where, Mapping) or not all(isinstance(allowed, list) for allowed in where.values()):
+            raise BadUsage('queue: where is not an object of lists, such as {"user": ["ann"]}')
+        self._look = look
+        self._named = _Named(where["id"]) if "id" in where else None
+        others = {name: allowed for name, allowed in where.items() if name != "id"}
+        if "indices" in others:
+            raise BadUsage("queue: where cannot go by the cards of a job")
         try:
-            wanted = set(allowed)
-            found = [job for job in found if get(look, job) in wanted]
+            wanted = [frozenset(allowed) for allowed in others.values()]
         except TypeError:
             raise BadUsage("queue: where holds something that is neither a text nor a number") from None
-    return found
+        self._wanted = list(zip(getters(list(others)), wanted, strict=True))
+
+    def of(self, jobs: Iterable[Job]) -> list[Job]:
+        """Those of the jobs."""
+        found = self._named.of(jobs) if self._named else list(jobs)
+        for get, wanted in self._wanted:
+            found = [job for job in found if get(self._look, job) in wanted]
+        return found

@@ -8,6 +8,7 @@ from typing import Any
 from fgsched.controller.book import pending
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.conductor import Conductor
+from fgsched.controller.pieces import Pieces, cut
 from fgsched.controller.runs import who_of
 from fgsched.errors import BadUsage, Refused
 from fgsched.jobs.records import NICEST
@@ -51,12 +52,13 @@ class Standings:
 
     # -- priorities -----------------------------------------------------------------------------
 
-    def priorities(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def priorities(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
         """Each waiting job's priority and its parts; and the weights."""
         self._bring_up_to_date(now)
         waiting = [job for job in self._conductor.book.jobs.values() if job.state is JobState.PENDING]
         weights = asdict(self._conductor.policy.weights)
-        return {"jobs": [self._priority(job, now) for job in waiting], "weights": weights}
+        rows = ([self._priority(job, now) for job in piece] for piece in cut(waiting))
+        return Pieces({"weights": weights}, "jobs", rows)
 
     def _priority(self, job: Job, now: float) -> dict[str, Any]:
         here = pending(job)

@@ -1,0 +1,32 @@
+"""Answers that are long lists: made, encoded and sent a piece at a time; others are served in between."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PIECE = 100  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The answer {**head, name: the rows of all pieces, **tail()}. What is asked for must exist already.
+
+    A piece may be made much later than the request was: its client reads slowly, or others come first. So it
+    is made of what was there when the request came, as far as that cannot change.
+    """
+
+    head: dict[str, Any]
+    name: str
+    pieces: Iterable[Sequence[Any]]
+    tail: Callable[[], dict[str, Any]] = dict
+
+    def whole(self) -> dict[str, Any]:
+        """The same answer in one piece."""
+        rows = [row for piece in self.pieces for row in piece]
+        return {**self.head, self.name: rows, **self.tail()}
+
+
+def cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The items in pieces."""
+    for start in range(0, len(items), PIECE):
+        yield items[start : start + PIECE]
