@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
+from weakref import ref
 
+from fgsched.controller.book import Book
 from fgsched.controller.caller import Caller
 from fgsched.controller.conductor import Conductor
 from fgsched.controller.desks.fields import Choice, Look, elapsed, getters, rest_text, why
@@ -46,6 +49,7 @@ class Answers:
         self._pids = pids
         self._mechanism = mechanism
         self._refusal = refusal
+        self._last: Callable[[], _Snapshot | None] = lambda: None
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "queue": self.queue,
             "job": self.job,
@@ -65,16 +69,24 @@ class Answers:
         names = arguments.get("fields")
         wanted = getters(names)
         look = Look(self._conductor, caller, now)
-        jobs = list(self._conductor.book.jobs.values())
+        open_jobs, ended = self._snapshot(), []
         if arguments.get("recent"):
-            jobs += [past.job for past in self._conductor.store.ended_since(now - _RECENT)]
+            ended = [past.job for past in self._conductor.store.ended_since(now - _RECENT)]
         choice = Choice(arguments.get("where", {}), look)
 
         def rows() -> Iterator[list[Any]]:
-            for piece in cut(jobs):
+            for piece in chain(cut(open_jobs.jobs), cut(ended)):
                 yield [[get(look, job) for get in wanted] for job in choice.of(piece)]
 
         return Pieces({"fields": names}, "rows", rows())
+
+    def _snapshot(self) -> "_Snapshot":
+        """All open jobs as they are now; the same object for all who ask before anything changes."""
+        book, last = self._conductor.book, self._last()
+        if last is None or last.book is not book or last.revision != book.revision:
+            last = _Snapshot(book)
+            self._last = ref(last)
+        return last
 
     def job(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """All that there is to say of one job; its arguments and paths only to whom they belong."""
@@ -270,6 +282,14 @@ def _distinct(ids: list[Any]) -> list[Any]:
         return list(dict.fromkeys(ids))
     except TypeError:
         raise BadUsage("ids holds something that is not a job id") from None
+
+
+class _Snapshot:
+    """The open jobs at one moment, for as long as an answer is made of them."""
+
+    def __init__(self, book: Book) -> None:
+        self.book, self.revision = book, book.revision
+        self.jobs = tuple(book.jobs.values())
 
 
 def describe(past: Past, now: float) -> dict[str, Any]:
