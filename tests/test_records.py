@@ -1,11 +1,13 @@
 """A request as JSON: it comes back as it was, and nothing else gets in."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.errors import BadUsage
-from fgsched.jobs.records import from_record, to_record
+from fgsched.jobs.records import from_record, parse_record, to_record
 from fgsched.model import WHOLE, Demand, EarlySignal, Request
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -100,3 +102,46 @@ EDGES = [
 @pytest.mark.parametrize("record", EDGES, ids=range(len(EDGES)))
 def test_what_is_just_right_is_taken(record):
     assert to_record(from_record({"name": "x"} | record)).items() >= {"name": record.get("name", "x")}.items()
+
+
+TRICKY = [
+    {"name": "a"},
+    {"name": "a", "submit_line": "fgsub a", "comment": "b"},
+    {"name": 'q"q', "submit_line": 'fgsub --comment=\\"name\\": "x"'},
+    {"name": "back\\slash", "comment": '"name": "y"'},
+    {"name": "caf\u00e9 \udce9", "comment": "\n"},
+    {"name": "x" * 256},
+    {"name": "x", "comment": "y" * 4097},
+    {"name": "nul\0"},
+    {"name": 7},
+    {"name": "x", "args": ["name", "submit_line", '"name": "z"']},
+    {"name": "x", "demand": {"name": "y"}},
+    {"name": "x", "nonsense": 1},
+    {'x"name': "y"},
+    {"submit_line": "no name"},
+    [],
+    {"name": "x", "early_signal": {"signal": 10, "before": 5, "target": "all"}, "rlimits": [[1, 2, 3]]},
+]
+
+
+@pytest.mark.parametrize("record", TRICKY, ids=range(len(TRICKY)))
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_record_in_json_is_read_as_any_other(record, plain):
+    """Also after one that differs in its name only."""
+    text = json.dumps(record, ensure_ascii=plain)
+    try:
+        wanted = from_record(json.loads(text))
+    except BadUsage:
+        with pytest.raises(BadUsage):
+            parse_record(text)
+    else:
+        assert [parse_record(text) for _ in range(2)] == [wanted, wanted]
+
+
+NO_JSON = ["", "{", '{"name": "a"', '{"name": "a",}', '{"name": "a"} x', '{"name": "a\tb"}']
+
+
+@pytest.mark.parametrize("text", NO_JSON)
+def test_what_is_no_json_is_no_record(text):
+    with pytest.raises(json.JSONDecodeError):
+        parse_record(text)

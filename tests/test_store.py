@@ -15,6 +15,7 @@ from fgsched.errors import StorageError
 from fgsched.model import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.opening import VERSION
+from fgsched.store.rows import past_of
 from fgsched.store.statements import Statement
 from fgsched.store.store import SQL
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
@@ -504,3 +505,23 @@ def test_no_index_of_the_log_is_shared_with_other_processes(tmp_path):
             store.kept.remember("some", "text")
         assert not path.with_name("queue.db-shm").exists()
         store.close()
+
+
+def test_jobs_that_wait_as_they_were_submitted_are_read_like_all_others(tmp_path):
+    """Of those there may be 100,000: the columns that they all have alike are not looked at one by one."""
+    store = Store(tmp_path / "queue.db")
+    for number in range(6):
+        with store.write():
+            new = NewJob(request=Request(name=f"job{number}", comment="c"), script=b"#!", environment=b"")
+            who = (number % 2, 7, f"user{number % 2}")
+            store.submit([new], key=f"key-of-16-letters-{number}", who=who, now=float(number))
+    jobs = store.open_jobs()
+    with store.write():
+        assert store.save(jobs[1], jobs[1].changed(held="user", note="n"), now=9.0)
+        store._db.execute("UPDATE job SET uid = 4294967296 WHERE id = 5")
+        store._db.execute("UPDATE job SET request = 'nonsense' WHERE id = 6")
+    rows = store._db.execute("SELECT * FROM job").fetchall()
+    wanted = [past_of(row) for row in rows]
+    assert store.open_past() == wanted
+    assert [bool(past.damage) for past in wanted] == [False, False, False, False, True, True]
+    store.close()

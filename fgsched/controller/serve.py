@@ -1,5 +1,6 @@
 """The controller as a process: it takes its place, opens its edges in their order, recovers, and serves."""
 
+import gc
 import logging
 import os
 import signal
@@ -265,8 +266,9 @@ class _Controller:
             for gpu in self._cards.changed():
                 self._store.mark_card(gpu)
         self._earlier.look(time.time())
-        self._conductor.recover(time.time())
-        self._conductor.turn([], time.time())
+        with _loading():
+            self._conductor.recover(time.time())
+            self._conductor.turn([], time.time())
 
     def _obey(self, config: Config) -> None:
         """The configuration was read anew: what may change while we run."""
@@ -348,6 +350,20 @@ class _Controller:
         self._loop.watch(ours, hear)
         yield
         signal.set_wakeup_fd(-1)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Collect no garbage while the jobs are read, and never look for it among what was read.
+
+    Of 100,000 jobs that would take a quarter of the start, and a tenth of a second now and then.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def _run_directory(places: Places, store: Store) -> RunDir:

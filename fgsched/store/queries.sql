@@ -147,6 +147,20 @@ SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 -- name: open_jobs
 SELECT * FROM job WHERE ended_at IS NULL ORDER BY id;
 
+-- name: open_ids
+SELECT id FROM job WHERE ended_at IS NULL ORDER BY id;
+
+-- name: fresh_jobs
+-- Jobs that wait as they were submitted: all other columns are those of a new row.
+SELECT id, uid, gid, user, request, submitted_at FROM job
+WHERE ended_at IS NULL AND state = 'PENDING' AND reason = 'None' AND held = '' AND attempt = 0 AND started_at IS NULL
+  AND array_job IS NULL AND array_task IS NULL AND depends = '' AND opened_at = 0 AND not_before = 0 AND wish = ''
+  AND note = '' AND restarts = 0 AND failures = 0 AND cancelled_by IS NULL AND outcome IS NULL AND status IS NULL
+  AND slot = 0 AND resources = '' AND boot = '' AND tier = 'none' AND mounts = '' AND cpus = '' AND allocated = ''
+  AND cpu_seconds = 0 AND max_rss = 0 AND gpu_peak = 0 AND refusals = 0 AND post_mortem = '' AND warning = ''
+  AND condemned = 'None' AND detail = '' AND lost = 0 AND suspended_at IS NULL AND suspended = 0 AND eviction = ''
+  AND relimited = 0;
+
 -- name: get_job
 SELECT * FROM job WHERE id = :id;
 

@@ -2,11 +2,12 @@
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fgsched.jobs.records import from_record
+from fgsched.jobs.records import parse_record
 from fgsched.model import Ended, Eviction, Hold, Job, JobState, Reason, Request
 from fgsched.shortage import PostMortem
 
@@ -161,10 +162,26 @@ _SOUND: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=4096)
-def _request(text: str) -> Request:
-    """Arrays of equal jobs have equal texts."""
-    return from_record(json.loads(text))
+_request = lru_cache(maxsize=4096)(parse_record)  # arrays of equal jobs have equal texts
+
+
+def fresh_past_of(row: Sequence[Any]) -> Past | None:
+    """The job in a row of fresh_jobs, at a quarter of the price; None where it cannot be read."""
+    number, uid, gid, user, request, submitted_at = row
+    try:
+        job = _waiting(uid, gid, user).changed(
+            id=number, request=_request(request), submitted_at=submitted_at
+        )
+    except Exception:  # whatever a damaged column leads to: `past_of` says what it is
+        return None
+    return Past(job, ())
+
+
+@lru_cache(maxsize=256)
+def _waiting(uid: int, gid: int, user: str) -> Job:
+    if not (0 <= uid < 2**32 and 0 <= gid < 2**32):
+        raise ValueError("absurd")
+    return Job(id=0, uid=uid, gid=gid, user=user, request=Request(name=""), submitted_at=0.0)
 
 
 _AS_THEY_ARE = ("restarts", "failures", "not_before", "opened_at", "wish", "note")

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from fgsched.store.idle import Idle
 from fgsched.store.kept import Kept
 from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import last_id, open_queue, raise_ids
-from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, columns_of, past_of
+from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, columns_of, fresh_past_of, past_of
 from fgsched.store.statements import Statement
 from fgsched.store.steps import Steps
 from fgsched.store.tasks import Tasks
@@ -258,7 +258,15 @@ class Store:
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._db.execute(SQL["open_jobs"])]
+        fresh = {row[0]: fresh_past_of(row) for row in self._db.execute(SQL["fresh_jobs"])}
+        ids = [row["id"] for row in self._db.execute(SQL["open_ids"])]
+        if 2 * len(fresh) < len(ids):
+            rows: Iterable[sqlite3.Row] = self._db.execute(SQL["open_jobs"])
+            return [past_of(row, tuple(holds.get(row["id"], ()))) for row in rows]
+        return [fresh.get(number) or self._open_past(number, holds.get(number, ())) for number in ids]
+
+    def _open_past(self, number: int, holds: Iterable[Hold]) -> Past:
+        return past_of(self._db.execute(SQL["get_job"], {"id": number}).fetchone(), tuple(holds))
 
     def past(self, job_id: int) -> Past | None:
         """One job, over or not."""
