@@ -10,7 +10,7 @@ from fgsched.controller.events import Asked, Died, Failed, Forked, Short, due_no
 from fgsched.errors import StorageError
 from fgsched.explaining.explain import gate
 from fgsched.jobs.lifecycle import Shepherd
-from fgsched.model import WHOLE, Demand, JobState, Limits, Reading, Reason
+from fgsched.model import WHOLE, Demand, GpuState, JobState, Limits, Reading, Reason
 from fgsched.store import StorageBroken
 from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 
@@ -102,6 +102,25 @@ def test_a_job_whose_start_the_host_was_short_for_waits_and_is_not_blamed(befall
         world.now += 10
         world.turn()
     assert (world.job(1).state, world.job(1).warning) == (JobState.STARTING, "")
+
+
+def test_a_job_with_a_process_that_no_kill_ends_is_over_and_its_card_waits_for_an_operator():
+    world = World([a_gpu(0), a_gpu(1)])
+    world.submit([a_demand(WHOLE), a_demand(WHOLE)])
+    world.settle()
+    world.host.finish(1, 1, a_result(9, cause="timeout", survivor=4242))
+    world.settle()
+    note = "process 4242 of job 1 could not be ended"
+    assert (world.job(1).state, world.job(1).holds) == (JobState.TIMEOUT, ())
+    assert [(gpu.state, gpu.note) for gpu in world.conductor.cards.gpus] == [
+        (GpuState.SUSPECT, note),
+        (GpuState.OK, ""),
+    ]
+    world.submit([a_demand(WHOLE)])
+    assert world.job(3).state is JobState.PENDING
+    world.conductor.cards.resume(0, world.now)
+    world.settle()
+    assert world.job(3).state is JobState.RUNNING
 
 
 FORKED = Forked(1, 2, Shepherd(5, 5, "boot"))

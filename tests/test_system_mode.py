@@ -140,6 +140,14 @@ def test_a_job_has_the_limits_of_its_users_login_also_where_its_request_names_no
             assert host.output("alice", "raw") == [*found, "33", "5000", "0"]
 
 
+def test_the_doctor_tells_what_each_user_has(host):
+    lines = host.run("root", "fgsched", "doctor").out.splitlines()
+    assert [line for line in lines if "each user has" in line] == [
+        "OK   run space   each user has 256M of the run directory"
+    ], lines
+    assert any("processes of each user's jobs" in line or "a fork bomb" in line for line in lines), lines
+
+
 BOMB = """#!/usr/bin/env python3
 import os, time
 while True:

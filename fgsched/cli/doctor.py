@@ -221,7 +221,7 @@ def _run_space(places: Places, seen: _Seen) -> Finding:
         return Finding("run space", OK, "the controller mounts it when jobs start")
     if note := seen.about.get("run_space_note"):
         return Finding("run space", WARN, f"one user's jobs can fill the run directory for all: {note}")
-    size = format_mebibytes(seen.about["config"]["run_space"] // 2**20)
+    size = format_mebibytes(seen.about["config"]["run_space"])
     return Finding("run space", OK, f"each user has {size} of the run directory")
 
 

@@ -86,10 +86,10 @@ class PidsCgroups:
         return (f"pids.max={self.most}",) if self.kind == "v2" else ()
 
     def leave(self) -> None:
-        """Remove those without processes."""
-        for uid in self._ready:
+        """Remove those without processes, also those that an earlier controller has made."""
+        for directory in self.root.glob(f"fgsched-{self._name}-*") if self.kind else ():
             with suppress(OSError):
-                (self.root / f"fgsched-{self._name}-{uid}").rmdir()
+                directory.rmdir()
         self._ready.clear()
 
 
