@@ -3,13 +3,15 @@
 import os
 import pwd
 import re
+import sqlite3
 import time
 
 import pytest
 
 from fgsched.cli import acctfields as fields
 from fgsched.cli.accttable import Delimited, columns
-from fgsched.cli.fgacct import Window
+from fgsched.cli.fgacct import Window, _window
+from fgsched.client import Client
 from fgsched.model import JobState
 from home import Home, living
 
@@ -301,3 +303,22 @@ def test_csv_is_quoted_as_its_rfc_says():
     table = Delimited(",")
     job = record(request={"name": 'say "x"', "comment": "@cmd", "demand": {}})
     assert list(table.lines([job], columns("JobName,Comment"), "M", header=False)) == ['"say ""x""",\'@cmd']
+
+
+def test_jobs_from_before_the_clock_was_set_back_are_shown(home):
+    ended, waits = home.ended(), home.submit(hold=True)
+    home.run("fgsched", "stop")
+    with sqlite3.connect(home.places.queue) as db:
+        db.execute("UPDATE job SET submitted_at = submitted_at + 86400, ended_at = ended_at + 86400")
+    db.close()
+    assert [row[0] for row in cells(home.run("fgacct", "-nP", "-o", "JobID"))] == [str(ended), str(waits)]
+    assert cells(home.run("fgacct", "-nP", "-o", "JobID", "-s", "PD")) == [[str(waits)]]
+    assert home.run("fgacct", "-nP", "-E", "now").lines == []
+    with Client(home.places) as client:
+        assert len(client.ask("history")["jobs"]) == 2
+
+
+def test_a_job_that_never_started_was_never_running():
+    waits = record(state="PENDING", started_at=None, ended_at=None)
+    window = _window({"endtime": None, "starttime": "1970-01-02", "states": "R"}, everything=False)
+    assert not window.has(waits)

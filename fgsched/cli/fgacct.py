@@ -22,6 +22,9 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}
 
 
+_NEVER = 1e14  # no job is beyond it: where the clock was set back, jobs are in the future
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Which moments are looked at, and in which states jobs are wanted in them; None: in any."""
@@ -58,7 +61,7 @@ class Window:
 @click.option("-a", "--allusers", is_flag=True, help="Jobs of all users.")
 @click.option("-s", "--state", "states", **_LIST, help="Jobs that were in these states: CD,F,R.")
 @click.option("-S", "--starttime", metavar="TIME", help="From then on; default: midnight.")
-@click.option("-E", "--endtime", metavar="TIME", help="Until then; default: now.")
+@click.option("-E", "--endtime", metavar="TIME", help="Until then; default: no end.")
 @click.option("-o", "--format", "form", metavar="LIST", help="Fields: JobID,JobName%20,State%-15.")
 @click.option("-b", "--brief", is_flag=True, help="JobID, State and ExitCode.")
 @click.option("-l", "--long", is_flag=True, help="Many fields.")
@@ -126,20 +129,20 @@ def _window(options: dict[str, Any], *, everything: bool) -> Window:
     """From midnight until now, unless told otherwise; named jobs: since ever."""
     now = time.time()
     states = choices.states(options["states"]) if options["states"] else None
-    until = parse_time(options["endtime"], now, past=True) if options["endtime"] else now
+    until = parse_time(options["endtime"], now, past=True) if options["endtime"] else _NEVER
     if options["starttime"]:
         since = parse_time(options["starttime"], now, past=True)
     elif everything:
         since = 0.0
     elif states is not None:
-        since = until
+        since = min(until, now)
         click.echo(
             "fgacct: note: -s without -S shows jobs in these states at one moment; -S makes a window.",
             err=True,
         )
     else:
         since = parse_time("midnight", now, past=True)
-    if since > until:
+    if since > (until if options["endtime"] else now):
         raise BadUsage("the window ends before it begins", "-S says when it begins, -E when it ends.")
     return Window(since, until, None if states == set(JobState) else states)
 

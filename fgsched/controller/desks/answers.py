@@ -172,7 +172,7 @@ class Answers:
             uid = arguments.get("uid")
             window: dict[str, Any] = {
                 "since": _number(arguments, "since", 0.0),
-                "until": _number(arguments, "until", now),
+                "until": _number(arguments, "until", _MOST),
                 "uid": None if uid is None else int(_number(arguments, "uid", 0)),
             }
             found = self._window(window, int(_number(arguments, "after", 0)), tail)
