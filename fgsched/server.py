@@ -34,6 +34,7 @@ class Connection:
         self._end = -1  # where the first line ends; -1: no whole line is here
         self._out = bytearray()
         self.is_closed = False
+        self.is_answering = False  # an answer has begun that is not whole yet
         self._is_first = True  # row of a list that is being sent
         self.is_waiting = False  # for jobs to end: it holds its place, and asks for nothing else
 
@@ -93,7 +94,7 @@ class Connection:
     def begin(self, head: dict[str, Any], name: str) -> None:
         """Begin an answer whose last field is a list: `add` its rows, then `end` it."""
         fields = "".join(f"{_encoded(key)}:{_encoded(value)}," for key, value in head.items())
-        self._is_first = True
+        self._is_first = self.is_answering = True
         self._put(f'{{"v":{PROTOCOL},"ok":{{{fields}{_encoded(name)}:['.encode())
 
     def add(self, rows: Sequence[Any]) -> None:
@@ -102,6 +103,7 @@ class Connection:
             self._put((comma + _encoded(rows)[1:-1]).encode())
 
     def end(self, tail: dict[str, Any]) -> None:
+        self.is_answering = False
         fields = "".join(f",{_encoded(key)}:{_encoded(value)}" for key, value in tail.items())
         self._put(f"]{fields}}}}}\n".encode())
 

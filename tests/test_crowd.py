@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from fgsched import client
-from fgsched.errors import Unreachable
+from fgsched.errors import NoSuchJob, Unreachable
 from fgsched.host.places import Places
 from home import PATIENCE
 
@@ -127,6 +127,21 @@ def test_a_list_of_the_queue_that_is_read_slowly_tells_of_the_moment_when_it_was
     assert [row[0] for row in rows] == list(range(1, 20_001))
     assert {row[1] for row in rows} == {"PENDING"}
     assert home.client.ask("queue", fields=["id"])["rows"] == []
+
+
+def test_many_jobs_that_are_over_and_one_that_runs_are_waited_for_together(home):
+    held = home.submit(count=2000, hold=True, share=0)
+    home.client.ask("cancel", ids=list(range(held, held + 2000)), patience=PATIENCE)
+    job = home.running(share=0)
+    ids = [*range(held, held + 2000), job]
+    with home.client.watch(ids) as watch:
+        assert not watch.is_over(0)
+        home.client.ask("cancel", ids=[job])
+        while not watch.is_over(1):
+            pass
+    assert sorted(one["id"] for one in home.wait(*ids)) == sorted(ids)
+    with pytest.raises(NoSuchJob):
+        home.wait(*ids, 10**6)
 
 
 def test_commands_that_wait_for_jobs_do_not_keep_their_users_others_out(home):

@@ -181,10 +181,25 @@ class Loop:
                 next(work)
         except StopIteration:
             self._clients.set_work(connection, None)
-        except Exception as error:  # the answer has begun: nothing else can be told
+        except FgschedError as error:
+            self._end_work(connection, error)
+        except Exception as error:
             self.faults.note("a request", error)
-            connection.close()
+            self._end_work(connection, OurFault(f"{type(error).__name__}: {error}"))
         self._clients.mind(connection)
+
+    def begin_work(self, connection: Connection, work: Work) -> None:
+        """Do it in steps, the first ones now; others are served in between."""
+        self._clients.set_work(connection, work)
+        self._go_on(connection, work)
+
+    def _end_work(self, connection: Connection, error: FgschedError) -> None:
+        """An answer that has begun cannot be taken back: its connection is closed."""
+        self._clients.set_work(connection, None)
+        if connection.is_answering:
+            connection.close()
+        else:
+            connection.fail(error)
 
     def known(self, uid: int) -> None:
         """The account of a user whose requests wait for that was looked up."""
@@ -249,8 +264,7 @@ class Loop:
         if isinstance(found, Pieces):
             work = _sending(connection, found)
             next(work)  # what goes wrong with the first piece can still be told
-            self._clients.set_work(connection, work)
-            self._go_on(connection, work)
+            self.begin_work(connection, work)
         else:
             connection.succeed(found)
 

@@ -1,6 +1,6 @@
 """The requests that only look: answered from memory, after the turn; history in short pages."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -26,6 +26,7 @@ from fgsched.policy import Policy
 from fgsched.store import Past
 
 PAGE = 500  # jobs of history at a time
+_CHECKED = 60.0  # seconds for which users who are no operators are told what the last check found
 _WAITED = 100_000  # jobs that are waited for at once
 _PUBLIC = (  # of a request; the rest is its owner's
     *("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit"),
@@ -49,6 +50,7 @@ class Answers:
         self._pids = pids
         self._mechanism = mechanism
         self._refusal = refusal
+        self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "queue": self.queue,
@@ -124,23 +126,38 @@ class Answers:
         caller.must_own(job)
         return {"pids": self._pids(job) if job.state.holds else []}
 
-    def waited(self, ids: Any) -> tuple[list[Job], set[Key]]:
-        """(those that are over, what is waited for); refuses the first name that there is no job for."""
+    def waited(self, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
+        """(those that are over, what is waited for); refuses the first name that there is no job for.
+
+        What was over when it was asked for is looked up in steps, since it does not change any more. The open
+        ones are looked at in the last step, since nothing tells of those that end before it.
+        """
         if not isinstance(ids, list) or len(ids) > _WAITED:
             raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
-        book = self._conductor.book.jobs
-        over: list[Job] = []
+        names, book = _distinct(ids), self._conductor.book.jobs
+        over: dict[Any, Job] = {}
+        for piece in cut([name for name in names if type(name) is int and name not in book]):
+            found = (past.job for name in piece for past in self._references.past(name))
+            over |= {job.id: job for job in found if job.state.is_final and not job.array}
+            yield
         keys: set[Key] = set()
-        for name in _distinct(ids):
+        book = self._conductor.book.jobs
+        for name in names:
             if name in book and not book[name].array:
                 keys.add(name)
-                continue
-            for past in self._references.past(name):
-                if past.job.state.is_final:
-                    over.append(past.job)
-                else:
-                    keys |= self._keys(past.job, name)
-        return over, keys
+            elif name not in over:
+                keys |= self._open_of(name, over)
+        return list(over.values()), keys
+
+    def _open_of(self, name: Any, over: dict[Any, Job]) -> set[Key]:
+        """What waiting for the open rows of a name means; those that are over are added to `over`."""
+        keys: set[Key] = set()
+        for past in self._references.past(name):
+            if past.job.state.is_final:
+                over[past.job.id] = past.job
+            else:
+                keys |= self._keys(past.job, name)
+        return keys
 
     def _keys(self, job: Job, name: Any) -> set[Key]:
         """What waiting for an open row means: all of its array, some tasks of its rest, or itself."""
@@ -248,8 +265,10 @@ class Answers:
         return found
 
     def check(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Whether the queue file is whole."""
-        return {"queue": self._conductor.store.check()}
+        """Whether the queue file is whole. It takes long: only an operator has it read at each request."""
+        if caller.is_operator or not self._verdict or not 0 <= now - self._checked_at < _CHECKED:
+            self._verdict, self._checked_at = self._conductor.store.check(), now
+        return {"queue": self._verdict}
 
     def _past(self, arguments: dict[str, Any]) -> Past:
         """The one job that is named."""

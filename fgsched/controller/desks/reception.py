@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -139,7 +139,10 @@ class Reception:
 
     def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
         self._loop.refuse_to_wait(connection)
-        over, keys = self._answers.waited(arguments.get("ids"))
+        self._loop.begin_work(connection, self._look_for(connection, arguments))
+
+    def _look_for(self, connection: Connection, arguments: dict[str, Any]) -> Iterator[None]:
+        over, keys = yield from self._answers.waited(arguments.get("ids"))
         self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, arguments))
 
     def _stop(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
