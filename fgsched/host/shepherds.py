@@ -26,7 +26,7 @@ from fgsched.host.spaces import Scratch, Spaces
 from fgsched.host.spawner import Spawner
 from fgsched.host.supervisors import supervisor_above
 from fgsched.jobs import pacing
-from fgsched.jobs.isolation import launch, limit_of
+from fgsched.jobs.isolation import LAST_WAIT, launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.jobs.surroundings import Given, Person, Site, job_dir
 from fgsched.model import Job
@@ -36,6 +36,7 @@ from fgsched.store import Allocation
 log = logging.getLogger(__name__)
 _SLACK = 10.0  # seconds beyond its grace after which the end of such a job is not left to its spawner
 Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
+_LAST_WAIT = LAST_WAIT / 1000  # seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
@@ -119,6 +120,7 @@ class Shepherds:
         self._cgroups = cgroups
         self._following = Following(ports.watch, ports.gone)
         self._accounts, self._logins = ports.accounts, Logins()
+        self._killed_at: dict[int, float] = {}  # since when what is left of lost jobs is killed
         self._asked_at: dict[int, float] = {}  # since when jobs without a shepherd are to end
 
     def obey(self, site: Site) -> None:
@@ -243,11 +245,20 @@ class Shepherds:
         left = marked(job_dir(str(self.run.path), job.id, job.attempt))
         above = parents()
         is_late = self._is_late(job)
-        for one in left:
-            # A spawner that inherited the job obeys orders and brings its true end, unless it is stuck.
-            if is_late or supervisor_above(one.pid, above) is None:
-                kill(one, signal.SIGKILL)
-        return not left
+        # A spawner that inherited the job obeys orders and brings its true end, unless it is stuck.
+        ours = [one for one in left if is_late or supervisor_above(one.pid, above) is None]
+        for one in ours:
+            kill(one, signal.SIGKILL)
+        return not left or (len(ours) == len(left) and self._survives(job, left))
+
+    def _survives(self, job: Job, left: Sequence[Identity]) -> bool:
+        """Whether processes have outlived a KILL for so long that nothing ends them; the log names them."""
+        now = time.monotonic()
+        if now - self._killed_at.setdefault(job.id, now) < _LAST_WAIT:
+            return False
+        pids = ", ".join(str(one.pid) for one in left)
+        log.warning("job %d: left behind, since no SIGKILL ends them: processes %s", job.id, pids)
+        return True
 
     def _is_late(self, job: Job) -> bool:
         """Whether a job without a shepherd is to end and has had all the time there is for it."""
@@ -260,6 +271,7 @@ class Shepherds:
     def forget(self, job: Job) -> None:
         point("controller_before_forget")
         self._asked_at.pop(job.id, None)
+        self._killed_at.pop(job.id, None)
         self._following.leave(job.id)
         self.run.forget(job.id, job.attempt)
         if job.supervisor_lost:

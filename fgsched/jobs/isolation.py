@@ -14,7 +14,7 @@ from fgsched.jobs.variables import variables
 from fgsched.model import Job, Request
 
 Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
-_LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
+LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
@@ -89,7 +89,7 @@ def launch(
         time_limit=limit_of(job),
         grace=int(site.kill_wait * 1000),
         leftover_grace=int(min(site.kill_wait, 2) * 1000),
-        last_wait=_LAST_WAIT,
+        last_wait=LAST_WAIT,
         run=site.run,
         space=owner.space,
         chdir=request.chdir,
