@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fgsched.deciding.fairshare import Usage
 from fgsched.errors import StorageError
+from fgsched.model import GpuState, JobState
 from fgsched.store import Store
 from fgsched.store.opening import VERSION
 from worlds import a_demand, new_jobs
@@ -206,3 +208,31 @@ def test_an_older_queue_is_migrated_after_a_backup(tmp_path):
         assert old.execute("SELECT id FROM job").fetchall() == [(1,), (2,)]
     old.close()
     assert (tmp_path / "queue.db.version-1").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_queue_of_the_first_version_has_all_its_jobs_cards_and_accounts_for_ever(tmp_path):
+    """queue-v1-busy.db was made by the code of commit fb8e2b7; its program may still run job 2."""
+    path = tmp_path / "queue.db"
+    shutil.copy(KEPT.with_name("queue-v1-busy.db"), path)
+    path.chmod(0o600)
+    store = Store(path)
+    jobs = [
+        (job.id, job.state, job.held, job.task, job.depends, [hold.gpu for hold in job.holds])
+        for job in store.open_jobs()
+    ]
+    assert jobs == [
+        (2, JobState.RUNNING, "", None, "", [0]),
+        (3, JobState.PENDING, "", None, "", []),
+        (4, JobState.PENDING, "", None, "afterok:3", []),
+        (5, JobState.PENDING, "user", None, "", []),
+        (6, JobState.PENDING, "", 0, "", []),
+    ]
+    assert (store.past(1).job.state, store.past(1).allocated[0].share) == (JobState.COMPLETED, 5000)
+    assert store.material(4) == (b"#!/bin/sh\n# array\n", b"A=1\0")
+    assert store.kept.usage() == {("physics", "ann"): Usage(12.5, 5.0)}
+    assert [state for state, note, _ in store.card_marks().values() if note == "fan"] == [GpuState.DRAINED]
+    assert store.name == "c01099f2", "claims of its jobs are below this name, or in the layout without one"
+    submit(store, 7)
+    assert store.last_id() == 7
+    store.close()
+    assert (tmp_path / "queue.db.version-1").exists()

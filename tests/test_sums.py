@@ -183,6 +183,43 @@ def test_a_kill_around_a_checkpoint_is_no_damage(tmp_path, point, nth):
     checked.close()
 
 
+def test_a_kill_right_after_a_start_with_a_long_log_is_no_damage(tmp_path, monkeypatch):
+    """To open the queue writes nothing, so that SQLite makes no checkpoint of its own."""
+    monkeypatch.setattr(opened, "_LONG", 10**9)
+    path = filled(tmp_path / "queue.db", 100)
+    store = Store(path)
+    while wal.frames(path.with_name("queue.db-wal")) < 1200:
+        submit(store, wal.frames(path.with_name("queue.db-wal")), 3)
+    path = killed(path, store)
+    before = kept(path)
+    store = Store(path)
+    assert kept(path) == before
+    assert not path.with_name("queue.db-shm").exists()
+    submit(store, "late")
+    again = kept(path)
+    store.close()
+    restore(path, again)
+    assert len([row for row in content(path) if len(row) > 40]) > 100
+
+
+def test_a_checkpoint_of_another_program_that_was_killed_is_no_damage(tmp_path, monkeypatch):
+    monkeypatch.setattr(opened, "_LONG", 10**9)
+    path = filled(tmp_path / "queue.db", 100)
+    store = Store(path)
+    while wal.frames(path.with_name("queue.db-wal")) < 1200:
+        submit(store, wal.frames(path.with_name("queue.db-wal")), 3)
+    path = killed(path, store)
+    db = sqlite3.connect(path)
+    for note in "ab":  # the first makes a checkpoint, the second begins the log again
+        db.execute("UPDATE card SET note = ?", (note,))
+        db.commit()
+    files = kept(path)
+    db.close()
+    restore(path, files)
+    assert wal.frames(path.with_name("queue.db-wal")) < 10
+    assert len([row for row in content(path) if len(row) > 40]) > 100
+
+
 def test_a_power_cut_that_leaves_older_sums_is_no_damage(tmp_path, monkeypatch):
     """They are synchronised before the log can begin again; until then the log has the pages."""
     monkeypatch.setattr(opened, "_LONG", 10**9)

@@ -51,6 +51,9 @@ def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
         sums.discard()
     holds = not is_new and _examined(path, beside, sums)
     db = _connect(str(path))
+    path.with_name(f"{path.name}-shm").unlink(
+        missing_ok=True
+    )  # of a look that was cut short: the lock is ours
     if not is_new:
         _compare(db, path)
     opened = Opened(db, _recorded(db, path, beside), path=path, sums=sums)
@@ -167,6 +170,8 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
         _compare_commits(path, beside, found)
         now, was = State(found.queue, found.number, rows, sums.changes), sums.state
         holds = was is not None and was.queue == now.queue and (is_logged or was == now)
+        if bad and holds and is_logged:
+            holds = _without_log(path, sums) == was  # else somebody made a checkpoint, and no sums
         if bad and holds:
             raise damage.refusal(path, bad)
         if sums.is_there and not holds and found.queue:
@@ -176,11 +181,18 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
     return holds
 
 
+def _without_log(path: Path, sums: Sums) -> State:
+    """How the file by itself stands."""
+    with _looking(path, how="immutable=1") as db:
+        found, rows = _told(db, path)
+    return State(found.queue, found.number, rows, sums.changes)
+
+
 @contextmanager
-def _looking(path: Path) -> Iterator[sqlite3.Connection]:
+def _looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
     """A connection that leaves the files as they are."""
     log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
-    how = "mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1"
+    how = how or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
     had_shm = shm.exists()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as db:
@@ -210,10 +222,10 @@ def _connect(path: str) -> sqlite3.Connection:
     db.row_factory = sqlite3.Row
     is_new = path == ":memory:" or not os.path.getsize(path)
     for pragma in (
+        "wal_autocheckpoint = 0",  # before anything is written: Opened makes the checkpoints, with the sums
         "locking_mode = EXCLUSIVE",  # before anything is read: others are locked out and no -shm file exists
         *(["auto_vacuum = INCREMENTAL"] if is_new else []),  # it writes: pages that exist have sums
         "journal_mode = WAL",
-        "wal_autocheckpoint = 0",  # Opened makes the checkpoints, with the sums of the pages
         "synchronous = FULL",  # an acknowledged commit survives a power cut
         "foreign_keys = ON",
         "journal_size_limit = 67108864",

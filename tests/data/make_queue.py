@@ -1,4 +1,4 @@
-"""Makes queue-v1.db anew while its schema is not released: one job that completed, one that waits.
+"""Makes the queue of the present version anew while its schema is not released; those of earlier ones stay.
 
 python tests/data/make_queue.py
 """
@@ -11,11 +11,13 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from fgsched.model import Ended, Hold, JobState  # noqa: E402
 from fgsched.store import Allocation, Store  # noqa: E402
+from fgsched.store.opening import VERSION  # noqa: E402
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs  # noqa: E402
 
 
 def make(path: Path) -> None:
-    for old in (path, path.with_name("queue.initialised")):
+    beside = [path.with_name(f"queue.{name}") for name in ("initialised", "commits", "sums")]
+    for old in (path, *beside):
         old.unlink(missing_ok=True)
     store = Store(path)
     with store.write():
@@ -31,8 +33,9 @@ def make(path: Path) -> None:
         over = runs.advance(JobState.COMPLETED, holds=(), ended_at=8.0, ended=Ended(status=0))
         store.save(runs, over, now=8.0)
     store.close()
-    path.with_name("queue.initialised").unlink()
+    for made in beside:
+        made.unlink()
 
 
 if __name__ == "__main__":
-    make(HERE / "queue-v1.db")
+    make(HERE / f"queue-v{VERSION}.db")
