@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from fgsched.host import logins
 from fgsched.host.logins import Logins, Who, closeness, first_limits, limits_of, parse, value_of
 from fgsched.jobs.rlimits import merged
 
@@ -86,6 +87,14 @@ def test_the_limits_of_pid_1_are_read():
         "Max something new         1                    2                    things    \n"
     )
     assert first_limits(text) == {NOFILE: (1024, 524288), resource.RLIMIT_NICE: (0, 0), CORE: (0, -1)}
+
+
+def test_where_pid_1_tells_nothing_the_limits_are_the_controllers(monkeypatch, tmp_path):
+    monkeypatch.setattr(logins, "_FIRST", tmp_path / "none")
+    for name in ("_FILE", "_FOLDER"):
+        monkeypatch.setattr(logins, name, tmp_path / name)
+    found = Logins().of("nobody", 65534, {})
+    assert found == {number: resource.getrlimit(number) for number in range(16)}
 
 
 def test_this_host_is_read_whole():

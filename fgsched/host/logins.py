@@ -171,13 +171,18 @@ class Logins:
         now = self._clock()
         if now - self._read_at >= _FRESH:
             self._read_at, self._lines = now, _lines()
-            self._base = first_limits(_text(_FIRST))
+            self._base = first_limits(_text(_FIRST)) or _own()
             self._found.clear()
         key = (name, uid, tuple(groups.items()))
         if key not in self._found:
             who = Who(name, uid, groups)
             self._found[key] = limits_of(who, self._lines, self._base)
         return self._found[key]
+
+
+def _own() -> Limits:
+    """The controller's, where those of PID 1 cannot be read: a request must never set them by itself."""
+    return {number: resource.getrlimit(number) for number in range(16)}
 
 
 def _lines() -> list[Line]:
