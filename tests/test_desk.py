@@ -519,8 +519,13 @@ def test_a_suspended_job_without_a_supervisor_is_not_said_to_go_on(office):
     assert office.job(1).state is JobState.SUSPENDED
 
 
-def test_an_order_that_was_not_delivered_is_given_again_until_it_is(office):
-    office.host.suspend = lambda job: False
+def no_descriptors(job):
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.parametrize("fails", [lambda job: False, no_descriptors], ids=["refused", "raises"])
+def test_an_order_that_was_not_delivered_is_given_again_until_it_is(office, fails):
+    office.host.suspend = fails
     assert office.one(ROOT, "suspend") == "job 1: not delivered: the job's supervisor cannot be reached"
     assert office.job(1).state is JobState.SUSPENDED
     del office.host.suspend

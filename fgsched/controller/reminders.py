@@ -3,7 +3,7 @@
 from functools import partial
 
 from fgsched.controller.events import Launcher
-from fgsched.controller.telling import RETRY
+from fgsched.controller.telling import RETRY, is_given
 from fgsched.controller.turning import Turning
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.model import Job, JobState
@@ -19,7 +19,7 @@ def attend(conductor: Turning, job: Job, shepherd: Shepherd) -> None:
 
 def remind(conductor: Turning, job: Job) -> None:
     """Give the orders that the store has for it. What is not delivered is given again later."""
-    if not _remind(conductor.launcher, job):
+    if not is_given(partial(_remind, conductor.launcher, job)):
         conductor.unheard.setdefault(job.id, 0.0)
 
 
@@ -35,7 +35,7 @@ def remind_again(conductor: Turning, now: float) -> None:
 
 
 def _remind_again(conductor: Turning, job: Job) -> None:
-    if _remind(conductor.launcher, job):
+    if is_given(partial(_remind, conductor.launcher, job)):
         conductor.unheard.pop(job.id, None)
 
 

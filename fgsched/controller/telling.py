@@ -1,5 +1,6 @@
 """Orders to jobs under way, and what is said of one that was not delivered."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ from fgsched.controller.turning import Telling, Turning
 from fgsched.errors import Refused
 from fgsched.model import Job, JobState
 
+log = logging.getLogger(__name__)
 _RUNS = {JobState.RUNNING, JobState.SUSPENDED}  # before that there is no supervisor yet
 RETRY = 1.0  # seconds until an order is given again
 
@@ -25,7 +27,9 @@ def tell(host: Telling, job: Job, order: Callable[[], bool], said: dict[str, Any
     """Give an order that is durable. Not delivered, it is given again; `said`, the answer, then tells so."""
 
     def effect() -> None:
-        if order() or job.state is JobState.STARTING:  # one that starts is told once it has a shepherd
+        if (
+            is_given(order) or job.state is JobState.STARTING
+        ):  # one that starts is told once it has a shepherd
             return
         host.unheard[job.id] = 0.0
         if said is not None:
@@ -38,10 +42,19 @@ def tell_once(job: Job, order: Callable[[], bool], said: dict[str, Any]) -> Effe
     """Give an order of which nothing is written down, such as a signal."""
 
     def effect() -> None:
-        if not order():
+        if not is_given(order):
             _amend(said, job, "Repeat the command.")
 
     return effect
+
+
+def is_given(order: Callable[[], bool]) -> bool:
+    """Whether an order was delivered. One that fails, for want of descriptors for example, was not."""
+    try:
+        return order()
+    except OSError:
+        log.exception("an order to a job could not be given")
+        return False
 
 
 def _amend(said: dict[str, Any], job: Job, remedy: str) -> None:

@@ -20,7 +20,7 @@ def value_of(verb: int, *, number: int = 0, target: int = 0, seconds: int = 0) -
 
 
 def give(pidfd: int, job: int, attempt: int, value: int) -> bool:
-    """Tell a shepherd; False when it is gone, or its user has as many signals waiting as he may.
+    """Tell a shepherd; False when it is gone, or its user has as many signals waiting as the kernel allows.
 
     The attempt is marked, because the shepherd may have another job by the time it hears of this one.
     """
