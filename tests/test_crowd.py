@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -109,6 +110,22 @@ def test_more_clients_than_a_user_may_have_connections_are_all_answered(home):
         for sock in held:
             sock.close()
         assert {one.result()["mode"] for one in asked} == {"user"}
+
+
+def test_a_controller_out_of_descriptors_answers_everybody_once_it_has_some(home):
+    pid = home.client.ask("ping")["pid"]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (40, 40))
+    held = [socket.socket(socket.AF_UNIX) for _ in range(60)]
+    for sock in held:
+        sock.connect(str(home.places.socket))
+    with client.connect(home.places) as late:
+        late.settimeout(PATIENCE)
+        assert b"no descriptor left" in late.recv(4096)
+    with ThreadPoolExecutor(20) as beside:
+        asked = [beside.submit(ask_once, home.places) for _ in range(20)]
+        for sock in held:
+            sock.close()
+        assert {one.result()["pid"] for one in asked} == {pid}
 
 
 def ask_once(places):

@@ -213,6 +213,17 @@ def test_those_who_waited_and_went_are_not_kept(place):
     assert len(place.waiters._waiters) <= 1
 
 
+def test_one_user_waits_for_a_bounded_number_of_jobs(place):
+    place.operations.jobs = [a_job(number) for number in range(1, 40_001)]
+    clients = [place.client() for _ in range(4)]
+    for client in clients:
+        client.sendall(line("wait"))
+    place.serve()
+    (answer,) = place.answer(clients[3])
+    assert (answer["busy"]["after"] > 0, answer["error"]["exit"]) == (True, 5)
+    assert len(place.waiters._waiters) == 2
+
+
 def test_a_connection_waits_for_one_thing_at_a_time(place):
     place.operations.jobs = [a_job(1)]
     client = place.client()

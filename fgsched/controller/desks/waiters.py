@@ -8,11 +8,12 @@ from typing import Any
 from fgsched.controller.book import Book
 from fgsched.controller.events import Effect
 from fgsched.controller.faults import Faults
-from fgsched.errors import Refused
+from fgsched.errors import Busy, Refused
 from fgsched.jobs.arrays import bits_of, tasks
 from fgsched.model import Ended, Job, JobState
 from fgsched.server import Connection
 
+_MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
 _BETWEEN = 0.5  # seconds between two lines of progress
 Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (array, None): all of it
 
@@ -47,6 +48,8 @@ class Waiters:
         self._waiters = [one for one in self._waiters if not one.connection.is_closed]
         if any(one.connection is connection for one in self._waiters):
             raise Refused("this connection waits already", "Wait for other jobs on another one.")
+        over = list(over)
+        self._refuse_too_many(connection.uid, len(over) + len(keys))
         waiter = _Waiter(
             connection,
             keys,
@@ -58,6 +61,12 @@ class Waiters:
         if not self._answered(waiter):
             connection.is_waiting = True
             self._waiters.append(waiter)
+
+    def _refuse_too_many(self, uid: int, more: int) -> None:
+        """Busy if one user would wait for too many jobs at once: each is kept for each connection."""
+        kept = [len(one.open) + len(one.over) for one in self._waiters if one.connection.uid == uid]
+        if kept and sum(kept) + more > _MOST:
+            raise Busy(f"uid {uid} waits for {sum(kept)} jobs already", "End some waiting commands.")
 
     def over(self, jobs: Iterable[Job], book: Book) -> None:
         """These jobs have ended."""
