@@ -6,6 +6,8 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from itertools import product
 
 import pytest
@@ -259,17 +261,18 @@ class listening:
         self._inotify.close()
 
 
-def test_a_deep_tree_that_a_job_left_keeps_no_controller_from_starting(home):
-    """Its shepherd gives up on it, and rmtree calls itself for each level."""
-    script = (
-        "import os\nos.chdir(os.environ['FG_JOB_DIR'])\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')\n"
-    )
-    (home.path / "deep.py").write_text(script)
-    job = home.ended(f"exec {shutil.which('python3')} {home.path}/deep.py", share=0)
+DEEP = "import os\nfor _ in range(20_000): os.mkdir('d'); os.chdir('d')\n"
+WIDE = "for n in range(20_000): open(str(n), 'x').close()\n"
+
+
+@pytest.mark.parametrize("program", [DEEP, WIDE], ids=["deep", "wide"])
+def test_what_a_job_left_keeps_no_controller_from_starting_and_serving(home, program):
+    """rmtree calls itself for each level: a tree of 1,500 levels ended each start."""
+    job = home.ended()
     kill(home)
     left = own(home) / "job" / f"{job}.1"
-    if not left.exists():
-        (left / "d" / "d").mkdir(parents=True)
+    left.mkdir()
+    subprocess.run([sys.executable, "-c", program], cwd=left, check=True)
     with watching_removal(left.parent) as gone:
         assert home.wait(home.submit())[0]["state"] == "COMPLETED"
         gone(left)

@@ -187,5 +187,7 @@ def remove_ended(place: Path, keep: Collection[Attempt], remove: Callable[[Path]
         with suppress(OSError):
             os.rmdir(place / kind)
     if _NAME.fullmatch(place.name):
+        if (place / "quarantine").is_dir():
+            remove(place / "quarantine")
         with suppress(OSError):
             os.rmdir(place)

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, fields
 from functools import lru_cache
+from itertools import chain, zip_longest
 from typing import Any
 
 from fgsched.copies import copier
@@ -88,6 +90,7 @@ def from_record(record: Any) -> Request:
 
 
 _FREE = re.compile(r'"(name|submit_line|comment)": "([^"\\]*)"')  # text in which jobs that are alike differ
+_SHORT = 255  # characters that any of these may have
 _renamed = copier(Request)
 
 
@@ -97,15 +100,24 @@ def parse_record(text: str) -> Request:
     Requests that differ in their name, comment and command line only are checked once: of 100,000 jobs that
     wait, mostly few others differ.
     """
-    told = _FREE.findall(text)
-    if all(len(value) <= _LENGTHS[name] and value.isprintable() for name, value in told):
-        return _renamed(_parsed(_FREE.sub(r'"\1": "x"', text)), dict(told))
-    return from_record(json.loads(text))
+    pieces = _FREE.split(text)  # text, name, value, text, name, value … text
+    names, values = pieces[1::3], pieces[2::3]
+    free = "".join(values)
+    if not free.isprintable() or (len(free) > _SHORT and _is_too_long(names, values)):
+        return from_record(json.loads(text))
+    del pieces[2::3]
+    return _renamed(_parsed(tuple(pieces)), dict(zip(names, values, strict=True)))
+
+
+def _is_too_long(names: Sequence[str], values: Sequence[str]) -> bool:
+    return any(len(value) > _LENGTHS[name] for name, value in zip(names, values, strict=True))
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Request:
-    return from_record(json.loads(text))
+def _parsed(pieces: Sequence[str]) -> Request:
+    """Of a record with the same text wherever it may differ."""
+    names = (f'"{name}": "x"' for name in pieces[1::2])
+    return from_record(json.loads("".join(chain(*zip_longest(pieces[::2], names, fillvalue="")))))
 
 
 def check_plain(request: Request) -> None:
