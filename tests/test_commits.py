@@ -1,9 +1,11 @@
 """The number of the last commit beside the queue: a queue that lacks some is refused, and no other."""
 
+import os
 import random
 import shutil
 import sqlite3
 import struct
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -106,13 +108,34 @@ def test_a_record_that_lags_behind_is_no_damage(killed):
     assert ids(killed) == list(range(1, 13))
 
 
-@pytest.mark.parametrize("slot", [0, 512])
-def test_a_record_that_was_cut_short_leaves_the_one_before_it(killed, slot):
+@pytest.mark.parametrize("slots", [(0,), (512,), (0, 512)])
+def test_records_that_were_cut_short_leave_those_before_them(killed, slots):
+    """By a power cut: two are written in turn and not synchronised, and one is from when it was opened."""
     file = killed.with_name("queue.commits")
     data = bytearray(file.read_bytes())
-    data[slot + 3] ^= 1
+    for slot in slots:
+        data[slot + 3] ^= 1
     file.write_bytes(data)
     assert ids(killed) == list(range(1, 11))
+
+
+def test_a_full_disk_keeps_no_queue_from_opening_that_has_its_record(killed, monkeypatch):
+    def full(*_):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fgsched.store.commits.replace_file", full)
+        store = Store(killed)
+        submit(store, 11)
+        store.close()
+    assert ids(killed) == list(range(1, 12))
+    killed.with_name("queue.commits").unlink()
+    killed.with_name("queue.initialised").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("fgsched.store.commits.replace_file", full)
+        with pytest.raises(StorageError, match="cannot be opened: "):
+            Store(killed)
+    assert ids(killed) == list(range(1, 12))
 
 
 def test_a_damaged_record_is_refused(killed):

