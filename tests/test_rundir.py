@@ -14,6 +14,7 @@ import pytest
 
 from fgsched.client import Client
 from fgsched.controller.presence import Presence
+from fgsched.host import generations
 from fgsched.host.inotify import MOVED_TO, Inotify
 from fgsched.host.places import Places
 from fgsched.host.process import identify
@@ -261,7 +262,7 @@ class listening:
         self._inotify.close()
 
 
-DEEP = "import os\nfor _ in range(20_000): os.mkdir('d'); os.chdir('d')\n"
+DEEP = "import os\nfor _ in range(3_000): os.mkdir('d'); os.chdir('d')\n"
 WIDE = "for n in range(20_000): open(str(n), 'x').close()\n"
 
 
@@ -327,6 +328,28 @@ def test_what_was_removed_is_made_again_after_a_moment(presence, tmp_path):
     assert (tmp_path / "run/claim").is_dir()
     assert (tmp_path / "run/socket").is_socket()
     assert presence.due(100.3) is None
+
+
+def test_what_it_makes_itself_is_no_reason_to_look_again(tmp_path):
+    """The plain names that lead to the directory of the queue are made by renaming."""
+    (tmp_path / "queue.db").touch()
+    places = Places(
+        mode="user", home=tmp_path, state=tmp_path, run=tmp_path / "run", config_file=tmp_path / "none"
+    )
+    tmp_path.chmod(0o700)
+    places.prepare(os.geteuid())
+    generations.directory_of(places.run, "0123abcd", set)
+    one = Presence(places, RunDir(places.run / "0123abcd", BOOT), lambda: a_socket(places.socket))
+    one.heard(0.0)
+    one.look(1.0)
+    assert (places.run / "claim").is_symlink()
+    looks = 1
+    while select.select([one.source], [], [], 0)[0] and looks < 10:
+        one.heard(2.0 * looks)
+        one.look(2.0 * looks + 1)
+        looks += 1
+    one.source.close()
+    assert looks <= 2
 
 
 def test_nothing_is_made_again_where_the_queue_is_gone_too(presence, tmp_path):

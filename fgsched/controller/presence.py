@@ -75,7 +75,8 @@ class Presence:
     def _made(self) -> list[str]:
         self._places.prepare(os.geteuid())
         made = self._run.mend()
-        generations.link(self._places.run, self._run.path)
+        if not generations.is_linked(self._places.run, self._run.path):
+            generations.link(self._places.run, self._run.path)  # by renaming, which is heard here
         if not self._places.socket.is_socket():
             self._listen()
             made.append(self._places.socket.name)

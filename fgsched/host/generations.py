@@ -67,6 +67,11 @@ def link(run: Path, own: Path) -> None:
             fresh.rename(place)
 
 
+def is_linked(run: Path, own: Path) -> bool:
+    """Whether the plain names are there."""
+    return own == run or all(os.path.lexists(run / kind) for kind in _KINDS)
+
+
 def _is_layout(path: Path) -> bool:
     """Whether claims are kept right here."""
     return any((path / kind).is_dir() and not (path / kind).is_symlink() for kind in (*_KINDS, _CLOSED))
