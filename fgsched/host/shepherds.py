@@ -163,7 +163,8 @@ class Shepherds:
         owner = self._settled(job, owner, account.by_name if account else {})
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
-        spec = spec._replace(shared=self._cgroups.shared(job, places))
+        if shared := self._cgroups.shared(job, places):
+            spec = spec._replace(shared=shared)
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
     def _settled(self, job: Job, owner: Person, groups: Mapping[str, int]) -> Person:
