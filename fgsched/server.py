@@ -75,8 +75,13 @@ class Connection:
             self.fail(Refused(f"a request is longer than {MAX_FRAME >> 20} MiB", "Send it in parts."))
             self.close()
 
-    def take_line(self) -> bytes:
+    def take_line(self) -> bytes | bytearray:
         """Remove the first whole line and return it without its end. `has_line` must be true."""
+        if self._end == len(self._in) - 1:  # nothing else is here: a large request is not copied
+            whole, self._in = self._in, bytearray()
+            self._scanned, self._end = 0, -1
+            del whole[-1:]
+            return whole
         with memoryview(self._in) as view:
             line = bytes(view[: self._end])
         del self._in[: self._end + 1]
@@ -150,7 +155,7 @@ def _encoded(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def parse(line: bytes) -> tuple[str, dict[str, Any]]:
+def parse(line: bytes | bytearray) -> tuple[str, dict[str, Any]]:
     """(operation, arguments) of a request; BadUsage for anything else."""
     if len(line) > _LARGE:
         _refuse_too_many(line)
@@ -175,7 +180,7 @@ def parse(line: bytes) -> tuple[str, dict[str, Any]]:
     return operation, request
 
 
-def _refuse_too_many(line: bytes) -> None:
+def _refuse_too_many(line: bytes | bytearray) -> None:
     """BadUsage for a request of so many values that parsing it would take long, and much memory.
 
     First what is cheap: the characters are counted wherever they are. Only if those are too many, the ones
