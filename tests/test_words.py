@@ -21,7 +21,21 @@ def test_a_page_is_short_enough_to_be_read(page):
     assert len((ROOT / page).read_text().splitlines()) <= LENGTHS[page]
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"])
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    *(f"docs/{page.name}" for page in (ROOT / "docs").iterdir()),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tests_and_benchmarks_that_a_page_names_are_there(page):
+    for name in re.findall(r"`((?:tests|scripts)/[\w/.]+)`", (ROOT / page).read_text()):
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
         assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
