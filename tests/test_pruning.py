@@ -141,6 +141,13 @@ def test_after_25_large_scripts_were_cancelled_the_file_is_small_again(tmp_path)
     again.close()
 
 
+def test_large_scripts_do_not_let_the_log_grow(tmp_path, store):
+    """The log is looked at after so many changed rows, and each of these has a thousand pages."""
+    for n in range(12):
+        submit(store, b"#!%d" % n + os.urandom(4 * MIB))
+    assert (tmp_path / "queue.db-wal").stat().st_size < 16 * MIB
+
+
 def test_no_step_removes_more_than_a_few_mebibytes(store):
     for n in range(6):
         end(store, submit(store, b"#!%d" % n + bytes(3 * MIB)), 1.0)

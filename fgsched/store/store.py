@@ -30,6 +30,9 @@ _ADD, _START, _RUN, _SAVE, _REPAIR, _HOLD, _DROP = (
 )
 
 
+_LARGE = 1 << 18  # bytes of a script and an environment: more pages of the log than rows tell
+
+
 class StorageBroken(StorageError):
     """The disk failed in a way that leaves open what of it is written: only opening the file again tells."""
 
@@ -142,6 +145,8 @@ class Store:
         self.blobs.submitted(rows)
         submission = {"uid": who[0], "key": key, "first": first, "count": len(made), "at": now}
         self._db.execute(SQL["add_submission"], submission)
+        if any(len(job.script) + len(job.environment) > _LARGE for job in jobs):
+            self._opened.look_soon()
         return made
 
     def _written(
