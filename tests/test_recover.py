@@ -1,6 +1,7 @@
 """`fgsched doctor --recover`: what can be read of a damaged queue is in a new one, and the rest is told."""
 
 import os
+import random
 import select
 import shutil
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from fgsched.errors import Exit, StorageError
 from fgsched.model import Ended, Hold, JobState
-from fgsched.store import Allocation, Store
+from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
 from home import PATIENCE, living
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
@@ -209,6 +210,37 @@ def test_a_recovery_that_is_cut_short_leaves_a_queue_that_is_refused_and_can_be_
         Store(path)
     recovered(path, ending="damaged-2")
     assert [(job.id, job.held) for job in standing(path).values()] == [(1, ""), (2, ""), (3, "admin")]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_follows_damage_in_the_write_ahead_log_is_saved(tmp_path, seed):
+    """SQLite ignores it, since each frame's checksum goes by the one before."""
+    path = tmp_path / "queue.db"
+    store = Store(path)
+    for number in range(12):
+        submit(store, 1, f"k{number}")
+    (tmp_path / "left").mkdir()
+    for name in FILES:
+        shutil.copy(path.with_name(name), tmp_path / "left" / name)
+    store.close()
+    path = tmp_path / "left" / "queue.db"
+    log = bytearray(path.with_name("queue.db-wal").read_bytes())
+    bit = random.Random(seed).randrange(len(log) * 8)
+    log[bit // 8] ^= 1 << bit % 8
+    path.with_name("queue.db-wal").write_bytes(log)
+    with pytest.raises(StorageError):
+        standing(path)
+    found = recovered(path)
+    assert (found.commits, found.lost, found.held) == (0, [], list(range(1, 13)))
+    assert len(found.doubtful) <= 1
+
+
+def test_a_log_that_is_whole_needs_no_mending(tmp_path):
+    store = Store(tmp_path / "queue.db")
+    submit(store, 5, "key")
+    assert wal.mended((tmp_path / "queue.db-wal").read_bytes()) is None
+    store.close()
+    assert wal.mended(b"") is None
 
 
 def test_what_is_not_there_cannot_be_recovered(tmp_path):

@@ -52,6 +52,11 @@ def _told(places: Places, found: Recovered) -> list[str]:
         lines.append(f"Rows that were read and make no sense: {bad}.")
     if found.given_up:
         lines.append(f"Tables of which a part could not be looked at: {', '.join(found.given_up)}.")
+    if found.doubtful:
+        pages = _list(map(str, found.doubtful), len(found.doubtful))
+        lines.append(
+            f"The write-ahead log was damaged where it has page {pages}: rows there may differ in a few bits."
+        )
     if found.commits is None:
         lines.append("How many commits are missing is not known.")
     else:

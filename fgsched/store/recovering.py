@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgsched.errors import StorageError
-from fgsched.store import commits, damage, marker, sums
+from fgsched.store import commits, damage, marker, sums, wal
 from fgsched.store.commits import Commit
 from fgsched.store.files import sync_directory
 from fgsched.store.marker import Marker
@@ -38,6 +38,7 @@ class Recovered:
         default_factory=dict
     )  # table -> rows that could be read and make no sense
     given_up: list[str] = field(default_factory=list)
+    doubtful: list[int] = field(default_factory=list)  # pages of the log that were damaged, and are used
     commits: int | None = None  # how many are missing; None: not known
     held: list[int] = field(default_factory=list)  # jobs that wait, held
     under_way: list[int] = field(default_factory=list)  # jobs that ran
@@ -72,15 +73,25 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
 def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int, now: float) -> Recovered:
     damaged = place / "damaged.db"
     shutil.copyfile(path, damaged)
-    with suppress(FileNotFoundError):
-        shutil.copyfile(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
+    doubtful = _copy_log(path.with_name(f"{path.name}-wal"), place / "damaged.db-wal")
     beside = _beside(path)
     with closing(Salvage(damaged)) as left:
         found = Recovered(kept=path, last_job=max(beyond, beside.last_job if beside else 0))
         _fill(place / "queue.db", left, found, started=started, now=now)
-        found.given_up = left.given_up
+        found.given_up, found.doubtful = left.given_up, doubtful
         found.commits = _missing(left, beside)
     return found
+
+
+def _copy_log(log: Path, copy: Path) -> list[int]:
+    """Copy the write-ahead log, mended; the pages that were damaged in it and are taken as they are."""
+    try:
+        data = log.read_bytes()
+    except FileNotFoundError:
+        return []
+    mended = wal.mended(data)
+    copy.write_bytes(mended.log if mended else data)
+    return sorted(mended.damaged) if mended else []
 
 
 def _beside(path: Path) -> Commit | None:

@@ -6,14 +6,19 @@ written since the log was last begun from its start have the two salts of the he
 
 import mmap
 import os
+import struct
+import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from fgsched.store.files import PAGE
 
 _HEADER, _HEAD = 32, 24
 _FRAME = _HEAD + PAGE
 _MAGICS = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+_VERSION = 3007000  # of the format
+_PAGES = 2**24  # no queue has so many
 _SALTS = slice(16, 24)  # of the header; in a frame they are at 8 to 16
 
 
@@ -58,3 +63,76 @@ def _pages(fd: int, count: int) -> set[int]:
     with mmap.mmap(fd, _HEADER + count * _FRAME, prot=mmap.PROT_READ) as log:
         starts = range(_HEADER, _HEADER + count * _FRAME, _FRAME)
         return {int.from_bytes(log[start : start + 4], "big") for start in starts}
+
+
+# -- a damaged log -----------------------------------------------------------------------------------
+
+
+class Mended(NamedTuple):
+    """A log of which SQLite takes every frame, though some were damaged."""
+
+    log: bytes
+    damaged: tuple[int, ...]  # pages whose last frame is a damaged one: their content is taken as it is
+
+
+def mended(log: bytes) -> Mended | None:
+    """Make the checksums of a log again, of which SQLite ignores what follows a damaged frame.
+
+    None if nothing is damaged, or there is nothing to mend.
+    """
+    salts = _salts(log)
+    starts = range(_HEADER, len(log) - _FRAME + 1, _FRAME)
+    ours = [log[start + 8 : start + 16] == salts for start in starts]
+    if not any(ours):
+        return None
+    count = len(ours) - ours[::-1].index(True)
+    order, magic = ("<", _MAGICS[0]) if sys.byteorder == "little" else (">", _MAGICS[1])
+    header = magic + struct.pack(">2I", _VERSION, PAGE) + log[12:16] + salts
+    true = fresh = _checksum(header, (0, 0), order)
+    made, last = [header + _packed(fresh)], dict[int, bool]()
+    is_damaged = made[0] != log[:_HEADER]
+    for start in starts[:count]:
+        frame = log[start : start + _FRAME]
+        stored = _unpacked(frame[16:24])
+        computed = _checksum(frame[:8] + frame[_HEAD:], true, order)
+        is_whole = stored == computed and frame[8:16] == salts
+        is_damaged |= not is_whole
+        true = stored if is_whole or _follows(log, start + _FRAME, stored, order) else computed
+        page = int.from_bytes(frame[:4], "big")
+        if is_whole or 0 < page < _PAGES:
+            fresh = _checksum(frame[:8] + frame[_HEAD:], fresh, order)
+            made.append(frame[:8] + salts + _packed(fresh) + frame[_HEAD:])
+            last[page] = is_whole
+    return Mended(b"".join(made), tuple(p for p, whole in last.items() if not whole)) if is_damaged else None
+
+
+def _salts(log: bytes) -> bytes:
+    """Those of the header, unless the first two frames agree on others."""
+    first, second = (log[start + 8 : start + 16] for start in (_HEADER, _HEADER + _FRAME))
+    return first if first == second else log[_SALTS]
+
+
+def _follows(log: bytes, start: int, before: tuple[int, int], order: str) -> bool:
+    """Whether the frame that begins here was written after one with this checksum."""
+    frame = log[start : start + _FRAME]
+    is_there = len(frame) == _FRAME
+    return is_there and _checksum(frame[:8] + frame[_HEAD:], before, order) == _unpacked(frame[16:24])
+
+
+def _checksum(data: bytes, seed: tuple[int, int], order: str) -> tuple[int, int]:
+    """As SQLite's file format has it."""
+    first, second = seed
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _packed(checksum: tuple[int, int]) -> bytes:
+    return struct.pack(">2I", *checksum)
+
+
+def _unpacked(data: bytes) -> tuple[int, int]:
+    first, second = struct.unpack(">2I", data)
+    return first, second
