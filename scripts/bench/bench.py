@@ -4,13 +4,14 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def home(
         yield it
     finally:
         stop(it, patience)
+        kill_what_is_left(path, run)
         shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
 
@@ -99,6 +101,30 @@ def stop(it: Home, patience: float = 60) -> None:
             client.ask("stop")
     except FgschedError as error:
         print(f"stopping: {error}", file=sys.stderr)
+
+
+def kill_what_is_left(state: Path, run: Path) -> None:
+    """End the controllers of this home, and the processes of its jobs, where they could not be stopped."""
+    marks = (f"XDG_STATE_HOME={state}".encode(), f"FG_JOB_DIR={run}/".encode())
+    for _ in range(50):
+        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_marked(pid, marks)]
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(0.1)
+
+
+def _is_marked(pid: int, marks: tuple[bytes, bytes]) -> bool:
+    """Whether a process was started with the variables of a home; this process is none of its controllers."""
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return pid != os.getpid() and (
+        marks[0] in entries or any(entry.startswith(marks[1]) for entry in entries)
+    )
 
 
 def exported() -> dict[str, str]:
