@@ -532,3 +532,12 @@ def test_an_order_that_was_not_delivered_is_given_again_until_it_is(office, fail
     office.turn()
     assert office.host.stopped == {(1, 1)}
     assert office.conductor.unheard == {}
+
+
+def test_a_job_that_a_request_names_several_times_is_acted_on_once():
+    office = Office()
+    office.submit([a_demand(2 * WHOLE)])
+    outcomes = office.ask(ROOT, "hold", ids=[1, 9, 1, 9])["jobs"]
+    assert [one["id"] for one in outcomes] == [1, 9]
+    outcomes = office.ask(ROOT, "hold", ids=[1, [1], 1])["jobs"]
+    assert [one["id"] for one in outcomes] == [1, [1], 1], "what is no name is answered in its place"

@@ -15,11 +15,14 @@ Act = Callable[[Caller, Job, float], dict[str, Any]]
 
 
 def named(arguments: dict[str, Any]) -> list[Any]:
-    """The names that a request lists."""
+    """The names that a request lists, each once."""
     ids = arguments.get("ids")
     if not isinstance(ids, list) or len(ids) > MAX_IDS:
         raise BadUsage(f"ids is not a list of at most {MAX_IDS}")
-    return ids
+    try:
+        return list(dict.fromkeys(ids))
+    except TypeError:
+        return ids  # each that cannot be a name is answered so
 
 
 class Verbs:
