@@ -213,3 +213,18 @@ def test_an_operator_may_give_such_a_card_out(tmp_path):
         home.wait(new)
         (shell,) = descendants(one["pid"])
         kill(shell, signal.SIGKILL)
+
+
+@pytest.mark.compiler
+def test_no_junk_in_the_directory_of_an_earlier_queue_keeps_a_controller_from_starting(tmp_path):
+    with living(tmp_path / "home") as home:
+        home.ended()
+        stop(home)
+        place = home.places.run / OLD
+        for kind in ("claim", "claimed", "result", "job"):
+            (place / kind / "5.1").mkdir(parents=True)
+            (place / kind / "notes").write_text("mine")
+            (place / kind / f"{10**30}.1").symlink_to("\udce9")
+        (home.places.run / NEW).write_text("a file")
+        (home.places.run / "00000000").symlink_to("nowhere")
+        assert home.ended() == 6, "ids go on after those of which anything is left"

@@ -265,7 +265,7 @@ class _Controller:
             self._cards.restore(marks)
             for gpu in self._cards.changed():
                 self._store.mark_card(gpu)
-        self._earlier.look(time.time())
+        self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
         with _loading():
             self._conductor.recover(time.time())
             self._conductor.turn([], time.time())
