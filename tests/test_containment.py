@@ -523,7 +523,9 @@ def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
     world.settle()
     sent = []
     waiters = Waiters(lambda connection, effect: sent.append(connection))
-    lines = [SimpleNamespace(is_closed=False, is_waiting=True, succeed=print, close=print) for _ in range(2)]
+    lines = [
+        SimpleNamespace(uid=1, is_closed=False, is_waiting=True, succeed=print, close=print) for _ in range(2)
+    ]
     for line in lines:
         waiters.add(line, [], {1}, {})
     waiters._waiters[0].open = None  # whatever is asked of it fails

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+_execute = sqlite3.Connection.execute  # past our own: these are executed for each job
 _NAME = re.compile(r":(\w+)")
 
 
@@ -18,7 +19,11 @@ class Statement:
         self._values: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*names)
 
     def do(self, db: sqlite3.Connection, row: Mapping[str, Any]) -> sqlite3.Cursor:
-        return db.execute(self.text, self._values(row))
+        values = self._values(row)
+        try:
+            return _execute(db, self.text, values)
+        except UnicodeEncodeError:
+            return db.execute(self.text, values)  # which writes escapes
 
     def do_all(self, db: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         db.executemany(self.text, map(self._values, rows))

@@ -1,7 +1,8 @@
 -- Version 2: the number of the last commit, and of the rows that were ever written.
 -- The first is kept beside the queue as well: a write-ahead log that was lost or damaged is told by it. The second
 -- is counted by the file itself, whichever program writes: it tells a change by another program from damage.
--- New events and scripts are not counted, since no other program writes them.
+-- New jobs, events and scripts, and holds that come and go, are not counted: no other program writes them, and they
+-- are written for each job.
 
 CREATE TABLE commits (
   only  INTEGER PRIMARY KEY CHECK (only = 1),
@@ -10,12 +11,9 @@ CREATE TABLE commits (
 ) STRICT;
 INSERT INTO commits (only, count, rows) VALUES (1, 0, 0);
 
-CREATE TRIGGER job_is_added AFTER INSERT ON job BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER job_is_changed AFTER UPDATE ON job BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER job_is_removed AFTER DELETE ON job BEGIN UPDATE commits SET rows = rows + 1; END;
-CREATE TRIGGER hold_is_added AFTER INSERT ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER hold_is_changed AFTER UPDATE ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
-CREATE TRIGGER hold_is_removed AFTER DELETE ON hold BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER card_is_added AFTER INSERT ON card BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER card_is_changed AFTER UPDATE ON card BEGIN UPDATE commits SET rows = rows + 1; END;
 CREATE TRIGGER card_is_removed AFTER DELETE ON card BEGIN UPDATE commits SET rows = rows + 1; END;
