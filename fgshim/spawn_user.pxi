@@ -75,18 +75,21 @@ cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
     cdef sigset_t child
     cdef siginfo_t info
     cdef timespec most
+    cdef int64_t until = now() + 2 * slot.head.last_wait, left  # the user may stop and continue the child
     cdef pid_t pid = fork_as_user(slot)
     if pid == 0:
         empty_path(path)
         _exit(0)
-    most.tv_sec = 2 * slot.head.last_wait // 1000
-    most.tv_nsec = 2 * slot.head.last_wait % 1000 * 1000000
     sigemptyset(&child)
     sigaddset(&child, SIGCHLD)
     while pid > 0 and waitpid(pid, NULL, WNOHANG) == 0:
-        if sigtimedwait(&child, &info, &most) < 0 and errno == EAGAIN:
+        left = until - now()
+        if left <= 0:
             kill(pid, SIGKILL)
             break
+        most.tv_sec = left // 1000
+        most.tv_nsec = left % 1000 * 1000000
+        sigtimedwait(&child, &info, &most)
 
 
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:

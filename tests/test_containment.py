@@ -1,5 +1,6 @@
 """An exception at any call that concerns one job: it is marked, the others go on, the next start works."""
 
+import errno
 import json
 import sqlite3
 from itertools import count
@@ -8,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from fgsched.controller.caller import Caller
+from fgsched.controller.desks.answers import Answers
+from fgsched.controller.desks.fields import FIELDS
 from fgsched.controller.desks.jobs import Desk, Rules
 from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Asked, Faulted
@@ -21,7 +24,7 @@ from fgsched.jobs.watchdog import Policy
 from fgsched.model import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason
 from fgsched.site.config import Config
 from fgsched.store import Store
-from worlds import World, a_demand, a_gpu, a_job, a_result, full_disk
+from worlds import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from yards import Yard
 
 ROOT = Caller(0, 0, "root", is_operator=True)
@@ -531,3 +534,140 @@ def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
     waiters._waiters[0].open = None  # whatever is asked of it fails
     waiters.over([world.conductor.book.jobs[1].changed(state=JobState.COMPLETED)], world.conductor.book)
     assert lines[1] in sent
+
+
+def test_a_list_shows_all_jobs_though_one_of_them_cannot_be_shown(monkeypatch):
+    def fails(look, job):
+        return job.request.name if not job.request.comment else 1 / 0
+
+    monkeypatch.setitem(FIELDS, "name", fails)
+    monkeypatch.setattr(
+        "fgsched.controller.desks.answers.to_record", lambda request: fails(None, a_job(request=request))
+    )
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)])
+    world.submit([a_demand(2500)], comment="it cannot be shown")
+    world.submit([a_demand(2500)])
+    world.settle()
+    answers = Answers(world.conductor, lambda job: [])
+    rows = answers.queue(ROOT, {"fields": ["id", "name"]}, world.now).whole()["rows"]
+    assert rows == [[1, "t"], [2, "t"], [3, "t"]]
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        "fgsched.controller.desks.answers.rest_text", lambda conductor, job: 1 / (not job.request.comment)
+    )
+    found = answers.history(ROOT, {"ids": [1, 2, 3]}, world.now).whole()
+    assert [job["id"] for job in found["jobs"]] == [1, 2, 3]
+    assert world.conductor.faults.count == 2
+
+
+# -- what a review of the turn found ------------------------------------------------------------------
+
+
+def test_a_failure_that_no_event_causes_costs_no_job_its_end():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)])
+    world.settle()
+    real, left = world.conductor.cards.cleaned, [4]
+
+    def cleaned(now):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Broken("for no job")
+        return real(now)
+
+    world.conductor.cards.cleaned = cleaned
+    end(world, 1)
+    rest(world)
+    assert (world.job(1).state, world.conductor.containment.aside) == (JobState.COMPLETED, {})
+
+
+def test_an_end_that_was_committed_is_told_though_a_later_turn_is_undone():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)] * 2)
+    world.settle()
+    real = world.conductor.charges.write
+
+    def write():
+        if any(job.id == 2 for job in world.conductor.ended):
+            raise Broken("charges of job 2")
+        real()
+
+    world.conductor.charges.write = write
+    end(world, 1)
+    end(world, 2)
+    world.turn()
+    assert world.job(1).state is JobState.COMPLETED
+    assert 1 in [job.id for job in world.conductor.ended]
+
+
+def test_a_shortage_that_passes_costs_a_running_job_nothing():
+    world = World([a_gpu(0)])
+    real, left = world.host.follow, [3]
+
+    def follow(job, shepherd):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        real(job, shepherd)
+
+    world.host.follow = follow
+    world.submit([a_demand(2500)])
+    rest(world)
+    end(world, 1)
+    rest(world)
+    assert (world.job(1).state, world.conductor.containment.aside) == (JobState.COMPLETED, {})
+
+
+def test_a_job_that_a_spawner_inherited_keeps_what_it_holds_when_something_fails_for_it():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)])
+    world.settle()
+    world.host.hunt = lambda job: False
+    world.host.attempts[1, 1].shepherd = False
+    world.turn(Faulted(1, 1, "internal error: Broken"))
+    rest(world)
+    assert world.job(1).state is JobState.RUNNING
+    assert len(world.holds()) == 1
+
+
+def test_nothing_of_a_request_that_failed_for_a_job_is_carried_out(monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(2500)])
+    world.settle()
+
+    def tell(*args):
+        raise Broken("after the change")
+
+    monkeypatch.setattr("fgsched.controller.desks.jobs.tell", tell)
+    (answer,) = ask(world, "cancel", ids=[1])
+    assert answer["jobs"][0]["error"]["exit"] == 7
+    assert world.job(1).cancelled_by is None
+
+
+def test_a_row_with_bytes_that_are_not_utf8_is_read(tmp_path):
+    path = tmp_path / "queue.db"
+    store = Store(path)
+    with store.write():
+        store.put_cards([a_gpu(0)])
+        store.submit(new_jobs([a_demand(2500)] * 2), key="k" * 16, who=(1, 1, "ann"), now=1.0)
+        store._db.execute("UPDATE job SET note = CAST(x'ff41' AS TEXT), attempt = 1 WHERE id = 1")
+    assert [past.job.note for past in store.open_past()] == ["\udcffA", ""]
+    job = store.past(1).job
+    with store.write():
+        assert store.save(job, job.changed(held="user"), now=2.0)
+    assert store.past(1).job.note == "\\xffA"
+    store.close()
+
+
+def test_a_log_that_cannot_be_looked_at_undoes_no_commit():
+    world = World([a_gpu(0)])
+
+    def committed():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    world.store._opened.committed = committed
+    world.submit([a_demand(2500)])
+    rest(world)
+    assert world.job(1).state is JobState.RUNNING
+    assert world.host.runs == [1]

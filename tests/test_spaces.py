@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fgsched.host.spaces import Scratch, Spaces
+from fgsched.host.spaces import Scratch, Spaces, _mounted
 
 UID, GID = os.geteuid(), os.getegid()
 
@@ -83,3 +83,12 @@ def test_only_the_numbers_of_running_jobs_are_left(tmp_path):
 def test_where_no_space_is_wanted_none_is_made(tmp_path):
     none = Spaces(tmp_path, size=0)
     assert (none.of(1000), none.is_limited, os.listdir(tmp_path)) == ("", False, [])
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\u2028b"])
+def test_a_mount_that_a_user_named_in_any_bytes_is_read(tmp_path, monkeypatch, name):
+    table = tmp_path / "mountinfo"
+    line = f"36 35 0:1 / /home/ann/{name} rw - fuse.x x rw\n37 35 0:2 / /run/x rw - tmpfs fgsched rw\n"
+    table.write_bytes(os.fsencode(line))
+    monkeypatch.setattr("fgsched.host.spaces._MOUNTS", table)
+    assert _mounted() == [f"/home/ann/{name}", "/run/x"]

@@ -26,7 +26,7 @@ from fgsched.controller.events import (
     Noticed,
     Short,
 )
-from fgsched.controller.faults import Faults
+from fgsched.controller.faults import Faults, told
 from fgsched.controller.moving import Mover
 from fgsched.controller.noticing import found_out, post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
@@ -37,7 +37,19 @@ from fgsched.deciding.planner import Plan, Start
 from fgsched.errors import OurFault, StorageError
 from fgsched.jobs.binding import Binding
 from fgsched.jobs.endings import delayed, over, returned, settled
-from fgsched.jobs.lifecycle import Adopt, Alive, Delay, Finish, Gone, Hunt, Requeue, Seen, Shepherd, recover
+from fgsched.jobs.lifecycle import (
+    Adopt,
+    Alive,
+    Delay,
+    Finish,
+    Gone,
+    Hunt,
+    Requeue,
+    Result,
+    Seen,
+    Shepherd,
+    recover,
+)
 from fgsched.jobs.private import Mounts
 from fgsched.jobs.tiers import is_hooked, tier_of
 from fgsched.model import Ended, Job, JobState, Limits, Reason
@@ -81,6 +93,7 @@ class Conductor:
         self._after: list[tuple[Effect, Job | None]] = []
         self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
+        self._ended_before: list[Job] = []  # of `ended`, what the turns before this one committed
 
     # -- the turn -------------------------------------------------------------------------------
 
@@ -120,7 +133,7 @@ class Conductor:
         Returns the error of a store that cannot be written: nothing is stored then. Raises Unattributed when
         something fails, twice, for no single job: nothing is stored either.
         """
-        orphans, settled = dict(self.orphans), -1
+        orphans, settled, self._ended_before = dict(self.orphans), -1, list(self.ended)
         while True:
             try:
                 with self.store.write():
@@ -130,6 +143,7 @@ class Conductor:
                     self.charges.write()
                     point("controller_before_commit")
                 self.containment.begin()
+                self._ended_before = list(self.ended)
                 return None
             except StorageError as error:
                 self.orphans = orphans
@@ -153,15 +167,42 @@ class Conductor:
             for each in events:
                 self._plans_again_at = -math.inf  # it was not planning that failed
                 self.turn([each], now)
-            return
-        event = events[0] if events else None
-        if isinstance(event, Asked):
-            event.refuse(OurFault(self.faults.note("a request", error)))
-        elif event is not None:
-            self.containment.set_aside(event.job, error)
-            self._forget_turn(now)
-        else:
+        elif not events:
             self.faults.note("a turn", error)
+        elif self._fails_without_events(now):
+            self.faults.note("a turn", error)
+            self._undo(events, StorageError(f"internal error: {told(error)}", "Repeat the command."), now)
+        else:
+            self._turn_again(events[0], now)
+
+    def _turn_again(self, event: Event, now: float) -> None:
+        """A turn failed with this event and not without it: once more, and if it fails again, without it."""
+        try:
+            failure = self._commit(partial(self._steps, [event], now), now)
+        except Unattributed as again:
+            if isinstance(event, Asked):
+                event.refuse(OurFault(self.faults.note("a request", again.error)))
+            else:
+                self.containment.set_aside(event.job, again.error)
+            self._forget_turn(now)
+            return
+        if failure is not None:
+            self._undo([event], failure, now)
+            return
+        self._refuse_guilty([event])
+        self.carry_out(self._drain())
+
+    def _fails_without_events(self, now: float) -> bool:
+        """Make a turn in which nothing happened; whether that fails too, so that no event is to blame."""
+        try:
+            failure = self._commit(partial(self._steps, [], now), now)
+        except Unattributed:
+            self._forget_turn(now)
+            return True
+        if failure is not None:
+            return True
+        self.carry_out(self._drain())
+        return False
 
     def carry_out(self, effects: Iterable[tuple[Effect, Job | None]]) -> None:
         """Do what was decided, in order. What fails for one job does not keep the others from theirs."""
@@ -211,7 +252,7 @@ class Conductor:
                 event.refuse(fault)
 
     def _forget_turn(self, now: float) -> None:
-        self._after, self.ended = [], []
+        self._after, self.ended = [], list(self._ended_before)
         self.cards.undone()
         if self.is_broken:
             return
@@ -282,25 +323,26 @@ class Conductor:
         if job.state is JobState.PENDING and job.held and job.reason is Reason.INTERNAL_ERROR:
             raise AlreadyMarked
         seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
-        if isinstance(seen, Gone):
-            self.launcher.hunt(job)
-        if isinstance(seen, Alive) and job.warning == why:
-            raise AlreadyMarked
-        after = marked(job, why, seen, now, is_sampled=self.cards.needs_cleaning)
+        lives = isinstance(seen, Alive) or (isinstance(seen, Gone) and not self.launcher.hunt(job))
+        if lives:  # a shortage may pass: it is taken up again soon, as often as it takes
+            self.orphans.setdefault(job.id, math.inf)
+        if lives and job.warning == why:
+            return
+        status = seen.status if isinstance(seen, Result) else 0
+        after = marked(job, why, now, lives=lives, status=status, is_sampled=self.cards.needs_cleaning)
         if job.id in self.containment.damaged:
             self.store.repair(job)
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
         self.book.put(after)
-        self.orphans.pop(job.id, None)
-        if isinstance(seen, Alive):
-            self.then(lambda: self.launcher.follow(after, seen.shepherd), after)
+        if lives:
             return
+        self.orphans.pop(job.id, None)
         if after.state.is_final:
             self.ended.append(after)
         elif after.state is JobState.COMPLETING:
             self.cards.begin_cleaning(job.id, now)
-        if job.state is not JobState.PENDING:
+        if job.state not in (JobState.PENDING, JobState.COMPLETING):
             self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
 
     def _plan(self, now: float) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from fgsched.controller.faults import Faults, told
 from fgsched.errors import FgschedError, OurFault, StorageError
-from fgsched.jobs.lifecycle import Alive, Result, Seen
 from fgsched.model import Ended, Job, JobState, Reason
 from fgsched.store import is_fatal
 
@@ -119,18 +118,20 @@ class Containment:
             raise error
 
 
-def marked(job: Job, why: str, seen: Seen | None, now: float, *, is_sampled: bool) -> Job:
-    """Return the job as it stands after something failed for it; `seen`: what became of its attempt.
+def marked(job: Job, why: str, now: float, *, lives: bool, status: int, is_sampled: bool) -> Job:
+    """Return the job as it stands after something failed for it; `status`: as wait(2) gives it.
 
-    A pending job is held by the administrator. A job that still runs goes on, with a warning. One that has
-    ended is FAILED; it keeps its holds until its cards are clean where cards are sampled.
+    A pending job is held by the administrator. A job that `lives`, or is being cleaned up, goes on with a
+    warning; if the cleaning fails again, it is over with the exit code that it had. One that has ended is
+    FAILED; it keeps its holds until its cards are clean where cards are sampled.
     """
     if job.state is JobState.PENDING:
         return job.changed(held="admin", reason=Reason.INTERNAL_ERROR, warning=why)
-    if isinstance(seen, Alive):
+    if lives:
         state = JobState.RUNNING if job.state is JobState.STARTING else job.state
         return job.changed(state=state, warning=why)
-    status = seen.status if isinstance(seen, Result) else 0
+    if job.state is JobState.COMPLETING:
+        return _cleaned_up(job, why, now)
     failed = job.changed(
         reason=Reason.INTERNAL_ERROR,
         condemned=Reason.INTERNAL_ERROR,
@@ -138,6 +139,14 @@ def marked(job: Job, why: str, seen: Seen | None, now: float, *, is_sampled: boo
         ended_at=now,
         suspended_at=None,
     )
-    if job.holds and is_sampled and job.state is not JobState.COMPLETING:
+    if job.holds and is_sampled:
         return failed.changed(state=JobState.COMPLETING, outcome=JobState.FAILED)
     return failed.changed(state=JobState.FAILED, outcome=None, holds=())
+
+
+def _cleaned_up(job: Job, why: str, now: float) -> Job:
+    if job.warning != why:
+        return job.changed(warning=why)
+    outcome = job.outcome if job.outcome and job.outcome.is_final else JobState.FAILED
+    over = {"holds": (), "outcome": None, "ended_at": job.ended_at or now, "reason": Reason.INTERNAL_ERROR}
+    return job.changed(state=outcome, **over)

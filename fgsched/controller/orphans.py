@@ -7,7 +7,7 @@ import math
 from functools import partial
 
 from fgsched.controller.turning import Turning
-from fgsched.jobs.lifecycle import Gone, Result, lost
+from fgsched.jobs.lifecycle import Alive, Gone, Result, lost
 from fgsched.model import Job, JobState
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
@@ -27,7 +27,10 @@ def look_after_orphans(conductor: Turning, now: float) -> None:
 def _look_after(conductor: Turning, job: Job, empty_since: float, now: float) -> None:
     orphans = conductor.orphans
     seen = conductor.launcher.seize(job)
-    if isinstance(seen, Result):
+    if isinstance(seen, Alive):  # something failed for it, and may not any more
+        del orphans[job.id]
+        conductor.take_up(job, seen, now)
+    elif isinstance(seen, Result):
         conductor.take_up(job, seen, now)
     elif not conductor.launcher.hunt(job):
         orphans[job.id] = math.inf

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fgsched.store import Store
+from fgsched.errors import StorageError
+from fgsched.store import StorageBroken, Store
 from fgsched.store.idle import Unused
 
 log = logging.getLogger("fgsched.controller")
@@ -68,8 +69,15 @@ class Pruner:
         if self._is_busy() and now - self._since < _ROUND:
             self._due = now + _SOON
             return
-        with self._store.write():
-            has_more = self._work(wall, is_whole=now >= self._whole_at)
+        self._due = now + _ROUND  # where this fails
+        try:
+            with self._store.write():
+                has_more = self._work(wall, is_whole=now >= self._whole_at)
+        except StorageBroken:
+            raise
+        except StorageError as error:  # a full disk: jobs and requests are told of it
+            log.warning("nothing can be removed from the queue now: %s", error.cause)
+            return
         if has_more:
             self._due = now + _STEP
             return

@@ -129,17 +129,17 @@ def _version_1(controller: str = "memory") -> Path:
 
 def _mounted(kind: str, controller: str) -> Path:
     """Where a hierarchy is mounted."""
-    for line in _MOUNTS.read_text().splitlines():
+    for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n"):  # users name some mounts, in any bytes
         left, _, right = line.partition(" - ")
-        fields = right.split()
+        fields = right.split(" ")
         if fields[0] == kind and (not controller or controller in fields[2].split(",")):
-            return Path(left.split()[4])
+            return Path(left.split(" ")[4])
     raise LookupError(f"no {kind} {controller}".rstrip() + " is mounted")
 
 
 def _own(controller: str) -> str:
     """Our own cgroup in a hierarchy, relative to its mount."""
-    for line in _OWN.read_text().splitlines():
+    for line in os.fsdecode(_OWN.read_bytes()).split("\n")[:-1]:
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(",") if controller else not controllers:
             return path.lstrip("/")

@@ -164,7 +164,9 @@ def _remove_empty(place: str, slots: set[int]) -> None:
 
 
 def _mounted() -> list[str]:
-    return [line.split()[4] for line in _MOUNTS.read_text().splitlines()]
+    """The places of all mounts; users name some of them, in any bytes."""
+    lines = os.fsdecode(_MOUNTS.read_bytes()).split("\n")
+    return [line.split(" ")[4] for line in lines if line]
 
 
 def _mount(place: Path, options: str, flags: int = 0) -> None:

@@ -110,7 +110,7 @@ class Opened:
             self._unchecked = 0
             return
         last = min(first + _SLICE - 1, sums.pages)
-        bad = sums.damaged(first, last, ())
+        bad = sums.damaged(first, last, wal.pages(self._log))  # of a checkpoint that failed half-way
         sums.ahead(last + 1, _SLICE)
         self._unchecked = last + 1 if last < sums.pages else 0
         if bad:

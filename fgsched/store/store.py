@@ -1,8 +1,9 @@
 """What the controller asks of the queue file. State changes are compare-and-set and leave an event."""
 
 import json
+import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -31,6 +32,7 @@ _ADD, _START, _RUN, _SAVE, _REPAIR, _HOLD, _DROP = (
 
 
 _LARGE = 1 << 18  # bytes of a script and an environment: more pages of the log than rows tell
+log = logging.getLogger(__name__)
 
 
 class StorageBroken(StorageError):
@@ -46,6 +48,10 @@ def _unwritten(error: sqlite3.DatabaseError) -> StorageError:
     kind = StorageError if "full" in str(error) else StorageBroken
     remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
     return kind(f"the queue cannot be written: {error}", remedy)
+
+
+def _lenient(text: bytes) -> str:
+    return text.decode(errors="surrogateescape")
 
 
 def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
@@ -118,11 +124,17 @@ class Store:
             self._mind_log()
 
     def _mind_log(self) -> None:
-        """The transaction is committed, so a failure here undoes nothing: only the next start can go on."""
+        """The transaction is committed, so a failure here undoes nothing: only the next start can go on.
+
+        A log that cannot be looked at, for want of a descriptor or of memory, is looked at later.
+        """
         try:
             self._opened.committed()
         except StorageError as error:
             raise StorageBroken(error.cause, error.remedy) from error
+        except (OSError, MemoryError) as error:
+            self._opened.look_soon()
+            log.warning("the log of the queue cannot be looked at: %s", error)
 
     def _undo(self) -> None:
         self.blobs.forget()
@@ -253,6 +265,19 @@ class Store:
 
     # -- reading --------------------------------------------------------------------------------
 
+    def _rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[sqlite3.Row]:
+        """The rows of a statement; bytes that are not UTF-8 are kept as Python keeps them in names."""
+        try:
+            return self._db.execute(SQL[statement], values or {}).fetchall()
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+        self._db.text_factory = _lenient
+        try:
+            return self._db.execute(SQL[statement], values or {}).fetchall()
+        finally:
+            self._db.text_factory = str
+
     def open_jobs(self) -> list[Job]:
         """Every job that is not over, in order, with its holds."""
         return [past.job for past in self.open_past()]
@@ -263,30 +288,28 @@ class Store:
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
             holds.setdefault(row["job"], []).append(hold)
-        fresh = {row[0]: fresh_past_of(row) for row in self._db.execute(SQL["fresh_jobs"])}
+        fresh = {row[0]: fresh_past_of(row) for row in self._rows("fresh_jobs")}
         ids = [row["id"] for row in self._db.execute(SQL["open_ids"])]
         if 2 * len(fresh) < len(ids):
-            rows: Iterable[sqlite3.Row] = self._db.execute(SQL["open_jobs"])
-            return [past_of(row, tuple(holds.get(row["id"], ()))) for row in rows]
+            return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("open_jobs")]
         return [fresh.get(number) or self._open_past(number, holds.get(number, ())) for number in ids]
 
     def _open_past(self, number: int, holds: Iterable[Hold]) -> Past:
-        return past_of(self._db.execute(SQL["get_job"], {"id": number}).fetchone(), tuple(holds))
+        return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))
 
     def past(self, job_id: int) -> Past | None:
         """One job, over or not."""
-        row = self._db.execute(SQL["get_job"], {"id": job_id}).fetchone()
-        return past_of(row) if row else None
+        rows = self._rows("get_job", {"id": job_id})
+        return past_of(rows[0]) if rows else None
 
     def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> list[Past]:
         """Jobs that existed in the window, by id, at most `page` after job `after`."""
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
-        return [past_of(row) for row in self._db.execute(SQL["history"], window)]
+        return [past_of(row) for row in self._rows("history", window)]
 
     def ended_since(self, since: float) -> list[Past]:
         """Jobs that are over since then, by id."""
-        rows = self._db.execute(SQL["ended_since"], {"since": since})
-        return [past_of(row) for row in rows]
+        return [past_of(row) for row in self._rows("ended_since", {"since": since})]
 
     def runs_since(self, since: float) -> list[Run]:
         """The jobs that completed since then, the latest first."""

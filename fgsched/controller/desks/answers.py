@@ -1,6 +1,6 @@
 """The requests that only look: answered from memory, after the turn; history in short pages."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ from fgsched.jobs.pacing import policy_of
 from fgsched.jobs.private import others_of, preload_of
 from fgsched.jobs.records import to_record
 from fgsched.jobs.tiers import is_hooked
-from fgsched.model import Ended, Job
+from fgsched.model import Ended, Job, Request
 from fgsched.policy import Policy
 from fgsched.store import Past
 
@@ -78,9 +78,25 @@ class Answers:
 
         def rows() -> Iterator[list[Any]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
-                yield [[get(look, job) for get in wanted] for job in choice.of(piece)]
+                yield [self._row(look, job, wanted) for job in self._chosen(choice, piece)]
 
         return Pieces({"fields": names}, "rows", rows())
+
+    def _row(self, look: Look, job: Job, wanted: Sequence[Callable[[Look, Job], Any]]) -> list[Any]:
+        """A row of the queue; of a job for which that fails, with the defaults of its request."""
+        try:
+            return [get(look, job) for get in wanted]
+        except Exception as error:
+            self._conductor.faults.note(f"the row of job {job.id}", error)
+            return [get(look, _bare(job)) for get in wanted]
+
+    def _chosen(self, choice: Choice, jobs: Sequence[Job]) -> Iterable[Job]:
+        """Those that are asked for; one for which that cannot be told is left out."""
+        try:
+            return choice.of(jobs)
+        except Exception as error:
+            self._conductor.faults.note("the choice of jobs", error)
+            return [] if len(jobs) == 1 else [one for job in jobs for one in self._chosen(choice, [job])]
 
     def _snapshot(self) -> "_Snapshot":
         """All open jobs as they are now; the same object for all who ask before anything changes."""
@@ -209,6 +225,14 @@ class Answers:
         tail["next"] = after
 
     def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
+        """What a list says of a job; of one for which that fails, with the defaults of its request."""
+        try:
+            return self._described(past, caller, now)
+        except Exception as error:
+            self._conductor.faults.note(f"the record of job {past.job.id}", error)
+            return self._described(Past(_bare(past.job), ()), caller, now)
+
+    def _described(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
         """`describe`, with the present reason, and without what is the owner's secret."""
         record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
         record["gpu_compute"] = policy_of(past.job, self._conductor.policy)
@@ -309,6 +333,12 @@ class _Snapshot:
     def __init__(self, book: Book) -> None:
         self.book, self.revision = book, book.revision
         self.jobs = tuple(book.jobs.values())
+
+
+def _bare(job: Job) -> Job:
+    """A job without anything that is written in a form of its own."""
+    nothing: dict[str, Any] = {"array": 0, "task": None, "depends": "", "resources": (), "cpus": ""}
+    return job.changed(request=Request(name=job.request.name), eviction=None, post_mortem=None, **nothing)
 
 
 def describe(past: Past, now: float) -> dict[str, Any]:

@@ -56,6 +56,8 @@ class Verbs:
     def _one(self, caller: Caller, row: Job, act: Act, now: float) -> dict[str, Any]:
         """What fails unexpectedly for one job is its answer; the turn is repeated without that job."""
         containment = self._conductor.containment
+        if row.id in containment.blamed:  # nothing of what failed is carried out
+            return _failed(name_of(row), OurFault(containment.blamed[row.id]))
         try:
             said = act(caller, row, now)  # what is said may change until it is sent: an order may not arrive
             said["id"] = name_of(row)
@@ -64,8 +66,7 @@ class Verbs:
             return _failed(name_of(row), error)
         except Exception as error:
             containment.let_pass(error)
-            if row.id not in containment.blamed:
-                containment.blame(row.id, error)
+            containment.blame(row.id, error)
             return _failed(name_of(row), OurFault(told(error)))
 
 
