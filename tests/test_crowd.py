@@ -93,9 +93,8 @@ def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_chang
 def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(places, counter):
     with ThreadPoolExecutor(1) as beside, client.Client(places) as one, one.watch([1]) as watch:
         heard = beside.submit(says, counter, BUSY, b'{"v":1,"ok":{"jobs":[]}}\n')
-        while not watch.is_over(1):
-            pass
-        heard.result()
+        told = [watch.is_over(PATIENCE), watch.is_over(PATIENCE)]
+        assert (told, heard.result()) == ([False, True], None), "busy first, then the answer"
 
 
 def test_more_clients_than_a_user_may_have_connections_are_all_answered(home):

@@ -58,8 +58,12 @@ def test_a_full_disk_and_odd_text_stop_nothing(tmp_path):
     full = os.open("/dev/full", os.O_WRONLY)
     one = logging.Logger("log")
     one.addHandler(LogFile(tmp_path / "none" / "fgsched.log", full))
+    one.info("lost")
+    with (tmp_path / "space").open("w") as space:
+        os.dup2(space.fileno(), full)
     one.info("text \udce9")
     os.close(full)
+    assert (tmp_path / "space").read_text() == "text \\udce9\n"
 
 
 def test_standard_error_that_is_another_file_stays_as_it_is(tmp_path):

@@ -169,6 +169,7 @@ def test_a_job_that_was_suspended_is_stopped_though_its_shepherd_never_heard_of_
     home.client.ask("suspend", ids=[job])
     kill(shepherd_of(home, job))
     until_stopped(pid)
+    assert home.client.ask("job", id=job)["state"] == "SUSPENDED"
 
 
 def test_a_suspend_is_given_before_it_is_answered(tmp_path):
