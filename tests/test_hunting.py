@@ -3,11 +3,13 @@
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from fgsched.host import shepherds
+from fgsched.host.process import identify, marked
 from fgsched.host.rundir import RunDir
 from fgsched.host.shepherds import Shepherds
 from fgsched.jobs.surroundings import job_dir
@@ -16,7 +18,7 @@ from spawning import await_end
 from tracing import TRACE_EXIT, traced
 from worlds import a_job
 
-JOB = a_job(1, state=JobState.RUNNING, attempt=1)
+JOB = a_job(1, state=JobState.RUNNING, attempt=1, uid=os.geteuid())
 
 
 @pytest.fixture
@@ -48,3 +50,29 @@ def test_what_no_kill_ends_is_left_behind_in_the_end(hunter, left, monkeypatch, 
         monkeypatch.setattr(shepherds, "_LAST_WAIT", 0.0)
         assert hunter.hunt(JOB)
         assert f"no SIGKILL ends them: processes {left.pid}" in caplog.text
+
+
+def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):
+    looks = []
+
+    def look(directory):
+        looks.append(directory)
+        return {job_dir(str(hunter.run.path), number, 1): [identify(os.getpid())] for number in range(1, 51)}
+
+    monkeypatch.setattr(shepherds, "started_below", look)
+    monkeypatch.setattr(shepherds, "marked", lambda *of: looks.append(of))
+    monkeypatch.setattr(shepherds, "supervisor_above", lambda pid, above: identify(pid))
+    gone = [hunter.hunt(replace(JOB, id=number)) for number in range(1, 51)]
+    assert (gone, looks) == ([False] * 50, [f"{hunter.run.path}/job/"])
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0")
+def test_a_process_of_another_user_with_the_variable_of_a_job_is_not_of_the_job(hunter):
+    environment = {"FG_JOB_DIR": job_dir(str(hunter.run.path), 1, 1), "PATH": os.environ["PATH"]}
+    job = replace(JOB, uid=4001)
+    with subprocess.Popen(["sleep", "1000000"], env=environment, user=4002) as process:
+        assert hunter.hunt(job)
+        assert process.poll() is None
+        assert [one.pid for one in marked(environment["FG_JOB_DIR"], 4002)] == [process.pid]
+        process.kill()

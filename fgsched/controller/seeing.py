@@ -45,7 +45,7 @@ def understood(
     left = {pid for pid in listed if pid not in above and pid < _PIDS}
     there: set[int] = set()
     for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
-        own = {one.pid for one in marked(job_dir(run, job.id, job.attempt))} if listed else set()
+        own = {one.pid for one in marked(job_dir(run, job.id, job.attempt), job.uid)} if listed else set()
         ours |= own if is_held else set()
         if any(_is_on(readings.get(hold.gpu), own | left) for hold in job.holds):
             there.add(job.id)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.host.process import Identity, is_alive, started_below, started_with
+from fgsched.host.process import Identity, is_alive, may_be_of, started_below, started_with
 from fgsched.host.spaces import lying
 from fgsched.jobs.lifecycle import parse_claim
 from fgsched.jobs.surroundings import job_dir
@@ -148,9 +148,18 @@ def living(place: Path) -> list[Earlier]:
 
 
 def _earlier(place: Path, attempt: Attempt, below: Mapping[str, Sequence[Identity]]) -> Earlier:
-    own = below.get(job_dir(str(place), *attempt), ())
+    directory = job_dir(str(place), *attempt)
+    owner = _owner(directory)
+    own = [one for one in below.get(directory, ()) if owner is None or may_be_of(one.pid, owner)]
     queue = place.name if _NAME.fullmatch(place.name) else ""
     return Earlier(queue, *attempt, (*_shepherd(place, *attempt), *own), _cards(own))
+
+
+def _owner(directory: str) -> int | None:
+    """The user whose script lies in a job's directory; None if it is gone."""
+    with suppress(OSError):
+        return os.lstat(f"{directory}/script").st_uid
+    return None
 
 
 def _shepherd(place: Path, job: int, attempt: int) -> list[Identity]:

@@ -4,6 +4,7 @@ A pid alone names whoever has it now. With the start time and the boot it names 
 """
 
 import os
+import re
 import signal as signals
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -96,13 +97,28 @@ def descendants(pid: int) -> list[Identity]:
     return [identity for child in found if (identity := identify(child))]
 
 
-def marked(job_dir: str | os.PathLike[str]) -> list[Identity]:
-    """The living processes that were started with FG_JOB_DIR=<job_dir>, as far as we may look.
+def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Identity]:
+    """Return the living processes that were started with FG_JOB_DIR=<job_dir>, as far as we may look.
 
-    It finds those that left their session, their parent and their group.
+    `uid`: the owner of the job, if other users' processes are to be left out. Processes are found although
+    they left their session, their parent and their group.
     """
     mark = b"FG_JOB_DIR=" + os.fsencode(job_dir)
-    return [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
+    found = [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
+    return found if uid is None else [one for one in found if may_be_of(one.pid, uid)]
+
+
+def may_be_of(pid: int, uid: int) -> bool:
+    """Return whether a process runs for this user: started by the user, or by root for the user.
+
+    Any user can start a process with the environment of another user's job.
+    """
+    try:
+        status = (_PROC / str(pid) / "status").read_bytes()
+    except OSError:
+        return False
+    real = re.search(rb"^Uid:\t(\d+)", status, re.MULTILINE)
+    return real is not None and int(real[1]) in (uid, 0)
 
 
 def started_below(directory: str) -> dict[str, list[Identity]]:

@@ -20,7 +20,16 @@ from fgsched.host.cgroups import MemoryCgroup, PidsCgroups
 from fgsched.host.following import Following, Watch
 from fgsched.host.launch import pack
 from fgsched.host.logins import Logins
-from fgsched.host.process import Identity, descendants, kill, marked, parents
+from fgsched.host.process import (
+    Identity,
+    descendants,
+    is_alive,
+    kill,
+    marked,
+    may_be_of,
+    parents,
+    started_below,
+)
 from fgsched.host.rundir import RunDir
 from fgsched.host.spaces import Scratch, Spaces
 from fgsched.host.spawner import Spawner
@@ -35,6 +44,7 @@ from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
 _SLACK = 10.0  # seconds beyond its grace after which the end of such a job is not left to its spawner
+_LOOK = 0.1  # seconds for which one look at the processes of all jobs is used
 Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
 _LAST_WAIT = LAST_WAIT / 1000  # seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
@@ -122,6 +132,9 @@ class Shepherds:
         self._accounts, self._logins = ports.accounts, Logins()
         self._killed_at: dict[int, float] = {}  # since when what is left of lost jobs is killed
         self._asked_at: dict[int, float] = {}  # since when jobs without a shepherd are to end
+        self._looked_at = -_LOOK  # when the processes of all jobs were last looked for
+        self._processes: Mapping[str, Sequence[Identity]] = {}  # by the directory of their job
+        self._parents: Mapping[int, int] = {}
 
     def obey(self, site: Site) -> None:
         """What all jobs that start from now on share; whether there is a driver stays as it is."""
@@ -234,7 +247,7 @@ class Shepherds:
 
     def _supervisor(self, job: Job) -> Identity | None:
         """The shepherd or the spawner, of whatever controller, below which processes of the job run."""
-        left = marked(job_dir(str(self.run.path), job.id, job.attempt))
+        left = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
         above = parents() if left else {}
         found = (supervisor_above(one.pid, above) for one in left)
         return next((one for one in found if one is not None), None)
@@ -243,14 +256,28 @@ class Shepherds:
         return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
 
     def hunt(self, job: Job) -> bool:
-        left = marked(job_dir(str(self.run.path), job.id, job.attempt))
-        above = parents()
+        left, above = self._left(job)
         is_late = self._is_late(job)
         # A spawner that inherited the job obeys orders and brings its true end, unless it is stuck.
         ours = [one for one in left if is_late or supervisor_above(one.pid, above) is None]
         for one in ours:
             kill(one, signal.SIGKILL)
         return not left or (len(ours) == len(left) and self._survives(job, left))
+
+    def _left(self, job: Job) -> tuple[list[Identity], Mapping[int, int]]:
+        """(the living processes of a job, the parent of every process).
+
+        One look at all processes serves all jobs for a tenth of a second. Before a job is said to have none,
+        it gets a look of its own, since one may have been forked meanwhile.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= _LOOK:
+            self._looked_at = now
+            self._processes, self._parents = started_below(f"{self.run.path}/job/"), parents()
+        place = job_dir(str(self.run.path), job.id, job.attempt)
+        known = [one for one in self._processes.get(place, ()) if is_alive(one)]
+        left = [one for one in known if may_be_of(one.pid, job.uid)]
+        return left or marked(place, job.uid), self._parents
 
     def _survives(self, job: Job, left: Sequence[Identity]) -> bool:
         """Whether processes have outlived a KILL for so long that nothing ends them; the log names them."""
