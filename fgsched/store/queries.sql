@@ -48,7 +48,7 @@ VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :en
   :array_job, :depends);
 
 -- name: save_job
--- Compare and set: touches no row when the job has moved on meanwhile.
+-- Compare and set: touches no row when the job has moved on meanwhile. A row that could not be read is not compared.
 UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
   started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
   status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
@@ -56,18 +56,7 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
   wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended,
   eviction = :eviction, relimited = :relimited
-WHERE id = :id AND state = :from_state AND attempt = :from_attempt;
-
--- name: repair_job
--- Of a row that could not be read: no column is compared first.
-UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
-  started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
-  status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
-  post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
-  restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
-  wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended,
-  eviction = :eviction, relimited = :relimited
-WHERE id = :id;
+WHERE id = :id AND (:from_state IS NULL OR (state = :from_state AND attempt = :from_attempt));
 
 -- name: start_job
 UPDATE job SET state = 'CONFIGURING', reason = 'None', warning = '', attempt = :attempt, slot = :slot, boot = :boot,

@@ -25,9 +25,8 @@ from fgsched.store.steps import Steps
 from fgsched.store.tasks import Tasks
 from fgsched.values import storable
 
-_ADD, _START, _RUN, _SAVE, _REPAIR, _HOLD, _DROP = (
-    Statement(SQL[name])
-    for name in ("add_job", "start_job", "run_job", "save_job", "repair_job", "add_hold", "drop_hold")
+_ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
+    Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")
 )
 
 
@@ -251,7 +250,7 @@ class Store:
 
     def repair(self, job: Job) -> None:
         """Write every changeable column of a row anew, whatever stands there: some could not be read."""
-        _REPAIR.do(self._db, columns_of(job))
+        _SAVE.do(self._db, columns_of(job) | {"from_state": None, "from_attempt": None})
 
     def change_request(self, job_id: int, request: Request) -> None:
         record = {
