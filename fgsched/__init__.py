@@ -1,15 +1,14 @@
 """fgsched: a single-host batch scheduler for fractions of GPUs, with Slurm's manners.
 
-Layers, each importing only those before it (a test holds this):
+Layers, each importing only its own and lower ones (tests/test_layers.py):
 
-    words      model, states, units, moments, errors, values, policy and two of one word each
-    core       jobs: one job; deciding: all of them and the cards. Neither knows the other
-    answers    explaining
-    edges      site, host, store, gpus, server, client
-    conductor  controller, simulate
-    cli        one file a command
+    domain      jobs, GPUs, policy, units and errors
+    core        jobs: one job; scheduling: all jobs and all GPUs. Neither imports the other
+    edges       config, system, launch, store, gpus, server, client
+    controller  the daemon; simulate: its decisions in virtual time
+    cli         one module a command
 
-docs/architecture.md tells the rest.
+See docs/architecture.md.
 """
 
 __version__ = "0.1.0"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from fgsched import PROTOCOL
-from fgsched.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
-from fgsched.host.places import Places, written
+from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
+from fgsched.system.paths import Places, written
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CROWD = 60.0  # seconds for which a controller that is busy is asked again, or a place with it is waited for
@@ -347,8 +347,8 @@ def _starting(places: Places) -> Iterator[None]:
 
 def _start(places: Places, options: tuple[str, ...]) -> None:
     """A controller of its own session, its log in the state directory; waits until it takes requests."""
-    from fgsched.host.inside import is_inside_job
-    from fgsched.host.standing import hold_low_descriptors, refuse_unfit_limits
+    from fgsched.system.inside import is_inside_job
+    from fgsched.system.nice import hold_low_descriptors, refuse_unfit_limits
 
     if is_inside_job(os.environ):
         _start_outside(places, options)
@@ -399,8 +399,8 @@ def _start_outside(places: Places, options: tuple[str, ...]) -> None:
 
     It gets the variables, the cards and the limits of the last controller, and nothing of the job's.
     """
-    from fgsched.host.commands import ask_for_controller
-    from fgsched.host.inside import IN_A_JOB, spawner_outside
+    from fgsched.launch.commands import ask_for_controller
+    from fgsched.system.inside import IN_A_JOB, spawner_outside
 
     spawner = spawner_outside(places.run)
     if spawner is None or options or not ask_for_controller(spawner):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fgsched import PROTOCOL
-from fgsched.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
+from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us

@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from fgsched.cli.changes import read_changes, words_by_key
+from fgsched.config.load import Config
+from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.controller.caller import Caller
-from fgsched.errors import FgschedError
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import WHOLE, JobState, Request
+from fgsched.domain.policy import MODES
+from fgsched.domain.units import Site as Units
 from fgsched.jobs.records import to_record
-from fgsched.model import WHOLE, JobState, Request
-from fgsched.policy import MODES
-from fgsched.site.config import Config
-from fgsched.site.sections import AccountSettings, PartitionSettings, UserSettings
-from fgsched.units import Site as Units
 from worlds import GIB, PowerCut, a_demand, a_gpu
 from yards import ROOT, Yard
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from fgsched.client import Client
-from fgsched.errors import FgschedError
-from fgsched.host.places import Places
-from fgsched.host.process import identify
+from fgsched.domain.errors import FgschedError
+from fgsched.system.paths import Places
+from fgsched.system.process import identify
 
 ROOT = Path(__file__).parent.parent
 PATIENCE = 60  # seconds after which a test gives up; nothing is slow on purpose

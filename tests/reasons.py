@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable
 
-from fgsched.deciding.placement import Short, charged, cost
+from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState, Reason
+from fgsched.domain.policy import Partition
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.model import Demand, GpuState, Hold, Job, JobState, Reason
-from fgsched.policy import Partition
+from fgsched.scheduling.placement import Short, charged, cost
 from truths import Left, Truth
 
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from fgsched.errors import Busy
-from fgsched.host import names
-from fgsched.host.accounts import Account, Accounts, Helper, look_up, of_user, parse
+from fgsched.domain.errors import Busy
+from fgsched.system import names
+from fgsched.system.accounts import Account, Accounts, Helper, look_up, of_user, parse
 from home import ROOT
 
 ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
@@ -221,7 +221,7 @@ def test_nothing_of_the_controller_asks_the_name_service_itself():
         for path in (ROOT / "fgsched").rglob("*.py")
         if asking.search(path.read_text())
     }
-    assert {name for name in found if not name.startswith("cli/")} == {"host/names.py", "host/places.py"}
+    assert {name for name in found if not name.startswith("cli/")} == {"system/names.py", "system/paths.py"}
 
 
 # -- the process that asks ---------------------------------------------------------------------------

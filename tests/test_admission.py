@@ -2,10 +2,10 @@
 
 import pytest
 
-from fgsched.deciding.admission import Asker, Ground, admit
-from fgsched.errors import BadUsage, FgschedError, NotPermitted, Refused
-from fgsched.model import NO_LIMIT, WHOLE, Demand, Limits, Request
-from fgsched.policy import Access, Account, Defaults, Most, Partition, Policy, Qos, Resource, User
+from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, Refused
+from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Limits, Request
+from fgsched.domain.policy import Access, Account, Defaults, Most, Partition, Policy, Qos, Resource, User
+from fgsched.scheduling.admission import Asker, Ground, admit
 from worlds import GIB, a_demand, a_gpu
 
 ANN, BOB = Asker(user="ann", groups=("lab",)), Asker(user="bob")

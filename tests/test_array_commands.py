@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 from home import PATIENCE, living
 
 ONE_AT_A_TIME = "[host]\ncpus = 64\n"

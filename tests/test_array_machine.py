@@ -4,9 +4,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fgsched.controller.book import Book
+from fgsched.controller.jobtable import Book
+from fgsched.domain.job import WHOLE, JobState
 from fgsched.jobs.arrays import bits_of
-from fgsched.model import WHOLE, JobState
 from test_arrays import Hall
 from worlds import PowerCut, a_demand, a_gpu, a_result
 

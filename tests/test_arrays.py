@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.jobs import Desk, Rules
 from fgsched.controller.events import Asked
-from fgsched.errors import FgschedError
+from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.text import BadValue
 from fgsched.jobs.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables
-from fgsched.model import WHOLE, JobState, Reason
 from fgsched.store.store import SQL
-from fgsched.values import BadValue
 from worlds import PowerCut, World, a_demand, a_gpu, a_result
 
 ROOT = Caller(0, 0, "root", is_operator=True)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.host.cpus import binding
-from fgsched.host.launch import cpu_words, pack
-from fgsched.jobs.binding import Binding
-from fgsched.jobs.isolation import launch
-from fgsched.jobs.surroundings import Person, Site
-from fgsched.model import JobState
-from fgsched.units import format_indices
+from fgsched.domain.job import JobState
+from fgsched.domain.units import format_indices
+from fgsched.jobs.cpubinding import Binding
+from fgsched.jobs.launchcontext import Person, Site
+from fgsched.jobs.launchspec import launch
+from fgsched.launch.message import cpu_words, pack
+from fgsched.system.cpus import binding
 from home import living
 from worlds import World, a_demand, a_gpu, a_job
 

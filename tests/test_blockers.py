@@ -6,17 +6,17 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgsched.deciding.limits import NOBODY, Who
-from fgsched.deciding.placement import Host, rooms
-from fgsched.deciding.planner import Pending, Queue, Running
-from fgsched.deciding.priority import Order
-from fgsched.deciding.scene import Scene
-from fgsched.explaining.advice import advice
-from fgsched.explaining.blockers import blockers
-from fgsched.explaining.forecast import forecast
-from fgsched.explaining.history import History, Run
-from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
-from fgsched.policy import Caps, Partition, Policy
+from fgsched.domain.job import WHOLE, Demand, Hold, Limits, Reason
+from fgsched.domain.policy import Caps, Partition, Policy
+from fgsched.scheduling.explain.advice import advice
+from fgsched.scheduling.explain.blockers import blockers
+from fgsched.scheduling.explain.forecast import forecast
+from fgsched.scheduling.explain.runtimes import History, Run
+from fgsched.scheduling.limits import NOBODY, Who
+from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.planner import Pending, Queue, Running
+from fgsched.scheduling.priority import Order
+from fgsched.scheduling.snapshot import Scene
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)

@@ -5,12 +5,12 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.bookings import Calendar, in_its_way, overbooked
-from fgsched.deciding.placement import Host, rooms
-from fgsched.deciding.planner import Kind, Pending, Queue, Running, plan
-from fgsched.deciding.priority import Order
-from fgsched.model import WHOLE, Hold, Reason
-from fgsched.policy import Booking, Policy
+from fgsched.domain.job import WHOLE, Hold, Reason
+from fgsched.domain.policy import Booking, Policy
+from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.planner import Kind, Pending, Queue, Running, plan
+from fgsched.scheduling.priority import Order
+from fgsched.scheduling.reservations import Calendar, in_its_way, overbooked
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)

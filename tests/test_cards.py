@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from fgsched.controller.cards import Cards
 from fgsched.controller.events import Died, Failed
-from fgsched.model import Demand, GpuState, Hold, JobState, Limits, Reading, Reason
+from fgsched.controller.gpustate import Cards
+from fgsched.domain.job import Demand, GpuState, Hold, JobState, Limits, Reading, Reason
 from fgsched.store import Store
 from worlds import World, a_demand, a_gpu, a_job, a_result
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fgsched.deciding.fairshare import Usage
-from fgsched.model import WHOLE, JobState
-from fgsched.policy import Policy, Weights
+from fgsched.domain.job import WHOLE, JobState
+from fgsched.domain.policy import Policy, Weights
+from fgsched.scheduling.fairshare import Usage
 from worlds import PowerCut, World, a_demand, a_gpu, a_result
 
 OWNER = ("", "ann")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fgsched.host.cleaner import Cleaner
+from fgsched.system.cleaner import Cleaner
 
 DEEP = "import os\nfor _ in range({levels}):\n    os.mkdir('d')\n    os.chdir('d')\n"
 WIDE = "for n in range({files}):\n    open(str(n), 'x').close()\n"
@@ -110,7 +110,7 @@ _CLOSED = (
     "os.chmod('a', 0)\nos.chmod('.', 0)\n"
 )
 _CLEAN = (
-    "import os, sys, time\nfrom pathlib import Path\nfrom fgsched.host.cleaner import Cleaner\n"
+    "import os, sys, time\nfrom pathlib import Path\nfrom fgsched.system.cleaner import Cleaner\n"
     "if os.geteuid() == 0:\n    os.setresuid(65534, 65534, 65534)\n"
     "cleaner = Cleaner()\ncleaner.add(Path(sys.argv[1]))\n"
     "while cleaner.due(time.monotonic()) is not None:\n    cleaner.step(time.monotonic())\n"

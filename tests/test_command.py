@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from fgsched.cli.command import Command
-from fgsched.errors import Refused
+from fgsched.domain.errors import Refused
 
 
 def a_command(act):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.deciding.fairshare import Usage
-from fgsched.errors import StorageError
-from fgsched.model import GpuState, JobState
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import GpuState, JobState
+from fgsched.scheduling.fairshare import Usage
 from fgsched.store import Store
 from fgsched.store.opening import VERSION
 from worlds import a_demand, new_jobs

@@ -5,12 +5,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fgsched.controller.book import Slots
 from fgsched.controller.events import Asked, Died, Failed, Forked, Short, due_now
-from fgsched.errors import StorageError
-from fgsched.explaining.explain import gate
+from fgsched.controller.jobtable import Slots
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import WHOLE, Demand, GpuState, JobState, Limits, Reading, Reason
 from fgsched.jobs.lifecycle import Shepherd
-from fgsched.model import WHOLE, Demand, GpuState, JobState, Limits, Reading, Reason
+from fgsched.scheduling.explain.explain import gate
 from fgsched.store import StorageBroken
 from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 
@@ -18,7 +18,7 @@ from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 def cancel(world, job_id, uid=1):
     """What the desk does for fgcancel."""
     from fgsched.controller.caller import Caller
-    from fgsched.controller.desks.jobs import Desk, Rules
+    from fgsched.controller.handlers.jobs import Desk, Rules
 
     desk = Desk(world.conductor, Rules(max_script=2**20, default_time=0))
     caller = Caller(uid, uid, "ann", is_operator=uid == 0)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.errors import BadUsage, Refused
-from fgsched.host.places import Places
-from fgsched.host.trust import refuse_unless_safe
-from fgsched.model import Limits
-from fgsched.site.config import KEYS, Config, load
-from fgsched.site.sections import ResourceSettings
+from fgsched.config.load import KEYS, Config, load
+from fgsched.config.schema import ResourceSettings
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import Limits
+from fgsched.system.paths import Places
+from fgsched.system.trust import refuse_unless_safe
 
 MIB = 1 << 20
 UID = os.getuid()

@@ -8,21 +8,21 @@ from types import SimpleNamespace
 
 import pytest
 
+from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.answers import Answers
-from fgsched.controller.desks.fields import FIELDS
-from fgsched.controller.desks.jobs import Desk, Rules
-from fgsched.controller.desks.waiters import Waiters
 from fgsched.controller.events import Asked, Faulted
+from fgsched.controller.handlers.fields import FIELDS
+from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.handlers.query import Answers
+from fgsched.controller.handlers.wait import Waiters
 from fgsched.controller.seeing import Seen
 from fgsched.controller.watching import Watching
-from fgsched.deciding.planner import plan
-from fgsched.errors import BadUsage, OurFault
+from fgsched.domain.errors import BadUsage, OurFault
+from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason
 from fgsched.jobs.lifecycle import parse_result
 from fgsched.jobs.records import check_plain, from_record
 from fgsched.jobs.watchdog import Policy
-from fgsched.model import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason
-from fgsched.site.config import Config
+from fgsched.scheduling.planner import plan
 from fgsched.store import Store
 from worlds import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from yards import Yard
@@ -226,7 +226,7 @@ def test_planning_that_fails_for_one_kind_of_job_holds_the_jobs_of_that_kind(mon
             raise Broken("of a kind")
         return plan(queue, *rest, **more)
 
-    monkeypatch.setattr("fgsched.deciding.scene.plan", fails)
+    monkeypatch.setattr("fgsched.scheduling.snapshot.plan", fails)
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)] * 2, time_limit=777)
     world.submit([a_demand(2500)])
@@ -542,7 +542,7 @@ def test_a_list_shows_all_jobs_though_one_of_them_cannot_be_shown(monkeypatch):
 
     monkeypatch.setitem(FIELDS, "name", fails)
     monkeypatch.setattr(
-        "fgsched.controller.desks.answers.to_record", lambda request: fails(None, a_job(request=request))
+        "fgsched.controller.handlers.query.to_record", lambda request: fails(None, a_job(request=request))
     )
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)])
@@ -554,7 +554,7 @@ def test_a_list_shows_all_jobs_though_one_of_them_cannot_be_shown(monkeypatch):
     assert rows == [[1, "t"], [2, "t"], [3, "t"]]
     monkeypatch.undo()
     monkeypatch.setattr(
-        "fgsched.controller.desks.answers.rest_text", lambda conductor, job: 1 / (not job.request.comment)
+        "fgsched.controller.handlers.query.rest_text", lambda conductor, job: 1 / (not job.request.comment)
     )
     found = answers.history(ROOT, {"ids": [1, 2, 3]}, world.now).whole()
     assert [job["id"] for job in found["jobs"]] == [1, 2, 3]
@@ -639,7 +639,7 @@ def test_nothing_of_a_request_that_failed_for_a_job_is_carried_out(monkeypatch):
     def tell(*args):
         raise Broken("after the change")
 
-    monkeypatch.setattr("fgsched.controller.desks.jobs.tell", tell)
+    monkeypatch.setattr("fgsched.controller.handlers.jobs.tell", tell)
     (answer,) = ask(world, "cancel", ids=[1])
     assert answer["jobs"][0]["error"]["exit"] == 7
     assert world.job(1).cancelled_by is None

@@ -4,8 +4,8 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import pytest
 
-from fgsched.copies import copier
-from fgsched.model import Job, JobState
+from fgsched.domain.copies import copier
+from fgsched.domain.job import Job, JobState
 from worlds import a_job
 
 

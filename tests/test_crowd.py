@@ -10,8 +10,8 @@ from contextlib import ExitStack
 import pytest
 
 from fgsched import client
-from fgsched.errors import NoSuchJob, Unreachable
-from fgsched.host.places import Places
+from fgsched.domain.errors import NoSuchJob, Unreachable
+from fgsched.system.paths import Places
 from home import PATIENCE
 
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.defragment import Movable, Place, moves
-from fgsched.deciding.placement import Host, rooms
-from fgsched.model import WHOLE, Hold, JobState, Limits
+from fgsched.domain.job import WHOLE, Hold, JobState, Limits
+from fgsched.scheduling.defragmentation import Movable, Place, moves
+from fgsched.scheduling.placement import Host, rooms
 from home import living
 from worlds import GIB, LIMITS, World, a_demand, a_gpu, a_result
 

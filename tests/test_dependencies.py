@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.gates import eligible
-from fgsched.errors import FgschedError, NotPermitted, Refused
+from fgsched.controller.waitindex import eligible
+from fgsched.domain.errors import FgschedError, NotPermitted, Refused
+from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.text import BadValue
 from fgsched.jobs.dependencies import (
     Dependency,
     Fact,
@@ -17,8 +19,6 @@ from fgsched.jobs.dependencies import (
     left,
     parse_dependency,
 )
-from fgsched.model import WHOLE, JobState, Reason
-from fgsched.values import BadValue
 from test_arrays import Hall
 from worlds import a_demand, a_gpu, a_result
 

@@ -3,12 +3,12 @@
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.jobs import Desk, Rules
-from fgsched.controller.desks.verbs import MAX_IDS
 from fgsched.controller.events import Asked
-from fgsched.errors import FgschedError, StorageError
-from fgsched.model import WHOLE, GpuState, JobState, Reason
-from fgsched.policy import DOWN, Most, Partition, Policy
+from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.handlers.verbs import MAX_IDS
+from fgsched.domain.errors import FgschedError, StorageError
+from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
+from fgsched.domain.policy import DOWN, Most, Partition, Policy
 from worlds import World, a_demand, a_gpu, a_result
 
 ANN = Caller(1, 1, "ann", is_operator=False)
@@ -131,7 +131,7 @@ def test_a_job_without_a_time_limit_gets_the_sites():
 
 
 def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
-    monkeypatch.setattr("fgsched.controller.desks.jobs.MAX_PENDING", 3)
+    monkeypatch.setattr("fgsched.controller.handlers.jobs.MAX_PENDING", 3)
     office.ask(ANN, "submit", **a_submission())
     with pytest.raises(FgschedError, match="ann has 3 jobs already"):
         office.ask(ANN, "submit", **a_submission(key="l" * 16))

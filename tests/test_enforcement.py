@@ -7,7 +7,7 @@ import pytest
 import fgshim
 from driven import hosting
 from fakecuda import Card
-from fgsched.host import cgroups
+from fgsched.system import cgroups
 from home import living
 
 GIB = 1 << 30

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fgsched.explaining.explain import gate
-from fgsched.model import Reason
+from fgsched.domain.job import Reason
+from fgsched.scheduling.explain.explain import gate
 from worlds import a_job
 
 KEPT = [

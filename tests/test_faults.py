@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from fgsched.controller.faults import Faults
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 
 
 def fail():

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.feasible import check
-from fgsched.deciding.placement import Short, place, rooms
-from fgsched.errors import BadUsage, FgschedError, Refused
-from fgsched.model import WHOLE, Demand, GpuState, Limits
+from fgsched.domain.errors import BadUsage, FgschedError, Refused
+from fgsched.domain.job import WHOLE, Demand, GpuState, Limits
+from fgsched.scheduling.feasible import check
+from fgsched.scheduling.placement import Short, place, rooms
 from worlds import GIB, a_demand, a_gpu
 
 SMALL = Limits(cpus=4, host_memory=8 * GIB, share_step=1250)

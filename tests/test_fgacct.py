@@ -12,7 +12,7 @@ from fgsched.cli import acctfields as fields
 from fgsched.cli.accttable import Delimited, columns
 from fgsched.cli.fgacct import Window, _window
 from fgsched.client import Client
-from fgsched.model import JobState
+from fgsched.domain.job import JobState
 from home import Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 from home import PATIENCE
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 
 
 def pairs(text):

@@ -12,8 +12,8 @@ from fgsched.cli import queueformat
 from fgsched.cli.cells import fit
 from fgsched.cli.queuecolumns import indices
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.fields import Look
-from fgsched.errors import BadUsage
+from fgsched.controller.handlers.fields import Look
+from fgsched.domain.errors import BadUsage
 from home import Home, living
 from worlds import a_job
 

@@ -13,10 +13,10 @@ import pytest
 
 from fgsched.cli.doctor import examine
 from fgsched.client import Client
-from fgsched.errors import Exit
-from fgsched.host.process import identify
-from fgsched.site.config import KEYS, Config, load
+from fgsched.config.load import KEYS, Config, load
+from fgsched.domain.errors import Exit
 from fgsched.store.engine import may_lose_commits
+from fgsched.system.process import identify
 from home import PATIENCE
 
 
@@ -114,7 +114,7 @@ def test_the_controller_is_served_before_jobs_and_jobs_are_not(home):
 IN_A_SESSION_OF_ITS_OWN = """
 import os
 from pathlib import Path
-from fgsched.host.standing import before_jobs
+from fgsched.system.nice import before_jobs
 
 def standing():
     group = Path("/proc/self/autogroup")

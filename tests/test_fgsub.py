@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from fgsched.model import JobState
+from fgsched.domain.job import JobState
 
 LAUNCH_FAILURE = ("FAILED", "JobLaunchFailure")
 

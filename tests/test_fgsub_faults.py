@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fgsched.client import Client, TimedOut
-from fgsched.errors import Exit, Unreachable
+from fgsched.domain.errors import Exit, Unreachable
 from home import PATIENCE, living
 
 WITNESS = ("--output=/dev/null", "--wrap", "echo $FG_JOB_ID >>witness")

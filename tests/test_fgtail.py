@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 from home import PATIENCE
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.host.following import Following
-from fgsched.host.process import identify
 from fgsched.jobs.lifecycle import Shepherd
+from fgsched.launch.following import Following
+from fgsched.system.process import identify
 
 
 class Watching:

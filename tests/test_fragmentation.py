@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.fragmentation import Fragmentation, Recent
-from fgsched.deciding.placement import Host, place, rooms
-from fgsched.model import WHOLE, Demand, GpuState, Hold, Limits
+from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, Limits
+from fgsched.scheduling.fragmentation import Fragmentation, Recent
+from fgsched.scheduling.placement import Host, place, rooms
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 WHOLE_CARDS = 126  # that 1000 requests are thought to be accompanied by

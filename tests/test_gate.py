@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fgsched import gpus
-from fgsched.controller import gate as gates
-from fgsched.controller.gate import Gate
+from fgsched.controller import enforcementcheck as gates
+from fgsched.controller.enforcementcheck import Gate
+from fgsched.domain.job import JobState
 from fgsched.gpus.fence import LIMIT, judged
-from fgsched.host.shepherds import Launching
-from fgsched.model import JobState
+from fgsched.launch.launcher import Launching
 from fgsched.store import Allocation
 from worlds import a_job
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from fgsched.controller.cards import Cards
-from fgsched.host import generations
-from fgsched.host.process import descendants, identify, kill
-from fgsched.model import GpuState
+from fgsched.controller.gpustate import Cards
+from fgsched.domain.job import GpuState
+from fgsched.system import generations
+from fgsched.system.process import descendants, identify, kill
 from home import PATIENCE, living
 from worlds import a_gpu
 

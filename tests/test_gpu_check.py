@@ -66,7 +66,7 @@ def test_the_card_that_is_checked_need_not_be_the_first_of_a_program(driver, mon
     """Without an environment either: the mounts that this needs are made up here."""
     (tmp_path / "mounts").write_text(MOUNTS)
     (tmp_path / "mounts").chmod(0o755)
-    monkeypatch.setattr("fgsched.host.mounts.why_not", lambda how, run: "")
+    monkeypatch.setattr("fgsched.system.mounts.why_not", lambda how, run: "")
     monkeypatch.setattr(linking, "spawner", lambda: tmp_path / "mounts")
     cards = driver.cards(Card(memory=8 * GIB), Card(memory=8 * GIB))
     for name, value in driver.env.items():

@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from fgsched.errors import BadUsage
+from fgsched.config.load import Config
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, sim
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.selection import select as choose
-from fgsched.host import process
-from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.site.config import Config
+from fgsched.system import process
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from fgsched.host import shepherds
-from fgsched.host.process import identify, marked
-from fgsched.host.rundir import RunDir
-from fgsched.host.shepherds import Shepherds
-from fgsched.jobs.surroundings import job_dir
-from fgsched.model import JobState
+from fgsched.domain.job import JobState
+from fgsched.jobs.launchcontext import job_dir
+from fgsched.launch import launcher as shepherds
+from fgsched.launch.launcher import Shepherds
+from fgsched.launch.rundir import RunDir
+from fgsched.system.process import identify, marked
 from spawning import await_end
 from tracing import TRACE_EXIT, traced
 from worlds import a_job

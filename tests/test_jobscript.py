@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.errors import BadUsage, FgschedError
+from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.jobs.jobscript import SIZE_LIMIT, Line, accept, carries_headers, directives
 from fgsched.jobs.quoting import Unclosed, command_line, header_words, shell_words
 

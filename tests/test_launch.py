@@ -6,13 +6,13 @@ from errno import ENOSPC
 
 import pytest
 
-from fgsched.errors import Refused, StorageError
-from fgsched.host.launch import pack
-from fgsched.host.rundir import RunDir
-from fgsched.jobs.isolation import launch
+from fgsched.domain.errors import Refused, StorageError
+from fgsched.domain.job import JobState
+from fgsched.jobs.launchcontext import Person, Site
+from fgsched.jobs.launchspec import launch
 from fgsched.jobs.lifecycle import Unclaimed
-from fgsched.jobs.surroundings import Person, Site
-from fgsched.model import JobState
+from fgsched.launch.message import pack
+from fgsched.launch.rundir import RunDir
 from worlds import BOOT, a_job
 
 SITE = Site(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgsched.domain.job import IllegalStep, JobState, Reason
+from fgsched.domain.shortage import Refusal
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,
@@ -23,8 +25,6 @@ from fgsched.jobs.lifecycle import (
     reason_of,
     recover,
 )
-from fgsched.model import IllegalStep, JobState, Reason
-from fgsched.shortage import Refusal
 from worlds import BOOT, a_job, a_result
 
 SHEPHERD = Shepherd(7, 70, BOOT)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fgsched.deciding.limits import Tally, Who, check_pending, falls_under, scopes
-from fgsched.errors import Refused
-from fgsched.explaining.explain import sentence
-from fgsched.model import Reason
-from fgsched.policy import Account, Caps, Partition, Policy, Qos, User
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Reason
+from fgsched.domain.policy import Account, Caps, Partition, Policy, Qos, User
+from fgsched.scheduling.explain.explain import sentence
+from fgsched.scheduling.limits import Tally, Who, check_pending, falls_under, scopes
 
 ANN, BOB = Who("ann", "lab", "high"), Who("bob", "lab", "high")
 ONE = Caps(running=1, pending=1, share=5000, gpu_seconds=600)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.links import nearest
-from fgsched.deciding.placement import place, rooms
-from fgsched.model import WHOLE, Hold, Near
+from fgsched.domain.job import WHOLE, Hold, Near
+from fgsched.scheduling.links import nearest
+from fgsched.scheduling.placement import place, rooms
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 

@@ -4,9 +4,9 @@ import resource
 
 import pytest
 
-from fgsched.host import logins
-from fgsched.host.logins import Logins, Who, closeness, first_limits, limits_of, parse, value_of
 from fgsched.jobs.rlimits import merged
+from fgsched.system import logins
+from fgsched.system.logins import Logins, Who, closeness, first_limits, limits_of, parse, value_of
 
 ANN = Who("ann", 1001, {"users": 100, "lab": 4100})
 ROOT = Who("root", 0, {"root": 0})

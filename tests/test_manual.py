@@ -16,9 +16,9 @@ import pytest
 
 from fgsched.cli import acctfields, queuecolumns
 from fgsched.cli.queuecolumns import COLUMNS
-from fgsched.errors import Exit
-from fgsched.model import JobState, Reason
-from fgsched.site.config import KEYS
+from fgsched.config.load import KEYS
+from fgsched.domain.errors import Exit
+from fgsched.domain.job import JobState, Reason
 
 ROOT = Path(__file__).parent.parent
 MAN = ROOT / "man"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.host.cgroups import MemoryCgroup, find
+from fgsched.system.cgroups import MemoryCgroup, find
 from home import living
 
 HERE = find()

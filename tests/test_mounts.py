@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import fgshim
-from fgsched.errors import Refused
-from fgsched.host.launch import pack
-from fgsched.host.mounts import find, make_preload, nodes, nodes_of
-from fgsched.jobs.isolation import launch
+from fgsched.config.load import Config
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Hold, JobState
+from fgsched.jobs.launchcontext import Given, Person, Site
+from fgsched.jobs.launchspec import launch
 from fgsched.jobs.private import Mounts, others_of, preload_of
-from fgsched.jobs.surroundings import Given, Person, Site
-from fgsched.model import Hold, JobState
-from fgsched.site.config import Config
+from fgsched.launch.message import pack
+from fgsched.system.mounts import find, make_preload, nodes, nodes_of
 from spawning import HEAD
 from worlds import GIB, a_gpu, a_job
 
@@ -137,9 +137,9 @@ def test_a_host_whose_linker_reads_no_such_file_says_so(wish, tmp_path, monkeypa
     loads_nothing = tmp_path / "fgspawn"
     loads_nothing.write_text("#!/bin/sh\nexit 0\n")
     loads_nothing.chmod(0o755)
-    monkeypatch.setattr("fgsched.host.mounts.PRELOAD", tmp_path)
-    monkeypatch.setattr("fgsched.host.mounts.spawner", lambda: loads_nothing)
-    monkeypatch.setattr("fgsched.host.mounts._closed", lambda path: None)
+    monkeypatch.setattr("fgsched.system.mounts.PRELOAD", tmp_path)
+    monkeypatch.setattr("fgsched.system.mounts.spawner", lambda: loads_nothing)
+    monkeypatch.setattr("fgsched.system.mounts._closed", lambda path: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     found = find(wish, tmp_path, [])
     assert "does not load what" in found.note

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fgsched.cli import options, table
 from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
-from fgsched.errors import BadUsage, FgschedError
+from fgsched.domain.errors import BadUsage, FgschedError
+from fgsched.domain.job import EarlySignal
 from fgsched.jobs.jobscript import directives
-from fgsched.model import EarlySignal
 
 
 def values(*words):

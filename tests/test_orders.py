@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.errors import Unreachable
+from fgsched.domain.errors import Unreachable
 from home import PATIENCE, living
 
 pytestmark = pytest.mark.compiler

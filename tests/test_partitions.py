@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 from home import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

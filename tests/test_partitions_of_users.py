@@ -2,7 +2,7 @@
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 from hosts import CONFIG, hosting, why_not
 
 _WHY_NOT = why_not()

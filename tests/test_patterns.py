@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.jobs.patterns import Values, expand, left_alone, needs_the_job, unknown
+from fgsched.jobs.filenames import Values, expand, left_alone, needs_the_job, unknown
 
 VALUES = Values(job_id=128, name="train", user="ann", home="/home/ann", host="box", restarts=2, gpus=(0, 3))
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.placement import Room, Short, charged, cost, place, rooms
-from fgsched.explaining.explain import sentence
-from fgsched.model import WHOLE, GpuState, Hold, Limits, Reading, Reason
+from fgsched.domain.job import WHOLE, GpuState, Hold, Limits, Reading, Reason
+from fgsched.scheduling.explain.explain import sentence
+from fgsched.scheduling.placement import Room, Short, charged, cost, place, rooms
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 

@@ -5,12 +5,12 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.backfill import reserve
-from fgsched.deciding.placement import Host, rooms
-from fgsched.deciding.planner import Kind, Pending, Queue, Running, Start, plan
-from fgsched.deciding.priority import Order
-from fgsched.model import WHOLE, Demand, Hold, Limits, Reason
-from fgsched.policy import Partition, Policy
+from fgsched.domain.job import WHOLE, Demand, Hold, Limits, Reason
+from fgsched.domain.policy import Partition, Policy
+from fgsched.scheduling.backfill import reserve
+from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.planner import Kind, Pending, Queue, Running, Start, plan
+from fgsched.scheduling.priority import Order
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)

@@ -9,20 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fgsched.config.precedence import checked
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.orders import Orders
-from fgsched.deciding.backfill import Running
-from fgsched.deciding.limits import Who
-from fgsched.deciding.placement import Host, rooms
-from fgsched.deciding.preemption import Occupant, allowed, victims, without
-from fgsched.deciding.priority import Order
-from fgsched.deciding.scene import Scene
-from fgsched.deciding.waiting import Pending, Queue
-from fgsched.errors import BadUsage, Exit
-from fgsched.jobs.endings import returns
-from fgsched.jobs.lifecycle import finish
-from fgsched.model import WHOLE, Demand, Eviction, Hold, JobState, Reason
-from fgsched.policy import (
+from fgsched.controller.handlers.orders import Orders
+from fgsched.domain.errors import BadUsage, Exit
+from fgsched.domain.job import WHOLE, Demand, Eviction, Hold, JobState, Reason
+from fgsched.domain.policy import (
     CANCEL,
     MODES,
     OFF,
@@ -35,7 +27,15 @@ from fgsched.policy import (
     Weights,
     Yielding,
 )
-from fgsched.site.precedence import checked
+from fgsched.jobs.endings import returns
+from fgsched.jobs.lifecycle import finish
+from fgsched.scheduling.backfill import Running
+from fgsched.scheduling.limits import Who
+from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.preemption import Occupant, allowed, victims, without
+from fgsched.scheduling.priority import Order
+from fgsched.scheduling.queue import Pending, Queue
+from fgsched.scheduling.snapshot import Scene
 from home import living
 from worlds import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 
@@ -141,7 +141,7 @@ def test_nobody_makes_room_where_another_would_take_it():
 
 
 def test_a_job_that_a_limit_keeps_back_has_nobody_make_room():
-    from fgsched.policy import Caps
+    from fgsched.domain.policy import Caps
 
     policy = a_policy()
     policy = replace(

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.deciding.limits import Who
-from fgsched.deciding.placement import Host, rooms
-from fgsched.deciding.planner import Kind, Pending, Queue, plan
-from fgsched.deciding.priority import Order
-from fgsched.model import WHOLE, Limits
-from fgsched.policy import Partition, Policy, Qos, Weights
+from fgsched.domain.job import WHOLE, Limits
+from fgsched.domain.policy import Partition, Policy, Qos, Weights
+from fgsched.scheduling.limits import Who
+from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.planner import Kind, Pending, Queue, plan
+from fgsched.scheduling.priority import Order
 from worlds import a_demand, a_gpu
 
 PARTITIONS = tuple(Partition(name=name, is_default=name == "a") for name in ("a", "b", "c", "d"))

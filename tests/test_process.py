@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fgsched.host import process
+from fgsched.system import process
 
 
 @pytest.fixture

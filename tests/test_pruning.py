@@ -6,11 +6,11 @@ import sqlite3
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.jobs import Desk, Rules
-from fgsched.controller.desks.quota import MaterialQuota
+from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.handlers.quota import MaterialQuota
 from fgsched.controller.pruner import FOREVER, Keep, Pruner
-from fgsched.errors import Refused
-from fgsched.model import JobState, Request
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import JobState, Request
 from fgsched.store import NewJob, Store
 from fgsched.store.opening import VERSION
 from home import living

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import WHOLE, Demand, EarlySignal, Request
 from fgsched.jobs.records import from_record, parse_record, to_record
-from fgsched.model import WHOLE, Demand, EarlySignal, Request
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 requests = st.builds(

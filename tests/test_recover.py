@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.errors import Exit, StorageError
-from fgsched.model import Ended, Hold, JobState
+from fgsched.domain.errors import Exit, StorageError
+from fgsched.domain.job import Ended, Hold, JobState
 from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
 from home import PATIENCE, living

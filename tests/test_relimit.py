@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.jobs import Desk, Rules
 from fgsched.controller.events import Asked
-from fgsched.model import WHOLE, JobState
+from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.domain.job import WHOLE, JobState
 from home import living
 from worlds import PowerCut, World, a_demand, a_gpu
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from fgsched.client import Client, TimedOut
-from fgsched.host.unanswered import VALID, Unanswered
+from fgsched.system.unanswered import VALID, Unanswered
 from home import PATIENCE
 
 pytestmark = pytest.mark.compiler
@@ -168,7 +168,7 @@ def a_key(path, request):
 def of_a_dead_command(directory, request):
     """Its key."""
     code = (
-        "import json, sys, time; from pathlib import Path; from fgsched.host.unanswered import Unanswered; "
+        "import json, sys, time; from pathlib import Path; from fgsched.system.unanswered import Unanswered; "
         "print(Unanswered(Path(sys.argv[1]), json.loads(sys.argv[2]), time.time()).value)"
     )
     words = [sys.executable, "-c", code, str(directory), json.dumps(request)]

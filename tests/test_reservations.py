@@ -6,7 +6,7 @@ import pwd
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 from home import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name

@@ -14,12 +14,12 @@ import pytest
 
 from fgsched.client import Client
 from fgsched.controller.presence import Presence
-from fgsched.host import generations
-from fgsched.host.inotify import MOVED_TO, Inotify
-from fgsched.host.places import Places
-from fgsched.host.process import identify
-from fgsched.host.rundir import RunDir
 from fgsched.jobs.lifecycle import Gone, Unclaimed
+from fgsched.launch.rundir import RunDir
+from fgsched.system import generations
+from fgsched.system.inotify import MOVED_TO, Inotify
+from fgsched.system.paths import Places
+from fgsched.system.process import identify
 from home import PATIENCE
 from worlds import BOOT
 

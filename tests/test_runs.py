@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fgsched.controller.runs import Runs
-from fgsched.model import JobState
+from fgsched.domain.job import JobState
 from worlds import a_job
 
 

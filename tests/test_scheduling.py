@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgsched.deciding.limits import Who
-from fgsched.deciding.placement import Host, rooms
-from fgsched.deciding.planner import Pending, Queue, Running, plan
-from fgsched.deciding.priority import Order
-from fgsched.model import WHOLE, Hold, Limits, Reason
-from fgsched.policy import Account, Caps, Partition, Policy, Weights
+from fgsched.domain.job import WHOLE, Hold, Limits, Reason
+from fgsched.domain.policy import Account, Caps, Partition, Policy, Weights
+from fgsched.scheduling.limits import Who
+from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.planner import Pending, Queue, Running, plan
+from fgsched.scheduling.priority import Order
 from worlds import GIB, a_demand, a_gpu
 
 LIMITS = Limits(cpus=12, host_memory=2**50)

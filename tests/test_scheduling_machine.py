@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 
-from fgsched.controller.book import Book, pending
-from fgsched.model import WHOLE, JobState, Reason
+from fgsched.controller.jobtable import Book, pending
+from fgsched.domain.job import WHOLE, JobState, Reason
 from happenings import NAMES, Happenings
 from reasons import Reasons
 from truths import Truth

@@ -8,8 +8,8 @@ import pytest
 
 from fgsched.controller.seeing import understood
 from fgsched.controller.unresolved import Unresolved
+from fgsched.domain.job import GpuProcess, Hold, JobState, Reading
 from fgsched.gpus.sim import STRANGER
-from fgsched.model import GpuProcess, Hold, JobState, Reading
 from worlds import a_job
 
 RUN = "/run/of/a/test"

@@ -9,15 +9,15 @@ from errno import EEXIST, EINVAL, ESRCH
 import pytest
 
 from fgsched import PROTOCOL
-from fgsched.controller.book import Book
-from fgsched.controller.desks.waiters import Waiters
+from fgsched.controller.eventloop import Loop
 from fgsched.controller.events import Died, Failed, Forked
-from fgsched.controller.loop import Loop
+from fgsched.controller.handlers.wait import Waiters
+from fgsched.controller.jobtable import Book
 from fgsched.controller.pieces import Pieces
-from fgsched.errors import BadUsage, Refused
-from fgsched.host.spawner import Answer
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import JobState
 from fgsched.jobs.lifecycle import Shepherd
-from fgsched.model import JobState
+from fgsched.launch.spawner import Answer
 from fgsched.server import MAX_FRAME, Connection, listen, parse
 from fgsched.store import DiskError
 from worlds import BOOT, World, a_demand, a_gpu, a_job, new_jobs

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fgsched.cli import simulating
-from fgsched.errors import BadUsage
+from fgsched.config.load import Config
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import WHOLE, Demand, Limits
+from fgsched.domain.policy import Caps, Partition, Policy
 from fgsched.gpus.sim import parse
-from fgsched.model import WHOLE, Demand, Limits
-from fgsched.policy import Caps, Partition, Policy
 from fgsched.simulate import Site, Task, replay
 from fgsched.simulate.drawing import svg
 from fgsched.simulate.figures import figures, percentile
 from fgsched.simulate.logs import read
 from fgsched.simulate.made import made
 from fgsched.simulate.workload import known, runnable
-from fgsched.site.config import Config
 
 HOST = Limits(cpus=64, host_memory=1 << 50)
 

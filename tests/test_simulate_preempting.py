@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fgsched.controller.events import Asked
+from fgsched.domain.job import WHOLE, Demand, JobState, Limits
+from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Yielding
 from fgsched.gpus.sim import parse
-from fgsched.model import WHOLE, Demand, JobState, Limits
-from fgsched.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Yielding
 from fgsched.simulate import Site, Task, replay
 from fgsched.simulate.figures import MadeRoom, figures
 from worlds import GIB, World, new_jobs

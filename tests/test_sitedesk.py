@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from fgsched.config.load import Config
+from fgsched.config.schema import PartitionSettings
 from fgsched.controller.caller import Caller
-from fgsched.controller.desks.site import Hands, SiteDesk
 from fgsched.controller.events import Asked
-from fgsched.model import WHOLE, JobState
-from fgsched.site.config import Config
-from fgsched.site.sections import PartitionSettings
+from fgsched.controller.handlers.partitions import Hands, SiteDesk
+from fgsched.domain.job import WHOLE, JobState
 from worlds import World, a_demand, a_gpu, full_disk
 
 ROOT = Caller(0, 0, "root", is_operator=True)

@@ -139,10 +139,10 @@ def answered(sock, asked):
 
 def test_every_operation_is_tried():
     """But for the one that stops the controller. What is known is read from where it is told."""
-    desks = ROOT / "fgsched/controller/desks"
+    handlers = ROOT / "fgsched/controller/handlers"
     known = {
         name
-        for file in desks.glob("*.py")
+        for file in handlers.glob("*.py")
         for name in re.findall(r'"(\w+)": self\.\w+[,}\n]', file.read_text())
     }
     assert known - {"stop", "started_at"} == GIVEN.keys()

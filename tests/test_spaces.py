@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fgsched.host.spaces import Scratch, Spaces, _mounted
+from fgsched.system.spaces import Scratch, Spaces, _mounted
 
 UID, GID = os.geteuid(), os.getegid()
 
@@ -90,5 +90,5 @@ def test_a_mount_that_a_user_named_in_any_bytes_is_read(tmp_path, monkeypatch, n
     table = tmp_path / "mountinfo"
     line = f"36 35 0:1 / /home/ann/{name} rw - fuse.x x rw\n37 35 0:2 / /run/x rw - tmpfs fgsched rw\n"
     table.write_bytes(os.fsencode(line))
-    monkeypatch.setattr("fgsched.host.spaces._MOUNTS", table)
+    monkeypatch.setattr("fgsched.system.spaces._MOUNTS", table)
     assert _mounted() == [f"/home/ann/{name}", "/run/x"]

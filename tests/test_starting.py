@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.host.process import parents
+from fgsched.system.process import parents
 from home import PATIENCE, living
 from hosts import why_not
 

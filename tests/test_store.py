@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.errors import StorageError
-from fgsched.model import Ended, GpuState, Hold, JobState, Request
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.opening import VERSION
 from fgsched.store.rows import past_of
@@ -346,9 +346,9 @@ def test_a_directory_is_no_queue(tmp_path):
 
 FULL = """
 import resource, signal, sys
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 from fgsched.store import NewJob, Store
-from fgsched.model import Request
+from fgsched.domain.job import Request
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = Store(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fgsched.errors import Exit
+from fgsched.domain.errors import Exit
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fgsched.cli import options
 from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.cli.submission import prepare
-from fgsched.errors import BadUsage, FgschedError
+from fgsched.domain.errors import BadUsage, FgschedError
+from fgsched.domain.job import Demand
+from fgsched.domain.units import Site
 from fgsched.jobs.quoting import command_line
-from fgsched.model import Demand
-from fgsched.units import Site
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30

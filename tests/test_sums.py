@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from fgsched.controller.filecheck import FileCheck
-from fgsched.errors import Exit, StorageError
-from fgsched.model import Request
+from fgsched.domain.errors import Exit, StorageError
+from fgsched.domain.job import Request
 from fgsched.store import NewJob, Store, opened, opening, sums, wal
 from home import living
 from worlds import a_demand, a_gpu, new_jobs

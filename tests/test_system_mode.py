@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fgsched.errors import Exit
-from fgsched.host import cgroups
+from fgsched.domain.errors import Exit
+from fgsched.system import cgroups
 from home import ROOT
 from hosts import LAB, UIDS, hosting, why_not
 

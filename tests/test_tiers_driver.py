@@ -11,7 +11,7 @@ import fakecuda
 import fgshim
 from driven import Host
 from fakecuda import Card
-from fgsched.host import cgroups
+from fgsched.system import cgroups
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched import units
-from fgsched.errors import BadUsage, FgschedError, NoSuchJob
+from fgsched.domain import units
+from fgsched.domain.errors import BadUsage, FgschedError, NoSuchJob
 
 NOT_A_NUMBER = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
 DAY = 86_400

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from fgsched.cli.optionvalues import early_signal
-from fgsched.errors import BadUsage
+from fgsched.config.overrides import changed
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import quoted, shown
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.site.overlay import changed
-from fgsched.values import quoted, shown
 
 ODD = os.fsdecode(b"a\xffb")  # as a word of the command line that is not UTF-8
 

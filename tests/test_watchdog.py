@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fgsched.domain.job import Reason
 from fgsched.jobs.watchdog import Memory, Policy, Sight, Use, judge
-from fgsched.model import Reason
 
 MIB, GIB = 1 << 20, 1 << 30
 KILL, WARN = Policy(tolerance=100), Policy(kills=False, tolerance=100)

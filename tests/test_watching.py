@@ -7,8 +7,8 @@ import pytest
 
 from fgsched.controller.seeing import Seen
 from fgsched.controller.watching import Watching
+from fgsched.domain.job import GpuProcess, JobState, Reading
 from fgsched.jobs.watchdog import Policy
-from fgsched.model import GpuProcess, JobState, Reading
 from fgshim import region
 from worlds import a_job
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from fgsched.deciding.limits import Scope, scopes
-from fgsched.deciding.placement import charged, cost, is_of_type
-from fgsched.model import Demand, GpuState, Hold, Job, JobState
-from fgsched.policy import Booking, Partition
+from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState
+from fgsched.domain.policy import Booking, Partition
+from fgsched.scheduling.limits import Scope, scopes
+from fgsched.scheduling.placement import charged, cost, is_of_type
 from yards import Yard
 
 Left = dict[int, tuple[int, int]]  # card -> share, bytes

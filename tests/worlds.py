@@ -4,12 +4,12 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from fgsched.controller.cards import Cards
-from fgsched.controller.conductor import Conductor
+from fgsched.controller.engine import Conductor
 from fgsched.controller.events import Asked, Died, Effect, Event, Forked, due_now
-from fgsched.errors import StorageError
+from fgsched.controller.gpustate import Cards
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import Demand, Gpu, Hold, Job, JobState, Limits, Request
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
-from fgsched.model import Demand, Gpu, Hold, Job, JobState, Limits, Request
 from fgsched.store import Allocation, NewJob, Store
 
 GIB = 2**30

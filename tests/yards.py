@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.cards import Cards
-from fgsched.controller.desks.bookings import BookingDesk
-from fgsched.controller.desks.jobs import Desk, Rules
-from fgsched.controller.desks.prospects import Prospects
-from fgsched.controller.desks.site import Hands, SiteDesk
 from fgsched.controller.events import Asked, Effect, Event, Noticed
-from fgsched.errors import FgschedError
+from fgsched.controller.gpustate import Cards
+from fgsched.controller.handlers.explain import Prospects
+from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.handlers.partitions import Hands, SiteDesk
+from fgsched.controller.handlers.reservations import BookingDesk
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import Gpu, Job, JobState, Reading, Reason
 from fgsched.jobs.watchdog import Fault
-from fgsched.model import Gpu, Job, JobState, Reading, Reason
-from fgsched.site.config import Config
 from worlds import PretendHost, World, a_result
 
 ROOT = Caller(0, 0, "root", is_operator=True)

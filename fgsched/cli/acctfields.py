@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from fgsched.cli.choices import name_of
-from fgsched.errors import BadUsage
-from fgsched.model import WHOLE, JobState, Reason
-from fgsched.moments import HOUR, MINUTE, format_elapsed, format_time
-from fgsched.units import format_indices, format_share
-from fgsched.values import shown
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.text import shown
+from fgsched.domain.times import HOUR, MINUTE, format_elapsed, format_time
+from fgsched.domain.units import format_indices, format_share
 
 Record = Mapping[str, Any]
 _FINAL = {state.value for state in JobState if state.is_final}

@@ -9,8 +9,8 @@ from fgsched.cli import acctfields as fields
 from fgsched.cli import machine
 from fgsched.cli.acctfields import Field, Record, field
 from fgsched.cli.cells import clean, fit
-from fgsched.errors import BadUsage
-from fgsched.values import shown
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import shown
 
 _ITEM = re.compile(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
 USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"

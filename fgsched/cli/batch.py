@@ -6,10 +6,10 @@ from typing import BinaryIO
 from fgsched.cli import options
 from fgsched.cli.options import Setting
 from fgsched.cli.submission import Prepared, Submitter
-from fgsched.errors import BadUsage, FgschedError
+from fgsched.domain.errors import BadUsage, FgschedError
+from fgsched.domain.text import shown
+from fgsched.domain.units import Site
 from fgsched.jobs.quoting import Unclosed, shell_words
-from fgsched.units import Site
-from fgsched.values import shown
 
 _LARGEST = 256 << 20  # bytes of a list
 

@@ -7,10 +7,10 @@ from fgsched.cli import optionvalues as values
 from fgsched.cli.demand import demand
 from fgsched.cli.options import Setting
 from fgsched.cli.table import BY_NAME
-from fgsched.errors import BadUsage
-from fgsched.moments import parse_duration
-from fgsched.units import Site
-from fgsched.values import BadValue, shown
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import BadValue, shown
+from fgsched.domain.times import parse_duration
+from fgsched.domain.units import Site
 
 _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
     "name": ("name", values.name),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from fgsched.cli.options import Setting, unexpanded
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import shown
+from fgsched.jobs.filenames import Values, expand, needs_the_job
 from fgsched.jobs.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
-from fgsched.jobs.patterns import Values, expand, needs_the_job
-from fgsched.values import shown
 
 STDIN = "standard input"
 _KINDS = {

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import JobState
+from fgsched.domain.text import BadValue, shown
+from fgsched.domain.units import format_indices, parse_ids
 from fgsched.jobs.arrays import format_array, parse_tasks
-from fgsched.model import JobState
-from fgsched.units import format_indices, parse_ids
-from fgsched.values import BadValue, shown
 
 Name = int | str  # of a job, an array or some of its tasks
 _SEPARATOR = re.compile(r",(?![^\[]*\])")  # a comma outside brackets

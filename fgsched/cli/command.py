@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from fgsched import __version__
-from fgsched.errors import BadUsage, Exit, FgschedError
+from fgsched.domain.errors import BadUsage, Exit, FgschedError
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fgsched.cli.options import Setting
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
 from fgsched.jobs.arrays import parse_array
 
 

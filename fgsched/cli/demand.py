@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from fgsched.cli.options import Setting
 from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
-from fgsched.model import WHOLE, Demand
-from fgsched.units import Site, format_share, neighbours, split_units
-from fgsched.values import quoted
+from fgsched.domain.job import WHOLE, Demand
+from fgsched.domain.text import quoted
+from fgsched.domain.units import Site, format_share, neighbours, split_units
 
 
 def demand(settings: Mapping[str, Setting], site: Site) -> Demand:

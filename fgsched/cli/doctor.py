@@ -13,13 +13,13 @@ from typing import Any
 
 from fgsched import gpus
 from fgsched.client import Client
-from fgsched.errors import FgschedError, Unreachable
-from fgsched.host import cgroups, generations, mounts
-from fgsched.host.places import Places
-from fgsched.site.config import Config, load
+from fgsched.config.load import Config, load
+from fgsched.domain.errors import FgschedError, Unreachable
+from fgsched.domain.units import format_mebibytes
 from fgsched.store import marker
 from fgsched.store.engine import may_lose_commits, version
-from fgsched.units import format_mebibytes
+from fgsched.system import cgroups, generations, mounts
+from fgsched.system.paths import Places
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -181,7 +181,7 @@ def _queue(places: Places, seen: _Seen) -> Finding:
     elif not places.queue.exists():
         return Finding("queue", OK, f"{places.queue} is not there yet")
     else:
-        from fgsched.controller.serve import taken
+        from fgsched.controller.daemon import taken
         from fgsched.store import Store
 
         with taken(places):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fgsched.client import Client
-from fgsched.errors import Refused
-from fgsched.states import Reason, Tier
+from fgsched.domain.errors import Refused
+from fgsched.domain.states import Reason, Tier
 from fgshim import trial
 
 HOLDS, FAILS, ABSENT = "holds", "does not hold", "not offered here"

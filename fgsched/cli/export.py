@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from fgsched.errors import BadUsage
-from fgsched.values import BadValue, shown
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import BadValue, shown
 
 _LARGEST = 1 << 20  # bytes of a job's environment
 _LARGEST_VARIABLE = 128 << 10  # the kernel's limit for one string of exec

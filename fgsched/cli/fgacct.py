@@ -13,9 +13,9 @@ from fgsched.cli import accttable, choices
 from fgsched.cli.acctfields import FIELDS, Record
 from fgsched.cli.command import Command, warn, write
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Exit
-from fgsched.model import JobState
-from fgsched.moments import parse_time
+from fgsched.domain.errors import BadUsage, Exit
+from fgsched.domain.job import JobState
+from fgsched.domain.times import parse_time
 
 _IDS_AT_A_TIME = 500
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}

@@ -11,9 +11,9 @@ from fgsched.cli.cells import clean
 from fgsched.cli.choices import Name
 from fgsched.cli.command import Command, warn, write
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Exit, NotPermitted
+from fgsched.domain.errors import BadUsage, Exit, NotPermitted
+from fgsched.domain.units import parse_signal, signal_name
 from fgsched.jobs.arrays import format_array, parse_tasks
-from fgsched.units import parse_signal, signal_name
 
 _AT_ONCE = 10_000  # ids in one request
 _TERM, _KILL = 15, 9

@@ -11,9 +11,9 @@ from fgsched.cli.changes import is_about_partition, partition_words, read_change
 from fgsched.cli.command import Group, output, warn, write
 from fgsched.cli.reservation import ask, is_about_reservation
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Exit, FgschedError
-from fgsched.units import Site, parse_ids, parse_indices
-from fgsched.values import shown
+from fgsched.domain.errors import BadUsage, Exit, FgschedError
+from fgsched.domain.text import shown
+from fgsched.domain.units import Site, parse_ids, parse_indices
 
 _UNBUILT = (
     *("notify", "pidinfo"),

@@ -10,10 +10,10 @@ from fgsched.cli.cells import table
 from fgsched.cli.command import Command, write
 from fgsched.cli.queuecolumns import host, indices, shown_time
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Exit
-from fgsched.model import WHOLE, GpuState, JobState, Near
-from fgsched.moments import format_runtime
-from fgsched.units import format_indices, format_mebibytes, format_share
+from fgsched.domain.errors import BadUsage, Exit
+from fgsched.domain.job import WHOLE, GpuState, JobState, Near
+from fgsched.domain.times import format_runtime
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 _OUT = {

@@ -9,8 +9,8 @@ from fgsched.cli import choices, machine
 from fgsched.cli.cells import table
 from fgsched.cli.command import Command, warn, write
 from fgsched.client import Client, find_places
-from fgsched.errors import Exit
-from fgsched.units import format_indices, parse_ids
+from fgsched.domain.errors import Exit
+from fgsched.domain.units import format_indices, parse_ids
 
 Record = dict[str, Any]
 _FACTORS = ("age", "fairshare", "size", "partition", "qos")  # as the controller names their weights

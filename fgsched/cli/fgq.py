@@ -12,10 +12,10 @@ from fgsched.cli import choices, queueformat
 from fgsched.cli.command import Command, warn, write
 from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Exit
-from fgsched.model import JobState
-from fgsched.units import parse_count
-from fgsched.values import shown
+from fgsched.domain.errors import BadUsage, Exit
+from fgsched.domain.job import JobState
+from fgsched.domain.text import shown
+from fgsched.domain.units import parse_count
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
 _EXPECTED = ("likely", "known")  # asked for apart

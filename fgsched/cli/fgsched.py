@@ -14,9 +14,9 @@ from fgsched.cli.cells import table
 from fgsched.cli.command import Group, warn, write
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
-from fgsched.errors import BadUsage, Exit, NotPermitted, Unreachable
-from fgsched.host.places import Places
-from fgsched.moments import format_runtime
+from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
+from fgsched.domain.times import format_runtime
+from fgsched.system.paths import Places
 
 _LEAVING = 60  # seconds that a controller has to stop
 _UNBUILT = ("init",)
@@ -65,7 +65,7 @@ def _start(gpus: str, system: bool) -> int:
 def _run(gpus: str, system: bool) -> None:
     """Be the controller, in the foreground; for systemd."""
     from fgsched.controller.foreground import attend
-    from fgsched.host.inside import IN_A_JOB, is_inside_job
+    from fgsched.system.inside import IN_A_JOB, is_inside_job
 
     _places(system)
     if is_inside_job(os.environ):
@@ -207,7 +207,7 @@ def _enforcement(as_json: bool) -> int:
 def _config(check: str | None) -> None:
     """Print the settings in force, as TOML."""
     from fgsched.cli.settingsfile import as_toml
-    from fgsched.site.config import load
+    from fgsched.config.load import load
 
     places = find_places()
     if check is None:

@@ -8,7 +8,7 @@ from fgsched.cli import choices, machine
 from fgsched.cli.cells import table
 from fgsched.cli.command import Command, write
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, Exit
+from fgsched.domain.errors import BadUsage, Exit
 
 Record = dict[str, Any]
 _HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")

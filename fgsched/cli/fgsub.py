@@ -15,11 +15,11 @@ from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
 from fgsched.cli.submission import Prepared, prepare
 from fgsched.client import Client, find_places
-from fgsched.errors import BadUsage, FgschedError, Refused, Unreachable
-from fgsched.host.unanswered import VALID, Unanswered
+from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
+from fgsched.domain.text import quoted
+from fgsched.domain.units import Site
 from fgsched.jobs.records import to_record
-from fgsched.units import Site
-from fgsched.values import quoted
+from fgsched.system.unanswered import VALID, Unanswered
 
 _KEPT = (
     f"It may have been queued all the same. Repeat the same command within {VALID / 60:.0f} minutes: "
@@ -188,7 +188,7 @@ def _print(client: Client, ids: range, flags: Flags) -> None:
 def _print_json(client: Client, ids: range) -> None:
     import json
 
-    from fgsched.units import format_share
+    from fgsched.domain.units import format_share
 
     shown = []
     for job_id in ids:

@@ -13,8 +13,8 @@ from fgsched.cli import choices
 from fgsched.cli.command import Command, output
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
-from fgsched.errors import BadUsage, NotPermitted, Refused
-from fgsched.values import BadValue, shown
+from fgsched.domain.errors import BadUsage, NotPermitted, Refused
+from fgsched.domain.text import BadValue, shown
 
 # A file cannot tell that it has grown; the end of the job is heard of at once, growth within this time.
 _LOOK = 0.2  # seconds

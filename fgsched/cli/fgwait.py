@@ -9,7 +9,7 @@ from fgsched.cli import choices, machine
 from fgsched.cli.command import Command, warn, write
 from fgsched.cli.waiting import exit_code, wait_for
 from fgsched.client import Client, TimedOut, find_places
-from fgsched.values import BadValue
+from fgsched.domain.text import BadValue
 
 _TOO_LATE = 124  # as timeout(1) has it
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from fgsched.jobs.isolation import Files, files
-from fgsched.jobs.patterns import Values
+from fgsched.jobs.filenames import Values
+from fgsched.jobs.launchspec import Files, files
 from fgsched.jobs.records import from_record
 
 

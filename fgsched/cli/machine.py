@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from fgsched import __version__
-from fgsched.moments import format_time
+from fgsched.domain.times import format_time
 
 
 def document(**content: Any) -> str:

@@ -13,9 +13,9 @@ import click
 
 from fgsched.cli import table
 from fgsched.cli.table import Option
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import BadValue, shown
 from fgsched.jobs.jobscript import Directives
-from fgsched.values import BadValue, shown
 
 _EXPANDABLE = re.compile(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _WITH_LETTERS = {"output", "error", "input"}

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from fgsched.domain.job import WHOLE, EarlySignal
+from fgsched.domain.text import BadValue, quoted
+from fgsched.domain.times import parse_time
+from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.jobs import pacing
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.jobs.patterns import ALLOWED, unknown
+from fgsched.jobs.enforcement import WORDS
+from fgsched.jobs.filenames import ALLOWED, unknown
 from fgsched.jobs.records import NICEST
-from fgsched.jobs.tiers import WORDS
-from fgsched.model import WHOLE, EarlySignal
-from fgsched.moments import parse_time
-from fgsched.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
-from fgsched.values import BadValue, quoted
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095

@@ -7,8 +7,8 @@ from typing import Any
 from fgsched.cli.command import write
 from fgsched.cli.queuecolumns import shown_time
 from fgsched.client import Client
-from fgsched.model import Reason
-from fgsched.units import format_indices, format_share
+from fgsched.domain.job import Reason
+from fgsched.domain.units import format_indices, format_share
 
 FIELDS = ("likely", "known")  # of a row of the queue: asked for apart, since they take long
 

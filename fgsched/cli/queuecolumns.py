@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgsched.cli.cells import clean
-from fgsched.errors import BadUsage
-from fgsched.model import JobState
-from fgsched.moments import format_limit, format_runtime, format_time
-from fgsched.units import format_indices, format_mebibytes, format_share
-from fgsched.values import shown
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import JobState
+from fgsched.domain.text import shown
+from fgsched.domain.times import format_limit, format_runtime, format_time
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
 
 _LONGEST_LIST = 64  # bytes of an index list
 _CODES = {state.value: state.code for state in JobState}

@@ -9,9 +9,9 @@ from typing import Any
 from fgsched.cli.cells import columns as width_of
 from fgsched.cli.cells import fit
 from fgsched.cli.queuecolumns import COLUMNS, Column, by_letter, by_name, safe
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import shown
 from fgsched.jobs.arrays import parse_tasks, tasks
-from fgsched.values import shown
 
 _ITEM = re.compile(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)

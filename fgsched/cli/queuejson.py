@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fgsched.cli import machine
-from fgsched.model import JobState
+from fgsched.domain.job import JobState
 
 _OWN = ("account", "qos", "reservation", "nice", "priority")
 FIELDS = (

@@ -4,12 +4,12 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 
-from fgsched.controller.serve import taken
-from fgsched.errors import StorageError
-from fgsched.host import generations
-from fgsched.host.places import Places
+from fgsched.controller.daemon import taken
+from fgsched.domain.errors import StorageError
 from fgsched.store import Store, marker
 from fgsched.store.recovering import Recovered, recover
+from fgsched.system import generations
+from fgsched.system.paths import Places
 
 _SHOWN = 20  # ids, or ranges of ids, of one kind
 

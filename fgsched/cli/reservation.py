@@ -7,10 +7,11 @@ from typing import Any
 
 from fgsched.cli.changes import no_pair
 from fgsched.client import Client
-from fgsched.errors import BadUsage, Refused
-from fgsched.model import WHOLE
-from fgsched.moments import format_runtime, format_time, parse_duration, parse_time
-from fgsched.units import (
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import WHOLE
+from fgsched.domain.text import BadValue, shown
+from fgsched.domain.times import format_runtime, format_time, parse_duration, parse_time
+from fgsched.domain.units import (
     format_indices,
     format_mebibytes,
     format_share,
@@ -18,7 +19,6 @@ from fgsched.units import (
     parse_indices,
     parse_share,
 )
-from fgsched.values import BadValue, shown
 
 Record = dict[str, Any]
 _NAMES = {"reservation", "reservationname"}

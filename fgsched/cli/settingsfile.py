@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from fgsched.host.places import Places
-from fgsched.site.config import KEYS, SECTIONS, Config, Key
-from fgsched.site.settings import INDICES
+from fgsched.config.load import KEYS, SECTIONS, Config, Key
+from fgsched.config.settings import INDICES
+from fgsched.system.paths import Places
 
 
 def as_toml(config: Config, places: Places) -> str:

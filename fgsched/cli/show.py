@@ -8,9 +8,9 @@ from fgsched.cli.acctfields import others
 from fgsched.cli.cells import clean
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
-from fgsched.errors import BadUsage, Refused
-from fgsched.moments import format_limit, format_runtime, format_time
-from fgsched.units import format_indices, format_mebibytes, format_share, parse_indices
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.times import format_limit, format_runtime, format_time
+from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
 
 Record = dict[str, Any]
 Group = list[list[tuple[str, object]]]  # lines of (key, value)

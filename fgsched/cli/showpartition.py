@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fgsched.client import Client
-from fgsched.errors import Refused
-from fgsched.moments import format_limit
-from fgsched.units import format_indices, format_mebibytes, format_share
-from fgsched.values import shown
+from fgsched.domain.errors import Refused
+from fgsched.domain.text import shown
+from fgsched.domain.times import format_limit
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
 
 Record = dict[str, Any]
 Line = list[tuple[str, object]]

@@ -12,15 +12,15 @@ import click
 
 from fgsched.cli.cells import clean, table
 from fgsched.cli.command import write
-from fgsched.errors import BadUsage, Refused
-from fgsched.moments import format_runtime
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.times import format_runtime
 
 if TYPE_CHECKING:  # a command that does something else does without
-    from fgsched.model import Gpu, Limits
+    from fgsched.config.load import Config
+    from fgsched.domain.job import Gpu, Limits
     from fgsched.simulate import Simulated, Site
     from fgsched.simulate.figures import Figures, Waits
     from fgsched.simulate.workload import Workload
-    from fgsched.site.config import Config
 
 _PATIENCE, _OFTEN = 2.0, 0.2  # seconds before progress is shown, and between two times
 _PLENTY = 1 << 62
@@ -46,10 +46,10 @@ _POLICIES = ("pack", "spread")
 def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> None:
     """Replay a log in virtual time, and say how long jobs wait."""
     from fgsched.client import find_places
+    from fgsched.config.load import load
     from fgsched.simulate import Site
     from fgsched.simulate.figures import figures
     from fgsched.simulate.workload import counted
-    from fgsched.site.config import load
 
     config = load(find_places())
     gpus = _cards(said["gpus"], config)
@@ -91,7 +91,7 @@ def _after(gpu: "Gpu", first: int) -> "Gpu":
 
 def _limits(config: "Config", said: dict[str, Any]) -> "Limits":
     """CPUs and memory are this host's if its cards are; those of another do not limit unless said."""
-    from fgsched.units import parse_bytes
+    from fgsched.domain.units import parse_bytes
 
     limits = config.limits
     if said["gpus"]:

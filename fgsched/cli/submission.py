@@ -13,13 +13,13 @@ from fgsched.cli.export import exported
 from fgsched.cli.flags import Flags, flags_of, is_on
 from fgsched.cli.options import Setting
 from fgsched.cli.table import BY_NAME
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
+from fgsched.domain.text import BadValue, quoted
+from fgsched.domain.units import Site
+from fgsched.jobs.filenames import Values, left_alone
 from fgsched.jobs.jobscript import directives
-from fgsched.jobs.patterns import Values, left_alone
 from fgsched.jobs.quoting import command_line
-from fgsched.model import NO_LIMIT, EarlySignal, Request
-from fgsched.units import Site
-from fgsched.values import BadValue, quoted
 
 _LONGEST_LINE = 4096  # characters of a submit line that are kept
 _DEFAULTS = {

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fgsched.cli import optionvalues as values
-from fgsched.moments import parse_duration
+from fgsched.domain.times import parse_duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fgsched.client import Client, TimedOut
-from fgsched.errors import Unreachable
+from fgsched.domain.errors import Unreachable
 
 _QUIET = 2.0  # seconds before progress is shown
 _RESTART = 60.0  # seconds that a controller may be away

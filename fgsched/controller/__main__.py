@@ -8,8 +8,8 @@ import sys
 from contextlib import suppress
 
 from fgsched.controller.foreground import attend
-from fgsched.errors import FgschedError, Unreachable
-from fgsched.host.standing import reset_signals
+from fgsched.domain.errors import FgschedError, Unreachable
+from fgsched.system.nice import reset_signals
 
 
 def main() -> int:

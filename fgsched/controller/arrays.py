@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from fgsched.domain.job import Job, JobState
 from fgsched.jobs.arrays import bits_from, bits_of, lowest
-from fgsched.model import Job, JobState
 
 
 @dataclass(slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fgsched.deciding.admission import Asker
-from fgsched.errors import BadUsage, NoSuchJob, NotPermitted
-from fgsched.model import Job
+from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted
+from fgsched.domain.job import Job
+from fgsched.scheduling.admission import Asker
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from fgsched.controller.fairness import Share, Turns
-from fgsched.errors import Busy
+from fgsched.domain.errors import Busy
 from fgsched.server import Connection
 
 log = logging.getLogger("fgsched.controller")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fgsched.controller.faults import Faults, told
-from fgsched.errors import FgschedError, OurFault, StorageError
-from fgsched.model import Ended, Job, JobState, Reason
+from fgsched.domain.errors import FgschedError, OurFault, StorageError
+from fgsched.domain.job import Ended, Job, JobState, Reason
 from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")

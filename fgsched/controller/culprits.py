@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from fgsched.controller.book import Book
-from fgsched.deciding.planner import Queue
-from fgsched.deciding.scene import Scene
-from fgsched.deciding.waiting import Pending
-from fgsched.model import Gpu, Limits, Readings
+from fgsched.controller.jobtable import Book
+from fgsched.domain.job import Gpu, Limits, Readings
+from fgsched.scheduling.planner import Queue
+from fgsched.scheduling.queue import Pending
+from fgsched.scheduling.snapshot import Scene
 
 
 def culprits(book: Book, gpus: Iterable[Gpu], readings: Readings, limits: Limits, now: float) -> list[int]:

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from fgsched.deciding.priority import Kind
-from fgsched.deciding.waiting import Queue
-from fgsched.model import Job
+from fgsched.domain.job import Job
+from fgsched.scheduling.priority import Kind
+from fgsched.scheduling.queue import Queue
 
 
 def made_for(job: Job) -> int:

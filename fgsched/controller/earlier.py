@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fgsched.controller.cards import Cards
-from fgsched.host import generations
-from fgsched.host.generations import Earlier
-from fgsched.host.process import Identity, open_pidfd
+from fgsched.controller.gpustate import Cards
+from fgsched.system import generations
+from fgsched.system.generations import Earlier
+from fgsched.system.process import Identity, open_pidfd
 
 log = logging.getLogger(__name__)
 Watch = Callable[[int, Callable[[], None]], None]

@@ -2,8 +2,9 @@
 
 from functools import partial
 
-from fgsched.controller.gates import last_start
 from fgsched.controller.turning import Turning
+from fgsched.controller.waitindex import last_start
+from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.dependencies import (
     Dependency,
     Fact,
@@ -16,7 +17,6 @@ from fgsched.jobs.dependencies import (
     left,
     parse_dependency,
 )
-from fgsched.model import Job, JobState, Reason
 
 
 class Eligibility:

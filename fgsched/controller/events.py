@@ -4,10 +4,10 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fgsched.errors import FgschedError
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.jobs.watchdog import Fault
-from fgsched.model import Job
 from fgsched.store import Allocation
 
 Effect = Callable[[], None]

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fgsched.errors import StorageError
-from fgsched.values import storable
+from fgsched.domain.errors import StorageError
+from fgsched.domain.text import storable
 
 log = logging.getLogger("fgsched.controller")
 _LONGEST = 300  # characters of an error's text

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fgsched.config.load import load
+from fgsched.controller.daemon import serve
 from fgsched.controller.logfile import handler
-from fgsched.controller.serve import serve
-from fgsched.host.places import Places, is_of_the_disk, unwritten
-from fgsched.host.standing import hold_low_descriptors
-from fgsched.host.trust import refuse_unless_safe
-from fgsched.site.config import load
+from fgsched.system.nice import hold_low_descriptors
+from fgsched.system.paths import Places, is_of_the_disk, unwritten
+from fgsched.system.trust import refuse_unless_safe
 from fgshim import library, spawner
 
 

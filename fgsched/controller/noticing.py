@@ -5,11 +5,11 @@ from dataclasses import replace
 from fgsched.controller.events import Noticed
 from fgsched.controller.telling import tell
 from fgsched.controller.turning import Turning
+from fgsched.domain.job import Job
+from fgsched.domain.shortage import PostMortem, Refusal
 from fgsched.jobs.endings import blamed
 from fgsched.jobs.lifecycle import reason_of
 from fgsched.jobs.postmortem import examine, noticed
-from fgsched.model import Job
-from fgsched.shortage import PostMortem, Refusal
 
 
 def take_notice(conductor: Turning, job: Job, seen: Noticed, now: float) -> None:

@@ -7,8 +7,8 @@ import math
 from functools import partial
 
 from fgsched.controller.turning import Turning
+from fgsched.domain.job import Job, JobState
 from fgsched.jobs.lifecycle import Alive, Gone, Result, lost
-from fgsched.model import Job, JobState
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 

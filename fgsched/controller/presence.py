@@ -4,11 +4,11 @@ import logging
 import os
 from collections.abc import Callable
 
-from fgsched.errors import FgschedError
-from fgsched.host import generations
-from fgsched.host.inotify import Inotify
-from fgsched.host.places import Places
-from fgsched.host.rundir import RunDir
+from fgsched.domain.errors import FgschedError
+from fgsched.launch.rundir import RunDir
+from fgsched.system import generations
+from fgsched.system.inotify import Inotify
+from fgsched.system.paths import Places
 
 log = logging.getLogger("fgsched.controller")
 _PAUSE = 0.2  # seconds: whoever removes a whole tree is not to meet new entries meanwhile

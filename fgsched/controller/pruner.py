@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 from fgsched.store import StorageBroken, Store
 from fgsched.store.idle import Unused
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from fgsched import gpus
+from fgsched.domain.job import GpuState
 from fgsched.gpus.sim import is_simulated
-from fgsched.model import GpuState
 from fgsched.store import Store
 
 

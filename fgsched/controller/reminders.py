@@ -5,8 +5,8 @@ from functools import partial
 from fgsched.controller.events import Launcher
 from fgsched.controller.telling import RETRY, is_given
 from fgsched.controller.turning import Turning
+from fgsched.domain.job import Job, JobState
 from fgsched.jobs.lifecycle import Shepherd
-from fgsched.model import Job, JobState
 
 
 def attend(conductor: Turning, job: Job, shepherd: Shepherd) -> None:

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fgsched.deciding.backfill import Running
-from fgsched.deciding.limits import Who
-from fgsched.model import Demand, Job, JobState
+from fgsched.domain.job import Demand, Job, JobState
+from fgsched.scheduling.backfill import Running
+from fgsched.scheduling.limits import Who
 
 _NOTHING = Demand(cpus=0)
 

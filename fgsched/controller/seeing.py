@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from fgsched.domain.job import Job, Reading
 from fgsched.gpus import external
-from fgsched.host.process import marked, parents, started_with
-from fgsched.jobs.surroundings import job_dir
-from fgsched.model import Job, Reading
+from fgsched.jobs.launchcontext import job_dir
+from fgsched.system.process import marked, parents, started_with
 
 _PIDS = 1 << 22  # no process of this host has a higher number; a simulated stranger has
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from fgsched.controller.events import Effect
 from fgsched.controller.turning import Telling, Turning
-from fgsched.errors import Refused
-from fgsched.model import Job, JobState
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Job, JobState
 
 log = logging.getLogger(__name__)
 _RUNS = {JobState.RUNNING, JobState.SUSPENDED}  # before that there is no supervisor yet

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from fgsched.controller.book import Book
-from fgsched.controller.cards import Cards
 from fgsched.controller.containment import Containment
 from fgsched.controller.events import Effect, Launcher
+from fgsched.controller.gpustate import Cards
+from fgsched.controller.jobtable import Book
+from fgsched.domain.job import Gpu, Job, Limits, Readings
+from fgsched.domain.policy import Policy
 from fgsched.jobs.lifecycle import Finish, Seen
-from fgsched.model import Gpu, Job, Limits, Readings
-from fgsched.policy import Policy
 from fgsched.store import Store
 
 

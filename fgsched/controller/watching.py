@@ -6,10 +6,10 @@ from dataclasses import replace
 from fgsched.controller.events import Noticed
 from fgsched.controller.faults import Faults
 from fgsched.controller.seeing import Seen
-from fgsched.host.process import maps
-from fgsched.host.regions import Slot, charge, charged, see, slots
+from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.jobs.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
-from fgsched.model import GpuProcess, Job, JobState, Reading
+from fgsched.launch.regions import Slot, charge, charged, see, slots
+from fgsched.system.process import maps
 
 _HOOK = "libfgshim.so"
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fgsched.config.load import Config
+from fgsched.domain.job import Gpu
 from fgsched.gpus import sim
 from fgsched.gpus.occupancy import SLACK, external
 from fgsched.gpus.sampler import Answer, AnySampler, Sampler, SimSampler
 from fgsched.gpus.selection import select
 from fgsched.gpus.wire import FENCE, INVENTORY, LIMIT, READING, USE, WAKING
-from fgsched.model import Gpu
-from fgsched.site.config import Config
 
 __all__ = [
     "FENCE",

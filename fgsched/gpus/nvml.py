@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fgsched.errors import FgschedError
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.gpus.xids import Xids
-from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
 
 _CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
 _MIG = "MIG is on: not supported yet"

@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 
-from fgsched.model import Reading
+from fgsched.domain.job import Reading
 
 SLACK = 512 << 20  # bytes of a card that no process explains and that are nobody's: contexts, page tables
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from fgsched.domain.job import Gpu, Reading
 from fgsched.gpus import wire
 from fgsched.gpus.isolated import isolated
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.sim import Stage
 from fgsched.gpus.wire import INVENTORY, READING, Report
-from fgsched.model import Gpu, Reading
 
 log = logging.getLogger(__name__)
 _CHUNK = 1 << 16

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fgsched.errors import BadUsage
-from fgsched.model import Gpu, GpuState
-from fgsched.values import shown
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import Gpu, GpuState
+from fgsched.domain.text import shown
 
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{1,36}")

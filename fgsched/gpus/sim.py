@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
+from fgsched.domain.text import shown
+from fgsched.domain.units import parse_bytes, parse_indices
 from fgsched.gpus.wire import READING, Report
-from fgsched.model import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.units import parse_bytes, parse_indices
-from fgsched.values import shown
 
 STRANGER = (1 << 22) + 1  # a pid that no kernel gives
 _MOST = 1024

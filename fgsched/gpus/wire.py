@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fgsched.model import Gpu, GpuProcess, GpuState, Reading
+from fgsched.domain.job import Gpu, GpuProcess, GpuState, Reading
 
 INVENTORY = "inventory"
 READING = "reading"

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from fgsched.model import Request
-from fgsched.units import format_indices
-from fgsched.values import BadValue, quoted
+from fgsched.domain.job import Request
+from fgsched.domain.text import BadValue, quoted
+from fgsched.domain.units import format_indices
 
 MOST = 100_001  # indices are below it
 LONGEST = 8192  # characters of a list, written in its shortest form

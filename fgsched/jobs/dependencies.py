@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 
-from fgsched.model import Job, JobState
-from fgsched.values import BadValue, quoted
+from fgsched.domain.job import Job, JobState
+from fgsched.domain.text import BadValue, quoted
 
 LAST = 0  # stands for the previous submission of the user
 _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")

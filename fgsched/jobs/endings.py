@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.lifecycle import UNRUN, Finish
-from fgsched.model import Job, JobState, Reason
 
 _AT_ONCE = 2  # failures after which a job is tried again without a pause
 _LONGEST_PAUSE = 64  # seconds

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fgsched.errors import BadUsage
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.text import shown
 from fgsched.jobs.quoting import Unclosed, header_words
-from fgsched.values import shown
 
 SIZE_LIMIT = 4 << 20  # bytes, as in Slurm
 _MEBIBYTE = 1 << 20

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fgsched.model import Ended, Job, JobState, Reason
-from fgsched.shortage import Refusal
-from fgsched.values import storable
+from fgsched.domain.job import Ended, Job, JobState, Reason
+from fgsched.domain.shortage import Refusal
+from fgsched.domain.text import storable
 
 UNRUN = 20  # times that a job of which nothing ran is tried again
 

@@ -1,8 +1,8 @@
 """How jobs share the time of a card: which policy a job gets, and what is written into its region."""
 
-from fgsched.errors import BadUsage
-from fgsched.model import WHOLE, Job
-from fgsched.policy import Policy
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import WHOLE, Job
+from fgsched.domain.policy import Policy
 
 HARD, FAIR, NONE = "hard", "fair", "none"
 WORDS = (HARD, FAIR, NONE)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fgsched.domain.job import Job, Readings, Reason
+from fgsched.domain.shortage import PostMortem, Refusal
 from fgsched.jobs.watchdog import Fault
-from fgsched.model import Job, Readings, Reason
-from fgsched.shortage import PostMortem, Refusal
 
 
 def examine(job: Job, refusal: Refusal, others: Iterable[Job], readings: Readings) -> PostMortem:

@@ -6,7 +6,7 @@ Programs that clear their environment or become another user keep a hook that is
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fgsched.errors import Refused
+from fgsched.domain.errors import Refused
 
 PRELOAD, DEVICES = "preload", "devices"
 WORDS = ("auto", "namespace", "environment")  # of the setting

@@ -8,12 +8,12 @@ from functools import lru_cache
 from itertools import chain, zip_longest
 from typing import Any
 
-from fgsched.copies import copier
-from fgsched.errors import BadUsage
+from fgsched.domain.copies import copier
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, EarlySignal, Request
+from fgsched.domain.text import is_plain, quoted
+from fgsched.jobs.enforcement import WORDS
 from fgsched.jobs.pacing import check_word
-from fgsched.jobs.tiers import WORDS
-from fgsched.model import NO_LIMIT, WHOLE, Demand, EarlySignal, Request
-from fgsched.values import is_plain, quoted
 
 _BIG = 2**63 - 1
 NICEST = 2**31 - 3  # Slurm's bound

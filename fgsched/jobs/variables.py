@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from fgsched.domain.job import Job
+from fgsched.domain.units import format_indices, format_share
 from fgsched.jobs.arrays import variables as array_variables
+from fgsched.jobs.launchcontext import Given, Site, job_dir
 from fgsched.jobs.private import others_of
-from fgsched.jobs.surroundings import Given, Site, job_dir
-from fgsched.model import Job
-from fgsched.units import format_indices, format_share
 
 _TWINS = {  # variables that Slurm's users know under another name than SLURM_ + ours
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),

@@ -7,8 +7,8 @@ lies between is contexts and other memory that no call asks for, or memory taken
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from fgsched.model import Reason
-from fgsched.units import format_mebibytes
+from fgsched.domain.job import Reason
+from fgsched.domain.units import format_mebibytes
 
 UNFENCED, BY_HOOK = "none", "shim"  # tiers
 

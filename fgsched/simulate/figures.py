@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from fgsched.model import WHOLE, Demand
+from fgsched.domain.job import WHOLE, Demand
 from fgsched.simulate.outcome import Outcome, Run, Simulated
 
 _SHORTEST = 10.0  # seconds: the slowdown of shorter jobs is that of jobs so long

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fgsched.controller.book import Book
-from fgsched.controller.charges import Charges
 from fgsched.controller.events import Effect
-from fgsched.deciding.fairshare import Owner, Usage
-from fgsched.deciding.placement import charged
-from fgsched.deciding.planner import Plan, Start
+from fgsched.controller.jobtable import Book
+from fgsched.controller.usage import Charges
+from fgsched.domain.job import Gpu, Hold, Job, JobState, Limits, Readings
+from fgsched.domain.policy import Policy
 from fgsched.jobs.endings import over
 from fgsched.jobs.lifecycle import Result, finish
-from fgsched.model import Gpu, Hold, Job, JobState, Limits, Readings
-from fgsched.policy import Policy
+from fgsched.scheduling.fairshare import Owner, Usage
+from fgsched.scheduling.placement import charged
+from fgsched.scheduling.planner import Plan, Start
 from fgsched.simulate.outcome import Outcome, Run
 from fgsched.simulate.workload import Task
 from fgsched.store import Allocation

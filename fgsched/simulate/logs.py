@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fgsched.errors import BadUsage
-from fgsched.model import WHOLE, Demand
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import WHOLE, Demand
 from fgsched.simulate.workload import Task, Workload, counted
 
 _MIB = 1 << 20

@@ -3,7 +3,7 @@
 import math
 import random
 
-from fgsched.model import WHOLE, Demand
+from fgsched.domain.job import WHOLE, Demand
 from fgsched.simulate.workload import Task, Workload, counted
 
 # How many of a hundred jobs ask for what: most are small, as in the logs of shared hosts.

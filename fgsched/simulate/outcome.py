@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from fgsched.model import JobState
+from fgsched.domain.job import JobState
 from fgsched.simulate.workload import Task
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fgsched.controller.book import Book
-from fgsched.controller.preempting import Preempter
-from fgsched.deciding.planner import Plan, Start
-from fgsched.model import Job, JobState, Reason
+from fgsched.controller.jobtable import Book
+from fgsched.controller.preemption import Preempter
+from fgsched.domain.job import Job, JobState, Reason
+from fgsched.scheduling.planner import Plan, Start
 from fgsched.simulate.host import Host, Site
 from fgsched.simulate.outcome import Simulated
 from fgsched.simulate.workload import Task

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fgsched.deciding.feasible import check
-from fgsched.errors import FgschedError
-from fgsched.model import Demand, Gpu, Job, Limits, Request
-from fgsched.policy import Policy
+from fgsched.domain.errors import FgschedError
+from fgsched.domain.job import Demand, Gpu, Job, Limits, Request
+from fgsched.domain.policy import Policy
+from fgsched.scheduling.feasible import check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fgsched.values import storable
+from fgsched.domain.text import storable
 
 
 class Connection(sqlite3.Connection):

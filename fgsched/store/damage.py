@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 from fgsched.store.files import replace_file
 
 FILE = "queue.damaged"

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from fgsched.deciding.fairshare import Owner, Usage
+from fgsched.scheduling.fairshare import Owner, Usage
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fgsched.crash import point
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 from fgsched.store import damage, wal
 from fgsched.store.commits import Record
 from fgsched.store.sql import SQL

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 from fgsched.store import commits, damage, marker, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import Connection

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fgsched.errors import StorageError
+from fgsched.domain.errors import StorageError
 from fgsched.store import commits, damage, marker, sums, wal
 from fgsched.store.commits import Commit
 from fgsched.store.files import sync_directory

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from fgsched.domain.job import Ended, Eviction, Hold, Job, JobState, Reason, Request
+from fgsched.domain.shortage import PostMortem
 from fgsched.jobs.records import parse_record
-from fgsched.model import Ended, Eviction, Hold, Job, JobState, Reason, Request
-from fgsched.shortage import PostMortem
 
 
 class Allocation(NamedTuple):

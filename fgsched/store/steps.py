@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 
-from fgsched.model import Job, JobState, Reason
+from fgsched.domain.job import Job, JobState, Reason
 from fgsched.store.statements import Statement
 
 Row = tuple[int, int, float, str, str, str]  # job, attempt, when, from, to, reason

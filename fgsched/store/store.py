@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fgsched.crash import point
-from fgsched.errors import StorageError
-from fgsched.explaining.history import Run
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
+from fgsched.domain.text import storable
 from fgsched.jobs.records import to_record
-from fgsched.model import Gpu, GpuState, Hold, Job, Request
+from fgsched.scheduling.explain.runtimes import Run
 from fgsched.store.blobs import Blobs
 from fgsched.store.idle import Idle
 from fgsched.store.kept import Kept
@@ -23,7 +24,6 @@ from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, columns
 from fgsched.store.statements import Statement
 from fgsched.store.steps import Steps
 from fgsched.store.tasks import Tasks
-from fgsched.values import storable
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
     Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")

@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from fgsched.domain.job import Job, JobState
 from fgsched.jobs.arrays import bits_from, bits_of
-from fgsched.model import Job, JobState
 from fgsched.store.rows import Past, past_of
 
 

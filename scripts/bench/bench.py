@@ -36,7 +36,7 @@ class Home:
 
     @property
     def places(self):
-        from fgsched.host.places import Places
+        from fgsched.system.paths import Places
 
         return Places.find(os.environ, os.geteuid())
 
@@ -52,7 +52,7 @@ class Home:
 
 def refuse_on_a_host_with_a_controller() -> None:
     """Where there is one, every command would go to it: its queue would be filled, and it would be killed."""
-    from fgsched.host.places import SYSTEM_RUN
+    from fgsched.system.paths import SYSTEM_RUN
 
     if (SYSTEM_RUN / "socket").exists():
         sys.exit(f"{SYSTEM_RUN}/socket: this host has a controller; measure where there is none")
@@ -90,7 +90,7 @@ def home(
 
 
 def stop(it: Home, patience: float = 60) -> None:
-    from fgsched.errors import FgschedError
+    from fgsched.domain.errors import FgschedError
 
     try:
         with it.client() as client:

@@ -65,7 +65,7 @@ def ways(place: Place) -> Iterator[Row]:
 
 def _cleared(share: Share, code: str, words: list[str]) -> Row:
     """A program without LD_PRELOAD, in a mount namespace as jobs with GPUs have it."""
-    from fgsched.host.mounts import why_not
+    from fgsched.system.mounts import why_not
 
     how = "root" if os.geteuid() == 0 else "user"
     if why := why_not(how, share.folder):

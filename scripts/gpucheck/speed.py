@@ -51,7 +51,7 @@ def calls(place: Place, *, scale: int = 1) -> Iterator[Row]:
 @contextmanager
 def lending(shares: list[Share]) -> Iterator[None]:
     """What a controller does for jobs of one card: without it no hook knows that there are others."""
-    from fgsched.controller.pacer import measure
+    from fgsched.controller.gputime import measure
 
     done = threading.Event()
     thread = threading.Thread(target=_lend, args=(shares, measure, done))

@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
-from fgsched.model import Ended, Hold, JobState  # noqa: E402
+from fgsched.domain.job import Ended, Hold, JobState  # noqa: E402
 from fgsched.store import Allocation, Store  # noqa: E402
 from fgsched.store.opening import VERSION  # noqa: E402
 from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs  # noqa: E402

@@ -1,0 +1,435 @@
+"""The controller as a process: it takes its place, opens its edges in their order, recovers, and serves."""
+
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from filelock import FileLock, Timeout
+
+from fgsched import gpus
+from fgsched.config.load import Config, load
+from fgsched.controller.contexts import ContextCosts
+from fgsched.controller.earlier import EarlierJobs
+from fgsched.controller.enforcementcheck import Gate
+from fgsched.controller.engine import Conductor
+from fgsched.controller.eventloop import Loop
+from fgsched.controller.events import Asked, Died
+from fgsched.controller.filecheck import FileCheck
+from fgsched.controller.gpumonitor import Lookout
+from fgsched.controller.gpustate import Cards
+from fgsched.controller.gputime import Pacer
+from fgsched.controller.handlers.dispatch import About, Desks, Reception
+from fgsched.controller.handlers.explain import Prospects
+from fgsched.controller.handlers.jobs import FIRST_USER, Desk, Rules
+from fgsched.controller.handlers.partitions import Hands, SiteDesk
+from fgsched.controller.handlers.priority import Standings
+from fgsched.controller.handlers.query import Answers
+from fgsched.controller.handlers.reservations import BookingDesk
+from fgsched.controller.handlers.wait import Waiters
+from fgsched.controller.presence import Presence
+from fgsched.controller.pruner import Keep, Pruner
+from fgsched.controller.remembered import remembered
+from fgsched.controller.telling import RETRY
+from fgsched.controller.watching import Watching
+from fgsched.domain.errors import StorageError, Unreachable
+from fgsched.domain.states import Tier
+from fgsched.jobs.launchcontext import Site
+from fgsched.jobs.pacing import policy_of
+from fgsched.jobs.private import Mounts
+from fgsched.jobs.watchdog import Policy
+from fgsched.launch import regions
+from fgsched.launch.launcher import Cgroups, Ports, Shepherds
+from fgsched.launch.rundir import RunDir
+from fgsched.launch.spawner import Spawner
+from fgsched.server import listen
+from fgsched.store import Store
+from fgsched.system import cgroups, cpus, generations
+from fgsched.system import nice as standing
+from fgsched.system.accounts import Accounts, of_host, of_user
+from fgsched.system.mounts import find as find_mounts
+from fgsched.system.paths import Places, written
+from fgsched.system.process import boot_id
+from fgsched.system.spaces import Scratch, Spaces
+from fgshim import library, spawner
+
+log = logging.getLogger("fgsched.controller")
+_LONGEST = 300.0  # seconds until the clock is looked at again while a job waits for a time: it may be set
+_LONGEST_FAULTY = 1.0  # seconds until all is looked at again where what is due could not be told
+_SOON = 0.1  # seconds between two looks while something ended is not clean yet
+
+
+def serve(
+    places: Places,
+    config: Config,
+    environ: Mapping[str, str],
+    *,
+    option: str = "",
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Be the controller until told to stop; `ready` is called once requests are taken.
+
+    When the spawner is lost the process executes itself anew: it must not fork
+    with the queue open, and starting is what it can do from any state.
+    """
+    places.prepare(os.geteuid())
+    os.umask(0o077)
+    standing.raise_limits()
+    if places.mode == "system":
+        standing.spare()
+    with taken(places):
+        child = Spawner(spawner())
+        arguments = _arguments(places, option)
+        if places.mode == "user":
+            child.keep(places.log, arguments, environ)
+        inventory, sampler = gpus.attach(config, environ, option=option)
+        accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
+        store = Store(places.queue)
+        try:
+            inventory = remembered(inventory, store, sampler)
+            controller = _Controller(places, config, store, _Beside(child, sampler, accounts), inventory)
+            with standing.before_jobs():
+                again = controller.run(ready)
+        finally:
+            store.close()
+            child.close()
+            sampler.close()
+            accounts.close()
+    if again:
+        log.warning("the spawner is gone: starting anew")
+        os.execv(sys.executable, arguments)
+
+
+def _arguments(places: Places, option: str) -> list[str]:
+    """The command that starts such a controller again."""
+    kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
+    return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
+
+
+@contextmanager
+def taken(places: Places) -> Iterator[None]:
+    """The controller's place, held for life by a lock that the kernel gives up when we die."""
+    lock = FileLock(places.lock, timeout=0)
+    try:
+        with written(places.lock):
+            lock.acquire()
+            places.lock.write_text(f"{os.getpid()}\n")
+    except Timeout:
+        holder = places.lock.read_text().strip() or "?"
+        raise Unreachable(
+            f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Beside(NamedTuple):
+    """The processes beside the controller. They are started before the queue is open."""
+
+    spawner: Spawner
+    sampler: gpus.AnySampler
+    accounts: Accounts
+
+
+class _Controller:
+    """Edges and conductor, wired together."""
+
+    def __init__(
+        self, places: Places, config: Config, store: Store, beside: _Beside, inventory: gpus.Inventory
+    ) -> None:
+        child, sampler, accounts = beside
+        self._store, self._inventory, self._sampler = store, inventory, sampler
+        self._places, run = places, _run_directory(places, store)
+        own = run.path
+        self._loop = Loop(self._listener(), child)
+        self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
+        self._accounts, memory = accounts, cgroups.find()
+        device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
+        best = (Tier.DRIVER if device else Tier.SHIM).value
+        gate = Gate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
+        mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
+        site = replace(_site(places, own, config, mounts), proves=inventory.source == "nvml")
+        self._contexts = ContextCosts(config.context_memory)
+        spaces, pids = _of_users(places, config, store.name)
+        ports = self._ports(accounts, gate, spaces, _scratch(places, own, config))
+        self._shepherds = shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device, pids))
+        self._cards = _cards(config, inventory, sampler)
+        watch, remove = self._loop.watch_once, self._cleaner.add
+        self._earlier = EarlierJobs(places.run, own, self._cards, watch=watch, remove=remove)
+        self._conductor = Conductor(
+            store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
+        )
+        self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
+        watching = Watching(str(own), _policy(config), self._loop.happened, self._learn, self._loop.faults)
+        self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
+        self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
+        self._lookout.measured = self._pacer.measured
+        self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
+        self._waiters = Waiters(self._loop.finish, self._loop.faults)
+        looked = (gate, mounts, self._lookout.unresolved, self._earlier, spaces, pids)
+        about = About(places, config, inventory, memory, accounts, best, *looked)
+        self._reception = self._opened(about)
+
+    def _revision(self) -> int:
+        return self._conductor.book.revision
+
+    def _listener(self) -> socket.socket:
+        return listen(self._places.socket, for_all=self._places.mode == "system")
+
+    def _listen_again(self) -> None:
+        self._loop.listen(self._listener())
+
+    def _opened(self, about: About) -> Reception:
+        """Whoever answers requests, at their desks."""
+        self._desk = Desk(self._conductor, _rules(about.places, about.config))
+        hands = Hands(lambda: load(about.places), self._obey)
+        self._site_desk = SiteDesk(self._conductor, about.config, hands)
+        self._bookings = BookingDesk(self._conductor)
+        prospects = Prospects(self._conductor, self._desk)
+        desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects, self._bookings)
+        refused = partial(regions.refusal, str(self._shepherds.run.path))
+        answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism, refused)
+        return Reception(desks, answers, self._waiters, self._loop, about)
+
+    def _learn(self, gpu: int, size: int) -> None:
+        """So many bytes were the contexts of a process on that card."""
+        self._contexts.learn(self._cards.gpu(gpu).model, size)
+
+    def _ports(self, accounts: Accounts, gate: Gate, spaces: Spaces | None, scratch: Scratch) -> Ports:
+        return Ports(
+            spaces=spaces,
+            scratch=scratch,
+            material=self._store.material,
+            failed=self._loop.failed,
+            short=self._loop.short,
+            watch=self._loop.watch_once,
+            gone=lambda job: self._loop.happened(Died(job)),
+            accounts=accounts,
+            cpus=lambda index: self._cards.gpu(index).cpus,
+            gate=gate,
+            context=self._contexts.of,
+            compute=lambda job: policy_of(job, self._conductor.policy),
+        )
+
+    def run(self, ready: Callable[[], None]) -> bool:
+        """Serve until stopped; True if it is to be started anew."""
+        self._recover()
+        self._loop.begin(self._conductor, self._reception)
+        self._watch_edges()
+        with self._signals():
+            ready()
+            log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
+            while not self._loop.stopping and not self._conductor.is_broken:
+                self._loop.run_once(self._timeout())
+                self._after_a_round()
+        self._cleaner.close()
+        if self._conductor.is_broken:
+            raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
+        self._shepherds.tidy({job.slot for job in self._conductor.book.holding.values()})
+        return self._loop.stopping == "the spawner is gone"
+
+    def _watch_edges(self) -> None:
+        self._loop.watch(self._sampler, self._lookout.see)
+        self._accounts.answered = self._loop.known
+        if self._accounts.asks:
+            self._loop.watch(self._accounts, self._accounts.hear)
+        if self._presence.source is not None:
+            self._loop.watch(self._presence.source, lambda: self._presence.heard(time.monotonic()))
+
+    def _after_a_round(self) -> None:
+        """A fault in one of these parts costs that part its look, and nothing else."""
+        contained = self._loop.faults.run
+        self._file_check.step(time.monotonic())  # what it finds stops the controller
+        contained("the waiters", self._tell_waiters)
+        contained("the reservations", lambda: self._bookings.tidy(time.time()))
+        contained("the lookout", self._lookout.look)
+        contained("the pacer", self._pacer.look)
+        contained("the accounts", self._accounts.look)
+        contained("the run directory", lambda: self._presence.look(time.monotonic()))
+        contained("the removal of old scripts", lambda: self._pruner.step(time.monotonic(), time.time()))
+        contained("the removal of job directories", lambda: self._cleaner.step(time.monotonic()))
+
+    def _recover(self) -> None:
+        with self._store.write():
+            marks = self._store.card_marks()  # before the cards that are here now take the indices
+            self._store.put_cards(self._inventory.gpus)
+            self._cards.restore(marks)
+            for gpu in self._cards.changed():
+                self._store.mark_card(gpu)
+        self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
+        with _loading():
+            self._conductor.recover(time.time())
+            self._conductor.turn([], time.time())
+
+    def _obey(self, config: Config) -> None:
+        """The configuration was read anew: what may change while we run."""
+        about = self._reception.about
+        self._reception.about = replace(about, config=config)
+        self._desk.rules = _rules(about.places, config)
+        self._shepherds.obey(_site(about.places, self._shepherds.run.path, config, self._conductor.mounts))
+        self._conductor.binding = cpus.binding(config.cpu_binding)
+        self._lookout.interval = config.interval
+        self._lookout.watching.policy = _policy(config)
+        self._contexts.default = config.context_memory
+        self._pruner.obey(_keep(config), time.monotonic())
+        self._cards.obey(
+            interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
+        )
+
+    def _timeout(self) -> float | None:
+        """Seconds until something is due by itself; None: nothing is."""
+        with self._loop.faults.contained("the timers"):
+            return self._due()
+        return _LONGEST_FAULTY
+
+    def _due(self) -> float | None:
+        conductor = self._conductor
+        unsaved = conductor.due(time.time())
+        unheard = RETRY if conductor.unheard else None
+        orphans = _SOON if conductor.orphans else None
+        dated = (conductor.book.gates.next_due, self._bookings.next_due(time.time()))
+        due = min((each for each in dated if each is not None), default=None)
+        timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
+        quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
+        now = time.monotonic()
+        dues = (
+            unsaved,
+            unheard,
+            self._file_check.due(time.monotonic()),
+            orphans,
+            timer,
+            quota,
+            self._lookout.due,
+            self._pacer.due,
+            self._accounts.due,
+            self._waiters.delay,
+            self._presence.due(now),
+            self._cleaner.due(now),
+            self._pruner.due(now),
+        )
+        return min((due for due in dues if due is not None), default=None)
+
+    @property
+    def _waits_for_a_quota(self) -> bool:
+        """GPU time that was used decays by itself: nothing else would tell that a job may start."""
+        return self._conductor.policy.has_quotas and bool(self._conductor.book.waiting)
+
+    def _tell_waiters(self) -> None:
+        ended, self._conductor.ended = self._conductor.ended, []
+        if ended:
+            self._pruner.ended(time.monotonic())
+        self._waiters.over(ended, self._conductor.book)
+        self._waiters.tell(self._conductor.book, time.time())
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT stop the loop by way of a descriptor."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        ours.setblocking(False)
+        signal.set_wakeup_fd(theirs.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+
+        def hear() -> None:
+            heard = set(ours.recv(64))
+            if heard & {signal.SIGTERM, signal.SIGINT}:
+                self._loop.stopping = "asked by a signal"
+            if signal.SIGHUP in heard:
+                self._loop.happened(Asked(self._site_desk.hang_up, lambda error: log.error("%s", error)))
+
+        self._loop.watch(ours, hear)
+        yield
+        signal.set_wakeup_fd(-1)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Collect no garbage while the jobs are read, and never look for it among what was read.
+
+    Of 100,000 jobs that would take a quarter of the start, and a tenth of a second now and then.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def _run_directory(places: Places, store: Store) -> RunDir:
+    """That of the queue; ids go on from the highest that an earlier queue has left."""
+    own = generations.directory_of(places.run, store.name, lambda: _under_way(store))
+    store.raise_ids(generations.highest_id(places.run, own))
+    return RunDir(own, boot_id())
+
+
+def _rules(places: Places, config: Config) -> Rules:
+    anybody = places.mode == "user" or config.allow_root_jobs
+    return Rules(
+        config.max_script,
+        config.default_time,
+        least_uid=0 if anybody else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
+        max_material=config.max_bytes_per_user,
+    )
+
+
+def _keep(config: Config) -> Keep:
+    return Keep(config.keep_scripts, config.keep_scripts_size)
+
+
+def _policy(config: Config) -> Policy:
+    return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
+
+
+def _under_way(store: Store) -> set[tuple[int, int]]:
+    """The attempts that an earlier controller started."""
+    return {(past.job.id, past.job.attempt) for past in store.open_past() if past.job.state.holds}
+
+
+def _site(places: Places, run: Path, config: Config, mounts: Mounts) -> Site:
+    return Site(
+        host=socket.gethostname(),
+        run=str(run),
+        hook=str(library()),
+        tmp=config.tmp,
+        kill_wait=config.kill_wait,
+        become_user=places.mode == "system",
+        visible={one.name: one.visible_env for one in config.policy.resources},
+        mounts=mounts,
+    )
+
+
+def _of_users(places: Places, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
+    """What the host's controller gives to each user's jobs together."""
+    if places.mode == "user":
+        return None, None
+    return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
+
+
+def _scratch(places: Places, own: Path, config: Config) -> Scratch:
+    return Scratch(own, f"{config.tmp}/fg-{own.name}-", for_all=places.mode == "system")
+
+
+def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) -> Cards:
+    return Cards(
+        inventory.gpus,
+        sampled=inventory.is_sampled,
+        ask=lambda: sampler.ask(gpus.READING),
+        interval=config.interval,
+        clean_timeout=config.clean_timeout,
+        fatal=config.drain_on_xid,
+    )

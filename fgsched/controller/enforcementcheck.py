@@ -1,0 +1,121 @@
+"""Before a job with cards is launched its fence is proved, or set. Neither is waited for on the loop.
+
+That the hook refuses is tried once for each card's driver and build of the hook, not for each job: that
+it is met in a job's own environment is asked there, before its script. A limit of the driver is each
+job's own, and set each time.
+"""
+
+import json
+import logging
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from fgsched import gpus
+from fgsched.domain.states import Tier
+from fgsched.launch.launcher import Launching
+from fgsched.store import Allocation
+
+log = logging.getLogger(__name__)
+_DRIVER = Path("/proc/driver/nvidia/version")
+_PATIENCE = 60.0  # seconds after which a question was lost with the process that was asked
+_NOT_HELD = "its fence does not hold: "
+
+
+class Gate:
+    """`open_for` lets a launch through, at once or once an answer has come to `hear`."""
+
+    def __init__(self, sampler: gpus.AnySampler, *, run: str, hook: Path, is_real: bool) -> None:
+        self._sampler = sampler
+        self._run = run
+        self._hook = hook
+        self._is_real = is_real
+        self._proved = ""  # for which driver and hook the verdict is
+        self._verdict = ""  # why the fence does not hold; "" it does
+        self._asked_at: float | None = None
+        self._asked_for = ""
+        self._waiting: list[Launching] = []  # for the verdict
+        self._limiting: dict[str, Launching] = {}  # by what was asked
+
+    def open_for(self, launching: Launching) -> None:
+        """Launch it, refuse it, or keep it until it is known which."""
+        tier = launching.job.tier
+        if not self._is_real or not launching.given or tier not in (Tier.SHIM.value, Tier.DRIVER.value):
+            launching.go()
+        elif tier == Tier.DRIVER.value:
+            self._limit(launching)
+        elif self._key() == self._proved:
+            self._let(launching)
+        else:
+            self._waiting.append(launching)
+            self._ask(launching.given[0])
+
+    def _let(self, launching: Launching) -> None:
+        if self._verdict:
+            launching.refuse(_NOT_HELD + self._verdict)
+        else:
+            launching.go()
+
+    def _key(self) -> str:
+        """Changes with the driver that is loaded and with the build of the hook."""
+        about = os.stat(self._hook) if self._hook.exists() else None
+        driver = ""
+        with suppress(OSError):
+            driver = _DRIVER.read_text()
+        return f"{(about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size) if about else None}{driver}"
+
+    def _ask(self, card: Allocation) -> None:
+        if self._asked_at is not None and time.monotonic() - self._asked_at < _PATIENCE:
+            return  # the answer is on its way
+        self._asked_at = time.monotonic()
+        self._asked_for = self._key()
+        about = {"run": self._run, "hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}
+        self._sampler.ask(f"{gpus.FENCE} {json.dumps(about)}")
+
+    def _limit(self, launching: Launching) -> None:
+        """The cgroup is made before its shepherd joins it, so that the limit is there first."""
+        try:
+            os.makedirs(launching.cgroup, 0o755, exist_ok=True)
+        except OSError as error:
+            launching.refuse(f"{_NOT_HELD}{launching.cgroup}: {error.strerror}")
+            return
+        cards = {one.uuid: one.memory for one in launching.given}
+        question = f"{gpus.LIMIT} {json.dumps({'path': launching.cgroup, 'cards': cards})}"
+        self._limiting[question] = launching
+        self._sampler.ask(question)
+
+    def hear(self, answer: gpus.Answer) -> None:
+        """The answer to one of our questions."""
+        if answer.want.startswith(gpus.LIMIT):
+            self._limited(answer)
+            return
+        self._proved, self._verdict, self._asked_at = self._asked_for, answer.error, None
+        if answer.error:
+            log.error("the fence of jobs does not hold: %s", answer.error)
+        waiting, self._waiting = self._waiting, []
+        for launching in waiting:
+            self._let(launching)
+        if answer.error:
+            self._proved = ""  # tried again for the next job: whoever mends it need not tell us
+
+    def _limited(self, answer: gpus.Answer) -> None:
+        launching = self._limiting.pop(answer.want, None)
+        if launching is None:
+            return
+        if answer.error:
+            with suppress(OSError):
+                os.rmdir(launching.cgroup)
+            launching.refuse(_NOT_HELD + answer.error)
+        else:
+            launching.go()
+
+    def remind(self) -> None:
+        """Ask again if whoever was asked has been killed."""
+        if self._waiting and self._asked_at is not None and time.monotonic() - self._asked_at >= _PATIENCE:
+            self._ask(self._waiting[0].given[0])
+
+    @property
+    def verdict(self) -> str:
+        """Why the hook does not hold here, as far as that was tried; "" otherwise."""
+        return self._verdict

@@ -1,0 +1,589 @@
+"""One turn: take in what has happened, decide, commit, then do what was decided.
+
+Everything that has happened since the last turn is taken in together and committed once. Effects come after
+the commit; each can be repeated or undone by a controller that starts after a crash at any point (`recover`).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from fgsched.controller.containment import PAUSE, AlreadyMarked, Containment, Doomed, Unattributed, marked
+from fgsched.controller.culprits import culprits
+from fgsched.controller.defragmentation import Mover
+from fgsched.controller.eligibility import Eligibility
+from fgsched.controller.events import (
+    Asked,
+    Died,
+    Effect,
+    Event,
+    Failed,
+    Faulted,
+    Forked,
+    Launcher,
+    Noticed,
+    Short,
+)
+from fgsched.controller.faults import Faults, told
+from fgsched.controller.gpustate import Cards
+from fgsched.controller.jobtable import Book
+from fgsched.controller.noticing import found_out, post_mortem, take_notice
+from fgsched.controller.orphans import look_after_orphans
+from fgsched.controller.preemption import Preempter
+from fgsched.controller.reminders import attend, remind, remind_again
+from fgsched.controller.usage import Charges
+from fgsched.crash import point
+from fgsched.domain.errors import OurFault, StorageError
+from fgsched.domain.job import Ended, Job, JobState, Limits, Reason
+from fgsched.domain.policy import Policy
+from fgsched.jobs.cpubinding import Binding
+from fgsched.jobs.endings import delayed, over, returned, settled
+from fgsched.jobs.enforcement import is_hooked, tier_of
+from fgsched.jobs.lifecycle import (
+    Adopt,
+    Alive,
+    Delay,
+    Finish,
+    Gone,
+    Hunt,
+    Requeue,
+    Result,
+    Seen,
+    Shepherd,
+    recover,
+)
+from fgsched.jobs.private import Mounts
+from fgsched.scheduling.planner import Plan, Start
+from fgsched.store import Past, StorageBroken, Store, is_fatal
+
+
+class Conductor:
+    """Remembers nothing that a crash could lose: whatever must last is in the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        launcher: Launcher,
+        cards: Cards,
+        *,
+        limits: Limits,
+        tier: str,
+        faults: Faults | None = None,
+    ) -> None:
+        self.store = store
+        self.launcher = launcher
+        self.cards = cards
+        self.limits = limits
+        self.policy = Policy()  # until whoever knows the site says otherwise
+        self.charges = Charges(store.kept)
+        self.mover, self.preempter = Mover(), Preempter()
+        self.mounts = Mounts()  # what jobs can have of the file system for themselves; as policy
+        self.binding = Binding()  # to which CPUs they are bound; as policy
+        self.tier = tier  # how jobs are held to their share of device memory on this host
+        self.book = Book()
+        self.eligibility = Eligibility(self)
+        self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
+        self.unheard: dict[int, float] = {}  # jobs with an order to be given again -> when it was tried last
+        self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
+        self.ended: list[Job] = []  # since the caller last looked
+        self.forgotten: list[Effect] = []  # who else has to know that a turn was undone
+        self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
+        self.faults = faults or Faults()
+        self.containment = Containment(self.faults)
+        self._after: list[tuple[Effect, Job | None]] = []
+        self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
+        self._plans_again_at = -math.inf  # planning failed, and is left out until then
+        self._ended_before: list[Job] = []  # of `ended`, what the turns before this one committed
+
+    # -- the turn -------------------------------------------------------------------------------
+
+    def turn(self, events: Iterable[Event], now: float) -> None:
+        """Take in, decide, commit, carry out."""
+        events = [*self.unsaved, *self._faulted, *events]
+        self.unsaved, self._faulted = [], []
+        try:
+            failure = self._commit(partial(self._steps, events, now), now)
+        except Unattributed as unattributed:
+            self._turn_each(events, unattributed.error, now)
+            return
+        if failure is not None:
+            self._undo(events, failure, now)
+            return
+        point("controller_after_commit")
+        self._refuse_guilty(events)
+        self.carry_out(self._drain())
+
+    def _steps(self, events: Iterable[Event], now: float) -> None:
+        """Everything of a turn that is inside its transaction."""
+        for event in events:
+            self._take_in(event, now)
+        look_after_orphans(self, now)
+        remind_again(self, now)
+        self._clean(now)
+        self.containment.check()
+        self._mark_blamed(now)  # jobs that were submitted in this turn
+        self.eligibility.settle(now)
+        self.containment.check()
+        self._plan(now)
+        self.containment.check()
+
+    def _commit(self, steps: Callable[[], None], now: float) -> StorageError | None:
+        """Run `steps` in one transaction; repeat it without the jobs for which it fails.
+
+        Returns the error of a store that cannot be written: nothing is stored then. Raises Unattributed when
+        something fails, twice, for no single job: nothing is stored either.
+        """
+        orphans, settled, self._ended_before = dict(self.orphans), -1, list(self.ended)
+        while True:
+            try:
+                with self.store.write():
+                    settled = self.containment.begin_round(settled)
+                    self._mark_blamed(now)
+                    steps()
+                    self.charges.write()
+                    point("controller_before_commit")
+                self.containment.begin()
+                self._ended_before = list(self.ended)
+                return None
+            except StorageError as error:
+                self.orphans = orphans
+                return error
+            except Doomed:
+                pass
+            except Exception as error:
+                if self._plans_again_at > now:
+                    self.orphans = orphans
+                    raise Unattributed(error) from error
+                self._planning_failed(error, now)
+            self.orphans = dict(orphans)
+            self._forget_turn(now)
+
+    def _turn_each(self, events: Sequence[Event], error: Exception, now: float) -> None:
+        """A turn failed for no job in particular: a turn for each event finds the one that it fails for."""
+        self.containment.begin()
+        self.containment.refused.clear()
+        self._forget_turn(now)
+        if len(events) > 1:
+            for each in events:
+                self._plans_again_at = -math.inf  # it was not planning that failed
+                self.turn([each], now)
+        elif not events:
+            self.faults.note("a turn", error)
+        elif self._fails_without_events(now):
+            self.faults.note("a turn", error)
+            self._undo(events, StorageError(f"internal error: {told(error)}", "Repeat the command."), now)
+        else:
+            self._turn_again(events[0], now)
+
+    def _turn_again(self, event: Event, now: float) -> None:
+        """A turn failed with this event and not without it: once more, and if it fails again, without it."""
+        try:
+            failure = self._commit(partial(self._steps, [event], now), now)
+        except Unattributed as again:
+            if isinstance(event, Asked):
+                event.refuse(OurFault(self.faults.note("a request", again.error)))
+            else:
+                self.containment.set_aside(event.job, again.error)
+            self._forget_turn(now)
+            return
+        if failure is not None:
+            self._undo([event], failure, now)
+            return
+        self._refuse_guilty([event])
+        self.carry_out(self._drain())
+
+    def _fails_without_events(self, now: float) -> bool:
+        """Make a turn in which nothing happened; whether that fails too, so that no event is to blame."""
+        try:
+            failure = self._commit(partial(self._steps, [], now), now)
+        except Unattributed:
+            self._forget_turn(now)
+            return True
+        if failure is not None:
+            return True
+        self.carry_out(self._drain())
+        return False
+
+    def carry_out(self, effects: Iterable[tuple[Effect, Job | None]]) -> None:
+        """Do what was decided, in order. What fails for one job does not keep the others from theirs."""
+        for effect, job in effects:
+            try:
+                self.perform(effect)
+            except Exception as error:
+                self._effect_failed(job, error)
+
+    def perform(self, effect: Effect) -> None:
+        effect()
+
+    def _effect_failed(self, job: Job | None, error: Exception) -> None:
+        """The next turn looks what became of the job."""
+        if isinstance(error, StorageError) or is_fatal(error):
+            self.is_broken = True  # what is committed and not done yet, the next controller does
+        what = f"job {job.id}" if job else "an effect"
+        why = f"internal error: {self.faults.note(what, error)}"
+        if job is not None and not job.state.is_final:
+            self._faulted.append(Faulted(job.id, job.attempt, why))
+
+    def _drain(self) -> list[tuple[Effect, Job | None]]:
+        effects, self._after = self._after, []
+        return effects
+
+    def then(self, effect: Effect, job: Job | None = None) -> None:
+        """Do this once the turn is committed. `job`: whose it is, should it fail."""
+        self._after.append((effect, job))
+
+    def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
+        """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
+        self.is_broken = isinstance(error, StorageBroken)
+        self.containment.begin()
+        self.containment.refused.clear()
+        self._forget_turn(now)
+        for event in events:
+            if isinstance(event, Asked):
+                event.refuse(error)
+            else:
+                self.unsaved.append(event)
+
+    def _refuse_guilty(self, events: Iterable[Event]) -> None:
+        """Answer the requests that we have a bug for; the turn was made without them."""
+        refused, self.containment.refused = self.containment.refused, {}
+        for event in events if refused else ():
+            if isinstance(event, Asked) and (fault := refused.get(id(event))):
+                event.refuse(fault)
+
+    def _forget_turn(self, now: float) -> None:
+        self._after, self.ended = [], list(self._ended_before)
+        self.cards.undone()
+        if self.is_broken:
+            return
+        for forget in self.forgotten:
+            try:
+                forget()
+            except Exception as error:
+                self.faults.note("what operators said", error)
+        try:
+            self._read_book()
+            self._resume_cleaning(now)
+        except Exception as error:
+            if not is_fatal(error):
+                raise
+            self.is_broken = True
+            self.faults.note("the queue", error)
+
+    def _read_book(self) -> None:
+        found = self.store.open_past()
+        self.charges.read()
+        while (bad := self._filled_book(found)) is not None:
+            self.containment.set_aside(*bad)
+        self.book.given = {past.job.id: past.allocated for past in found if past.job.id in self.book.holding}
+        for past in found:
+            if past.damage:
+                self.containment.damage(past.job, past.damage)
+
+    def _filled_book(self, found: Iterable[Past]) -> tuple[int, Exception] | None:
+        """Make the book anew; returns the first job that it cannot take, and why."""
+        self.book = Book(made=self.store.tasks.made)
+        for past in found:
+            if past.job.id in self.containment.aside:
+                self.book.set_aside(past.job)
+                continue
+            if past.damage:
+                self.book.unreadable.add(past.job.id)
+            try:
+                self.book.put(past.job)
+            except Exception as error:
+                if is_fatal(error):
+                    raise
+                return past.job.id, error
+        return None
+
+    def _resume_cleaning(self, now: float) -> None:
+        for job in self.book.holding.values():
+            if job.state is JobState.COMPLETING and not self.cards.cleans(job.id):
+                self.cards.begin_cleaning(job.id, now)
+
+    # -- what failed for one job ------------------------------------------------------------------
+
+    def _mark_blamed(self, now: float) -> None:
+        """Mark the jobs that something failed for; set those aside that cannot be marked."""
+        for job_id, why in list(self.containment.unmarked.items()):
+            job = self.book.jobs.get(job_id)
+            if job is None:
+                continue
+            del self.containment.unmarked[job_id]
+            try:
+                self._mark(job, why, now)
+            except Exception as error:
+                self.containment.let_pass(error)
+                self.containment.set_aside(job_id, error)
+                raise Doomed from error
+
+    def _mark(self, job: Job, why: str, now: float) -> None:
+        """Write down what failed for a job (`containment.marked`)."""
+        if job.state is JobState.PENDING and job.held and job.reason is Reason.INTERNAL_ERROR:
+            raise AlreadyMarked
+        seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
+        lives = isinstance(seen, Alive) or (isinstance(seen, Gone) and not self.launcher.hunt(job))
+        if lives:  # a shortage may pass: it is taken up again soon, as often as it takes
+            self.orphans.setdefault(job.id, math.inf)
+        if lives and job.warning == why:
+            return
+        status = seen.status if isinstance(seen, Result) else 0
+        after = marked(job, why, now, lives=lives, status=status, is_sampled=self.cards.needs_cleaning)
+        if job.id in self.containment.damaged:
+            self.store.repair(job)
+        if not self.store.save(job, after, now=now):
+            raise AlreadyMarked
+        self.book.put(after)
+        if lives:
+            return
+        self.orphans.pop(job.id, None)
+        if after.state.is_final:
+            self.ended.append(after)
+        elif after.state is JobState.COMPLETING:
+            self.cards.begin_cleaning(job.id, now)
+        if job.state not in (JobState.PENDING, JobState.COMPLETING):
+            self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+
+    def _plan(self, now: float) -> None:
+        """Start what fits. Jobs for which planning fails are held; where it fails for none, it pauses."""
+        if now < self._plans_again_at <= now + PAUSE:
+            return
+        try:
+            self._start_what_fits(now)
+        except Exception as error:
+            self.containment.let_pass(error)
+            gpus = self.cards.gpus_for_planning(now)
+            found = culprits(self.book, gpus, self.cards.readings, self.limits, now)
+            for job_id in found:
+                self.containment.blame(job_id, error)
+            if not found:
+                self._planning_failed(error, now)
+                raise Doomed from error
+
+    def _planning_failed(self, error: Exception, now: float) -> None:
+        self.faults.note("planning", error)
+        self.containment.pauses += 1
+        self._plans_again_at = now + PAUSE
+
+    def due(self, now: float) -> float | None:
+        """Seconds until the conductor needs a turn though nothing happens; None: it needs none."""
+        if self._faulted:
+            return 0.0
+        if self._plans_again_at > now and self.book.waiting:
+            return min(PAUSE, self._plans_again_at - now)
+        return 1.0 if self.unsaved else None
+
+    # -- what has happened ----------------------------------------------------------------------
+
+    def _take_in(self, event: Event, now: float) -> None:
+        if isinstance(event, Asked):
+            self._ask(event, now)
+            return
+        job = self.book.under_way(event.job)
+        if job is not None:  # else it is an echo of an attempt that is over
+            self.containment.run(job.id, partial(self._happened, job, event, now))
+
+    def _ask(self, event: Asked, now: float) -> None:
+        if id(event) in self.containment.refused:
+            return
+        try:
+            self.then(event.act(now))
+        except Exception as error:
+            self.containment.let_pass(error)
+            self.containment.refuse(event, error)
+
+    def _happened(self, job: Job, event: Event, now: float) -> None:
+        match event:
+            case Forked(attempt=job.attempt, shepherd=shepherd):
+                self._run(job, shepherd, now)
+            case Failed(attempt=job.attempt, why=why):
+                ended = Ended(status=0, detail=why)
+                self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
+            case Short(attempt=job.attempt, why=why):
+                self._delay(job, why, now)
+            case Died(attempt=attempt) if attempt in {0, job.attempt}:
+                self.take_up(job, self.launcher.seize(job), now)  # with a result or not
+            case Noticed(attempt=job.attempt):
+                take_notice(self, job, event, now)
+            case Faulted(attempt=job.attempt):
+                self.containment.accuse(job.id, event.why)
+
+    def _run(self, job: Job, shepherd: Shepherd, now: float) -> None:
+        if job.state is JobState.STARTING:
+            running = job.advance(JobState.RUNNING)
+            if self.store.run(job, running, now=now):
+                self.book.put(running)
+                job = running
+        self.then(lambda: attend(self, job, shepherd), job)
+
+    def end(self, job: Job, how: Finish, now: float) -> None:
+        """Write down how a job ended; it keeps its holds until the cards are clean of it."""
+        dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
+        after = over(
+            *(job, how, now),
+            most=self.limits.max_requeue,
+            dirty=dirty,
+            reason=Reason.GPU_CLEANING if dirty else how.reason,
+            post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
+        )
+        self.step(job, after, now)
+        self.orphans.pop(job.id, None)
+        if dirty:
+            self.cards.begin_cleaning(job.id, now)
+        if how.survivor:
+            self.cards.left_alive(job, how.survivor, now)
+        gone = job.changed(supervisor_lost=True) if how.lost else job
+        self.then(lambda: self.launcher.forget(gone), after)
+
+    def step(self, before: Job, after: Job, now: float) -> bool:
+        if not self.store.save(before, after, now=now):
+            return False
+        if before.holds and not after.holds:
+            given = self.book.given.get(before.id, ())
+            self.charges.charge(before, given, after.ended_at or now, self.policy)
+        self.book.put(after)
+        if after.state.is_final:
+            self.ended.append(after)
+        return True
+
+    def change(self, before: Job, now: float, **changes: object) -> Job:
+        """A change that is no step: held, cancelled …"""
+        after = before.changed(**changes)
+        self.step(before, after, now)
+        return after
+
+    # -- what is due ----------------------------------------------------------------------------
+
+    def _clean(self, now: float) -> None:
+        """Give back the shares of ended jobs that no card lists any more."""
+        for job_id, is_clean in self.cards.cleaned(now).items():
+            job = self.book.jobs.get(job_id)
+            if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
+                continue
+            self.containment.run(job_id, partial(self._settle_clean, job, now, is_clean=is_clean))
+        for gpu in self.cards.changed():
+            self.store.mark_card(gpu)
+
+    def _settle_clean(self, job: Job, now: float, *, is_clean: bool) -> None:
+        if not is_clean:
+            self.cards.left_dirty(job, now)
+        seen = found_out(self, job, now)
+        self.step(job, settled(seen, now, most=self.limits.max_requeue), now)
+
+    def _start_what_fits(self, now: float) -> None:
+        self.preempter.resume(self, now)
+        if not self.book.waiting:
+            return
+        if not self.cards.is_fresh(now):
+            self.then(self.cards.ask)
+        self.charges.bring_up_to_date(self.book, self.policy, self.cards.gpus, self.limits, now)
+        decided = self.preempter.decide(self, self._start_planned, now)
+        if self.limits.defragment:
+            self.mover.make_room(self, decided, now)
+
+    def _start_planned(self, now: float) -> Plan:
+        """While it is not known what is on the cards only those start that need none, and overtake nobody."""
+        plan = partial(self.book.plan, readings=self.cards.readings, limits=self.limits, now=now)
+        decided, is_fresh = plan(self.cards.gpus), self.cards.is_fresh(now)
+        for start in decided.starts:
+            if is_fresh or not start.holds:
+                self.containment.run(start.job_id, partial(self._reserve, start, now))
+        return decided if is_fresh else plan(self.cards.gpus_for_planning(now))
+
+    def _reserve(self, start: Start, now: float) -> None:
+        """Write the hold down first; only a job that is written down is started."""
+        job = self.eligibility.task_of(self.book.jobs[start.job_id])
+        if job is None:
+            return  # other rows of its array took the last places
+        given = tuple(self.cards.allocation(hold) for hold in start.holds)
+        tier = tier_of(job.request.tier, self.tier) if given else "none"
+        after = job.advance(
+            JobState.STARTING,
+            attempt=job.attempt + 1,
+            holds=start.holds,
+            partition=start.partition,
+            resources=self.book.pick(job.request.demand),
+            slot=self.book.free_slot(),
+            reason=Reason.NONE,
+            warning="",
+            boot=self.launcher.boot,
+            started_at=now,
+            tier=tier,
+            mounts=self.mounts.of([one.uuid for one in given], hooked=is_hooked(tier, has_cards=bool(given))),
+            cpus=self.binding.of(self.cards.near(start.holds), job.request.demand.cpus, self.book.bound()),
+        )
+        if self.store.start(job, after, given):
+            self.book.put(after)
+            self.book.given[after.id] = given
+            self.then(lambda: self.launcher.start(after, given), after)
+
+    # -- after a crash --------------------------------------------------------------------------
+
+    def recover(self, now: float) -> None:
+        """Bring every job that was under way to where it belongs. May itself be cut short and repeated.
+
+        StorageError if the queue cannot be read or written. No job, row or leftover keeps it from ending.
+        """
+        self._read_book()
+        try:
+            failure = self._commit(partial(self._take_up_all, now), now)
+        except Unattributed as unattributed:
+            failure = None
+            self.faults.note("recovery", unattributed.error)
+            self._forget_turn(now)
+        if failure is not None:
+            raise failure
+        self._sweep()
+        self.carry_out(self._drain())
+
+    def _take_up_all(self, now: float) -> None:
+        for job in list(self.book.holding.values()):
+            if job.state is not JobState.COMPLETING:
+                self.containment.run(job.id, partial(self._take_up_seen, job, now))
+        self.containment.check()
+        self._resume_cleaning(now)
+        point("controller_in_recovery")
+
+    def _take_up_seen(self, job: Job, now: float) -> None:
+        self.take_up(job, self.launcher.seize(job), now)
+
+    def _sweep(self) -> None:
+        """Remove the traces of attempts that are over."""
+        there = (*self.book.holding.values(), *self.book.aside.values())
+        try:
+            self.launcher.sweep({(job.id, job.attempt) for job in there})
+        except Exception as error:
+            self.faults.note("what earlier jobs left behind", error)
+
+    def take_up(self, job: Job, seen: Seen, now: float) -> None:
+        match recover(job, seen, boot=self.launcher.boot, most=self.limits.max_requeue):
+            case Finish() as how:
+                self.end(job, how, now)
+            case Requeue():
+                self._requeue(job, now)
+            case Delay(why=why):
+                self._delay(job, why, now)
+            case Adopt(shepherd=shepherd):
+                self._run(job, shepherd, now)
+            case Hunt():
+                self.orphans.setdefault(job.id, math.inf)
+                self.then(lambda: remind(self, job), job)  # who was told may be who is gone
+
+    def _delay(self, job: Job, why: str, now: float) -> None:
+        """The host was short of something; whoever cancelled the job meanwhile has it cancelled."""
+        if job.cancelled_by is not None:
+            self._requeue(job, now)
+            return
+        self.step(job, delayed(job, why, now), now)
+        self.orphans.pop(job.id, None)
+        self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+
+    def _requeue(self, job: Job, now: float) -> None:
+        """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
+        if job.cancelled_by is not None:
+            self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
+            return
+        self.step(job, returned(job, now, most=self.limits.max_requeue, ran=False), now)
+        self.orphans.pop(job.id, None)
+        self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))

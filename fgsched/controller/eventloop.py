@@ -1,0 +1,329 @@
+"""The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers.
+
+A round handles clients' requests for a few milliseconds, users in turn, and goes on with what is left after
+it has looked at everything else again. No client delays the others, shepherds or timers by more than a slice.
+"""
+
+import logging
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
+from functools import partial
+from typing import Any, Protocol
+
+from fgsched.controller.caller import Caller, refuse_claims
+from fgsched.controller.clients import Clients, Work
+from fgsched.controller.engine import Conductor
+from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Short, due_now
+from fgsched.controller.faults import Faults
+from fgsched.controller.pieces import Pieces
+from fgsched.crash import point
+from fgsched.domain.errors import BadUsage, Busy, FgschedError, OurFault
+from fgsched.domain.job import Job
+from fgsched.jobs.lifecycle import Shepherd
+from fgsched.launch.spawner import Answer, Spawner
+from fgsched.server import Connection, parse
+from fgsched.store import is_fatal
+
+log = logging.getLogger("fgsched.controller")
+_PIECES = 0.002  # seconds for which pieces of one answer are made before others are served
+_SLICE = 0.005  # seconds of a round for requests
+_WRITES = 0.01  # seconds that the writes of a round may be expected to take: they are committed together
+_TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
+_WRITE = 0.0002  # seconds that a user's first write is expected to take
+_SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
+Operation = Callable[[Caller, dict[str, Any], float], Any]
+
+
+class Operations(Protocol):
+    """What the loop needs of whoever knows the requests."""
+
+    def knows(self, connection: Connection) -> bool: ...  # False: it is being looked up; `known` follows
+
+    def caller(self, connection: Connection) -> Caller: ...
+
+    def writing(self, name: str) -> Operation | None: ...
+
+    def reading(self, name: str) -> Operation | None: ...
+
+    def special(self, name: str) -> Callable[[Connection, Caller, dict[str, Any]], None] | None: ...
+
+
+class Loop:
+    """Owns the selector. Wake-ups are events and timers, never a poll."""
+
+    def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
+        self.selector = selectors.EpollSelector()
+        self.faults = Faults()
+        self._spawner = spawner
+        self._boot = ""
+        self._events: list[Event] = []
+        self._begun: list[Forked] = []  # beginnings that were put off
+        self._clients = Clients(listener, self.selector)
+        self._writes: dict[int, float] = {}  # uid -> seconds that a write of the user takes, on average
+        self._turned_at = 0.0
+        self.stopping = ""
+        self.selector.register(spawner, selectors.EVENT_READ, self._hear_spawner)
+
+    def begin(self, conductor: Conductor, operations: Operations) -> None:
+        self._conductor = conductor
+        self._operations = operations
+        self._boot = conductor.launcher.boot
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept connections here, and no longer where they were accepted before."""
+        self._clients.listen(listener)
+
+    def happened(self, event: Event) -> None:
+        """Something that the next turn has to take in."""
+        self._events.append(event)
+
+    def watch(self, fileobj: Any, ready: Effect) -> None:
+        self._register(fileobj, ready)
+
+    def _register(self, fileobj: Any, ready: Effect) -> None:
+        """Whoever had this descriptor number before has closed it: the number would not be free otherwise."""
+        if fileobj in self.selector.get_map():
+            self.selector.unregister(fileobj)
+        self.selector.register(fileobj, selectors.EVENT_READ, ready)
+
+    def watch_once(self, pidfd: int, ended: Effect) -> None:
+        """A pidfd becomes readable once, for good: when its process has ended."""
+
+        def heard() -> None:
+            self.selector.unregister(pidfd)
+            ended()
+
+        self._register(pidfd, heard)
+
+    def run_once(self, timeout: float | None) -> None:
+        """Wait for something, take in all that is there, act."""
+        begun = time.monotonic()
+        heard = self._hear(self._wait(timeout))
+        self._clients.look()
+        self._serve()
+        is_due = timeout is not None and time.monotonic() - begun >= timeout
+        if heard or is_due or self._events or self._begun or begun - self._turned_at >= _TURN:
+            self._turned_at = begun
+            self._turn()
+        self._mind_spawner()
+
+    def _wait(self, timeout: float | None) -> float | None:
+        if self._events or self._begun or self._clients.have_work:
+            return 0.0
+        due = self._clients.due
+        return min(each for each in (timeout, due) if each is not None) if due is not None else timeout
+
+    def _hear(self, wait: float | None) -> bool:
+        """Whether anything but clients was heard of."""
+        heard = False
+        for key, mask in self.selector.select(wait):
+            if isinstance(key.fileobj, Connection):
+                self._hear_client(key.fileobj, mask)
+                continue
+            heard = True
+            with self.faults.contained("an event"):
+                if mask & selectors.EVENT_WRITE:
+                    self._spawner.flush()
+                if mask & selectors.EVENT_READ:
+                    key.data()
+        return heard
+
+    def _turn(self) -> None:
+        events, self._events = self._events, []
+        due, self._begun = due_now(self._begun, events)
+        self._conductor.turn(due, time.time())
+
+    # -- clients --------------------------------------------------------------------------------
+
+    def _hear_client(self, connection: Connection, mask: int) -> None:
+        if not self.faults.run("a connection", partial(self._clients.ready, connection, mask)):
+            self.faults.run("a connection", partial(self._clients.close, connection))
+
+    def _serve(self) -> None:
+        """Handle requests for a slice: one at a time, of the user who has had the least."""
+        begun = now = time.monotonic()
+        planned = 0.0  # seconds that the turn is expected to take for the writes
+        while now < begun + _SLICE and planned < _WRITES:
+            if (connection := self._clients.next()) is None:
+                break
+            planned += self._handle(connection)
+            before, now = now, time.monotonic()
+            self._clients.charge(connection.uid, now - before)
+
+    def _handle(self, connection: Connection) -> float:
+        """Handle the first request of a connection; the seconds that are expected of the turn for it."""
+        if work := self._clients.work(connection):
+            self._go_on(connection, work)
+            return 0.0
+        if not self._operations.knows(connection):
+            self._clients.park(connection)
+            return 0.0
+        cost = 0.0
+        try:
+            cost = self._request(connection, *parse(connection.take_line()))
+        except FgschedError as error:
+            connection.fail(error)
+        except Exception as error:
+            self.faults.note("a request", error)
+            connection.fail(OurFault(f"{type(error).__name__}: {error}"))
+        self._clients.mind(connection)
+        return cost
+
+    def _go_on(self, connection: Connection, work: Work) -> None:
+        """Make pieces of an answer for a moment, as long as they are taken."""
+        until = time.monotonic() + _PIECES
+        try:
+            while not connection.unsent and not connection.is_closed and time.monotonic() < until:
+                next(work)
+        except StopIteration:
+            self._clients.set_work(connection, None)
+        except FgschedError as error:
+            self._end_work(connection, error)
+        except Exception as error:
+            self.faults.note("a request", error)
+            self._end_work(connection, OurFault(f"{type(error).__name__}: {error}"))
+        self._clients.mind(connection)
+
+    def begin_work(self, connection: Connection, work: Work) -> None:
+        """Do it in steps, the first ones now; others are served in between."""
+        self._clients.set_work(connection, work)
+        self._go_on(connection, work)
+
+    def _end_work(self, connection: Connection, error: FgschedError) -> None:
+        """An answer that has begun cannot be taken back: its connection is closed."""
+        self._clients.set_work(connection, None)
+        if connection.is_answering:
+            connection.close()
+        else:
+            connection.fail(error)
+
+    def known(self, uid: int) -> None:
+        """The account of a user whose requests wait for that was looked up."""
+        self._clients.wake(uid)
+
+    def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> float:
+        caller = self._operations.caller(connection)
+        if writing := self._operations.writing(name):
+            refuse_claims(arguments)
+            return self._take_in(connection, partial(writing, caller, arguments))
+        if reading := self._operations.reading(name):
+            self._answer(connection, partial(reading, caller, arguments))
+        elif special := self._operations.special(name):
+            special(connection, caller, arguments)
+        else:
+            raise BadUsage(f"unknown operation {name[:80]!r}")
+        return 0.0
+
+    def _take_in(self, connection: Connection, act: Callable[[float], Any]) -> float:
+        """A request that writes is carried out in the turn. Charged now is what it is expected to take."""
+        expected = self._writes.get(connection.uid, _WRITE)
+        self._clients.charge(connection.uid, expected)
+        self._clients.asked(connection, waits=True)
+        self._events.append(self._asked(connection, act, expected))
+        return expected
+
+    def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> Asked:
+        def inside(now: float) -> Effect:
+            begun = time.monotonic()
+            try:
+                result = act(now)
+            except FgschedError as error:
+                return partial(self._refuse, connection, error)
+            except Exception as error:  # half done, maybe: the turn is undone, and done again without it
+                if is_fatal(error):
+                    raise
+                self.faults.note("a request", error)
+                raise OurFault(f"{type(error).__name__}: {error}") from error
+            finally:
+                self._measured(connection.uid, time.monotonic() - begun, expected)
+            return lambda: self._acknowledge(connection, result)
+
+        return Asked(inside, partial(self._refuse, connection))
+
+    def _measured(self, uid: int, took: float, expected: float) -> None:
+        self._clients.charge(uid, took - expected)
+        self._writes[uid] = expected + (took - expected) / 4
+
+    def _acknowledge(self, connection: Connection, result: Any) -> None:
+        self._clients.asked(connection, waits=False)
+        point("controller_before_answer")
+        self.finish(connection, lambda: connection.succeed(result))
+        point("controller_after_answer")
+
+    def _refuse(self, connection: Connection, error: FgschedError) -> None:
+        self._clients.asked(connection, waits=False)
+        self.finish(connection, lambda: connection.fail(error))
+
+    def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
+        """A request that only looks: whatever goes wrong with it concerns nobody else."""
+        found = find(time.time())
+        if isinstance(found, Pieces):
+            work = _sending(connection, found)
+            next(work)  # what goes wrong with the first piece can still be told
+            self.begin_work(connection, work)
+        else:
+            connection.succeed(found)
+
+    def finish(self, connection: Connection, send: Effect) -> None:
+        """Send an answer and mind what it did to the connection."""
+        if not connection.is_closed:
+            send()
+        self._clients.mind(connection)
+
+    def refuse_to_wait(self, connection: Connection) -> None:
+        """Busy, if its user has as many connections that wait for jobs as one may have."""
+        if not self._clients.may_wait(connection):
+            raise Busy(
+                f"uid {connection.uid} waits on too many connections", "End some of the waiting commands."
+            )
+
+    def leave(self) -> None:
+        self._clients.leave()
+
+    # -- the spawner ----------------------------------------------------------------------------
+
+    def _hear_spawner(self) -> None:
+        answers = self._spawner.read()
+        if answers is None:
+            self.stopping = "the spawner is gone"
+            return
+        self._events.extend(self._event(answer) for answer in answers)
+
+    def _event(self, answer: Answer) -> Event:
+        if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
+            return Died(answer.job, answer.attempt)  # claim and result tell what became of it
+        if answer.errno in _SHORTAGES:
+            return Short(answer.job, answer.attempt, f"could not be started: {os.strerror(answer.errno)}")
+        if answer.errno:
+            return Failed(answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}")
+        return Forked(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
+
+    def _mind_spawner(self) -> None:
+        key = self.selector.get_key(self._spawner)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._spawner.wants_to_write else 0)
+        if key.events != wanted:
+            self.selector.modify(self._spawner, wanted, key.data)
+
+    def failed(self, job: Job, why: str) -> None:
+        """An attempt could not even be sent to the spawner."""
+        self._events.append(Failed(job.id, job.attempt, why))
+
+    def short(self, job: Job, why: str) -> None:
+        """The same, since the host was short of something."""
+        self._events.append(Short(job.id, job.attempt, why))
+
+
+def _sending(connection: Connection, answer: Pieces) -> Work:
+    pieces = iter(answer.pieces)
+    first = next(pieces, ())
+    connection.begin(answer.head, answer.name)
+    connection.add(first)
+    yield
+    for piece in pieces:
+        connection.add(piece)
+        yield
+    connection.end(answer.tail())

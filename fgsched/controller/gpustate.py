@@ -1,0 +1,255 @@
+"""The host's cards as the conductor knows them: what was last seen on them, which are clean."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
+from fgsched.scheduling.placement import charged
+from fgsched.store import Allocation
+
+_NEVER = float("-inf")
+_LIVES_ON = "could not be ended"  # at the end of a note: an operator has to look at it
+_BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
+
+
+class Cards:
+    """Decides nothing about jobs; `ask` is the one effect, given by whoever owns the sampler."""
+
+    def __init__(
+        self,
+        gpus: Iterable[Gpu],
+        *,
+        sampled: bool = False,
+        ask: Callable[[], None] = lambda: None,
+        interval: float = 5.0,
+        clean_timeout: float = 30.0,
+        fatal: Collection[int] = (),
+    ) -> None:
+        """`fatal`: the driver's errors (Xid) for which a card is drained."""
+        self._fatal = fatal
+        self._gpus = {gpu.index: gpu for gpu in gpus}
+        self.readings: dict[int, Reading] = {}
+        self.needs_cleaning = sampled
+        self._ask = ask
+        self._interval = interval
+        self._timeout = clean_timeout
+        self._seen_at = _NEVER
+        self._cleaning: dict[int, float] = {}  # job -> since when
+        self._stayed: dict[int, Job] = {}  # those that did not leave their cards in time, as they ended
+        # The ended jobs when each of the readings was asked for that are still to come, in their order.
+        self._asked_for: deque[frozenset[int]] = deque()
+        self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
+        self._there: frozenset[int] = frozenset()  # of these, those that it still shows
+        self._changed: dict[int, Gpu] = {}
+        self._unsaved: dict[int, Gpu] = {}  # what `changed` returned last
+        self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends
+        self._occupied: dict[int, str] = {}  # cards that jobs of an earlier queue may use -> the note
+        self._taken_back: set[int] = set()  # cards that an operator gives out although such jobs run
+        self._lost: set[int] = set()  # cards that fell off the bus
+        self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
+
+    def obey(self, *, interval: float, clean_timeout: float, fatal: Collection[int]) -> None:
+        """From now on, look and wait so long, and drain for these."""
+        self._interval, self._timeout, self._fatal = interval, clean_timeout, fatal
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        return tuple(self._gpus.values())
+
+    def gpu(self, index: int) -> Gpu:
+        return self._gpus[index]
+
+    def allocation(self, hold: Hold) -> Allocation:
+        """A hold with what is to be remembered of its card."""
+        gpu = self._gpus[hold.gpu]
+        return Allocation(hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
+
+    def __contains__(self, index: int) -> bool:
+        return index in self._gpus
+
+    # -- what a reading says --------------------------------------------------------------------
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether strangers' memory is known well enough to place jobs by it."""
+        return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
+
+    def ask(self) -> None:
+        """Ask the sampler for a reading; it comes as `saw`. One that is lost makes later ones say less."""
+        self._asked_for.append(self.watched)
+        self._ask()
+
+    def saw(self, readings: Mapping[int, Reading], *, there: Iterable[int], now: float) -> None:
+        """A reading came. `there`: the jobs of which a card still lists a process."""
+        self.readings = dict(readings)
+        self._seen_at = now
+        self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
+        self._there = frozenset(there)
+        self._stayed = {number: job for number, job in self._stayed.items() if number in self._there}
+        for gpu in self.gpus:
+            self._judge(gpu, readings.get(gpu.index), now)
+
+    def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
+        """A card that does not answer is suspect until it does; an operator's word stays."""
+        is_left = not any(hold.gpu == gpu.index for job in self._stayed.values() for hold in job.holds)
+        is_left = is_left and gpu.index not in self._kept and gpu.index not in self._occupied
+        worse = self._worse(reading) if reading and not reading.error else self._told(reading)
+        if (reading is None or reading.error) and not worse:
+            self._mark_bad(gpu, reading, now)
+        elif worse and gpu.state is not GpuState.DRAINED:
+            note = f"{worse}{_BY_ITSELF}"
+            self._mark(replace(gpu, state=GpuState.DRAINED, note=note, noted_at=now))
+        elif is_left and (gpu.state is GpuState.SUSPECT or gpu.index in self._lost):
+            self._lost.discard(gpu.index)
+            self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
+
+    def _mark_bad(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
+        """It did not answer, or fell off the bus."""
+        error = reading.error if reading else "the driver does not list it"
+        if reading and reading.is_lost and gpu.state in (GpuState.OK, GpuState.SUSPECT):
+            self._lost.add(gpu.index)
+            note = f"it fell off the bus: {error}"
+            self._mark(replace(gpu, state=GpuState.DOWN, note=note, noted_at=now))
+        elif gpu.state is GpuState.OK:
+            self._mark(replace(gpu, state=GpuState.SUSPECT, note=error, noted_at=now))
+
+    def _worse(self, reading: Reading) -> str:
+        """What has become worse with its memory since the last look; who resumes it has seen that."""
+        errors, remap = self._health.get(reading.gpu, (reading.ecc or 0, ""))
+        self._health[reading.gpu] = (reading.ecc or 0, reading.remap)
+        if (reading.ecc or 0) > errors:
+            return f"errors in its memory that could not be corrected: {reading.ecc}"
+        if told := self._told(reading):
+            return told
+        if reading.remap and reading.remap != remap:
+            return f"rows of its memory are bad, and their replacement is {reading.remap}"
+        return ""
+
+    def _told(self, reading: Reading | None) -> str:
+        """The driver's errors since the last look for which it is drained."""
+        fatal = [xid for xid in reading.xids if xid in self._fatal] if reading and not reading.is_lost else []
+        return f"the driver told of Xid {', '.join(map(str, dict.fromkeys(fatal)))}" if fatal else ""
+
+    def failed_since(self, indices: Iterable[int], since: float) -> bool:
+        """Whether one of these cards has fallen off the bus, or was drained for its errors, since then."""
+        for gpu in (self._gpus[index] for index in indices if index in self._gpus):
+            is_sick = gpu.state is GpuState.DRAINED and gpu.note.endswith(_BY_ITSELF)
+            if (is_sick or gpu.index in self._lost) and gpu.noted_at >= since:
+                return True
+        return False
+
+    def gpus_for_planning(self, now: float) -> tuple[Gpu, ...]:
+        """The cards, none of them open to new jobs while what is on them is not known."""
+        if self.is_fresh(now):
+            return self.gpus
+        waiting = "waiting for the driver's answer"
+        return tuple(replace(gpu, state=GpuState.SUSPECT, note=waiting) for gpu in self.gpus)
+
+    # -- cleaning -------------------------------------------------------------------------------
+
+    def begin_cleaning(self, job_id: int, now: float) -> None:
+        """A job is over; its share comes back once a later reading shows none of its processes."""
+        self._cleaning[job_id] = now
+
+    @property
+    def is_cleaning(self) -> bool:
+        return bool(self._cleaning)
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """The ended jobs whose processes are looked for on the cards."""
+        return frozenset(self._cleaning) | frozenset(self._stayed)
+
+    def cleans(self, job_id: int) -> bool:
+        """Whether its share waits for its processes to leave."""
+        return job_id in self._cleaning
+
+    @property
+    def stayed(self) -> tuple[Job, ...]:
+        """The jobs that did not leave their cards in time: over long since, or running anew elsewhere."""
+        return tuple(self._stayed.values())
+
+    def cleaned(self, now: float) -> dict[int, bool]:
+        """The jobs that need not wait any longer: True, the cards are clean of it; False, its time is up."""
+        self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
+        done = {job: True for job in self._cleaning if self._is_off(job)}
+        late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}
+        for job in (done := late | done):
+            del self._cleaning[job]
+        return done
+
+    def _is_off(self, job: int) -> bool:
+        """Whether a reading showed no card with the job; where there are no readings, there is no doubt."""
+        return not self.needs_cleaning or (job in self._looked_for and job not in self._there)
+
+    def near(self, holds: Iterable[Hold]) -> tuple[tuple[int, ...], ...]:
+        """The CPUs near each of the cards; (): not known."""
+        return tuple(self._gpus[hold.gpu].cpus for hold in holds)
+
+    def left_dirty(self, job: Job, now: float) -> None:
+        """A job's processes did not leave its cards in time: no new jobs there until they do."""
+        self._stayed[job.id] = job
+        for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a card may be gone since
+            if self._gpus[index].state is GpuState.OK:
+                note = f"processes of job {job.id} have not left it"
+                self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
+
+    def left_alive(self, job: Job, pid: int, now: float) -> None:
+        """A process of an ended job cannot be ended: its cards wait for an operator to resume them."""
+        note = f"process {pid} of job {job.id} {_LIVES_ON}"
+        for index in {hold.gpu for hold in job.holds} & self._gpus.keys():
+            self._kept.add(index)
+            if self._gpus[index].state in (GpuState.OK, GpuState.SUSPECT):
+                self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
+
+    def occupy(self, names: Collection[str] | None, note: str, now: float) -> None:
+        """Give these cards (UUIDs or indices; None: all) to no new job: an earlier queue's runs there."""
+        for gpu in self.gpus:
+            is_meant = names is None or gpu.uuid in names or str(gpu.index) in names
+            if is_meant and gpu.index not in self._taken_back:
+                self._occupied[gpu.index] = note
+                if gpu.state is GpuState.OK:
+                    self._mark(replace(gpu, state=GpuState.SUSPECT, note=note, noted_at=now))
+
+    def vacate(self, now: float) -> None:
+        """Those jobs are over, or others are told next."""
+        occupied, self._occupied = self._occupied, {}
+        for index, note in occupied.items():
+            gpu = self._gpus[index]
+            if gpu.state is GpuState.SUSPECT and gpu.note == note:
+                self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
+
+    # -- operators ------------------------------------------------------------------------------
+
+    def drain(self, index: int, note: str, now: float) -> None:
+        self._mark(replace(self._gpus[index], state=GpuState.DRAINED, note=note, noted_at=now))
+
+    def resume(self, index: int, now: float) -> None:
+        self._lost.discard(index)
+        self._kept.discard(index)
+        if self._occupied.pop(index, None):
+            self._taken_back.add(index)
+        self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
+
+    def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:
+        """What operators said in an earlier life, and what they still have to look at, by UUID."""
+        for gpu in self.gpus:
+            state, note, at = marks.get(gpu.uuid, (GpuState.OK, "", 0.0))
+            is_kept = state is GpuState.SUSPECT and note.endswith(_LIVES_ON)
+            if is_kept:
+                self._kept.add(gpu.index)
+            if state is GpuState.DRAINED or is_kept:
+                self._mark(replace(gpu, state=state, note=note, noted_at=at))
+
+    def _mark(self, gpu: Gpu) -> None:
+        self._gpus[gpu.index] = gpu
+        self._changed[gpu.index] = gpu
+
+    def changed(self) -> list[Gpu]:
+        """Cards whose state has changed since the last call."""
+        self._unsaved, self._changed = self._changed, {}
+        return list(self._unsaved.values())
+
+    def undone(self) -> None:
+        """What `changed` returned last was not stored: it returns it again."""
+        self._changed = self._unsaved | self._changed

@@ -1,0 +1,144 @@
+"""Lending the idle time of shared cards, and telling the jobs' hooks what the driver measured of them.
+
+The hooks keep to their shares by themselves. What is written here, into their regions, are leases: while no
+controller runs, or it is late, nothing is lent and each job has its share.
+"""
+
+import logging
+import os
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+import fgshim.region as region
+
+from fgsched import gpus
+from fgsched.controller.engine import Conductor
+from fgsched.domain.job import WHOLE, Job, JobState
+from fgsched.jobs.pacing import NONE
+
+log = logging.getLogger(__name__)
+_OFTEN = 0.025  # seconds between two looks while jobs of one card work: what is lent comes back in a tenth
+_SELDOM = 0.25  # while they do not
+_ALONE = 1.0  # where no card has two
+_MEASURE = 0.3  # between two questions to the driver
+
+
+class _Paced(NamedTuple):
+    """A running job with shares of cards."""
+
+    fd: int  # of its region
+    borrowers: dict[int, region.Borrower]  # by the card's index
+
+
+class Pacer:
+    """`look` when `due`; `measured` when the driver has answered."""
+
+    def __init__(self, conductor: Conductor, sampler: gpus.AnySampler, *, run: str, is_real: bool) -> None:
+        self._conductor, self._sampler = conductor, sampler
+        self._run, self._is_real = run, is_real
+        self._jobs: dict[tuple[int, int], _Paced] = {}
+        self._looked_at = self._asked_at = 0.0
+
+    @property
+    def due(self) -> float | None:
+        """Seconds until the next look; None: nobody shares a card."""
+        if not any(_is_shared(job) for job in self._conductor.book.holding.values()) and not self._jobs:
+            return None
+        return max(0.0, self._looked_at + self._pause() - time.monotonic())
+
+    def look(self) -> None:
+        """Lend what is idle, if it is time to."""
+        due = self.due
+        if due is None or due > 0.001:
+            return
+        self._looked_at = time.monotonic()
+        self._keep_up()
+        for borrowers in self._by_card().values():
+            region.lend(self._looked(borrowers), time.monotonic_ns())
+        if self._is_real and self._is_busy() and self._looked_at - self._asked_at >= _MEASURE:
+            self._asked_at = self._looked_at
+            self._sampler.ask(gpus.USE)
+
+    def measured(self, answer: gpus.Answer) -> None:
+        """What the driver says of the processes: a job's are those with a place in its region."""
+        indices = {gpu.uuid: gpu.index for gpu in self._conductor.cards.gpus}
+        ahead = time.monotonic_ns() - time.time_ns()
+        for paced in self._jobs.values():
+            own = set(region.pids(paced.fd))
+            for uuid, rows in answer.uses.items():
+                if borrower := paced.borrowers.get(indices.get(uuid, -1)):
+                    measure(borrower, [row for row in rows if row[0] in own], ahead)
+
+    def mechanism(self, job: Job) -> str:
+        """How its time is counted: "nvml", by the driver; "events", by its own events; "": it is not."""
+        paced = self._jobs.get((job.id, job.attempt))
+        found = [one for one in paced.borrowers.values() if one.policy != NONE] if paced else []
+        return found[0].mechanism if found else ""
+
+    def close(self) -> None:
+        for paced in self._jobs.values():
+            os.close(paced.fd)
+        self._jobs = {}
+
+    def _pause(self) -> float:
+        cards = self._by_card().values()
+        if not any(len(borrowers) > 1 for borrowers in cards):
+            return _ALONE
+        return _OFTEN if self._is_busy() else _SELDOM
+
+    def _is_busy(self) -> bool:
+        return any(not one.is_quiet for paced in self._jobs.values() for one in paced.borrowers.values())
+
+    def _by_card(self) -> dict[int, list[region.Borrower]]:
+        found: dict[int, list[region.Borrower]] = {}
+        for paced in self._jobs.values():
+            for index, borrower in paced.borrowers.items():
+                found.setdefault(index, []).append(borrower)
+        return found
+
+    def _looked(self, borrowers: list[region.Borrower]) -> list[region.Borrower]:
+        """Those whose regions can still be read."""
+        found = []
+        for borrower in borrowers:
+            with suppress(OSError):
+                borrower.look(time.monotonic_ns())
+                found.append(borrower)
+        return found
+
+    def _keep_up(self) -> None:
+        """Take in the jobs that run now, and let go of the others."""
+        running = {
+            (job.id, job.attempt): job
+            for job in self._conductor.book.holding.values()
+            if job.state is JobState.RUNNING and _is_shared(job)
+        }
+        for gone in self._jobs.keys() - running.keys():
+            os.close(self._jobs.pop(gone).fd)
+        for key in running.keys() - self._jobs.keys():
+            with self._conductor.faults.contained(f"the pacing of job {key[0]}"):
+                if paced := self._open(running[key]):
+                    self._jobs[key] = paced
+
+    def _open(self, job: Job) -> _Paced | None:
+        owner = job.uid if os.geteuid() == 0 else os.geteuid()
+        try:
+            fd = region.open_region(f"{self._run}/job/{job.id}.{job.attempt}/region", owner)
+        except (OSError, ValueError):  # it is over, or has no fence
+            return None
+        return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)})
+
+
+def measure(borrower: region.Borrower, told: list[list[int]], ahead: int) -> None:
+    """Take in what the driver says of a job's processes: [pid, percent, from, to] of each, in microseconds.
+
+    `ahead`: nanoseconds that our clock is before that of the driver.
+    """
+    if told:  # nothing told is no measurement: the driver may know it by other pids
+        part = min(100, sum(percent for _, percent, _, _ in told)) * WHOLE // 100
+        start, end = told[0][2] * 1000 + ahead, told[0][3] * 1000 + ahead
+        borrower.measured(part, max(0, start), max(0, end))
+
+
+def _is_shared(job: Job) -> bool:
+    return any(hold.share < WHOLE for hold in job.holds)

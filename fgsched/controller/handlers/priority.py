@@ -1,0 +1,134 @@
+"""The requests that look at who comes first and why: partitions, priorities, shares; and `top`."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from fgsched.controller.caller import Caller, no_such_job
+from fgsched.controller.engine import Conductor
+from fgsched.controller.jobtable import pending
+from fgsched.controller.pieces import Pieces, cut
+from fgsched.controller.runs import who_of
+from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import Job, JobState
+from fgsched.domain.policy import Partition
+from fgsched.jobs.records import NICEST
+
+
+class Standings:
+    """`answer = standings.operations[name](caller, arguments, now)`. `writing` change something."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
+            "partitions": self.partitions,
+            "priorities": self.priorities,
+            "shares": self.shares,
+        }
+        self.writing: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {"top": self.top}
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def partitions(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Every partition in order: what it gives and allows, its cards, its jobs."""
+        counts: dict[str, dict[str, int]] = {}
+        for job in self._conductor.book.jobs.values():
+            for name in (job.partition or job.request.partition).split(","):
+                of_it = counts.setdefault(name, {})
+                of_it[job.state.value] = of_it.get(job.state.value, 0) + self._conductor.book.tasks(job)
+        return {
+            "partitions": [
+                self._partition(one) | {"jobs": counts.get(one.name, {})}
+                for one in self._conductor.policy.partitions
+            ]
+        }
+
+    def _partition(self, partition: Partition) -> dict[str, Any]:
+        there = [gpu.index for gpu in self._conductor.cards.gpus]
+        record = asdict(partition)
+        cards = [index for index in there if not partition.cards or index in partition.cards]
+        return record | {"cards": cards}
+
+    # -- priorities -----------------------------------------------------------------------------
+
+    def priorities(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
+        """Each waiting job's priority and its parts; and the weights."""
+        self._bring_up_to_date(now)
+        waiting = [job for job in self._conductor.book.jobs.values() if job.state is JobState.PENDING]
+        weights = asdict(self._conductor.policy.weights)
+        rows = ([self._priority(job, now) for job in piece] for piece in cut(waiting))
+        return Pieces({"weights": weights}, "jobs", rows)
+
+    def _priority(self, job: Job, now: float) -> dict[str, Any]:
+        here = pending(job)
+        factors = self._conductor.book.order.factors(here.kind, here.since, now)
+        return {
+            "id": job.id,
+            "user": job.user,
+            "account": job.request.account,
+            "partitions": job.request.partition,
+            "qos_name": job.request.qos,
+            "priority": factors.priority,
+            **asdict(factors),
+        }
+
+    def _bring_up_to_date(self, now: float) -> None:
+        conductor = self._conductor
+        conductor.charges.bring_up_to_date(
+            conductor.book, conductor.policy, conductor.cards.gpus, conductor.limits, now
+        )
+
+    def shares(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Accounts and users: their shares, what they used, and the factor that comes of it."""
+        conductor = self._conductor
+        rows = conductor.charges.standings(conductor.book, conductor.policy, now)
+        return {"shares": [asdict(row) for row in rows], "half_life": conductor.policy.weights.half_life}
+
+    # -- top ------------------------------------------------------------------------------------
+
+    def top(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+        """Put a waiting job before its owner's others of the same partition, account and quality of service.
+
+        Those before it are lowered below it, by one amount, so that they keep their order. Nobody
+        else's job is overtaken.
+        """
+        job_id = arguments.get("id")
+        if type(job_id) is not int:
+            raise BadUsage("id is not a job id")
+        job = self._conductor.book.jobs.get(job_id)
+        if job is None:
+            raise no_such_job(job_id)
+        caller.must_own(job)
+        if job.state is not JobState.PENDING:
+            raise Refused(f"job {job.id} is no longer pending", "Only pending jobs can be put first.")
+        self._bring_up_to_date(now)
+        ahead = self._ahead(job, now)
+        if ahead:
+            lowest = self._priority(job, now)["priority"]
+            highest = max(self._priority(other, now)["priority"] for other in ahead)
+            for other in ahead:
+                self._lower(other, math.ceil(highest - lowest) + 1)
+        return {"id": job.id, "lowered": len(ahead)}
+
+    def _ahead(self, job: Job, now: float) -> list[Job]:
+        """Its owner's jobs that would be considered before it."""
+
+        def place(one: Job) -> tuple[float, float, int]:
+            return -self._priority(one, now)["priority"], one.submitted_at, one.id
+
+        own = place(job)
+        return [
+            one
+            for one in self._conductor.book.jobs.values()
+            if one.state is JobState.PENDING
+            and one.uid == job.uid
+            and who_of(one) == who_of(job)
+            and one.request.partition == job.request.partition
+            and place(one) < own
+        ]
+
+    def _lower(self, job: Job, by: int) -> None:
+        request = replace(job.request, nice=min(NICEST, job.request.nice + by))
+        self._conductor.store.change_request(job.id, request)
+        self._conductor.book.put(replace(job, request=request))

@@ -1,0 +1,105 @@
+"""How jobs are named: 12, the array 12, its task '12_3', its tasks '12_[1-5,8]'."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from fgsched.controller.arrays import Array
+from fgsched.controller.caller import no_such_job
+from fgsched.controller.engine import Conductor
+from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import Job
+from fgsched.domain.text import quoted
+from fgsched.jobs.arrays import bits_of, lowest, parse_tasks, tasks
+from fgsched.store import Past
+
+Reference = int | str
+_TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,6})|\[([0-9,:-]{1,8192})\])")
+
+
+def name_of(job: Job) -> Reference:
+    """What the answers call a row: 12, or '12_3'."""
+    return f"{job.array}_{job.task}" if job.task is not None else job.id
+
+
+def split_reference(reference: Any) -> tuple[int, int | None]:
+    """(job or array, tasks as bits; None: all that there are)."""
+    if type(reference) is int:
+        return reference, None
+    match = _TASKS.fullmatch(reference) if isinstance(reference, str) else None
+    if not match:
+        raise BadUsage(f"{quoted(str(reference))} is not a job id")
+    return int(match[1]), parse_tasks(match[2] or match[3], whole=str(reference))
+
+
+class References:
+    """Rows by their names, as they stand now: open, or over."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+
+    def rows(self, reference: Any) -> list[Job]:
+        """The open rows that a name means, and of what is named alone those that are over; else NoSuchJob."""
+        number, wanted = split_reference(reference)
+        job = self._one(number)
+        array = self._conductor.book.arrays.get(number) if job.array == number else None
+        if wanted is not None:
+            return self._tasks(job, wanted, array)
+        return [job] if array is None else [self._conductor.book.jobs[row] for row in sorted(array.rows)]
+
+    def own_rows(self, reference: Any, may: Callable[[Job], None]) -> list[Job]:
+        """The same for what is to be changed: tasks that wait and are named alone get rows of their own."""
+        _, wanted = split_reference(reference)
+        rows = self.rows(reference)
+        for row in rows:
+            may(row)
+        found: list[Job] = []
+        for row in rows:
+            array = self._conductor.book.arrays.get(row.array) if row.is_rest else None
+            if wanted is None or array is None or not array.rest & ~wanted:
+                found.append(row)
+                continue
+            found += [self._conductor.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
+        return found
+
+    def past(self, reference: Any) -> list[Past]:
+        """All rows that a name means, as accounting knows them."""
+        number, wanted = split_reference(reference)
+        store, known = self._conductor.store, self._conductor.book.jobs
+        job = self._one(number)
+        if wanted is None and job.array == number:
+            found = store.tasks.of(number)
+        else:
+            rows = (
+                [job] if wanted is None else self._tasks(job, wanted, self._conductor.book.arrays.get(number))
+            )
+            found = [past for row in rows if (past := store.past(row.id)) is not None]
+        return [Past(known.get(past.job.id, past.job), past.allocated) for past in found]
+
+    def _one(self, number: int) -> Job:
+        job = self._conductor.book.jobs.get(number)
+        if job is not None:
+            return job
+        past = self._conductor.store.past(number) if 0 < number < 2**63 else None
+        if past is None:
+            raise no_such_job(number)
+        return past.job
+
+    def _tasks(self, first: Job, wanted: int, array: Array | None) -> list[Job]:
+        """The rows of these tasks. `first`: the row that has the array's id, whatever it stands for now."""
+        number = first.id
+        missing = wanted & ~(bits_of(first.request.array) if first.array == number else 0)
+        if missing:
+            raise no_such_job(f"{number}_{lowest(missing)}")
+        found: dict[int, Job] = {}
+        if array is not None:
+            for row in (self._conductor.book.jobs[one] for one in sorted(array.rows)):
+                its = array.rest if row.task is None else 1 << row.task
+                if its & wanted:
+                    found[row.id] = row
+                    wanted &= ~its
+        for task in tasks(wanted):
+            past = self._conductor.store.tasks.get(number, task)
+            row = past.job if past else first  # the rest was cancelled as it stood
+            found[row.id] = row
+        return list(found.values())

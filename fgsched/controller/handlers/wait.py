@@ -1,0 +1,173 @@
+"""Clients that wait for jobs to end."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fgsched.controller.events import Effect
+from fgsched.controller.faults import Faults
+from fgsched.controller.jobtable import Book
+from fgsched.domain.errors import Busy, Refused
+from fgsched.domain.job import Ended, Job, JobState
+from fgsched.jobs.arrays import bits_of, tasks
+from fgsched.server import Connection
+
+_MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
+_BETWEEN = 0.5  # seconds between two lines of progress
+Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (array, None): all of it
+
+
+@dataclass(slots=True)
+class _Waiter:
+    connection: Connection
+    open: set[Key]
+    any_will_do: bool
+    wants_progress: bool
+    whole: set[int]  # the arrays of which all is waited for
+    over: dict[int, dict[str, Any]] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)  # the last news it got
+
+
+class Waiters:
+    """Each is answered once, when the last of its jobs is over; or, if it asked so, the first."""
+
+    def __init__(self, send: Callable[[Connection, Effect], None], faults: Faults | None = None) -> None:
+        """`send(connection, effect)`: does it, and minds what that did to the connection."""
+        self._send = send
+        self._faults = faults or Faults()
+        self._waiters: list[_Waiter] = []
+        self._looked_at: tuple[int, int] = (0, 0)  # the book, and its revision, that was told of last
+        self._next = 0.0  # when it may be told again
+        self.delay: float | None = None  # seconds until there is something to tell; None: nothing is
+
+    def add(
+        self, connection: Connection, over: Iterable[Job], keys: set[Key], arguments: dict[str, Any]
+    ) -> None:
+        """`over`: those that have ended already; `keys`: what is waited for."""
+        self._waiters = [one for one in self._waiters if not one.connection.is_closed]
+        if any(one.connection is connection for one in self._waiters):
+            raise Refused("this connection waits already", "Wait for other jobs on another one.")
+        over = list(over)
+        self._refuse_too_many(connection.uid, len(over) + len(keys))
+        waiter = _Waiter(
+            connection,
+            keys,
+            bool(arguments.get("any")),
+            bool(arguments.get("progress")),
+            {key[0] for key in keys if isinstance(key, tuple) and key[1] is None},
+            {job.id: standing(job) for job in over},
+        )
+        if not self._answered(waiter):
+            connection.is_waiting = True
+            self._waiters.append(waiter)
+
+    def _refuse_too_many(self, uid: int, more: int) -> None:
+        """Busy if one user would wait for too many jobs at once: each is kept for each connection."""
+        kept = [len(one.open) + len(one.over) for one in self._waiters if one.connection.uid == uid]
+        if kept and sum(kept) + more > _MOST:
+            raise Busy(f"uid {uid} waits for {sum(kept)} jobs already", "End some waiting commands.")
+
+    def over(self, jobs: Iterable[Job], book: Book) -> None:
+        """These jobs have ended."""
+        if not self._waiters:
+            return
+        ended: dict[Key, Job] = {}
+        for job in jobs:
+            with self._faults.contained(f"the end of job {job.id}"):
+                ended |= dict.fromkeys(_keys(job, book), job)
+        if ended:
+            self._waiters = [one for one in self._waiters if not self._is_served(one, ended, book)]
+
+    def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], book: Book) -> bool:
+        """Whether a waiter needs nothing more. One that something fails for is dropped, and may ask again."""
+        with self._faults.contained("a client that waits"):
+            return self._advance(waiter, ended, book)
+        self._send(waiter.connection, waiter.connection.close)
+        return True
+
+    def tell(self, book: Book, now: float) -> None:
+        """Tell those who asked for it how far their jobs have come: only news, and seldom."""
+        curious = [waiter for waiter in self._waiters if waiter.wants_progress]
+        here = (id(book), book.revision)
+        if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
+            self.delay = None
+            return
+        left = self._next - now
+        self.delay = left if 0 < left <= _BETWEEN else 0.0  # more than that: the clock was set back
+        if self.delay:
+            return
+        self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
+        for waiter in curious:
+            news = _progress(waiter, book)
+            if news != waiter.told:
+                waiter.told = news
+                self._send(waiter.connection, partial(waiter.connection.tell, news))
+
+    def _advance(self, waiter: _Waiter, ended: dict[Key, Job], book: Book) -> bool:
+        """True once the waiter needs nothing more."""
+        if waiter.connection.is_closed:
+            return True
+        for key, job in ended.items():
+            if key in waiter.open or job.array in waiter.whole:
+                waiter.over[job.id] = standing(job)
+        gone = {array for array in waiter.whole if book.arrays.get(array) is None}
+        waiter.whole -= gone
+        waiter.open.difference_update(ended, ((array, None) for array in gone))  # as long as what ended
+        return self._answered(waiter)
+
+    def _answered(self, waiter: _Waiter) -> bool:
+        if waiter.open and not (waiter.any_will_do and waiter.over):
+            return False
+        waiter.connection.is_waiting = False
+        answer = {"jobs": list(waiter.over.values())}
+        self._send(waiter.connection, partial(waiter.connection.succeed, answer))
+        return True
+
+
+def _keys(job: Job, book: Book) -> Iterable[Key]:
+    """What is over with a job: itself; with a rest that was cancelled, each of its tasks."""
+    yield job.id
+    if job.task is not None:
+        yield job.array, job.task
+    elif job.array:
+        array = book.arrays.get(job.array)
+        own = {book.jobs[row].task for row in array.rows} if array else set()
+        yield from ((job.array, task) for task in tasks(bits_of(job.request.array)) if task not in own)
+
+
+def _progress(waiter: _Waiter, book: Book) -> dict[str, int]:
+    waiting = running = 0
+    for key in waiter.open:
+        pending, others = _counts(key, book)
+        waiting += pending
+        running += others
+    return {"done": len(waiter.over), "running": running, "pending": waiting}
+
+
+def _counts(key: Key, book: Book) -> tuple[int, int]:
+    """How many jobs wait and run of what is waited for."""
+    if isinstance(key, int):
+        waits = key in book.jobs and book.jobs[key].state is JobState.PENDING
+        return int(waits), int(not waits)
+    array = book.arrays.get(key[0])
+    if array is None:
+        return 0, 0
+    if key[1] is not None:
+        waits = bool(array.rest >> key[1] & 1)
+        return int(waits), int(not waits)
+    return array.rest.bit_count() + len(array.waiting - {key[0]}), array.holding
+
+
+def standing(job: Job) -> dict[str, Any]:
+    """How a job stands, in what waiting for it needs."""
+    ended = job.ended or Ended(status=0)
+    return {
+        "id": job.id,
+        "array": job.array or None,
+        "task": job.task,
+        "state": job.state.value,
+        "final": job.state.is_final,
+        "exit_code": ended.exit_code,
+        "signal": ended.signal,
+    }

@@ -1,0 +1,100 @@
+"""What jobs are charged, kept in the store, and the order of the queue that follows from it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from fgsched.controller.jobtable import Book
+from fgsched.domain.job import WHOLE, Gpu, Job, Limits
+from fgsched.domain.policy import Policy
+from fgsched.scheduling.fairshare import Owner, Standing, Usage, accrued, by_scope, factors, standings
+from fgsched.scheduling.priority import Order
+from fgsched.store import Allocation
+
+
+def owner_of(job: Job) -> Owner:
+    return job.request.account, job.user
+
+
+class Ledger(Protocol):
+    """Where use is written down: the store, or what a simulation has in its place."""
+
+    def usage(self) -> dict[Owner, Usage]: ...
+
+    def put_usage(self, owner: Owner, usage: Usage) -> None: ...
+
+
+class Charges:
+    """Use is written down when a job gives back what it held; what runs is counted besides."""
+
+    def __init__(self, store: Ledger) -> None:
+        self._store = store
+        self._usage: dict[Owner, Usage] = {}
+        self._unwritten: set[Owner] = set()
+        self._order = Order()
+        self._ordered_at = float("-inf")
+
+    def read(self) -> None:
+        """Take what the store has: at the start, and when a transaction was undone."""
+        self._usage = self._store.usage()
+        self._unwritten.clear()
+
+    def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
+        """A job gives back what it held since its start. Inside the transaction of that step."""
+        gpus = _charged(given)
+        if not gpus or job.started_at is None:
+            return
+        half_life = policy.weights.half_life
+        more = accrued(gpus, job.started_at, until, now=until, half_life=half_life)
+        used = self._usage.get(owner_of(job), Usage()).plus(more, until, half_life)
+        self._usage[owner_of(job)] = used
+        self._unwritten.add(owner_of(job))
+
+    def write(self) -> None:
+        """Once for each owner, at the end of the transaction in which they were charged."""
+        for owner in self._unwritten:
+            self._store.put_usage(owner, self._usage[owner])
+        self._unwritten.clear()
+
+    def used(self, book: Book, policy: Policy, now: float) -> dict[Owner, float]:
+        """Charged GPU seconds of each, as they count now, with what runs."""
+        half_life = policy.weights.half_life
+        found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
+        for job_id, given in book.given.items():
+            job = book.holding[job_id]
+            gpus = _charged(given)
+            if gpus and job.started_at is not None:
+                end = job.ended_at or now
+                more = accrued(gpus, job.started_at, end, now=now, half_life=half_life)
+                found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
+        return found
+
+    def standings(self, book: Book, policy: Policy, now: float) -> list[Standing]:
+        owners = {owner_of(job) for job in book.jobs.values()}
+        return standings(self.used(book, policy, now), owners, policy)
+
+    def bring_up_to_date(
+        self, book: Book, policy: Policy, gpus: Iterable[Gpu], limits: Limits, now: float
+    ) -> None:
+        """Order the queue anew where that is due: after a while, for another site, or a book just read."""
+        is_old = not 0 <= now - self._ordered_at < policy.weights.interval
+        if is_old or self._order.policy is not policy:
+            used = self.used(book, policy, now)
+            rows = standings(used, {owner_of(job) for job in book.jobs.values()}, policy)
+            self._order = Order(
+                policy=policy,
+                shares=factors(rows),
+                used=by_scope(used),
+                gpus=WHOLE * len(list(gpus)),
+                cpus=limits.cpus,
+            )
+            self._ordered_at = now
+        elif policy.has_quotas:
+            self._order = replace(self._order, used=by_scope(self.used(book, policy, now)))
+            book.count_again(self._order)
+        if book.order is not self._order:
+            book.reorder(self._order)
+
+
+def _charged(given: Iterable[Allocation]) -> float:
+    return sum(one.charged for one in given) / WHOLE

@@ -1,0 +1,59 @@
+"""Text from outside: how it is stored, how it is shown to a person, and the error about a bad value.
+
+Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal can take one.
+"""
+
+import re
+
+from fgsched.domain.errors import BadUsage
+
+_LONGEST = 80  # characters of a bad value that are worth showing
+_LONGEST_STORED = 64 * 1024  # characters
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_NOT_PLAIN = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """Return `text` as UTF-8: a byte that is not UTF-8, and NUL, become \\xe9; at most 64 Ki characters."""
+    return _UNSTORABLE.sub(lambda found: _escaped(found[0]), text[:_LONGEST_STORED])
+
+
+def is_plain(text: str) -> bool:
+    """Whether `text` is valid UTF-8 without control characters."""
+    return _NOT_PLAIN.search(text) is None
+
+
+def shown(text: str) -> str:
+    """`text` on one line: control characters as \\x1b, cut at 80, quoted where its ends could be mistaken."""
+    cut = _cut(text)
+    safe = _safe(cut)
+    return f"'{safe}'" if not text or " " in text or safe != cut else safe
+
+
+def quoted(text: str) -> str:
+    """The same, quoted in any case: a part of what stands beside it."""
+    return f"'{_safe(_cut(text))}'"
+
+
+def _cut(text: str) -> str:
+    return text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
+
+
+def _safe(text: str) -> str:
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as surrogateescape keeps it
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+class BadValue(BadUsage):
+    """A value that means nothing. `why` follows the value: ' is not a number', ': smallest share is …'."""
+
+    def __init__(self, text: str, why: str, *, label: str = "") -> None:
+        """`label` is what stands before the value, such as '--gpus='."""
+        super().__init__(f"{label}{shown(text)}{why}")
+        self.why = why

@@ -1,0 +1,240 @@
+"""Text and integers: shares, amounts of GPUs, bytes, job ids, signals, index lists.
+
+Only ASCII digits are digits here, and nothing a user typed ever becomes a float.
+"""
+
+import re
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fgsched.domain.errors import BadUsage, NoSuchJob
+from fgsched.domain.job import WHOLE
+from fgsched.domain.text import BadValue, shown
+from fgsched.domain.times import (
+    format_elapsed,
+    format_limit,
+    format_runtime,
+    format_time,
+    parse_duration,
+    parse_time,
+)
+
+__all__ = [
+    "Site",
+    "format_elapsed",
+    "format_indices",
+    "format_limit",
+    "format_mebibytes",
+    "format_runtime",
+    "format_share",
+    "format_time",
+    "neighbours",
+    "parse_bytes",
+    "parse_count",
+    "parse_duration",
+    "parse_gpus",
+    "parse_ids",
+    "parse_indices",
+    "parse_share",
+    "parse_signal",
+    "parse_time",
+    "parse_units",
+    "shown",
+    "signal_name",
+]
+
+MEBIBYTE = 1 << 20
+_MOST_GPUS = 65_535
+_MOST_IDS = 100_000  # ids that one list may name
+_LARGEST_ID = (1 << 63) - 1
+
+_NOT_A_NUMBER = " is not a number (use 0 < fraction ≤ 1 or a whole number)"
+_DECIMAL = re.compile(r"([0-9]{0,20})(?:\.([0-9]{0,20}))?")
+_PERCENT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})%")
+_RATIO = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,9}))?([KMGTkmgt])?(?:(?<=[KMGTkmgt])i?b)?", re.IGNORECASE)
+_IDS = re.compile(r"([0-9]{1,40})(?:-([0-9]{1,40}))?")
+_POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What the controller's configuration says about amounts."""
+
+    shards_per_gpu: int = 0  # 0: the site defines none
+    fgpu_per_gpu: int = 0  # 0: the site defines none
+    share_step: int = 1  # ten-thousandths; shares are multiples of this
+    host_memory: int = 0  # bytes that jobs can be given; 0: not counted
+    resources: tuple[str, ...] = ()  # countable things of the site's own
+    partition: str = "main"  # of a job that names none
+    defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value
+
+
+def _scaled(text: str, scale: int) -> tuple[int, bool] | None:
+    """A decimal number times `scale`, rounded down, and whether that is exact; None if it is no number."""
+    match = _DECIMAL.fullmatch(text)
+    if not match or not (match[1] or match[2]):
+        return None
+    fraction = match[2] or ""
+    amount, rest = divmod(int(match[1] + fraction) * scale, 10 ** len(fraction))
+    return amount, rest == 0
+
+
+def parse_units(text: str) -> int:
+    """An amount of GPUs in ten-thousandths, above one too: '0.5', '.5', '50%', '1/2', '2'.
+
+    A ratio is rounded down, so that three thirds fit on a card; decimals must be exact.
+    """
+    if match := _RATIO.fullmatch(text):
+        if not int(match[2]):
+            raise BadValue(text, _NOT_A_NUMBER)
+        amount, exact, small = int(match[1]) * WHOLE // int(match[2]), True, int(match[1]) > 0
+    else:
+        percent = _PERCENT.fullmatch(text)
+        scaled = _scaled(percent[1], WHOLE // 100) if percent else _scaled(text, WHOLE)
+        if scaled is None:
+            raise BadValue(text, _NOT_A_NUMBER)
+        amount, exact = scaled
+        small = not exact
+    if amount == 0 and small:
+        raise BadValue(text, ": smallest share is 0.0001")
+    if not exact:
+        low, high = format_share(amount), format_share(amount + 1)
+        raise BadValue(text, f" has more than four decimals; use {low} or {high}")
+    return amount
+
+
+def parse_share(text: str) -> int:
+    """Part of one card, in ten-thousandths: 1 to 10000."""
+    share = parse_units(text)
+    if not 1 <= share <= WHOLE:
+        raise BadValue(text, " is not a share of one GPU (use 0 < fraction ≤ 1)")
+    return share
+
+
+def parse_gpus(text: str) -> tuple[str, int, int]:
+    """'[type:]AMOUNT' as (type, cards, share of each): 'a100:0.5' is ('a100', 1, 5000)."""
+    gpu_type, colon, amount = text.rpartition(":")
+    if colon and not gpu_type:
+        raise BadValue(text, " has no GPU type before the colon")
+    try:
+        count, share = split_units(parse_units(amount))
+    except BadValue as error:
+        raise BadValue(text, error.why) from None
+    except ValueError as error:
+        raise BadValue(text, str(error)) from None
+    return gpu_type, count, share
+
+
+def split_units(units: int) -> tuple[int, int]:
+    """Ten-thousandths as (cards, share of each); ValueError, saying why, where no card count fits."""
+    if units == 0:
+        return 0, 0
+    if units < WHOLE:
+        return 1, units
+    count, rest = divmod(units, WHOLE)
+    if rest:
+        raise ValueError(
+            f": fractions above one GPU are not possible; use {count} or {count + 1}, or --gpu-mem"
+            " (above 1 only whole GPUs)"
+        )
+    if count > _MOST_GPUS:
+        raise ValueError(": no host has so many GPUs")
+    return count, WHOLE
+
+
+def neighbours(share: int, step: int) -> tuple[int, int]:
+    """The two legal shares around one that is not on the step."""
+    low = max(step, min(share // step * step, WHOLE // step * step - step))
+    return low, low + step
+
+
+def format_share(units: int) -> str:
+    """5000 is '0.5', 20000 is '2'."""
+    whole, part = divmod(units, WHOLE)
+    return f"{whole}.{part:04d}".rstrip("0") if part else str(whole)
+
+
+def parse_bytes(text: str, *, default_unit: str = "M") -> int:
+    """Memory in bytes, rounded up to whole MiB: '10' (in the default unit), '8G', '8GB', '8gib', '1.5g'."""
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise BadValue(text, " is not a size (use a number and K, M, G or T; without a unit it is MiB)")
+    fraction = match[2] or ""
+    scaled = int(match[1] + fraction) << _POWER[(match[3] or default_unit).upper()]
+    mebibytes: int = -(-scaled // (10 ** len(fraction) * MEBIBYTE))
+    if mebibytes * MEBIBYTE >= 1 << 63:
+        raise BadValue(text, " is larger than 2^63 bytes")
+    return mebibytes * MEBIBYTE
+
+
+def format_mebibytes(size: int) -> str:
+    """Bytes as '8192M', rounded up."""
+    return f"{-(-size // MEBIBYTE)}M"
+
+
+def parse_count(text: str) -> int:
+    """A whole number of at least one."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+        raise BadValue(text, " is not a whole number of at least 1")
+    return int(text)
+
+
+def parse_ids(text: str) -> list[int]:
+    """Job ids of a list such as '7,10-14', in its order."""
+    ids: list[int] = []
+    for part in text.split(","):
+        match = _IDS.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if first == 0 or last < first:
+            raise BadUsage(
+                f"{shown(part)} is not a job id (use a number such as 12, or a range such as 10-14)"
+            )
+        if last > _LARGEST_ID:
+            raise NoSuchJob(f"job {shown(part)} does not exist")
+        if len(ids) + last - first >= _MOST_IDS:
+            raise BadUsage(f"{shown(text)} names more than {_MOST_IDS} jobs")
+        ids.extend(range(first, last + 1))
+    return ids
+
+
+def parse_signal(text: str) -> int:
+    """The number of a signal that has a name, with or without SIG, in any case, or a number."""
+    names = signal.Signals.__members__
+    number = int(text) if re.fullmatch(r"[0-9]{1,3}", text) else 0
+    number = number or int(names.get("SIG" + text.upper().removeprefix("SIG"), 0))
+    if number not in signal.valid_signals():
+        allowed = " ".join(sorted(name.removeprefix("SIG") for name in names))
+        raise BadValue(text, f" is not a signal (use 1 to 64, or one of {allowed})")
+    return number
+
+
+def signal_name(number: int) -> str:
+    """15 is 'TERM'; one without a name of its own is its number."""
+    try:
+        return signal.Signals(number).name.removeprefix("SIG")
+    except ValueError:
+        return str(number)
+
+
+def parse_indices(text: str) -> tuple[int, ...]:
+    """Indices of a list such as '0,2-3', each once, ascending."""
+    chosen: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise BadValue(text, " is not a list of indices (such as 0,2-3)")
+        chosen.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(chosen))
+
+
+def format_indices(indices: Iterable[int]) -> str:
+    """(0, 2, 3, 4) is '0,2-4'."""
+    runs: list[list[int]] = []
+    for index in sorted(set(indices)):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,49 @@
+"""What a launch is made from besides the job: the controller's site, the cards it was given, its owner."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fgsched.domain.job import Hold
+from fgsched.jobs.private import Mounts
+from fgsched.jobs.rlimits import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all jobs of a controller share."""
+
+    host: str
+    run: str  # the run directory
+    hook: str  # the built libfgshim.so
+    tmp: str  # where private temporary directories are, but for users who have a place of their own
+    kill_wait: float  # seconds between SIGTERM and SIGKILL
+    become_user: bool  # system mode
+    visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
+    mounts: Mounts = field(default_factory=Mounts)  # that jobs can have of their own
+    proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """One card as the job was given it."""
+
+    hold: Hold
+    uuid: str
+    cpus: tuple[int, ...] = ()  # near it; (): not known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """What the host's accounts say of a job's owner."""
+
+    home: str
+    gid: int
+    groups: tuple[int, ...]
+    space: str = ""  # what the real paths of the owner's job directories begin with
+    scratch: str = ""  # the owner's directory for TMPDIRs
+    limits: Limits = field(default_factory=dict)  # of the owner's login; {}: those of the submission are kept
+
+
+def job_dir(run: str, job: int, attempt: int) -> str:
+    """The job's own directory: script, region, link to the hook."""
+    return f"{run}/job/{job}.{attempt}"

@@ -1,0 +1,157 @@
+"""What a job's process is given, as data: identity, environment, files, limits. The shepherd applies it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fgsched.domain.job import Job, Request
+from fgsched.jobs.enforcement import is_hooked
+from fgsched.jobs.environment import merged
+from fgsched.jobs.filenames import Values, expand
+from fgsched.jobs.launchcontext import Given, Person, Site
+from fgsched.jobs.private import others_of
+from fgsched.jobs.rlimits import merged as merged_limits
+from fgsched.jobs.variables import variables
+
+Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
+LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
+_TARGETS = {"all": 0, "shell": 1, "children": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one job, absolute; stderr is stdout where the job names none."""
+
+    stdin: str
+    stdout: str
+    stderr: str
+
+    @property
+    def errors(self) -> str:
+        """Where stderr goes, if not with stdout."""
+        return "" if self.stderr == self.stdout else self.stderr
+
+
+class Launch(NamedTuple):
+    """Everything that the spawner is told about one attempt."""
+
+    job: int
+    attempt: int
+    append: bool
+    become_user: bool
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    umask: int
+    rlimits: tuple[tuple[int, int, int], ...]
+    early: tuple[int, int, int]  # signal, whom it is for, milliseconds before the time limit; zeros: none
+    time_limit: int  # milliseconds, as all four
+    grace: int
+    leftover_grace: int
+    last_wait: int  # after a KILL, until a process that lives is left behind
+    run: str
+    space: str  # what the real path of its directory begins with; "": it lies in the run directory
+    chdir: str
+    files: Files
+    tmpdir: str
+    hook: str
+    args: tuple[str, ...]
+    environment: bytes  # NAME=value, each ended by NUL
+    mounts: str = ""  # whose namespace it has for mounts of its own: "root", "user"; "": none
+    proves: bool = False  # that its fence holds, before its script
+    closed: tuple[str, ...] = ()  # nodes that it is not to open
+    cgroups: Cgroups = ()
+    shared: str = ""  # a cgroup that it joins and others are in, too
+    cpus: str = ""  # that it is bound to, such as "0-3"; "": none
+
+
+def launch(
+    job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: Person, cgroups: Cgroups = ()
+) -> Launch:
+    """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
+    request = job.request
+    its = files(request, _pattern_values(job, given, site, owner.home))
+    tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
+    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
+    hooked = is_hooked(job.tier, has_cards=bool(given))
+    how, closed = _mounts(job, given, site=site, hooked=hooked)
+    return Launch(
+        job=job.id,
+        attempt=job.attempt,
+        append=request.append or job.restarts > 0,
+        become_user=site.become_user,
+        uid=job.uid,
+        gid=owner.gid,
+        groups=owner.groups,
+        umask=request.umask,
+        rlimits=merged_limits(owner.limits, request.rlimits) if owner.limits else request.rlimits,
+        early=_early(request),
+        time_limit=limit_of(job),
+        grace=int(site.kill_wait * 1000),
+        leftover_grace=int(min(site.kill_wait, 2) * 1000),
+        last_wait=LAST_WAIT,
+        run=site.run,
+        space=owner.space,
+        chdir=request.chdir,
+        files=its,
+        tmpdir=tmpdir,
+        hook=site.hook if hooked else "",
+        args=request.args,
+        mounts=how,
+        proves=site.proves and hooked and bool(given),
+        closed=closed,
+        cgroups=cgroups,
+        cpus=job.cpus,
+        environment=merged(base, own, f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""),
+    )
+
+
+def _early(request: Request) -> tuple[int, int, int]:
+    """The signal that warns of the time limit."""
+    early = request.early_signal
+    return (early.signal, _TARGETS[early.target], early.before * 1000) if early else (0, 0, 0)
+
+
+def _mounts(job: Job, given: Sequence[Given], *, site: Site, hooked: bool) -> tuple[str, tuple[str, ...]]:
+    """Whose namespace it has for mounts of its own, and which nodes are shut there."""
+    site.mounts.check(hooked=hooked)
+    is_shut = others_of(job.mounts) == "closed"
+    closed = site.mounts.closed([card.uuid for card in given]) if is_shut else ()
+    return site.mounts.how if job.mounts else "", closed
+
+
+def limit_of(job: Job) -> int:
+    """Milliseconds that the job may take; 0: as long as it likes."""
+    limits = [job.request.time_limit * 1000] if job.request.time_limit else []
+    if job.request.deadline:
+        limits.append(max(1, int((job.request.deadline - (job.started_at or 0)) * 1000)))
+    return min(limits, default=0)
+
+
+def files(request: Request, values: Values) -> Files:
+    """What the patterns of a request come to for one job."""
+
+    def path(pattern: str) -> str:
+        return _path(request.chdir, expand(pattern, values))
+
+    out = path(request.output)
+    return Files(path(request.input), out, path(request.error) if request.error else out)
+
+
+def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> Values:
+    return Values(
+        job_id=job.id,
+        name=job.request.name,
+        user=job.user,
+        home=home,
+        host=site.host.partition(".")[0],
+        gpus=tuple(card.hold.gpu for card in given),
+        restarts=job.restarts,
+        array=job.array,
+        task=job.task or 0,
+    )
+
+
+def _path(directory: str, name: str) -> str:
+    """A name relative to the job's directory, made absolute without looking at the disk."""
+    return name if name.startswith("/") else f"{directory.rstrip('/')}/{name}"

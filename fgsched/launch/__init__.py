@@ -1,0 +1,1 @@
+"""How a job is launched: the launch message, the spawner, the run directory and its regions."""

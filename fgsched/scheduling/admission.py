@@ -1,0 +1,237 @@
+"""Whether a site takes a request, and what becomes of it: its partition, account and time limit filled in."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from fgsched.domain.errors import BadUsage, NotPermitted, Refused
+from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, Limits, Request
+from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
+from fgsched.domain.text import shown
+from fgsched.domain.times import format_limit
+from fgsched.domain.units import format_mebibytes, format_share
+from fgsched.scheduling.feasible import check
+from fgsched.scheduling.placement import cost, is_of_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Who submits."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    is_operator: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Where the job is to run."""
+
+    gpus: Sequence[Gpu]
+    limits: Limits
+    policy: Policy = field(default_factory=Policy)
+    default_time: int = 0  # seconds; 0: none
+
+
+def admit(request: Request, asker: Asker, ground: Ground) -> Request:
+    """The request as it is queued; Refused, with what the site would take, if it is not."""
+    policy = ground.policy
+    partitions = partitions_of(request.partition, policy)
+    account = _account(request.account or policy.user(asker.user).account, asker, policy)
+    for partition in partitions:
+        _check_access(partition, asker, account)
+    _check_quality(request.qos, asker, account, policy)
+    if request.nice < 0 and not asker.is_operator:
+        raise NotPermitted(f"--nice={request.nice}: only operators raise a job's priority", "Give 0 or more.")
+    _check_resources(request.demand, policy)
+    limit = _time(request.time_limit, partitions, ground.default_time)
+    _check_any(replace(request, time_limit=limit), partitions, ground)
+    if request.reservation:
+        _check_booking(replace(request, time_limit=limit), asker, account, ground)
+    names = ",".join(one.name for one in partitions)
+    return replace(request, partition=names, account=account, qos=request.qos or NORMAL, time_limit=limit)
+
+
+def partitions_of(text: str, policy: Policy) -> list[Partition]:
+    """The partitions of a list, in order; the site's default for none."""
+    if not text:
+        return [policy.default]
+    found = []
+    for name in dict.fromkeys(word for word in text.split(",") if word):
+        partition = policy.partition(name)
+        if partition is None:
+            legal = ", ".join(one.name for one in policy.partitions)
+            raise Refused(f"invalid partition: {shown(name)}", f"This host has {legal}.")
+        found.append(partition)
+    if not found:
+        raise BadUsage(f"{shown(text)} names no partition")
+    return found
+
+
+def _account(name: str, asker: Asker, policy: Policy) -> str:
+    """The account that is charged; where the site declares accounts, one of those, and of its users."""
+    if not name or not policy.accounts:
+        return name
+    legal = [one for one in policy.accounts if not one.users or asker.user in one.users]
+    if name not in {one.name for one in policy.accounts}:
+        raise Refused(f"invalid account: {shown(name)}", _choice([one.name for one in legal], "account"))
+    if name not in {one.name for one in legal}:
+        raise Refused(
+            f"{asker.user} may not charge account {name}", _choice([one.name for one in legal], "account")
+        )
+    return name
+
+
+def _choice(names: Iterable[str], what: str) -> str:
+    listed = ", ".join(names)
+    return f"There is {listed}." if listed else f"Ask an operator for an {what}."
+
+
+def _check_access(partition: Partition, asker: Asker, account: str) -> None:
+    if not partition.takes:
+        state = "drained" if partition.state == DRAIN else partition.state
+        raise Refused(f"partition {partition.name} takes no jobs: it is {state}", "fginfo lists partitions.")
+    access = partition.access
+    if asker.is_operator or access.admits(asker.user, asker.groups, account):
+        return
+    if access.accounts and access.admits(asker.user, asker.groups, access.accounts[0]):
+        raise Refused(
+            f"partition {partition.name} is not for account {shown(account)}",
+            f"Use --account={access.accounts[0]}.",
+        )
+    raise Refused(f"{asker.user} may not use partition {partition.name}", "fginfo lists partitions.")
+
+
+def _check_quality(name: str, asker: Asker, account: str, policy: Policy) -> None:
+    quality = policy.quality(name)
+    if quality is None:
+        legal = ", ".join(one.name for one in policy.qos)
+        raise Refused(f"invalid quality of service: {shown(name)}", f"This host has {legal}.")
+    if not asker.is_operator and not quality.access.admits(asker.user, asker.groups, account):
+        raise Refused(f"{asker.user} may not use --qos={quality.name}", "Leave --qos out.")
+
+
+def _check_resources(demand: Demand, policy: Policy) -> None:
+    for name, count in demand.resources:
+        there = policy.resource(name)
+        if there is None:
+            legal = ", ".join(["gpu", *(one.name for one in policy.resources)])
+            raise Refused(
+                f"invalid generic resource specification: there is no {shown(name)} here",
+                f"This host has {legal}.",
+            )
+        if count > there.count:
+            raise Refused(
+                f"requested configuration not available: {count} {name} of {there.count}",
+                f"Ask for at most --gres={name}:{there.count}.",
+            )
+
+
+def _check_booking(request: Request, asker: Asker, account: str, ground: Ground) -> None:
+    """A reservation that is there, is for whoever asks, and has room for such a job at all."""
+    booking = ground.policy.booking(request.reservation)
+    if booking is None:
+        raise Refused(
+            f"invalid reservation: {shown(request.reservation)}", "fgctl show reservation lists them."
+        )
+    if not asker.is_operator and not booking.admits(asker.user, asker.groups, account):
+        raise Refused(f"{asker.user} may not use reservation {booking.name}", "Leave --reservation out.")
+    longest = booking.end - booking.start
+    if not 0 < request.time_limit <= longest:
+        asked = format_limit(request.time_limit)
+        raise Refused(
+            f"reservation {booking.name} lasts {format_limit(longest)}, and the job's time limit is {asked}",
+            f"Ask for at most --time={format_limit(longest)}.",
+        )
+    demand, step = request.demand, ground.limits.share_step
+    kept = {hold.gpu: hold for hold in booking.holds}
+    fitting = [
+        gpu
+        for gpu in ground.gpus
+        if gpu.index in kept
+        and is_of_type(gpu, demand.gpu_type)
+        and _is_within(demand, gpu, kept[gpu.index], step)
+    ]
+    if len(fitting) < demand.gpus:
+        cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in booking.holds)
+        raise Refused(
+            f"reservation {booking.name} never has room for this job", f"It keeps {cards or 'no GPU'}."
+        )
+
+
+def _is_within(demand: Demand, gpu: Gpu, kept: Hold, step: int) -> bool:
+    hold = cost(demand, gpu, step)
+    return hold.share <= kept.share and hold.memory <= kept.memory
+
+
+def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:
+    """The limit asked for, or the partition's, the site's, or else the longest that the partition gives.
+
+    None asked for is the longest at once.
+    """
+    first = partitions[0]
+    if asked == NO_LIMIT:
+        return first.most.time
+    return asked or first.defaults.time or _within(default, first.most.time) or first.most.time
+
+
+def _within(limit: int, most: int) -> int:
+    return min(limit, most) if most else limit
+
+
+def _check_any(request: Request, partitions: Sequence[Partition], ground: Ground) -> None:
+    """One of the partitions has to be able to run it; else what the first says."""
+    refusal: Refused | BadUsage | None = None
+    for partition in partitions:
+        try:
+            check_partition(request, partition, ground)
+        except (Refused, BadUsage) as error:
+            refusal = refusal or error
+        else:
+            return
+    assert refusal is not None
+    raise refusal
+
+
+def check_partition(request: Request, partition: Partition, ground: Ground) -> None:
+    """Refused if the partition can never run this request."""
+    cards = [gpu for gpu in ground.gpus if not partition.cards or gpu.index in partition.cards]
+    limits = partition.limits(ground.limits)
+    check(request.demand, cards if ground.gpus else (), limits)
+    most = partition.most
+    where = f"partition {partition.name}"
+    if most.time and request.time_limit > most.time:
+        raise Refused(
+            f"requested time limit {format_limit(request.time_limit)} is above that of {where}",
+            f"Ask for at most --time={format_limit(most.time)}.",
+        )
+    _check_most(request.demand, partition, cards, limits)
+
+
+def _check_most(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: Limits) -> None:
+    most = partition.most
+    costs = [cost(demand, gpu, limits.share_step) for gpu in cards] if demand.gpus else []
+    asked = min((hold.share for hold in costs), default=0) * demand.gpus
+    memory = min((hold.memory for hold in costs), default=0)
+    for is_more, what, option in (
+        (most.share and asked > most.share, _gpus(asked), f"--gpus={format_share(most.share)}"),
+        (
+            most.gpu_memory and memory > most.gpu_memory,
+            f"{format_mebibytes(memory)} of GPU memory",
+            f"--gpu-mem={format_mebibytes(most.gpu_memory)}",
+        ),
+        (most.cpus and demand.cpus > most.cpus, f"{demand.cpus} CPUs", f"--cpus-per-task={most.cpus}"),
+        (
+            most.memory and demand.host_memory > most.memory,
+            f"{format_mebibytes(demand.host_memory)} of host memory",
+            f"--mem={format_mebibytes(most.memory)}",
+        ),
+    ):
+        if is_more:
+            raise Refused(
+                f"job violates a policy limit: {what} asked of partition {partition.name}",
+                f"Ask for at most {option}.",
+            )
+
+
+def _gpus(share: int) -> str:
+    return format_share(share) + (" GPU" if share <= WHOLE else " GPUs")

@@ -1,0 +1,139 @@
+"""Reservations: where and when a job that cannot start will, and what others have to leave alone for it."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fgsched.domain.job import Demand, Hold, Limits, Reason
+from fgsched.scheduling.limits import NOBODY, Part, Who
+from fgsched.scheduling.placement import Host, Room, Short, place
+
+
+class Running(NamedTuple):
+    """What the planner needs to know of a job that holds something."""
+
+    demand: Demand
+    holds: tuple[Hold, ...]
+    until: float = math.inf  # when its time limit ends it, seconds since the epoch
+    partition: str = "main"
+    who: Who = NOBODY
+    id: int = 0
+    reservation: str = ""  # of an operator, that it belongs to
+
+
+@dataclass(slots=True)
+class Shadow:
+    """The reservation of a job that cannot start, the first such of its partition."""
+
+    at: float  # when it could start by the running jobs' limits
+    demand: Demand
+    holds: tuple[Hold, ...]  # what it would be given
+    spare: dict[int, Room]  # on its cards, beside it, at that time
+    host: Host  # the same for CPUs and host memory
+    job: int = 0  # whose it is
+    pool: str = ""  # the operator's reservation that it is in
+    part: Part | None = None  # of limits, that is kept for it too; None: there are no limits
+    most: int = 0  # jobs that may be on its card, itself one of them; 0: any number
+
+    def is_over(self, until: float) -> bool:
+        """Whether a job that ends then has nothing to do with it."""
+        return until <= self.at and until != math.inf
+
+    def has_room(self, hold: Hold) -> bool:
+        """Whether the job still fits on this card beside `hold`."""
+        spare = self.spare.get(hold.gpu)
+        if spare is None:
+            return True
+        is_full = self.most and spare.jobs >= self.most
+        return not is_full and hold.share <= spare.share and hold.memory <= spare.memory
+
+    def allows(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> bool:
+        """Whether a job that holds `holds` until then leaves the reservation alone."""
+        if self.is_over(until):
+            return True
+        return self.host.fits(demand) and (pool != self.pool or all(self.has_room(hold) for hold in holds))
+
+    def take(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> None:
+        """A job was let past: what it still holds at that time is no longer spare."""
+        if self.is_over(until):
+            return
+        self.host = self.host.less(demand)
+        for hold in holds if pool == self.pool else ():
+            if hold.gpu in self.spare:
+                self.spare[hold.gpu] = self.spare[hold.gpu].less(hold)
+
+
+def attempt(demand: Demand, free: Sequence[Room], host: Host, limits: Limits) -> tuple[Hold, ...] | Short:
+    """What the demand would be given, or what is short."""
+    if host.fits(demand):
+        return place(demand, free, limits, host)
+    if demand.cpus > host.cpus:
+        return Short(Reason.RESOURCES, "cpus", need=demand.cpus, left=host.cpus, total=limits.cpus)
+    if demand.host_memory > host.memory:
+        need, total = demand.host_memory, limits.host_memory
+        return Short(Reason.RESOURCES, "host memory", need=need, left=host.memory, total=total)
+    short = {name: count for name, count in demand.resources if count > host.resources.get(name, 0)}
+    name, need = next(iter(short.items()))
+    return Short(Reason.LICENSES, name, need=need, left=host.resources.get(name, 0))
+
+
+def reserve(
+    demand: Demand,
+    running: Iterable[Running],
+    free: Sequence[Room],
+    host: Host,
+    *,
+    limits: Limits,
+    before: Iterable[Shadow] = (),
+) -> Shadow | None:
+    """Where and when `demand` fits soonest if running jobs end at their limits; None if it never does.
+
+    What `before` have reserved is not to be had. As jobs end room only grows, so
+    the moment is found by halving.
+    """
+    later = {room.gpu.index: room for room in free}
+    for shadow in before:
+        host = host.less(shadow.demand)
+        for hold in shadow.holds:
+            if hold.gpu in later:
+                later[hold.gpu] = later[hold.gpu].less(hold)
+    ends = sorted(running, key=lambda job: job.until)
+    if not ends or isinstance(attempt(demand, *once_over(ends, later, host), limits), Short):
+        return None  # not even on an empty host: a card is drained, or fewer than when it was submitted
+    low, high = 0, len(ends)  # with the first `high` of them over it fits
+    while low < high:
+        middle = (low + high) // 2
+        found = attempt(demand, *once_over(ends[:middle], later, host), limits)
+        low, high = (middle + 1, high) if isinstance(found, Short) else (low, middle)
+    at = ends[max(0, high - 1)].until
+    over = [job for job in ends if job.until <= at] if at < math.inf else ends[: max(1, high)]
+    rooms, host = once_over(over, later, host)
+    found = attempt(demand, rooms, host, limits)
+    assert not isinstance(found, Short)
+    there = {room.gpu.index: room for room in rooms}
+    spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
+    return Shadow(at, demand, found, spare, host.less(demand), most=limits.max_jobs_per_gpu)
+
+
+def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
+    """What is free once `jobs` are over too."""
+    back: dict[int, list[Hold]] = {}
+    cpus, memory, resources = host.cpus, host.memory, dict(host.resources)
+    for job in jobs:
+        cpus, memory = cpus + job.demand.cpus, memory + job.demand.host_memory
+        for name, count in job.demand.resources:
+            resources[name] = resources.get(name, 0) + count
+        for hold in job.holds:
+            back.setdefault(hold.gpu, []).append(hold)
+    rooms = [room if index not in back else _emptied(room, back[index]) for index, room in free.items()]
+    return rooms, Host(cpus, memory, host.waste, resources)
+
+
+def _emptied(room: Room, holds: Sequence[Hold]) -> Room:
+    return replace(
+        room,
+        share=room.share + sum(hold.share for hold in holds),
+        memory=room.memory + sum(hold.memory for hold in holds),
+        jobs=room.jobs - len(holds),
+    )

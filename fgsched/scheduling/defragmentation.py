@@ -1,0 +1,122 @@
+"""Which running jobs to move, so that one can start that only lacks room in one place.
+
+A job is moved by ending it and starting it anew elsewhere: the work it has done
+is lost. So few are moved, those that lose least, and only where all of them and
+the one that waits are certain to find a place.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from fgsched.domain.job import Demand, GpuState, Hold, Limits
+from fgsched.scheduling.backfill import attempt
+from fgsched.scheduling.placement import Host, Room, Short, fits, is_of_type
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """A running job that may be started anew."""
+
+    id: int
+    demand: Demand
+    holds: tuple[Hold, ...]
+    loss: float  # GPU seconds of its work that would be for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is free for the jobs of one partition."""
+
+    rooms: tuple[Room, ...]
+    host: Host
+    limits: Limits
+
+    def start(self, demand: Demand) -> "Place | None":
+        """What is left once such a job has started, where the planner would put it; None if it cannot."""
+        holds = attempt(demand, self.rooms, self.host, self.limits)
+        if isinstance(holds, Short):
+            return None
+        taken = {hold.gpu: hold for hold in holds}
+        rooms = (room.less(taken[room.gpu.index]) if room.gpu.index in taken else room for room in self.rooms)
+        return Place(tuple(rooms), self.host.less(demand), self.limits)
+
+    def without(self, jobs: Iterable[Movable]) -> "Place":
+        """What is free once these are over."""
+        rooms, host = {room.gpu.index: room for room in self.rooms}, self.host
+        for job in jobs:
+            host = host.plus(job.demand)
+            for hold in job.holds:
+                rooms[hold.gpu] = rooms[hold.gpu].plus(hold)
+        return Place(tuple(rooms.values()), host, self.limits)
+
+
+def moves(demand: Demand, movable: Sequence[Movable], place: Place, *, most: float) -> tuple[Movable, ...]:
+    """The jobs to move so that `demand` can start; none if it can anyway, or never so.
+
+    Together they lose at most `most` GPU seconds.
+    """
+    if not demand.gpus or place.start(demand) is not None:
+        return ()
+    for chosen in _choices(demand, movable, place):
+        if sum(job.loss for job in chosen) > most:
+            return ()
+        if _all_start(demand, chosen, place.without(chosen)):
+            return chosen
+    return ()
+
+
+def _choices(demand: Demand, movable: Sequence[Movable], place: Place) -> Iterator[tuple[Movable, ...]]:
+    """Jobs whose end would leave cards enough, the cheapest choice first."""
+    single = [job for job in movable if len(job.holds) == 1]
+    cleared = [
+        jobs for room in place.rooms if (jobs := _clearing(demand, room, single, place.limits)) is not None
+    ]
+    cleared.sort(key=_loss)
+    for first in range(len(cleared) - demand.gpus + 1):
+        if found := tuple(job for jobs in islice(cleared, first, first + demand.gpus) for job in jobs):
+            yield found
+
+
+def _clearing(
+    demand: Demand, room: Room, movable: Iterable[Movable], limits: Limits
+) -> tuple[Movable, ...] | None:
+    """The jobs to take off a card so that it has room for `demand`; None if that does not do."""
+    if room.gpu.state is not GpuState.OK or not is_of_type(room.gpu, demand.gpu_type):
+        return None
+    here = sorted((job for job in movable if job.holds[0].gpu == room.gpu.index), key=lambda job: job.loss)
+    taken: list[Movable] = []
+    while fits(demand, _freed(room, taken), limits) is None:
+        if not here:
+            return None
+        taken.append(here.pop(0))
+    for job in reversed(taken):  # the dearest first: is it needed, now that cheaper ones go too?
+        rest = [one for one in taken if one is not job]
+        if fits(demand, _freed(room, rest), limits):
+            taken = rest
+    return tuple(taken)
+
+
+def _freed(room: Room, jobs: Iterable[Movable]) -> Room:
+    for job in jobs:
+        room = room.plus(job.holds[0])
+    return room
+
+
+def _loss(jobs: Iterable[Movable]) -> float:
+    return sum(job.loss for job in jobs)
+
+
+def _all_start(demand: Demand, moved: Sequence[Movable], place: Place) -> bool:
+    """Whether all of them find a place, whoever comes first in the queue then."""
+    demands = [job.demand for job in moved]
+    return all(_in_order(order, place) for order in ([demand, *demands], [*demands, demand]))
+
+
+def _in_order(demands: Iterable[Demand], place: Place) -> bool:
+    left: Place | None = place
+    for demand in demands:
+        left = left and left.start(demand)
+        if left is None:
+            return False
+    return True

@@ -1,0 +1,150 @@
+"""The smallest change of a waiting job's request with which it would start now: each one is tried."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from fgsched.domain.job import WHOLE, Demand
+from fgsched.scheduling.backfill import attempt
+from fgsched.scheduling.placement import Room, Short, is_of_type
+from fgsched.scheduling.planner import Plan, Start
+from fgsched.scheduling.queue import Pending
+from fgsched.scheduling.snapshot import Scene
+
+_MIB = 2**20
+_STEP = 500  # ten-thousandths: rather 0.5 than 0.5417
+_MEMORY_STEPS = (1024 * _MIB, 256 * _MIB, _MIB)
+_SHORTEST = 60  # seconds: a limit below it is no advice
+TRIES = 64  # plans for one question, where they are cheap
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one thing. `option` is fgsub's, without dashes."""
+
+    option: str
+    job: Pending  # with the change made
+    before: int  # ten-thousandths, bytes, seconds or a number
+    after: int  # the same; of a type: 0, any
+
+    @property
+    def size(self) -> float:
+        """The part that is given up."""
+        return 1 - self.after / self.before if self.before else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change with which the job starts now, and where."""
+
+    change: Change
+    start: Start
+
+
+def advice(scene: Scene, job: Pending, decided: Plan | None = None, *, most: int = TRIES) -> list[Advice]:
+    """Single changes that are enough, of each thing the smallest, the smallest first; `most` are tried."""
+    decided = decided or scene.plan()
+    found: list[Advice] = []
+    tries = 0
+    for changes in _ways(scene, job, decided):
+        for change in changes:  # from the smallest change on: the first that is enough will do
+            if not _has_room(scene, change.job):
+                continue
+            tries += 1
+            start = _start(scene, change.job) if tries <= most else None
+            if start is not None:
+                found.append(Advice(change, start))
+                break
+    return sorted(found, key=lambda each: each.change.size)
+
+
+def _has_room(scene: Scene, job: Pending) -> bool:
+    """A glance, before the whole queue is planned anew."""
+    return any(
+        not isinstance(attempt(job.demand, scene.rooms_of(name), scene.host, scene.limits_of(name)), Short)
+        for name in job.partitions
+    )
+
+
+def _start(scene: Scene, job: Pending) -> Start | None:
+    with scene.instead(job):
+        return next((start for start in scene.plan().starts if start.job_id == job.id), None)
+
+
+def _ways(scene: Scene, job: Pending, decided: Plan) -> Iterator[Iterable[Change]]:
+    demand = job.demand
+    rooms = [room for name in job.partitions for room in scene.rooms_of(name)]
+    if demand.gpus:
+        yield _shares(job, rooms)
+        yield _memories(job, rooms)
+        yield _counts(job)
+        if demand.gpu_type and any(not is_of_type(room.gpu, demand.gpu_type) for room in rooms):
+            other = replace(demand, gpu_type="")
+            yield [Change("gpu-type", replace(job, demand=other), 0, 0)]
+    yield _times(scene, job, decided)
+    yield _less(job, "cpus-per-task", demand.cpus, scene.host.cpus, lambda n: replace(demand, cpus=n))
+    if demand.host_memory:
+        left = scene.host.memory // _MIB * _MIB
+        yield _less(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
+
+
+def _shares(job: Pending, rooms: Iterable[Room]) -> Iterator[Change]:
+    """A smaller share, as large as a card has left; bytes that were asked for stay."""
+    demand = job.demand
+    if not demand.share:
+        return
+    if demand.memory_part:
+        return
+    exact = {room.share // 100 * 100 for room in rooms}
+    for share in sorted(exact | set(range(_STEP, WHOLE, _STEP)), reverse=True):
+        if 0 < share < demand.share:
+            yield Change("gpus", _with(job, replace(demand, share=share)), demand.share, share)
+
+
+def _memories(job: Pending, rooms: Iterable[Room]) -> Iterator[Change]:
+    demand = job.demand
+    if not demand.memory:
+        return
+    frees = {max(0, room.memory) for room in rooms if room.memory < demand.memory}
+    for memory in sorted({free // step * step for free in frees for step in _MEMORY_STEPS}, reverse=True):
+        if memory:
+            yield Change("gpu-mem", _with(job, replace(demand, memory=memory)), demand.memory, memory)
+
+
+def _counts(job: Pending) -> Iterator[Change]:
+    demand = job.demand
+    for gpus in range(demand.gpus - 1, 0, -1):
+        changed = _with(job, replace(demand, gpus=gpus))
+        yield Change("gpus", changed, demand.gpus * WHOLE, gpus * WHOLE)
+
+
+def _times(scene: Scene, job: Pending, decided: Plan) -> Iterator[Change]:
+    """A limit with which it ends before a reservation, or that a partition allows."""
+    most = [
+        int(shadow.at - scene.now)
+        for shadow in decided.reserved.values()
+        if scene.now < shadow.at < math.inf and shadow.job != job.id
+    ]
+    policy = scene.queue.order.policy
+    most += [int(one.start - scene.now) for one in policy.bookings if one.start > scene.now]
+    if booking := policy.booking(job.reservation):
+        most.append(int(booking.end - scene.now))
+    for name in job.partitions:
+        partition = policy.partition(name)
+        if partition is not None and partition.most.time:
+            most.append(partition.most.time)
+    for limit in sorted({seconds // 60 * 60 for seconds in most}, reverse=True):
+        if limit >= _SHORTEST and (not job.time_limit or limit < job.time_limit):
+            yield Change("time", replace(job, time_limit=limit), job.time_limit, limit)
+
+
+def _less(
+    job: Pending, option: str, asked: int, left: int, changed: Callable[[int], Demand]
+) -> Iterator[Change]:
+    """As much as is left."""
+    if 0 < left < asked:
+        yield Change(option, _with(job, changed(left)), asked, left)
+
+
+def _with(job: Pending, demand: Demand) -> Pending:
+    return replace(job, demand=demand)

@@ -1,0 +1,146 @@
+"""When waiting jobs will start: the same planner in virtual time, with jobs ending as one supposes."""
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+
+from fgsched.domain.job import Hold
+from fgsched.scheduling.backfill import Running
+from fgsched.scheduling.placement import Host, Room
+from fgsched.scheduling.planner import Start, plan
+from fgsched.scheduling.queue import Pending
+from fgsched.scheduling.reservations import boundaries
+from fgsched.scheduling.snapshot import Scene
+
+LOOKED_AHEAD = 400  # plans of one forecast: beyond that nothing is said
+Length = Callable[[Pending], float]  # seconds that a waiting job is supposed to run; infinite: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A start to come."""
+
+    at: float  # seconds since the epoch
+    holds: tuple[Hold, ...]
+    partition: str
+    before: tuple[int, ...]  # jobs that end until then
+
+
+@dataclass(slots=True)
+class _Later:
+    """The host as it will be."""
+
+    running: dict[int, Running]
+    rooms: dict[int, Room]
+    host: Host
+    ends: list[tuple[float, int, int]]  # a heap: (when, place among all that were running, job)
+    left: dict[int, int]  # of waiting entries: how many of each have not started
+    boundaries: list[float]  # of operators' reservations, in order
+    over: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def begin(self, job: Running, end: float) -> int:
+        """A job runs from now on; the place that it has here."""
+        self.count += 1
+        self.running[self.count] = job
+        heappush(self.ends, (end, self.count, job.id))
+        return self.count
+
+    def start(self, start: Start, entry: Pending, until: float, end: float) -> None:
+        job = Running(
+            entry.demand, start.holds, until, start.partition, entry.who, start.job_id, entry.reservation
+        )
+        self.begin(job, end)
+        self.host = self.host.less(entry.demand)
+        for hold in start.holds:
+            self.rooms[hold.gpu] = self.rooms[hold.gpu].less(hold)
+
+    def end_next(self) -> float:
+        """Let the jobs that end first end, unless an operator's reservation begins or ends before.
+
+        When that is, or infinity if nothing ever happens.
+        """
+        at = self.ends[0][0] if self.ends else math.inf
+        if self.boundaries and self.boundaries[0] < at:
+            return self.boundaries.pop(0)
+        while at < math.inf and self.ends and self.ends[0][0] == at:
+            _, place, job_id = heappop(self.ends)
+            job = self.running.pop(place)
+            self.over.append(job_id)
+            self.host = self.host.plus(job.demand)
+            for hold in job.holds:
+                if hold.gpu in self.rooms:
+                    self.rooms[hold.gpu] = _cleaned(self.rooms[hold.gpu].plus(hold))
+        return at
+
+
+def _cleaned(room: Room) -> Room:
+    """Its ended jobs will have left it by then."""
+    return replace(room, cleaning=False)
+
+
+def forecast(
+    scene: Scene, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
+) -> dict[int, Expected]:
+    """The starts of the wanted jobs of the queue, as far as they can be foreseen.
+
+    `ends`: when a running job is supposed to end. Of an array the first start counts. The queue is as it
+    was afterwards.
+    """
+    later = _begun(scene, ends)
+    found: dict[int, Expected] = {}
+    taken: list[Pending] = []
+    missing, at = set(wanted), scene.now
+    try:
+        for _ in range(scene.plans(LOOKED_AHEAD)):
+            decided = plan(
+                scene.queue,
+                list(later.running.values()),
+                list(later.rooms.values()),
+                later.host,
+                limits=scene.limits,
+                now=at,
+            )
+            for start in decided.starts:
+                if start.job_id in missing:
+                    missing.discard(start.job_id)
+                    found[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
+                _take(scene, later, start, taken, length=length, at=at)
+            if not missing or (at := later.end_next()) == math.inf:
+                break
+    finally:
+        _put_back(scene, taken)
+    return found
+
+
+def _begun(scene: Scene, ends: Callable[[Running], float]) -> _Later:
+    bounds = boundaries(scene.queue.order.policy.bookings, scene.now)
+    later = _Later({}, {room.gpu.index: room for room in scene.free}, scene.host, [], {}, bounds)
+    for job in scene.running:
+        later.begin(job, max(scene.now, ends(job)))
+    heapify(later.ends)
+    return later
+
+
+def _take(
+    scene: Scene, later: _Later, start: Start, taken: list[Pending], *, length: Length, at: float
+) -> None:
+    """A start of the forecast: one fewer waits."""
+    entry = scene.queue.entry(start.job_id)
+    assert entry is not None, "it was planned from this queue"
+    if entry.id not in later.left:
+        taken.append(entry)
+        later.left[entry.id] = entry.count
+    later.left[entry.id] -= 1
+    until = at + entry.time_limit if entry.time_limit else math.inf
+    later.start(start, entry, until, at + max(1.0, length(entry)))
+    if later.left[entry.id] > 0:
+        scene.queue.add(replace(entry, count=later.left[entry.id]))
+    else:
+        scene.queue.remove(entry.id)
+
+
+def _put_back(scene: Scene, taken: Iterable[Pending]) -> None:
+    for entry in taken:
+        scene.queue.add(entry)

@@ -1,0 +1,175 @@
+"""How much of what is left of a host its usual requests could not use.
+
+Two measures are added up, both in ten-thousandths of a card, over the usual
+requests and each as often as it was made:
+
+  out of reach  what is left where not one more such request fits
+  left over     what would still be left if such requests filled the host, as far as its CPUs go
+
+The first is FGD's ("Beware of Fragmentation", USENIX ATC 2023), which looks one
+request ahead; the second looks ahead until the host is full. Together they
+pack better than either: docs/packing.md.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold
+from fgsched.scheduling.placement import Room, cost, is_of_type
+
+_KEPT = 20_000  # cards and hosts in different states
+_RECENT = 1000  # requests that make the mix of a host
+_SHAPES = 32  # different ones that it is made of, the most frequent
+_WHOLE_CARD = Demand(gpus=1, share=WHOLE)
+_EXPECTED = 8  # one request in so many is thought to want a whole card even if none did lately
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A usual request for cards."""
+
+    demand: Demand
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """What one card has left for each shape, in their order; amounts in ten-thousandths."""
+
+    idle: int
+    lost: tuple[int, ...]  # all that is idle, where the shape does not fit
+    copies: tuple[int, ...]  # of the shape that fit on it; of one that needs several cards, one at most
+    used: tuple[int, ...]  # what these copies take
+    waste: int  # both measures, of the shapes that need one card, as long as there are CPUs enough
+
+
+class Fragmentation:
+    """The measure for one mix of requests. It remembers cards and hosts that it has seen."""
+
+    def __init__(
+        self, mix: Iterable[tuple[Demand, int]], *, step: int = 1, reach: int = 1, fill: int = 1
+    ) -> None:
+        """`mix`: requests and how often each was made. `reach` and `fill` weigh the two measures."""
+        self._shapes = [_Shape(demand, count) for demand, count in mix if demand.gpus]
+        self._step = step
+        self._reach, self._fill = reach, fill
+        self._ids: dict[tuple[object, ...], int] = {}
+        self._cards: list[_Card] = []
+        self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room that was asked for last
+        self._hosts: dict[tuple[int, ...], int] = {}
+        self._most: tuple[int, list[int]] = (-1, [])  # what `_caps` said last
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it remembers so much that a new one should take its place."""
+        return len(self._cards) + len(self._hosts) > _KEPT
+
+    def card(self, room: Room) -> int:
+        """A number that equal rooms have in common; -1 for a card that takes no jobs."""
+        seen, known = self._last.get(room.gpu.index, (None, 0))
+        if seen is not room:  # of all cards, the last start has changed one
+            known = self._number(room.gpu, room.share, room.memory)
+            self._last[room.gpu.index] = room, known
+        return known
+
+    def beside(self, room: Room, hold: Hold) -> int:
+        """The same of what would be left beside `hold`."""
+        return self._number(room.gpu, room.share - hold.share, room.memory - hold.memory)
+
+    def _number(self, gpu: Gpu, share: int, memory: int) -> int:
+        if gpu.state is not GpuState.OK:
+            return -1
+        key = (gpu.model, gpu.usable, share, memory)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._cards)
+            self._cards.append(self._profile(gpu, share, memory))
+        return found
+
+    def host(self, cpus: int, cards: Iterable[int]) -> int:
+        """How fragmented a host is that has so many CPUs left, and these cards."""
+        key = (cpus, *sorted(cards))
+        found = self._hosts.get(key)
+        if found is None:
+            known = [self._cards[card] for card in key[1:] if card >= 0]
+            found = self._hosts[key] = self._measure(cpus, known) if known and self._shapes else 0
+        return found
+
+    def _profile(self, gpu: Gpu, share: int, memory: int) -> _Card:
+        idle = max(0, min(share, memory * WHOLE // max(1, gpu.usable)))
+        copies, used = [], []
+        for shape in self._shapes:
+            hold = cost(shape.demand, gpu, self._step)
+            many = 0
+            if hold.share > 0 and is_of_type(gpu, shape.demand.gpu_type):
+                many = max(0, min(share // hold.share, memory // max(1, hold.memory)))
+            if shape.demand.gpus > 1:
+                many = min(many, 1)
+            copies.append(many)
+            used.append(min(idle, many * hold.share))
+        lost = tuple(0 if many else idle for many in copies)
+        waste = sum(
+            shape.weight * (self._reach * out + self._fill * (idle - taken))
+            for shape, out, taken in zip(self._shapes, lost, used, strict=True)
+            if shape.demand.gpus == 1
+        )
+        return _Card(idle, lost, tuple(copies), tuple(used), waste)
+
+    def _measure(self, cpus: int, cards: Sequence[_Card]) -> int:
+        """The cards' own waste, and what CPUs and requests for several cards add to it."""
+        total = sum(card.waste for card in cards)
+        copies = map(sum, zip(*(card.copies for card in cards), strict=True))
+        for position, (many, most) in enumerate(zip(copies, self._caps(cpus), strict=True)):
+            if many > most:
+                total += self._added(position, cpus, cards, many)
+        return total
+
+    def _caps(self, cpus: int) -> list[int]:
+        """How many copies of each shape the CPUs allow; -1 for one that needs several cards."""
+        if self._most[0] != cpus:
+            caps = [cpus // max(1, one.demand.cpus) if one.demand.gpus == 1 else -1 for one in self._shapes]
+            self._most = (cpus, caps)
+        return self._most[1]
+
+    def _added(self, position: int, cpus: int, cards: Sequence[_Card], many: int) -> int:
+        shape = self._shapes[position]
+        demand = shape.demand
+        idle = sum(card.idle for card in cards)
+        lost = sum(card.lost[position] for card in cards)
+        used = sum(card.used[position] for card in cards)
+        go = min(many // demand.gpus, cpus // max(1, demand.cpus))
+        filled = used * go * demand.gpus // many if many else 0
+        waste = self._reach * (lost if go else idle) + self._fill * (idle - filled)
+        if demand.gpus == 1:  # counted with the cards as if CPUs did not matter
+            waste -= self._reach * lost + self._fill * (idle - used)
+        return shape.weight * waste
+
+
+class Recent:
+    """The requests that a host had last, and the measure for their mix.
+
+    Whole cards are always part of it: on a host that only sees small requests
+    the measure would open card after card to leave less over on each.
+    """
+
+    def __init__(self) -> None:
+        self._asked: deque[Demand] = deque(maxlen=_RECENT)
+        self._new = 0  # since the measure was made
+        self._made: dict[int, Fragmentation] = {}  # by the step of shares
+
+    def add(self, demand: Demand) -> None:
+        """A request was made."""
+        if demand.gpus:
+            self._asked.append(demand)
+            self._new += 1
+
+    def measure(self, step: int) -> Fragmentation:
+        """The measure, a little behind: it is made anew once an eighth of the requests is new."""
+        made = self._made.get(step)
+        if made is None or made.is_full or self._new > len(self._asked) // 8:
+            mix = Counter(self._asked)
+            mix[_WHOLE_CARD] += 1 + len(self._asked) // _EXPECTED
+            self._made = {step: Fragmentation(mix.most_common(_SHAPES), step=step)}
+            self._new = 0
+        return self._made[step]

@@ -1,0 +1,201 @@
+"""How much of something may run or wait at a time, and who has come to that."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Reason
+from fgsched.domain.policy import INACTIVE, NO_CAPS, NORMAL, Caps, Partition, Policy
+from fgsched.scheduling.placement import Short
+
+
+class Who(NamedTuple):
+    """On whose account a job runs."""
+
+    user: str = ""
+    account: str = ""
+    qos: str = ""
+
+
+NOBODY = Who()
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One set of limits that a job falls under."""
+
+    key: Key
+    caps: Caps
+    says: str  # who has come to the limit, in words
+    jobs: Reason
+    gpus: Reason
+
+
+def scopes(partition: str, who: Who, policy: Policy) -> tuple[Scope, ...]:
+    """All sets of limits that a job of `who` in a partition falls under, those without any left out."""
+    found: list[Scope] = []
+    user, account, _ = who
+    there, quality = policy.partition(partition), policy.quality(who.qos)
+    if there is not None:
+        name = there.name
+        one = (Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER)
+        group = (Reason.MAX_JOBS_PER_ACCOUNT, Reason.MAX_GPUS_PER_ACCOUNT)
+        where = f"partition {name}"
+        found += [
+            Scope(("partition", name), there.total, where, Reason.MAX_JOBS, Reason.MAX_GPUS),
+            Scope(("partition", name, "user", user), there.per_user, f"{user} in {where}", *one),
+            Scope(
+                ("partition", name, "account", account),
+                there.per_account if account else NO_CAPS,
+                f"account {account} in {where}",
+                *group,
+            ),
+        ]
+    if quality is not None:
+        one = (Reason.MAX_JOBS_PER_USER, Reason.MAX_GPUS_PER_USER)
+        where = f"quality of service {quality.name}"
+        found += [
+            Scope(("qos", quality.name), quality.total, where, Reason.MAX_JOBS, Reason.MAX_GPUS),
+            Scope(("qos", quality.name, "user", user), quality.per_user, f"{user} in {where}", *one),
+        ]
+    both = (Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS)
+    found += [
+        Scope(("account", account), policy.account(account).caps, f"account {account}", *both),
+        Scope(("user", user), policy.user(user).caps, user, *both),
+    ]
+    return tuple(scope for scope in found if scope.caps != NO_CAPS)
+
+
+def falls_under(key: Key, partitions: str, who: Who) -> bool:
+    """Whether a waiting job counts in the scope of this key."""
+    kind, name, *of = key
+    if kind == "partition":
+        return name in partitions.split(",") and _is_of(of, who)
+    if kind == "qos":
+        return name == (who.qos or NORMAL) and _is_of(of, who)
+    return name == (who.account if kind == "account" else who.user)
+
+
+def _is_of(of: list[str], who: Who) -> bool:
+    return not of or of[1] == (who.user if of[0] == "user" else who.account)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What runs in one scope."""
+
+    jobs: int = 0
+    share: int = 0
+    seconds: float = 0.0  # of charged GPU time that it may still come to
+
+
+class Part(NamedTuple):
+    """What one job takes of the limits that it falls under."""
+
+    partition: str
+    who: Who
+    share: int  # on all its cards together
+    seconds: float  # of charged GPU time that it may come to
+
+
+class Tally:
+    """What runs, counted in each scope that has a limit.
+
+    `used`: charged GPU seconds of accounts and users.
+    """
+
+    def __init__(self, policy: Policy, used: Mapping[Key, float] | None = None) -> None:
+        self._policy = policy
+        self._used = used or {}
+        self._sums: dict[Key, _Sum] = {}
+        self._scopes: dict[tuple[str, Who], tuple[Scope, ...]] = {}
+
+    @property
+    def counts(self) -> bool:
+        """Whether there is any limit."""
+        return self._policy.is_capped
+
+    def _of(self, partition: str, who: Who) -> tuple[Scope, ...]:
+        key = (partition, who)
+        if key not in self._scopes:
+            self._scopes[key] = scopes(partition, who, self._policy)
+        return self._scopes[key]
+
+    def take(self, partition: str, who: Who, share: int, seconds: float) -> None:
+        """A job runs with `share` in all, and may still be charged for so many seconds of a GPU."""
+        for scope in self._of(partition, who):
+            found = self._sums.setdefault(scope.key, _Sum())
+            found.jobs += 1
+            found.share += share
+            found.seconds += seconds
+
+    def blocked(self, partition: str, who: Who, share: int, seconds: float) -> Short | None:
+        """The limit that one more such job would break; None if there is none."""
+        return next((short for _, short in self.all_blocked(partition, who, share, seconds)), None)
+
+    def all_blocked(
+        self, partition: str, who: Who, share: int, seconds: float
+    ) -> Iterator[tuple[Scope, Short]]:
+        """Every limit that one more such job would break."""
+        for scope in self._of(partition, who):
+            caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
+            if caps.running and found.jobs >= caps.running:
+                yield scope, Short(scope.jobs, "running", need=1, left=0, total=caps.running, who=scope.says)
+            if caps.share and found.share + share > caps.share:
+                left = caps.share - found.share
+                says, most = scope.says, caps.share
+                yield scope, Short(scope.gpus, "gpus", need=share, left=left, total=most, who=says)
+            if caps.gpu_seconds:
+                left_s = caps.gpu_seconds - self._used.get(scope.key, 0.0) - found.seconds
+                if seconds > left_s or left_s <= 0:
+                    need, left, total = -(-int(seconds) // 60), int(left_s) // 60, caps.gpu_seconds // 60
+                    reason = Reason.ACCOUNT_GPU_MINUTES
+                    yield scope, Short(reason, "minutes", need=need, left=left, total=total, who=scope.says)
+
+    def has_place_beside(self, part: Part, other: Part) -> bool:
+        """Whether a job with this part is within all limits still, once another has its own."""
+        shared = {scope.key for scope in self._of(other.partition, other.who)}
+        for scope in self._of(part.partition, part.who):
+            if scope.key not in shared:
+                continue
+            caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
+            share, seconds = (found.share, found.seconds + self._used.get(scope.key, 0.0))
+            if caps.running and found.jobs + 2 > caps.running:
+                return False
+            if caps.share and share + part.share + other.share > caps.share:
+                return False
+            if caps.gpu_seconds and seconds + part.seconds + other.seconds > caps.gpu_seconds:
+                return False
+        return True
+
+
+_NOTHING = _Sum()
+
+
+def check_pending(
+    partitions: Iterable[str], who: Who, more: int, policy: Policy, waiting: Callable[[Key], int]
+) -> None:
+    """Refused if `more` jobs would be too many that wait; `waiting` counts those of a scope."""
+    for partition in partitions:
+        for scope in scopes(partition, who, policy):
+            most = scope.caps.pending
+            if most and waiting(scope.key) + more > most:
+                raise Refused(
+                    f"job violates a policy limit: {scope.says} has {waiting(scope.key)} jobs that wait",
+                    f"{most} is the limit.",
+                )
+
+
+def against(partition: Partition | None, name: str, time_limit: int) -> Short | None:
+    """What a partition has against a job besides room."""
+    if partition is None:
+        return Short(Reason.PARTITION_DOWN, "gone", who=name)
+    if not partition.starts:
+        is_inactive = partition.state == INACTIVE
+        return Short(Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", who=name)
+    most = partition.most.time
+    if most and (not time_limit or time_limit > most):
+        return Short(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, who=name)
+    return None

@@ -1,0 +1,243 @@
+"""The queue and what is free -> which jobs start, and why the others wait.
+
+Jobs are considered in the order of their priority. In each partition the first
+that cannot start for lack of room gets a reservation: the cards on which it
+would fit soonest. Later jobs may overtake it only where that does not delay
+it, so a whole-card job does not starve behind a stream of quarters. A job that
+a limit keeps back reserves nothing and keeps nobody back.
+
+Jobs that are alike are placed alike, and room only shrinks while one plan is
+made: once one of a demand has no room, none has. A plan therefore costs what
+can start plus a glance at each different kind, not the length of the queue;
+and why a kind waits is worked out when somebody asks.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from typing import NamedTuple
+
+from fgsched.domain.job import Hold, Limits
+from fgsched.scheduling.backfill import Running, Shadow
+from fgsched.scheduling.capacity import Stock
+from fgsched.scheduling.placement import Host, Room, Short
+from fgsched.scheduling.priority import Kind
+from fgsched.scheduling.queue import Group, Pending, Queue
+
+__all__ = ["Kind", "Pending", "Plan", "Queue", "Running", "Start", "plan"]
+
+_TRIES = 256  # at a reservation in one partition: those that no empty host could run are passed over
+_MISSES = 128  # heads without room in a row, after which all are looked through at once
+Rest = Iterator[tuple[float, int]]
+Head = tuple[float, float, int, Group, Rest | None]
+
+
+class Start(NamedTuple):
+    """A decision: this job starts, with these holds."""
+
+    job_id: int
+    holds: tuple[Hold, ...]
+    partition: str = "main"
+
+
+@dataclass(slots=True)
+class Plan:
+    """Who starts; and what is left after that, which tells why the others wait."""
+
+    starts: tuple[Start, ...] = ()
+    _after: Stock | None = None
+    _settle: Callable[[], None] = lambda: None
+    _waits: dict[Kind, Short | None] = field(default_factory=dict)
+
+    @property
+    def reserved(self) -> Mapping[str, Shadow]:
+        """By partition: where the first job that has no room will start."""
+        self._settle()
+        return self._after.shadows if self._after else {}
+
+    def short(self, kind: Kind) -> Short | None:
+        """What the jobs of a kind that did not start wait for."""
+        if kind not in self._waits:
+            self._waits[kind] = self._after.why(kind) if self._after else None
+        return self._waits[kind]
+
+
+def plan(
+    queue: Queue, running: Sequence[Running], free: Sequence[Room], host: Host, *, limits: Limits, now: float
+) -> Plan:
+    """Decide for every job of `queue`, given what runs and what is free (`host`: CPUs and memory left)."""
+    stock = Stock(running, free, host, limits=limits, policy=queue.order.policy, now=now)
+    stock.count(queue.order.used)
+    planning = _Planning(queue, stock, now)
+    return Plan(tuple(planning.starts()), stock, planning.settle)
+
+
+class _Planning:
+    """The order of one plan while it is made."""
+
+    def __init__(self, queue: Queue, stock: Stock, now: float) -> None:
+        self._queue, self._stock, self._now = queue, stock, now
+        weights = queue.order.policy.weights
+        self._most, self._pace = weights.age, weights.age / weights.max_age
+        self._passed: dict[str, list[Group]] = {}  # kinds that have no room, by partition
+        self._heaps: dict[str, list[Head]] = {}  # the same in order, where more than the first was needed
+        self._looked_at: set[int] = set()  # kinds that no reservation was possible for
+        self._tries: dict[str, int] = {}
+        self._owed: list[tuple[Group, int]] = []  # that had no room: they may be owed a reservation
+
+    def _head(self, group: Group, entry: tuple[float, int], rest: Rest | None) -> Head:
+        age = min(self._most, max(0.0, (self._now - entry[0]) * self._pace))
+        return (-group.standing - age, *entry, group, rest)
+
+    def starts(self) -> Iterator[Start]:
+        """The jobs that start, in order."""
+        heads = self._first_look()
+        misses = 0
+        while heads:
+            head = heappop(heads)
+            group = head[3]
+            may_fit = self._stock.may_fit(group)
+            if may_fit and self._owed:  # now it matters what those before it have reserved
+                heappush(heads, head)
+                self._settle(heads)
+                continue
+            found = self._stock.find(group.kind) if may_fit else None
+            if found is None:
+                self._owed.append((group, head[2]))
+                misses += 1
+                if misses >= _MISSES:
+                    heads, misses = self._with_room(heads), 0
+                continue
+            misses = 0
+            partition, holds = found
+            self._stock.take(group.kind, partition, holds)
+            yield Start(head[2], holds, partition)
+            self._push_next(heads, head)
+
+    def _settle(self, heads: list[Head]) -> None:
+        """Make the reservations that are owed: somebody is behind who would fit."""
+        owed, self._owed = self._owed, []
+        for group, job_id in owed:
+            self._reserve_for(group, job_id, heads)
+
+    def settle(self) -> None:
+        """Make those that no job of this plan had to mind."""
+        heads: list[Head] = []
+        while self._owed:
+            self._settle(heads)
+            self._owed = [(head[3], head[2]) for head in heads]
+            heads.clear()
+
+    def _first_look(self) -> list[Head]:
+        """The heads of kinds that may fit, and of those that do not the first of each partition.
+
+        Nothing is made of the others: there may be very many.
+        """
+        kept: list[Head] = []
+        best: dict[str, tuple[float, float, int, Group]] = {}
+        may_fit, passed, now, most, pace = (
+            *(self._stock.may_fit, self._passed, self._now),
+            *(self._most, self._pace),
+        )
+        claims = self._queue.claims
+        turns = {kind: turn for turn, kind in enumerate(claims)}
+        for group in self._queue.groups:
+            if claims and group.kind in claims:  # before whoever made room for it, too
+                kept.append((-math.inf, turns[group.kind], group.first[1], group, None))
+                continue
+            if may_fit(group):
+                kept.append(self._head(group, group.first, None))
+                continue
+            name = group.kind.partitions[0]
+            if name not in passed:
+                passed[name] = []
+            passed[name].append(group)
+            since = group.first[0]
+            key = -group.standing - min(most, max(0.0, (now - since) * pace))
+            before = best.get(name)
+            if before is None or (key, *group.first) < before[:3]:
+                best[name] = (key, *group.first, group)
+        kept += [(*first, None) for first in best.values()]
+        heapify(kept)
+        return kept
+
+    def _with_room(self, heads: list[Head]) -> list[Head]:
+        """The heads that may fit; of the others the first of each partition that has no reservation."""
+        kept: list[Head] = []
+        claims = self._queue.claims
+        firsts: dict[str, Head] = {}
+        for head in heads:
+            name = head[3].kind.partitions[0]
+            if self._stock.may_fit(head[3]) or (claims and head[3].kind in claims):
+                kept.append(head)
+            elif name not in self._stock.shadows:
+                self._passed.setdefault(name, []).append(head[3])
+                firsts[name] = min(head, firsts.get(name, head))
+        kept += firsts.values()
+        heapify(kept)
+        return kept
+
+    def _push_passed(self, name: str, heads: list[Head]) -> None:
+        """The first of those without room in a partition that was not looked at: few plans need it."""
+        waiting = self._heaps.setdefault(name, [])
+        if fresh := self._passed.pop(name, None):
+            waiting += [self._head(group, group.first, None) for group in fresh]
+            heapify(waiting)
+        while waiting:
+            head = heappop(waiting)
+            if id(head[3]) not in self._looked_at:
+                heappush(heads, head)
+                return
+
+    def _push_next(self, heads: list[Head], head: Head) -> None:
+        """The next of a kind of which one has started."""
+        group, rest = head[3:]
+        if rest is None:
+            rest = self._repeated(group)
+            next(rest)
+        following = next(rest, None)
+        if following is not None:
+            heappush(heads, self._head(group, following, rest))
+
+    def _repeated(self, group: Group) -> Rest:
+        """The jobs of a kind in order, each as often as it counts."""
+        for entry in group.in_order():
+            yield from repeat(entry, self._queue.count(entry[1]))
+
+    def _reserve_for(self, group: Group, job_id: int, heads: list[Head]) -> None:
+        """A reservation for the first of its partition that only lacks room; else the next may be that."""
+        kind, first = group.kind, group.kind.partitions[0]
+        claimed = kind in self._queue.claims
+        if claimed:
+            self._claim(kind, job_id)
+        for name in () if claimed else kind.partitions:
+            where = f"{name}@{kind.reservation}" if kind.reservation else name
+            if where in self._stock.shadows or self._tries.get(where, 0) >= _TRIES:
+                continue
+            if self._stock.kept_back(kind, name) is not None:
+                continue
+            self._tries[where] = self._tries.get(where, 0) + 1
+            shadow = self._stock.reserve(kind, name)
+            if shadow is not None:
+                shadow.job = job_id
+                self._stock.shadows[where] = shadow
+                if where == name:
+                    return
+                break
+        self._looked_at.add(id(group))
+        if first not in self._stock.shadows:
+            self._push_passed(first, heads)
+
+    def _claim(self, kind: Kind, job_id: int) -> None:
+        """Reservations for those that others make room for, one each, whoever is first of its partition."""
+        for number in range(self._queue.claims[kind]):
+            for name in kind.partitions:
+                shadow = (
+                    self._stock.reserve(kind, name) if self._stock.kept_back(kind, name) is None else None
+                )
+                if shadow is not None:
+                    shadow.job = job_id
+                    self._stock.shadows[f"{name} {job_id} {number}"] = shadow
+                    break

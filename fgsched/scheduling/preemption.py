@@ -1,0 +1,299 @@
+"""Which running jobs have to make room for one that cannot start: the fewest and cheapest that are enough.
+
+One order decides, that of the partitions or that of the qualities of service, so no job ever
+makes room for one that would have to make room for it. What is chosen is tried in the real plan:
+nobody makes room for a job that would not start then.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+
+from fgsched.domain.job import WHOLE, Demand, Hold, Limits
+from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, Yielding
+from fgsched.scheduling.backfill import Running, attempt
+from fgsched.scheduling.placement import Host, Room, Short, charged, fits
+from fgsched.scheduling.planner import Start
+from fgsched.scheduling.priority import Kind
+from fgsched.scheduling.queue import Pending
+from fgsched.scheduling.snapshot import Scene
+
+_PAIRED = 12  # jobs on a card of which all pairs are looked at
+_WAYS = 6  # sets of jobs that are tried in the plan for one job
+_RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something in [table.name] that the order does not allow."""
+
+    table: str
+    name: str
+    why: str
+    remedy: str
+
+
+def wrong(policy: Policy) -> Wrong | None:
+    """What is wrong with who makes room for whom; None if nothing is."""
+    found = [*_wrong_partitions(policy), *_wrong_qualities(policy)]
+    both = [one for one in policy.qos if one.preempt]
+    if both and any(one.preempt for one in policy.partitions):
+        why = f"quality of service {both[0].name} preempts, and partitions do too"
+        found.append(Wrong("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
+    return found[0] if found else None
+
+
+def _wrong_partitions(policy: Policy) -> Iterator[Wrong]:
+    names = [one.name for one in policy.partitions]
+    for position, one in enumerate(policy.partitions):
+        for name in one.preempt:
+            later = names[position + 1 :]
+            if name not in names:
+                yield _none_such("partitions", one.name, name, later)
+            elif name not in later:
+                why = f"partition {one.name} cannot preempt {name}, which does not come after it"
+                yield Wrong("partitions", one.name, why, "Their order in the file is that of their priority.")
+
+
+def _wrong_qualities(policy: Policy) -> Iterator[Wrong]:
+    there = {one.name: one for one in policy.qos}
+    for one in policy.qos:
+        lower = [other.name for other in policy.qos if other.priority < one.priority]
+        for name in one.preempt:
+            if name not in there:
+                yield _none_such("qos", one.name, name, lower)
+            elif name not in lower:
+                why = f"quality of service {one.name} cannot preempt {name}, whose priority is not lower"
+                yield Wrong("qos", one.name, why, f"priority of [qos.{one.name}] has to be the higher.")
+
+
+def _none_such(table: str, name: str, unknown: str, legal: Sequence[str]) -> Wrong:
+    remedy = f"It may name {', '.join(legal)}." if legal else "There is none that it may name."
+    return Wrong(table, name, f"{table}.{name}.preempt names {unknown}, which there is not", remedy)
+
+
+def terms(policy: Policy, kind: Kind, partition: str, job: Running) -> Yielding | None:
+    """How a running job makes room for one of this kind in a partition; None if it need not."""
+    its, own = policy.partition(job.partition), policy.quality(job.who.qos)
+    there, quality = policy.partition(partition), policy.quality(kind.who.qos)
+    by_partition = its is not None and there is not None and its.name in there.preempt
+    by_quality = own is not None and quality is not None and own.name in quality.preempt
+    if not (by_partition or by_quality):
+        return None
+    ways = [one.yielding for one in (own, its) if one is not None]
+    modes = [way.mode for way in ways if way.mode] or [REQUEUE]
+    if OFF in modes:
+        return None
+    return Yielding(modes[0], max(way.grace for way in ways), max(way.exempt for way in ways))
+
+
+def may_preempt(policy: Policy, kind: Kind) -> bool:
+    """Whether jobs of this kind may have any other make room."""
+    quality = policy.quality(kind.who.qos)
+    if quality is not None and quality.preempt:
+        return True
+    return any(one.preempt for name in kind.partitions if (one := policy.partition(name)))
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A running job that may have to make room."""
+
+    job: Running
+    since: float  # it runs since then
+    may_return: bool  # it may run again
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A running job that makes room, and how."""
+
+    job: Running
+    mode: str
+    grace: int = 0  # seconds
+    loss: float = 0.0  # GPU seconds of its work that would be for nothing
+    age: float = 0.0  # seconds that it has run
+
+    @property
+    def cost(self) -> tuple[float, float, int, int]:
+        """The cheapest loses least, then ran shortest."""
+        return self.loss, self.age, _RANK[self.mode], self.job.id
+
+    @property
+    def stays(self) -> Running | None:
+        """What is left of it: one that stands still keeps its memory, on the cards and off them."""
+        if self.mode != SUSPEND:
+            return None
+        demand = replace(self.job.demand, cpus=0)
+        return self.job._replace(
+            demand=demand, holds=tuple(replace(hold, share=0) for hold in self.job.holds)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What is free for the jobs of one partition."""
+
+    rooms: tuple[Room, ...]
+    host: Host
+    limits: Limits
+
+    def takes(self, demand: Demand) -> bool:
+        return not isinstance(attempt(demand, self.rooms, self.host, self.limits), Short)
+
+    def without(self, victims: Iterable[Victim]) -> "_Ground":
+        rooms, host = given_back(self.rooms, self.host, victims)
+        return _Ground(tuple(rooms), host, self.limits)
+
+
+def given_back(rooms: Iterable[Room], host: Host, victims: Iterable[Victim]) -> tuple[list[Room], Host]:
+    """What is free once these have made room."""
+    free = {room.gpu.index: room for room in rooms}
+    for victim in victims:
+        host = host.plus(victim.job.demand)
+        if (left := victim.stays) is not None:
+            host = host.less(left.demand)
+        for hold in victim.job.holds:
+            if hold.gpu in free:
+                free[hold.gpu] = _with(free[hold.gpu], hold, stays=left is not None)
+    return list(free.values()), host
+
+
+def _with(room: Room, hold: Hold, *, stays: bool) -> Room:
+    return replace(room, share=room.share + hold.share) if stays else room.plus(hold)
+
+
+def without(scene: Scene, victims: Sequence[Victim]) -> Scene:
+    """The scene once these have made room."""
+    gone = {victim.job.id for victim in victims}
+    left = [job for victim in victims if (job := victim.stays) is not None]
+    rooms, host = given_back(scene.free, scene.host, victims)
+    running = [job for job in scene.running if job.id not in gone] + left
+    return replace(scene, running=running, free=rooms, host=host)
+
+
+def allowed(scene: Scene, kind: Kind, partition: str, occupants: Iterable[Occupant]) -> list[Victim]:
+    """Those that may have to make room for a job of this kind in a partition, the cheapest first."""
+    policy = scene.queue.order.policy
+    usable = {room.gpu.index: room.gpu.usable for room in scene.free}
+    found = []
+    for one in occupants:
+        how = terms(policy, kind, partition, one.job)
+        age = max(0.0, scene.now - one.since)
+        if how is None or age < how.exempt or one.job.reservation not in ("", kind.reservation):
+            continue
+        mode = CANCEL if how.mode == REQUEUE and not one.may_return else how.mode
+        share = sum(charged(hold, usable.get(hold.gpu, 0)) for hold in one.job.holds)
+        loss = 0.0 if mode == SUSPEND else age * share / WHOLE
+        found.append(Victim(one.job, mode, how.grace, loss, age))
+    return sorted(found, key=lambda victim: victim.cost)
+
+
+def victims(
+    scene: Scene, job: Pending, occupants: Sequence[Occupant], starts: Sequence[Start] = ()
+) -> tuple[Victim, ...]:
+    """Who makes room so that this job of the queue starts; () if it starts anyway, or would not even so.
+
+    `starts`: what the scene starts besides, which keeps its room.
+    """
+    kind, stock = job.kind, scene.stock()
+    ids = {job.id, *(start.job_id for start in starts)}
+    for name in kind.partitions:
+        if scene.queue.order.policy.partition(name) is None or stock.kept_back(kind, name) is not None:
+            continue
+        found = allowed(scene, kind, name, occupants)
+        ground = _ground(scene, stock.open_to(kind, name), name, starts)
+        if not found or ground.takes(kind.demand):
+            continue
+        for chosen in islice(choices(kind.demand, found, ground), _WAYS):
+            after = without(scene, chosen)
+            if ids <= {start.job_id for start in after.plan().starts} and _all_yield(after, job, chosen):
+                return chosen
+    return ()
+
+
+def _all_yield(after: Scene, job: Pending, chosen: Iterable[Victim]) -> bool:
+    """Whether the job comes before all of these where it starts once its room is kept for it: of several
+    partitions that may be another one than before, in which it could be sent away by them in turn.
+    """
+    policy = after.queue.order.policy
+    with after.claimed(job.kind):
+        where = next((start.partition for start in after.plan().starts if start.job_id == job.id), "")
+    return where != "" and all(terms(policy, job.kind, where, each.job) is not None for each in chosen)
+
+
+def _ground(scene: Scene, free: Iterable[Room], partition: str, starts: Iterable[Start]) -> _Ground:
+    host = scene.host
+    rooms = {room.gpu.index: room for room in free}
+    for start in starts:
+        kind = scene.queue.kind(start.job_id)
+        host = host.less(kind.demand) if kind else host
+        for hold in start.holds:
+            if hold.gpu in rooms:
+                rooms[hold.gpu] = rooms[hold.gpu].less(hold)
+    return _Ground(tuple(rooms.values()), host, scene.limits_of(partition))
+
+
+def choices(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
+    """Sets of which each would be enough and none of whose members could be spared, the cheapest first."""
+    if not ground.without(found).takes(demand):
+        return []
+    sets = [_spared(demand, chosen, ground) for chosen in _enough(demand, found, ground)]
+    unique = {frozenset(victim.job.id for victim in chosen): chosen for chosen in sets}
+    return sorted(unique.values(), key=_dearness)
+
+
+def _dearness(chosen: Sequence[Victim]) -> tuple[float, int, float, list[int]]:
+    loss, age = sum(one.loss for one in chosen), sum(one.age for one in chosen)
+    return loss, len(chosen), age, sorted(one.job.id for one in chosen)
+
+
+def _enough(demand: Demand, found: Sequence[Victim], ground: _Ground) -> Iterator[Sequence[Victim]]:
+    """Sets that are enough: single jobs and pairs, what clears each card, and the cheapest of all."""
+    few = found[:_PAIRED]
+    for chosen in [*((one,) for one in found), *combinations(few, 2)]:
+        if ground.without(chosen).takes(demand):
+            yield chosen
+    yield _filled(demand, (), found, ground)
+    cleared = _by_card(demand, found, ground)
+    for first in range(max(0, len(cleared) - demand.gpus + 1) if demand.gpus else 0):
+        together = {one.job.id: one for card in cleared[first : first + demand.gpus] for one in card}
+        yield _filled(demand, tuple(together.values()), found, ground)
+
+
+def _by_card(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
+    """For each card that can be cleared enough, those who have to go from it; the cheapest card first."""
+    cleared = []
+    for room in ground.rooms:
+        here = [one for one in found if any(hold.gpu == room.gpu.index for hold in one.job.holds)]
+        taken: list[Victim] = []
+        while (enough := _has_room(demand, room, taken, ground.limits)) is False and here:
+            taken.append(here.pop(0))
+        if enough:
+            cleared.append(tuple(taken))
+    return sorted(cleared, key=_dearness)
+
+
+def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: Limits) -> bool:
+    rooms, _ = given_back([room], Host(0, 0), gone)
+    return fits(demand, rooms[0], limits) is not None
+
+
+def _filled(
+    demand: Demand, chosen: Sequence[Victim], found: Sequence[Victim], ground: _Ground
+) -> Sequence[Victim]:
+    """With the cheapest others, one after the other, until that is enough: all of them are."""
+    chosen = list(chosen)
+    others = iter([one for one in found if one not in chosen])
+    while not ground.without(chosen).takes(demand):
+        chosen.append(next(others))
+    return chosen
+
+
+def _spared(demand: Demand, chosen: Sequence[Victim], ground: _Ground) -> tuple[Victim, ...]:
+    """Without those that are not needed, the dearest first."""
+    for one in sorted(chosen, key=lambda victim: victim.cost, reverse=True):
+        rest = [other for other in chosen if other is not one]
+        if ground.without(rest).takes(demand):
+            chosen = rest
+    return tuple(sorted(chosen, key=lambda victim: victim.cost))

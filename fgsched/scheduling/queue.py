@@ -1,0 +1,171 @@
+"""The jobs that wait and may start: those that are alike kept together, in order."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from fgsched.domain.job import Demand
+from fgsched.scheduling.limits import NOBODY, Who
+from fgsched.scheduling.priority import Kind, Order
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the planner needs to know of a waiting job."""
+
+    id: int
+    demand: Demand
+    time_limit: int = 0  # seconds; 0: none
+    count: int = 1  # how many such may start: tasks of an array, each of which is a Start with this id
+    partitions: tuple[str, ...] = ("main",)
+    who: Who = NOBODY
+    nice: int = 0
+    since: float = 0.0  # it waits since then, seconds since the epoch
+    reservation: str = ""  # of an operator, that it belongs to
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
+
+
+class Group:
+    """Jobs of one kind. Its first is kept up to date, so that a plan only looks at that."""
+
+    __slots__ = (
+        *("_heap", "_since", "cpus", "first", "gpus", "host_memory", "kind", "memory", "share", "standing"),
+    )
+
+    def __init__(self, kind: Kind, standing: float) -> None:
+        self.kind = kind
+        self.standing = standing  # its priority but for the age
+        self.first: tuple[float, int] = (0.0, 0)  # since when, and id, of the first in order
+        self._heap: list[tuple[float, int]] = []  # some of them are not waiting any more
+        self._since: dict[int, float] = {}  # of those that are
+        demand = kind.demand
+        self.gpus = demand.gpus
+        self.share = demand.share or 1  # of a card, at least
+        self.memory = demand.memory
+        self.cpus, self.host_memory = demand.cpus, demand.host_memory
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def add(self, job_id: int, since: float) -> None:
+        if self._since.get(job_id) != since:
+            self._since[job_id] = since
+            heappush(self._heap, (since, job_id))
+            self._tidy()  # it may have stood elsewhere
+
+    def remove(self, job_id: int) -> None:
+        del self._since[job_id]
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """What is at the front waits; and most of the rest does."""
+        heap, since = self._heap, self._since
+        while heap and since.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        if len(heap) > 2 * len(since) + 16:
+            self._heap = heap = sorted((when, job_id) for job_id, when in since.items())
+        if heap:
+            self.first = heap[0]
+
+    def since(self, job_id: int) -> float:
+        return self._since[job_id]
+
+    def in_order(self) -> Iterator[tuple[float, int]]:
+        """(since, id) of each, the first in order first. Works on a copy."""
+        heap = self._heap.copy()
+        last: tuple[float, int] | None = None
+        while heap:
+            entry = heappop(heap)
+            if entry != last and self._since.get(entry[1]) == entry[0]:
+                yield entry
+            last = entry
+
+
+class Queue:
+    """Every job that may start, by kind."""
+
+    def __init__(self, jobs: Iterable[Pending] = (), order: Order | None = None) -> None:
+        self.order = order or Order()
+        self._groups: dict[Kind, Group] = {}
+        self._group_of: dict[int, Group] = {}
+        self.claims: Counter[Kind] = Counter()  # how many of a kind others make room for, in order
+        self._counts: dict[int, int] = {}  # of those that stand for more than one
+        for job in jobs:
+            self.add(job)
+
+    def __len__(self) -> int:
+        return len(self._group_of)
+
+    def __contains__(self, job_id: int) -> bool:
+        return job_id in self._group_of
+
+    @property
+    def kinds(self) -> int:
+        return len(self._groups)
+
+    @property
+    def groups(self) -> Iterable[Group]:
+        return self._groups.values()
+
+    def reorder(self, order: Order) -> None:
+        """From now on go by this order."""
+        self.order = order
+        for group in self._groups.values():
+            group.standing = order.standing(group.kind)
+
+    def add(self, job: Pending) -> None:
+        """Take a job in, or what it asks for now if that has changed."""
+        kind = job.kind
+        before = self._group_of.get(job.id)
+        if before is not None and before.kind != kind:
+            self._take_out(job.id, before)
+        group = self._groups.get(kind)
+        if group is None:
+            group = self._groups[kind] = Group(kind, self.order.standing(kind))
+        group.add(job.id, job.since)
+        self._group_of[job.id] = group
+        if job.count > 1:
+            self._counts[job.id] = job.count
+        else:
+            self._counts.pop(job.id, None)
+
+    def remove(self, job_id: int) -> None:
+        group = self._group_of.pop(job_id, None)
+        if group is not None:
+            self._take_out(job_id, group)
+        self._counts.pop(job_id, None)
+
+    def _take_out(self, job_id: int, group: Group) -> None:
+        group.remove(job_id)
+        if not group:
+            del self._groups[group.kind]
+
+    def count(self, job_id: int) -> int:
+        """How many a waiting entry stands for."""
+        return self._counts.get(job_id, 1)
+
+    def entry(self, job_id: int) -> Pending | None:
+        """A waiting job as it was added."""
+        group = self._group_of.get(job_id)
+        if group is None:
+            return None
+        demand, time_limit, partitions, who, nice, reservation = group.kind
+        return Pending(
+            job_id,
+            demand,
+            time_limit,
+            self.count(job_id),
+            partitions=partitions,
+            who=who,
+            nice=nice,
+            since=group.since(job_id),
+            reservation=reservation,
+        )
+
+    def kind(self, job_id: int) -> Kind | None:
+        group = self._group_of.get(job_id)
+        return group.kind if group else None

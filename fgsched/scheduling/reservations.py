@@ -1,0 +1,215 @@
+"""Reservations that operators make: parts of cards, kept for some for a while.
+
+What is left for whoever does not belong to one is looked at in moments: now, and
+each time that one begins while the job would run. Between two of them nobody
+comes who needs more, and running jobs only end.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fgsched.domain.job import WHOLE, Hold, Reason
+from fgsched.domain.policy import Booking
+from fgsched.scheduling.backfill import Running
+from fgsched.scheduling.placement import Room, Short
+
+Amount = tuple[int, int]  # share, memory
+_NONE: Amount = (0, 0)
+
+
+@dataclass(slots=True)
+class _Moment:
+    """What whoever belongs to no reservation can have at a time, by card."""
+
+    at: float
+    rooms: dict[int, Room]
+
+
+@dataclass(slots=True)
+class Calendar:
+    """The reservations while a plan is made. Room only shrinks here, as in the stock that it is of."""
+
+    bookings: Sequence[Booking]
+    free: Sequence[Room]  # what is free now; whoever owns it takes from it
+    now: float
+    _moments: list[_Moment] = field(default_factory=list)
+    _held: dict[str, dict[int, Amount]] = field(default_factory=dict)  # by the jobs of each
+    _seen: dict[int, list[Room]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, bookings: Iterable[Booking], running: Sequence[Running], free: Sequence[Room], now: float
+    ) -> "Calendar":
+        open_ones = [one for one in bookings if one.end > now]
+        made = cls(open_ones, free, now)
+        for at in sorted({max(now, one.start) for one in open_ones}):
+            made._moments.append(_Moment(at, _left(open_ones, running, free, at, is_now=at == now)))
+        made._held = {one.name: _members(one, running) for one in open_ones}
+        return made
+
+    def minded(self, until: float) -> int:
+        """How many moments concern a job that may run until then."""
+        return sum(1 for moment in self._moments if moment.at < until)
+
+    def rooms(self, name: str, until: float) -> Sequence[Room]:
+        """What a job of this reservation can have, or with "" one that belongs to none."""
+        if name:
+            return self._own(name)
+        count = self.minded(until)
+        return self._open(count) if count else self.free
+
+    def _open(self, count: int) -> list[Room]:
+        if count not in self._seen:
+            moments = [moment.rooms for moment in self._moments[:count]]
+            self._seen[count] = [
+                _least(room, [there[room.gpu.index] for there in moments]) for room in self.free
+            ]
+        return self._seen[count]
+
+    def _own(self, name: str) -> list[Room]:
+        booking = next((one for one in self.bookings if one.name == name), None)
+        if booking is None or booking.start > self.now:
+            return []
+        kept = {hold.gpu: (hold.share, hold.memory) for hold in booking.holds}
+        held = self._held[name]
+        return [
+            _least(room, [replace(room, share=share - taken, memory=memory - bytes_)])
+            for room in self.free
+            if room.gpu.index in kept
+            for (share, memory), (taken, bytes_) in [
+                (kept[room.gpu.index], held.get(room.gpu.index, _NONE))  # of this card
+            ]
+        ]
+
+    def in_the_way(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Booking:
+        """The reservation that leaves too little for a job which may run until then."""
+        for count, moment in enumerate(self._moments, 1):
+            if moment.at >= until or not is_enough(self._open(count)):
+                break
+        active = [one for one in self.bookings if one.start <= moment.at < one.end]
+        return max(active, key=lambda one: (one.start, one.name))
+
+    def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
+        """A job starts, of a reservation or of none."""
+        self._seen.clear()
+        of_it = {one.name: one for one in self.bookings}.get(name)
+        for hold in holds:
+            if of_it is not None:
+                taken, bytes_ = self._held[name].get(hold.gpu, _NONE)
+                self._held[name][hold.gpu] = (taken + hold.share, bytes_ + hold.memory)
+            for moment in self._moments:
+                inside = of_it is not None and of_it.start <= moment.at < of_it.end
+                if moment.at < until and not inside:
+                    moment.rooms[hold.gpu] = _less(moment.rooms[hold.gpu], hold.share, hold.memory)
+
+
+def _less(room: Room, share: int, memory: int) -> Room:
+    """The room without so much, and no job more on it."""
+    return replace(room, share=room.share - share, memory=room.memory - memory)
+
+
+def _least(room: Room, others: Iterable[Room]) -> Room:
+    share = min(room.share, *(other.share for other in others))
+    return replace(room, share=share, memory=min(room.memory, *(other.memory for other in others)))
+
+
+def _members(booking: Booking, running: Iterable[Running]) -> dict[int, Amount]:
+    """What the jobs of a reservation hold on each card."""
+    held: dict[int, Amount] = {}
+    for job in running:
+        for hold in job.holds if job.reservation == booking.name else ():
+            share, memory = held.get(hold.gpu, _NONE)
+            held[hold.gpu] = (share + hold.share, memory + hold.memory)
+    return held
+
+
+def _left(
+    bookings: Iterable[Booking], running: Sequence[Running], free: Iterable[Room], at: float, *, is_now: bool
+) -> dict[int, Room]:
+    """What is free then: without the jobs that are over, and what the reservations still keep."""
+    rooms = {room.gpu.index: room for room in free}
+    alive = [job for job in running if is_now or job.until > at]
+    for job in running if not is_now else ():
+        for hold in job.holds if job.until <= at else ():
+            if hold.gpu in rooms:
+                rooms[hold.gpu] = _less(rooms[hold.gpu], -hold.share, -hold.memory)
+    for booking in bookings:
+        if booking.start <= at < booking.end:
+            held = _members(booking, alive)
+            for hold in booking.holds:
+                share, memory = held.get(hold.gpu, _NONE)
+                if hold.gpu in rooms:
+                    kept = max(0, hold.share - share), max(0, hold.memory - memory)
+                    rooms[hold.gpu] = _less(rooms[hold.gpu], *kept)
+    return rooms
+
+
+def closed(booking: Booking | None, name: str, time_limit: int, now: float) -> Short | None:
+    """What a reservation has against a job of its own; None: it may use it now."""
+    if booking is None or booking.end <= now:
+        return Short(Reason.RESERVATION, "gone", who=name)
+    if now < booking.start:
+        against = "begin"
+    elif not time_limit or now + time_limit > booking.end:
+        against = "end"
+    else:
+        return None
+    return Short(
+        Reason.RESERVATION, against, who=name, need=time_limit, left=booking.start, total=booking.end
+    )
+
+
+def boundaries(bookings: Iterable[Booking], now: float) -> list[float]:
+    """When what may start changes by itself, in order."""
+    return sorted({float(at) for one in bookings for at in (one.start, one.end) if at > now})
+
+
+def overbooked(
+    booking: Booking, others: Iterable[Booking], usable: Mapping[int, int]
+) -> tuple[int, str] | None:
+    """(card, the other) where two reservations would have more than a card at a time; None if nowhere."""
+    beside = [one for one in others if one.name != booking.name and _meet(one, booking)]
+    for at in sorted({max(booking.start, one.start) for one in beside}):
+        there = [one for one in beside if one.start <= at < one.end]
+        for hold in booking.holds:
+            held = [each for one in there for each in one.holds if each.gpu == hold.gpu]
+            share = sum(each.share for each in held) + hold.share
+            memory = sum(each.memory for each in held) + hold.memory
+            if held and (share > WHOLE or memory > usable.get(hold.gpu, math.inf)):
+                other = next(one for one in there if any(each.gpu == hold.gpu for each in one.holds))
+                return hold.gpu, other.name
+    return None
+
+
+def _meet(one: Booking, other: Booking) -> bool:
+    return one.start < other.end and other.start < one.end
+
+
+def in_its_way(
+    booking: Booking, others: Iterable[Booking], running: Iterable[Running], rooms: Iterable[Room], now: float
+) -> list[int]:
+    """The jobs outside of it that may still hold what it keeps, by their limits, while it lasts."""
+    free = {room.gpu.index: room for room in rooms}
+    outside = []
+    for job in running:
+        if job.reservation != booking.name:
+            outside.append(job)
+            continue
+        for hold in job.holds:
+            if hold.gpu in free:
+                free[hold.gpu] = _less(free[hold.gpu], -hold.share, -hold.memory)
+    beside = [one for one in others if one.name != booking.name and _meet(one, booking)]
+    starts = {max(now, booking.start, one.start) for one in beside} | {max(now, booking.start)}
+    found: set[int] = set()
+    for at in starts:
+        left = _left(beside, outside, free.values(), at, is_now=at == now)
+        short = {hold.gpu for hold in booking.holds if _lacks(left.get(hold.gpu), hold)}
+        stay = [job for job in outside if at == now or job.until > at]
+        found |= {job.id for job in stay if short & {hold.gpu for hold in job.holds}}
+    return sorted(found)
+
+
+def _lacks(room: Room | None, hold: Hold) -> bool:
+    """Memory that strangers hold is no matter here: nobody's job does."""
+    return room is not None and (hold.share > room.share or hold.memory > room.memory + room.external)

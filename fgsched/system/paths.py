@@ -1,0 +1,214 @@
+"""Where things are: state, run directory, socket and configuration, for one user or for the whole host.
+
+The environment may say where, never what the policy is. Nothing is made here until `prepare`.
+"""
+
+import errno
+import os
+import pwd
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from fgsched.domain.errors import BadUsage, FgschedError, Refused, StorageError
+from fgsched.domain.text import quoted
+
+SYSTEM_RUN = Path("/run/fgsched")
+_SYSTEM_STATE = Path("/var/lib/fgsched")
+_SYSTEM_CONFIG = Path("/etc/fgsched/fgsched.toml")
+_REMEDIES = {  # errors that are the disk's, not those of the path
+    errno.EROFS: "The file system is read-only. Mount it for writing, then repeat the command.",
+    errno.ENOSPC: "Free some space there.",
+    errno.EDQUOT: "Your quota there is used up. Free some space.",
+    errno.EIO: "Look at the disk.",
+}
+_SOCKET_PATH_MAX = 107  # bytes that the kernel takes for the name of a socket
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The paths of one controller and of those who talk to it."""
+
+    mode: Literal["user", "system"]
+    home: Path  # $FG_HOME, or the directory of the state
+    state: Path  # what must last: the queue, the log
+    run: Path  # what ends with the boot: socket, claims, results, jobs' directories
+    config_file: Path
+    config_named: bool = False  # by FGSCHED_CONFIG: then it has to exist
+
+    @property
+    def queue(self) -> Path:
+        return self.state / "queue.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "lock"
+
+    @property
+    def log(self) -> Path:
+        return self.state / "fgsched.log"
+
+    @property
+    def socket(self) -> Path:
+        return self.run / "socket"
+
+    @classmethod
+    def find(
+        cls, environ: Mapping[str, str], uid: int, *, system: bool = False, system_run: Path = SYSTEM_RUN
+    ) -> "Places":
+        """FG_HOME decides; else the host's controller, if asked for or there; else the user's own."""
+        named = environ.get("FGSCHED_CONFIG", "")
+        if environ.get("FG_HOME") and not system:
+            places = _below(_absolute("FG_HOME", environ["FG_HOME"]))
+        elif system or (system_run / "socket").exists():
+            places = _of_the_host(system_run)
+        else:
+            places = _of_the_user(environ, uid)
+        if named:
+            config_file = _absolute("FGSCHED_CONFIG", named)
+            places = replace(places, config_file=config_file, config_named=True)
+        _refuse_unusable(places.run)
+        return places
+
+    def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
+        """The run directory of the user who asks, who may have no controller and so no such directory."""
+        return self.run if self.mode == "user" else _of_the_user(environ, uid).run
+
+    def prepare(self, uid: int) -> None:
+        """Make the directories that are missing, and make sure of the others. For the controller."""
+        for directory in (self.state, self.run):
+            try:
+                self._make(directory)
+            except OSError as error:
+                raise self._unusable(directory, error) from None
+            self._check(directory, uid)
+
+    def _make(self, directory: Path) -> None:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            directory.mkdir(0o700)
+            if self._is_for_all(directory):
+                directory.chmod(0o711)
+
+    def check(self, uid: int) -> None:
+        """Refuse a run directory that somebody else laid out. For clients, before they trust its socket."""
+        owner = 0 if self.mode == "system" else uid
+        try:
+            self._check(self.run, owner)
+        except (FileNotFoundError, PermissionError):
+            return  # whoever dials the socket is told
+        except OSError as error:
+            raise self._unusable(self.run, error) from None
+
+    def _unusable(self, directory: Path, error: OSError) -> FgschedError:
+        if error.errno in _REMEDIES:
+            return StorageError(f"{directory} cannot be used: {error.strerror}", _REMEDIES[error.errno])
+        remedy = "" if self.mode == "system" else "Set FG_HOME to a directory of yours."
+        return Refused(f"{directory} cannot be used: {error.strerror}.", remedy)
+
+    def _is_for_all(self, directory: Path) -> bool:
+        """Whether the jobs of every user have to reach their own directories below it."""
+        return self.mode == "system" and directory == self.run
+
+    def _check(self, directory: Path, owner: int) -> None:
+        """Owner, mode, and that it is no link: /tmp is for everybody."""
+        found = directory.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            fault = "is a symbolic link"
+        elif not stat.S_ISDIR(found.st_mode):
+            fault = "is not a directory"
+        elif found.st_uid != owner:
+            fault = f"belongs to uid {found.st_uid}, not to uid {owner}"
+        elif found.st_mode & 0o022:
+            fault = f"can be changed by others (mode {stat.S_IMODE(found.st_mode):04o})"
+        else:
+            return
+        raise Refused(
+            f"{directory} {fault}.",
+            f"Remove it, or make it a directory of uid {owner} that others cannot write (chmod go-w), "
+            "or set FG_HOME to another directory.",
+        )
+
+
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Tell of a file that cannot be made or written."""
+    try:
+        yield
+    except TimeoutError:
+        raise  # of a lock that somebody else has
+    except OSError as error:
+        raise unwritten(error, path) from None
+
+
+def unwritten(error: OSError, path: object) -> StorageError:
+    """What is told of a file that cannot be written."""
+    return StorageError(f"cannot write {path}: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
+
+
+def is_of_the_disk(error: OSError) -> bool:
+    return error.errno in _REMEDIES
+
+
+def _below(home: Path) -> Places:
+    return Places(mode="user", home=home, state=home, run=home / "run", config_file=home / "fgsched.toml")
+
+
+def _of_the_host(run: Path) -> Places:
+    return Places(mode="system", home=_SYSTEM_STATE, state=_SYSTEM_STATE, run=run, config_file=_SYSTEM_CONFIG)
+
+
+def _of_the_user(environ: Mapping[str, str], uid: int) -> Places:
+    state = _xdg(environ, uid, name="XDG_STATE_HOME", default=".local/state") / "fgsched"
+    config = _xdg(environ, uid, name="XDG_CONFIG_HOME", default=".config") / "fgsched" / "fgsched.toml"
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    run = Path(runtime) / "fgsched" if os.path.isabs(runtime) else Path(f"/tmp/fgsched-{uid}")
+    return Places(mode="user", home=state, state=state, run=run, config_file=config)
+
+
+def _xdg(environ: Mapping[str, str], uid: int, *, name: str, default: str) -> Path:
+    """A base directory; as its specification says, a relative one does not count."""
+    value = environ.get(name, "")
+    return Path(value) if os.path.isabs(value) else _home(environ, uid) / default
+
+
+def _home(environ: Mapping[str, str], uid: int) -> Path:
+    if environ.get("HOME"):
+        return _absolute("HOME", environ["HOME"])
+    try:
+        return Path(pwd.getpwuid(uid).pw_dir)
+    except KeyError:
+        raise BadUsage(
+            f"uid {uid} has no home directory: HOME is not set and no account has this uid.",
+            "Set FG_HOME to a directory of yours.",
+        ) from None
+
+
+def _absolute(name: str, text: str) -> Path:
+    if not os.path.isabs(text):
+        raise BadUsage(
+            f"{name} is {quoted(text)}, which means another place in every directory.",
+            f"Give an absolute path, such as {name}={os.path.abspath(text)}",
+        )
+    return Path(os.path.normpath(text))
+
+
+def _refuse_unusable(run: Path) -> None:
+    """What every job would fail on later is said at once."""
+    path = str(run)
+    if ":" in path or any(letter.isspace() for letter in path):
+        raise BadUsage(
+            f"The path of the run directory {quoted(path)} has a blank or a colon: "
+            "LD_PRELOAD cannot name files below it.",
+            "Set FG_HOME or XDG_RUNTIME_DIR to a directory whose path has neither.",
+        )
+    socket = os.fsencode(run / "socket")
+    if len(socket) > _SOCKET_PATH_MAX:
+        raise BadUsage(
+            f"The path of the socket, {run / 'socket'}, has {len(socket)} bytes; "
+            f"the kernel takes {_SOCKET_PATH_MAX}.",
+            "Set FG_HOME or XDG_RUNTIME_DIR to a directory with a shorter path.",
+        )
