@@ -16,7 +16,7 @@ from typing import Any
 
 from fgsched import PROTOCOL
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
-from fgsched.system.paths import Places, written
+from fgsched.system.paths import Paths, written
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CROWD = 60.0  # seconds for which a controller that is busy is asked again, or a place with it is waited for
@@ -55,7 +55,7 @@ class _Pauses:
 class Client:
     """One connection; many requests. Use it in a `with`."""
 
-    def __init__(self, places: Places, *, may_start: bool = True) -> None:
+    def __init__(self, places: Paths, *, may_start: bool = True) -> None:
         """`may_start`: in user mode the controller is started when there is none."""
         self.places = places
         self._may_start = may_start
@@ -180,7 +180,7 @@ class Client:
 class Watch:
     """Jobs that are waited for, looked at now and then; it survives a controller that is started anew."""
 
-    def __init__(self, places: Places, ids: Sequence[int | str], *, may_start: bool) -> None:
+    def __init__(self, places: Paths, ids: Sequence[int | str], *, may_start: bool) -> None:
         self._places, self._may_start = places, may_start
         self._request = _message("wait", {"ids": list(ids), "progress": True})
         self._socket: socket.socket | None = None
@@ -259,11 +259,11 @@ def _advice(operation: str, *, repeat: bool) -> str:
     return "It may have been carried out all the same: look with fgq before you repeat it."
 
 
-def find_places() -> Places:
-    return Places.find(os.environ, os.geteuid())
+def find_places() -> Paths:
+    return Paths.find(os.environ, os.geteuid())
 
 
-def connect(places: Places, *, may_start: bool = True) -> socket.socket:
+def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
     """A connection to the controller; in user mode, unless `may_start` is off, there is one afterwards."""
     places.check(os.geteuid())
     try:
@@ -285,7 +285,7 @@ def connect(places: Places, *, may_start: bool = True) -> socket.socket:
         raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
 
 
-def _dial(places: Places) -> socket.socket:
+def _dial(places: Paths) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         _knock(sock, places)
@@ -296,7 +296,7 @@ def _dial(places: Places) -> socket.socket:
     return sock
 
 
-def _knock(sock: socket.socket, places: Places) -> None:
+def _knock(sock: socket.socket, places: Paths) -> None:
     """Connect. While others have all places, only a time limit of the kernel's waits for one."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(_CROWD), int(_CROWD % 1 * 1e6)))
     try:
@@ -307,7 +307,7 @@ def _knock(sock: socket.socket, places: Places) -> None:
     sock.settimeout(_PATIENCE)
 
 
-def _trust(sock: socket.socket, places: Places) -> None:
+def _trust(sock: socket.socket, places: Paths) -> None:
     """Refuse a controller of somebody else's: it would be told scripts and environments."""
     owner = 0 if places.mode == "system" else os.geteuid()
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -319,7 +319,7 @@ def _trust(sock: socket.socket, places: Places) -> None:
         )
 
 
-def start(places: Places, *options: str) -> bool:
+def start(places: Paths, *options: str) -> bool:
     """Start the user's controller, once however many ask for it at a time; False if there is one."""
     places.prepare(os.geteuid())
     with _starting(places):
@@ -332,7 +332,7 @@ def start(places: Places, *options: str) -> bool:
 
 
 @contextmanager
-def _starting(places: Places) -> Iterator[None]:
+def _starting(places: Paths) -> Iterator[None]:
     """One command at a time looks whether there is a controller, and starts it."""
     from filelock import FileLock  # only the command that finds no controller pays for it
 
@@ -345,7 +345,7 @@ def _starting(places: Places) -> Iterator[None]:
         lock.release()
 
 
-def _start(places: Places, options: tuple[str, ...]) -> None:
+def _start(places: Paths, options: tuple[str, ...]) -> None:
     """A controller of its own session, its log in the state directory; waits until it takes requests."""
     from fgsched.system.inside import is_inside_job
     from fgsched.system.nice import hold_low_descriptors, refuse_unfit_limits
@@ -394,7 +394,7 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
     )
 
 
-def _start_outside(places: Places, options: tuple[str, ...]) -> None:
+def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
     """Have the spawner start one that does not end with the job that this process runs in.
 
     It gets the variables, the cards and the limits of the last controller, and nothing of the job's.
@@ -408,7 +408,7 @@ def _start_outside(places: Places, options: tuple[str, ...]) -> None:
     _await_controller(places, lambda: ask_for_controller(spawner))
 
 
-def _await_controller(places: Places, again: Callable[[], object] = lambda: None) -> None:
+def _await_controller(places: Paths, again: Callable[[], object] = lambda: None) -> None:
     """Until it takes requests. `again` is called once a second: the last one may just have ended."""
     until = time.monotonic() + _PATIENCE
     for count in itertools.count(1):

@@ -10,7 +10,7 @@ from fgsched.controller.caller import Caller
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Request
 from fgsched.domain.policy import MODES
-from fgsched.domain.units import Site as Units
+from fgsched.domain.units import SubmitContext as Units
 from fgsched.jobs.records import to_record
 from worlds import GIB, PowerCut, a_demand, a_gpu
 from yards import ROOT, Yard
@@ -160,7 +160,7 @@ class Happenings(RuleBasedStateMachine):
             self.send(ANN, **request | {"reservation": names[which % len(names)]})
 
     def booked(self):
-        return [one.name for one in self.yard.conductor.policy.bookings]
+        return [one.name for one in self.yard.engine.policy.reservations]
 
     @rule(seconds=st.sampled_from([1, 30, 100, 500]))
     def time_passes(self, seconds):
@@ -184,7 +184,7 @@ class Happenings(RuleBasedStateMachine):
 
     @rule(which=few, verb=st.sampled_from(["cancel", "requeue", "suspend", "resume_jobs", "hold", "release"]))
     def order(self, which, verb):
-        jobs = sorted(self.yard.conductor.book.jobs)
+        jobs = sorted(self.yard.engine.jobtable.jobs)
         if jobs:
             self.yard.ask(verb, ids=[jobs[which % len(jobs)]])
 
@@ -253,12 +253,12 @@ class Happenings(RuleBasedStateMachine):
     def crash_in_a_turn(self, left, request):
         yard = self.yard
         yard.is_calm = False
-        yard.conductor.left = left
+        yard.engine.left = left
         try:
             self.send(BOB, **request)
         except PowerCut:
             yard.start_anew()
-        yard.conductor.left = 10**9
+        yard.engine.left = 10**9
 
     # -- what is said ---------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import pytest
 
 from fgsched.client import Client
 from fgsched.domain.errors import FgschedError
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +48,7 @@ class Home:
     path: Path
     devices: str = "sim:2x16G"
     config: str = "[host]\ncpus = 64\n"
-    _gates: list[int] = field(default_factory=list)
+    _wait_index: list[int] = field(default_factory=list)
     _client: Client | None = None
 
     def __post_init__(self) -> None:
@@ -62,8 +62,8 @@ class Home:
         return kept | ours | {"TZ": "UTC", "LC_ALL": "C.UTF-8", "FG_DEBUG": "1"}
 
     @property
-    def places(self) -> Places:
-        return Places.find(self.environ, os.geteuid())
+    def places(self) -> Paths:
+        return Paths.find(self.environ, os.geteuid())
 
     @property
     def client(self) -> Client:
@@ -117,10 +117,10 @@ class Home:
 
     def running(self, **more: Any) -> int:
         """A job whose script runs, and goes on until it is cancelled or the home is left."""
-        gate = self.path / f"gate{len(self._gates)}"
+        gate = self.path / f"gate{len(self._wait_index)}"
         os.mkfifo(gate)
         said = os.open(gate, os.O_RDWR)
-        self._gates.append(said)
+        self._wait_index.append(said)
         job_id = self.submit(f"echo >{gate}; exec sleep 1000000", **more)
         assert select.select([said], [], [], PATIENCE)[0], self.client.ask("job", id=job_id)
         return job_id
@@ -131,7 +131,7 @@ class Home:
 
     def leave(self) -> None:
         """Cancel all, stop the controller, and see that it is gone with all its processes."""
-        for gate in self._gates:
+        for gate in self._wait_index:
             os.close(gate)
         try:
             pid = self._running_controller()

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState, Reason
 from fgsched.domain.policy import Partition
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.scheduling.placement import Short, charged, cost
+from fgsched.scheduling.placement import Shortfall, charged, cost
 from truths import Left, Truth
 
 
 class Reasons(Truth):
     """`reasons.is_true(job, reason, short)`, for each job that waits."""
 
-    def is_true(self, job: Job, reason: Reason, short: Short | None) -> bool:
+    def is_true(self, job: Job, reason: Reason, short: Shortfall | None) -> bool:
         """Whether a job waits for what it says it waits for."""
         if reason in _GATES:
             return _GATES[reason](self, job)
@@ -24,7 +24,7 @@ class Reasons(Truth):
             return True
         return any(self.is_true_in(job, short, one) for one in found if one is not None)
 
-    def is_true_in(self, job: Job, short: Short, partition: Partition) -> bool:
+    def is_true_in(self, job: Job, short: Shortfall, partition: Partition) -> bool:
         match short.reason:
             case Reason.PARTITION_DOWN:
                 return partition.state == "down"
@@ -40,7 +40,7 @@ class Reasons(Truth):
             return self._is_at_limit(job, short, partition)
         return not self.fits(job, partition) and self._is_short(job, short, partition)
 
-    def _is_at_limit(self, job: Job, short: Short, partition: Partition) -> bool:
+    def _is_at_limit(self, job: Job, short: Shortfall, partition: Partition) -> bool:
         """One more such job would pass the limit that is named."""
         for scope in self.scopes(job, partition.name):
             if scope.says != short.who:
@@ -57,22 +57,22 @@ class Reasons(Truth):
             return seconds + more > scope.caps.gpu_seconds or seconds >= scope.caps.gpu_seconds
         return False
 
-    def _is_booked(self, job: Job, short: Short, partition: Partition) -> bool:
-        booking = self.policy.booking(short.who)
+    def _is_booked(self, job: Job, short: Shortfall, partition: Partition) -> bool:
+        reservation = self.policy.reservation(short.who)
         if short.what == "gone":
-            return booking is None or booking.end <= self.now
-        if booking is None or booking.end <= self.now:
+            return reservation is None or reservation.end <= self.now
+        if reservation is None or reservation.end <= self.now:
             return False
         if short.what == "room":
-            reaches = booking.start < self.ends(job) and not job.request.reservation
+            reaches = reservation.start < self.ends(job) and not job.request.reservation
             return (
                 reaches
                 and not self.fits(job, partition)
                 and self.fits(job, partition, self._cards_of(partition))
             )
         if short.what == "begin":
-            return self.now < booking.start
-        return not job.request.time_limit or self.ends(job) > booking.end
+            return self.now < reservation.start
+        return not job.request.time_limit or self.ends(job) > reservation.end
 
     def _cards_of(self, partition: Partition) -> Left:
         left = self.left(self.now)
@@ -83,7 +83,7 @@ class Reasons(Truth):
         demand, pool = job.request.demand, job.request.reservation
         minded = [
             shadow
-            for shadow in self.yard.conductor.book._decided.reserved.values()
+            for shadow in self.yard.engine.jobtable._decided.reserved.values()
             if shadow.job != job.id and not (self.ends(job) <= shadow.at < math.inf)
         ]
         if not self.fits(job, partition):
@@ -96,7 +96,7 @@ class Reasons(Truth):
 
     def _takes_last_place(self, job: Job, partition: Partition, places: list[Hold]) -> bool:
         """Who has a reservation could not start beside it, because of a limit of both."""
-        for shadow in self.yard.conductor.book._decided.reserved.values():
+        for shadow in self.yard.engine.jobtable._decided.reserved.values():
             if shadow.part is None or shadow.at == math.inf or shadow.job == job.id:
                 continue
             first = self.yard.job(shadow.job)
@@ -118,7 +118,7 @@ class Reasons(Truth):
                     return True
         return False
 
-    def _is_short(self, job: Job, short: Short, partition: Partition) -> bool:
+    def _is_short(self, job: Job, short: Shortfall, partition: Partition) -> bool:
         """What is said to be lacking is lacking."""
         demand, rooms = job.request.demand, self.open_to(job, partition)
         up = {gpu: room for gpu, room in rooms.items() if self.cards[gpu].state is GpuState.OK}

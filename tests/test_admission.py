@@ -3,20 +3,30 @@
 import pytest
 
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, Refused
-from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Limits, Request
-from fgsched.domain.policy import Access, Account, Defaults, Most, Partition, Policy, Qos, Resource, User
-from fgsched.scheduling.admission import Asker, Ground, admit
+from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, HostLimits, Request
+from fgsched.domain.policy import (
+    Access,
+    Account,
+    Defaults,
+    Partition,
+    PerJobLimits,
+    Policy,
+    Qos,
+    Resource,
+    User,
+)
+from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 from worlds import GIB, a_demand, a_gpu
 
-ANN, BOB = Asker(user="ann", groups=("lab",)), Asker(user="bob")
-ROOT = Asker(user="root", is_operator=True)
+ANN, BOB = Submitter(user="ann", groups=("lab",)), Submitter(user="bob")
+ROOT = Submitter(user="root", is_operator=True)
 POLICY = Policy(
     partitions=(
-        Partition(name="main", most=Most(share=2 * WHOLE, gpu_memory=8 * GIB, cpus=4, memory=GIB)),
+        Partition(name="main", most=PerJobLimits(share=2 * WHOLE, gpu_memory=8 * GIB, cpus=4, memory=GIB)),
         Partition(name="lab", is_default=False, access=Access(groups=("lab",), users=("eve",))),
         Partition(name="paid", is_default=False, access=Access(accounts=("gold",))),
-        Partition(name="short", is_default=False, defaults=Defaults(time=60), most=Most(time=600)),
-        Partition(name="long", is_default=False, most=Most(time=6000)),
+        Partition(name="short", is_default=False, defaults=Defaults(time=60), most=PerJobLimits(time=600)),
+        Partition(name="long", is_default=False, most=PerJobLimits(time=6000)),
         Partition(name="small", is_default=False, cards=(1,), share_step=5000),
         Partition(name="off", is_default=False, state="drain"),
     ),
@@ -25,21 +35,21 @@ POLICY = Policy(
     users=(User(name="ann", account="iron"),),
     resources=(Resource(name="matlab", count=2),),
 )
-GROUND = Ground(
+GROUND = AdmissionContext(
     gpus=[a_gpu(0, memory=64 * GIB), a_gpu(1)],
-    limits=Limits(cpus=8, host_memory=4 * GIB),
+    limits=HostLimits(cpus=8, host_memory=4 * GIB),
     policy=POLICY,
     default_time=3600,
 )
 
 
-def taken(asker=BOB, ground=GROUND, **asked):
-    return admit(Request(name="x", **asked), asker, ground)
+def taken(submitter=BOB, ground=GROUND, **asked):
+    return admit(Request(name="x", **asked), submitter, ground)
 
 
-def refusal(asker=BOB, **asked):
+def refusal(submitter=BOB, **asked):
     with pytest.raises(FgschedError) as caught:
-        taken(asker, **asked)
+        taken(submitter, **asked)
     return caught.value
 
 
@@ -59,7 +69,7 @@ def test_the_first_partition_of_a_list_gives_the_time():
     assert taken(partition="long,short").time_limit == 3600
     assert taken(partition="short").partition == "short"
     assert taken(partition="short,short,long").partition == "short,long"
-    never = Ground(gpus=GROUND.gpus, limits=GROUND.limits, policy=POLICY)
+    never = AdmissionContext(gpus=GROUND.gpus, limits=GROUND.limits, policy=POLICY)
     assert taken(ground=never, partition="long").time_limit == 6000, "no default: the longest there is"
 
 
@@ -107,7 +117,7 @@ def test_what_is_not_taken_is_told_with_what_would_be(asked, cause, remedy):
 
 def test_a_partition_is_for_its_users_and_the_members_of_its_groups():
     assert taken(ANN, partition="lab").partition == "lab"
-    assert taken(Asker(user="eve"), partition="lab").partition == "lab"
+    assert taken(Submitter(user="eve"), partition="lab").partition == "lab"
     assert taken(ANN, partition="paid", account="gold").account == "gold"
 
 
@@ -126,6 +136,6 @@ def test_one_partition_of_a_list_has_to_be_able_to_run_the_job():
 
 
 def test_where_a_site_declares_neither_accounts_nor_qualities_any_are_labels():
-    ground = Ground(gpus=(), limits=GROUND.limits)
+    ground = AdmissionContext(gpus=(), limits=GROUND.limits)
     found = taken(ground=ground, account="physics", qos="urgent")
     assert (found.account, found.qos) == ("physics", "urgent")

@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fgsched.controller.jobtable import Book
+from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.jobs.arrays import bits_of
 from test_arrays import Hall
@@ -77,13 +77,13 @@ class Floor(RuleBasedStateMachine):
 
     @rule(left=st.integers(0, 8))
     def crash_in_a_turn(self, left):
-        self.hall.conductor.left = left
+        self.hall.engine.left = left
         try:
             self.hall.submit([a_demand(2500)], array="0-3")
             self.hall.turn()
         except PowerCut:
             self.hall.start()
-        self.hall.conductor.left = 10**9
+        self.hall.engine.left = 10**9
 
     @invariant()
     def no_card_is_over_held(self):
@@ -124,8 +124,8 @@ class Floor(RuleBasedStateMachine):
 
     @invariant()
     def the_book_is_what_the_store_would_make_of_it(self):
-        here = self.hall.conductor.book
-        fresh = Book(self.hall.store.open_jobs(), self.hall.store.tasks.made)
+        here = self.hall.engine.jobtable
+        fresh = JobTable(self.hall.store.open_jobs(), self.hall.store.tasks.made)
         assert here.jobs == fresh.jobs
         assert +here._queued == +fresh._queued
         for number, array in fresh.arrays._arrays.items():
@@ -152,7 +152,7 @@ class Floor(RuleBasedStateMachine):
                 break
         hall.settle()
         for job in hall.store.open_jobs():
-            reason = hall.conductor.book.reason(job).value
+            reason = hall.engine.jobtable.reason(job).value
             assert reason in {"DependencyNeverSatisfied", "Dependency"}, (job, reason)
         assert hall.holds() == []
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import Asked
-from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.events import ClientRequest
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Reason
 from fgsched.domain.text import BadValue
@@ -86,14 +86,14 @@ class Hall(World):
         said = []
 
         def act(now):
-            desk = Desk(self.conductor, Rules(max_script=1000, default_time=0))
+            handlers = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
             try:
-                answer = desk.operations[name](caller, arguments, now)
+                answer = handlers.operations[name](caller, arguments, now)
             except FgschedError as error:
                 answer = error
             return lambda: said.append(answer)
 
-        self.turn(Asked(act, said.append))
+        self.turn(ClientRequest(act, said.append))
         if isinstance(said[0], Exception):
             raise said[0]
         return said[0]
@@ -139,8 +139,8 @@ def test_the_last_task_takes_the_row_of_its_array():
 def test_no_more_tasks_run_than_the_array_allows():
     hall = an_array(throttle=2)
     assert hall.rows() == [(0, "R"), (1, "R"), (None, "PD")]
-    rest = hall.conductor.book.jobs[1]
-    assert hall.conductor.book.reason(rest) is Reason.ARRAY_TASK_LIMIT
+    rest = hall.engine.jobtable.jobs[1]
+    assert hall.engine.jobtable.reason(rest) is Reason.ARRAY_TASK_LIMIT
     hall.end(0)
     assert hall.rows() == [(0, "CD"), (1, "R"), (2, "R"), (None, "PD")]
 
@@ -177,8 +177,8 @@ def test_an_array_that_is_cancelled_is_cancelled_whole():
     assert len(hall.outcomes("cancel", 1)) == 5
     hall.settle()
     assert {state for _, state in hall.rows()} == {"CA"}
-    assert hall.conductor.book.jobs == {}
-    assert hall.conductor.book.arrays.get(1) is None
+    assert hall.engine.jobtable.jobs == {}
+    assert hall.engine.jobtable.arrays.get(1) is None
 
 
 def test_a_running_task_is_cancelled_alone():
@@ -222,7 +222,7 @@ def test_what_was_started_of_an_array_is_known_to_the_next_controller():
         *((0, "CD"), (1, "CD"), (2, "R"), (3, "R"), (4, "R"), (5, "R")),
         (None, "PD"),
     ]
-    assert hall.conductor.book.arrays.get(1).rest == 0b11000000
+    assert hall.engine.jobtable.arrays.get(1).rest == 0b11000000
 
 
 def test_every_column_of_an_array_goes_to_its_tasks_but_those_of_a_run():
@@ -248,7 +248,7 @@ class ArrayStory:
 
     def __init__(self, left):
         self.hall = Hall([a_gpu(0)])
-        self.hall.conductor.left = left
+        self.hall.engine.left = left
         self.crashes = 0
 
     def step(self, act):
@@ -284,7 +284,7 @@ def test_a_crash_at_any_effect_loses_no_task_and_makes_none_twice(effects):
     for task in (1, 2, 3, 5):
         assert hall.host.runs.count(hall.store.tasks.get(1, task).job.id) == 1
     assert hall.holds() == []
-    assert hall.conductor.book.arrays.get(1) is None
+    assert hall.engine.jobtable.arrays.get(1) is None
 
 
 def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
@@ -297,8 +297,8 @@ def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
 
 def test_every_task_that_waits_is_counted():
     hall = an_array("0-99", share=5000)
-    assert hall.conductor.book.tasks(hall.job(1)) == 98
-    assert sum(hall.conductor.book._queued.values()) == 98
+    assert hall.engine.jobtable.tasks(hall.job(1)) == 98
+    assert sum(hall.engine.jobtable._queued.values()) == 98
 
 
 def test_one_plan_starts_as_many_tasks_as_fit():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fgsched.domain.job import JobState
 from fgsched.domain.units import format_indices
 from fgsched.jobs.cpubinding import Binding
-from fgsched.jobs.launchcontext import Person, Site
+from fgsched.jobs.launchcontext import JobOwner, LaunchContext
 from fgsched.jobs.launchspec import launch
 from fgsched.launch.message import cpu_words, pack
 from fgsched.system.cpus import binding
@@ -74,9 +74,11 @@ def test_cpus_beyond_those_of_any_kernel_are_left_out_of_the_message():
 
 
 def test_the_launch_has_the_binding_that_was_written_down_with_the_job():
-    site = Site(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
+    site = LaunchContext(
+        host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False
+    )
     job = replace(a_job(state=JobState.RUNNING), cpus="0,65")
-    spec = launch(job, (), b"", site=site, owner=Person(home="/", gid=1, groups=()))
+    spec = launch(job, (), b"", site=site, owner=JobOwner(home="/", gid=1, groups=()))
     assert spec.cpus == "0,65"
     bound, free = (pack(spec._replace(cpus=cpus), b"x", b"") for cpus in ("0,65", ""))
     assert len(bound) - len(free) == 16
@@ -85,19 +87,19 @@ def test_the_launch_has_the_binding_that_was_written_down_with_the_job():
 
 def test_the_binding_is_durable_with_the_start_and_chosen_anew_with_the_next():
     world = World([a_gpu(0, cpus=LOW), a_gpu(1, cpus=HIGH)])
-    world.conductor.binding = EIGHT
+    world.engine.binding = EIGHT
     world.submit([a_demand(10_000, cpus=3), a_demand(10_000, cpus=5), a_demand(cpus=1)])
     assert [world.job(number).cpus for number in (1, 2, 3)] == ["0-3", "", ""]
     world.start()
-    assert world.conductor.book.jobs[1].cpus == "0-3"
+    assert world.engine.jobtable.jobs[1].cpus == "0-3"
     world.submit([a_demand(10_000, cpus=2)])
-    world.conductor.binding = Binding()
+    world.engine.binding = Binding()
     assert world.job(4).cpus == "", "it waits"
 
 
 def test_a_second_job_beside_a_bound_one_finds_fewer_cpus_near_the_card():
     world = World([a_gpu(0, cpus=LOW)])
-    world.conductor.binding = EIGHT
+    world.engine.binding = EIGHT
     world.submit([a_demand(2500, cpus=3), a_demand(2500, cpus=1), a_demand(2500, cpus=1)])
     assert [world.job(number).cpus for number in (1, 2, 3)] == ["0-3", "0-3", ""]
 

@@ -6,26 +6,26 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgsched.domain.job import WHOLE, Demand, Hold, Limits, Reason
-from fgsched.domain.policy import Caps, Partition, Policy
+from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
+from fgsched.domain.policy import Limits, Partition, Policy
 from fgsched.scheduling.explain.advice import advice
 from fgsched.scheduling.explain.blockers import blockers
 from fgsched.scheduling.explain.forecast import forecast
 from fgsched.scheduling.explain.runtimes import History, Run
-from fgsched.scheduling.limits import NOBODY, Who
+from fgsched.scheduling.limits import NOBODY, Owner
 from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.planner import Pending, Queue, Running
+from fgsched.scheduling.planner import Queue, QueuedJob, Running
 from fgsched.scheduling.priority import Order
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.snapshot import Snapshot
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
 
 
-def scene(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=None, now=0.0):
+def snapshot(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=None, now=0.0):
     cards = rooms([a_gpu(index) for index in range(gpus)], [(h, False) for r in running for h in r.holds], {})
     order = Order(policy=policy) if policy else Order()
-    return Scene(Queue(queue, order), list(running), cards, host, limits, now)
+    return Snapshot(Queue(queue, order), list(running), cards, host, limits, now)
 
 
 def running(share, job, *, gpu=0, until=math.inf, who=NOBODY):
@@ -37,97 +37,97 @@ def reasons(found):
 
 
 def test_a_job_that_starts_has_no_blocker():
-    one = Pending(1, a_demand(5000))
-    assert blockers(scene([one]), one) == []
+    one = QueuedJob(1, a_demand(5000))
+    assert blockers(snapshot([one]), one) == []
 
 
 def test_a_full_card_is_left_by_its_jobs_and_the_last_that_has_to_end_tells_when():
-    one = Pending(9, a_demand(WHOLE))
-    there = scene([one], [running(2500, 3, until=500.0), running(2500, 4, until=700.0)])
+    one = QueuedJob(9, a_demand(WHOLE))
+    there = snapshot([one], [running(2500, 3, until=500.0), running(2500, 4, until=700.0)])
     (only,) = blockers(there, one)
     assert only.short.reason is Reason.RESOURCES
     assert (only.lift.jobs, only.lift.at) == ((3, 4), 700.0)
 
 
 def test_only_the_jobs_in_the_way_are_named():
-    one = Pending(9, a_demand(7500))
-    there = scene([one], [running(5000, 3, until=500.0), running(5000, 4, gpu=1, until=100.0)], gpus=2)
+    one = QueuedJob(9, a_demand(7500))
+    there = snapshot([one], [running(5000, 3, until=500.0), running(5000, 4, gpu=1, until=100.0)], gpus=2)
     (only,) = blockers(there, one)
     assert (only.lift.jobs, only.lift.at) == ((4,), 100.0)
 
 
 def test_nobody_can_say_when_a_job_without_a_limit_ends():
-    one = Pending(9, a_demand(7500))
-    (only,) = blockers(scene([one], [running(5000, 3)]), one)
+    one = QueuedJob(9, a_demand(7500))
+    (only,) = blockers(snapshot([one], [running(5000, 3)]), one)
     assert (only.lift.jobs, only.lift.at) == ((3,), math.inf)
 
 
 def test_everything_that_is_short_is_told_and_the_binding_one_first():
-    one = Pending(9, replace(a_demand(7500), cpus=4, host_memory=8 * GIB))
-    there = scene([one], [running(5000, 3, until=50.0)], host=Host(cpus=2, memory=GIB))
+    one = QueuedJob(9, replace(a_demand(7500), cpus=4, host_memory=8 * GIB))
+    there = snapshot([one], [running(5000, 3, until=50.0)], host=Host(cpus=2, memory=GIB))
     found = blockers(there, one)
     assert [each.short.what for each in found] == ["cpus", "host memory", "share"]
 
 
 def test_the_reservation_of_a_job_before_it_is_a_blocker_that_ends_with_its_start():
-    top, small = Pending(1, a_demand(WHOLE)), Pending(2, a_demand(2500))
-    there = scene([top, small], [running(5000, 3, until=900.0)])
+    top, small = QueuedJob(1, a_demand(WHOLE)), QueuedJob(2, a_demand(2500))
+    there = snapshot([top, small], [running(5000, 3, until=900.0)])
     (only,) = blockers(there, small)
     assert only.short.reason is Reason.RESERVED_FOR_TOP
     assert (only.lift.jobs, only.lift.at, only.lift.is_start) == ((1,), 900.0, True)
 
 
 def limited(**caps):
-    return Policy(partitions=(Partition(name="main", per_user=Caps(**caps)),))
+    return Policy(partitions=(Partition(name="main", per_user=Limits(**caps)),))
 
 
 def test_a_limit_is_lifted_by_the_first_end_of_those_that_fill_it():
-    ann, bob = Who("ann"), Who("bob")
-    one = Pending(9, a_demand(1000), who=ann)
+    ann, bob = Owner("ann"), Owner("bob")
+    one = QueuedJob(9, a_demand(1000), who=ann)
     jobs = [running(1000, 3, until=70.0, who=ann), running(1000, 4, until=60.0, who=ann)]
     jobs.append(running(1000, 5, until=10.0, who=bob))
-    (only,) = blockers(scene([one], jobs, policy=limited(running=2)), one)
+    (only,) = blockers(snapshot([one], jobs, policy=limited(running=2)), one)
     assert only.short.reason is Reason.MAX_JOBS_PER_USER
     assert (only.lift.jobs, only.lift.at) == ((4,), 60.0)
 
 
 def test_a_smaller_share_is_advised_as_large_as_it_can_be():
-    one = Pending(9, a_demand(7500))
-    (found,) = advice(scene([one], [running(4600, 3)]), one)
+    one = QueuedJob(9, a_demand(7500))
+    (found,) = advice(snapshot([one], [running(4600, 3)]), one)
     assert (found.change.option, found.change.before, found.change.after) == ("gpus", 7500, 5400)
     assert [hold.gpu for hold in found.start.holds] == [0]
 
 
 def test_the_smallest_change_comes_first():
-    one = Pending(9, replace(a_demand(7500), cpus=10))
-    there = scene([one], [running(1000, 3)], host=Host(cpus=9, memory=0))
+    one = QueuedJob(9, replace(a_demand(7500), cpus=10))
+    there = snapshot([one], [running(1000, 3)], host=Host(cpus=9, memory=0))
     assert [each.change.option for each in advice(there, one)] == ["cpus-per-task"]
 
 
 def test_a_time_limit_that_ends_before_the_reservation_is_advised():
-    top, small = Pending(1, a_demand(WHOLE)), Pending(2, a_demand(2500), 7200)
-    found = advice(scene([top, small], [running(5000, 3, until=1000.0)]), small)
+    top, small = QueuedJob(1, a_demand(WHOLE)), QueuedJob(2, a_demand(2500), 7200)
+    found = advice(snapshot([top, small], [running(5000, 3, until=1000.0)]), small)
     assert [(each.change.option, each.change.after) for each in found] == [("time", 960)]
 
 
 def test_fewer_cards_are_advised_where_some_are_free():
-    one = Pending(9, a_demand(WHOLE, gpus=3))
-    found = advice(scene([one], [running(WHOLE, 3)], gpus=3), one)
+    one = QueuedJob(9, a_demand(WHOLE, gpus=3))
+    found = advice(snapshot([one], [running(WHOLE, 3)], gpus=3), one)
     assert ("gpus", 2) in [(each.change.option, each.change.job.demand.gpus) for each in found]
 
 
 def test_nothing_is_advised_where_nothing_helps():
-    one = Pending(9, a_demand(2500))
-    assert advice(scene([one], [running(WHOLE, 3)]), one) == []
+    one = QueuedJob(9, a_demand(2500))
+    assert advice(snapshot([one], [running(WHOLE, 3)]), one) == []
 
 
 def test_a_question_leaves_the_queue_as_it_was():
     jobs = [
-        Pending(1, a_demand(WHOLE)),
-        Pending(2, a_demand(2500), 600, since=3.0),
-        Pending(4, a_demand(1), 9, 5),
+        QueuedJob(1, a_demand(WHOLE)),
+        QueuedJob(2, a_demand(2500), 600, since=3.0),
+        QueuedJob(4, a_demand(1), 9, 5),
     ]
-    there = scene(jobs, [running(5000, 3, until=100.0)])
+    there = snapshot(jobs, [running(5000, 3, until=100.0)])
     blockers(there, jobs[1])
     advice(there, jobs[1])
     forecast(there, lambda job: 10.0, lambda job: job.until, {1, 2, 4})
@@ -136,28 +136,28 @@ def test_a_question_leaves_the_queue_as_it_was():
 
 
 def test_jobs_start_one_after_the_other_as_those_before_them_end():
-    queue = [Pending(number, a_demand(WHOLE), 100) for number in (1, 2, 3)]
-    there = scene(queue, [running(5000, 9, until=50.0)], now=10.0)
+    queue = [QueuedJob(number, a_demand(WHOLE), 100) for number in (1, 2, 3)]
+    there = snapshot(queue, [running(5000, 9, until=50.0)], now=10.0)
     found = forecast(there, lambda job: job.time_limit, lambda job: job.until, {1, 2, 3})
     assert {job: one.at for job, one in found.items()} == {1: 50.0, 2: 150.0, 3: 250.0}
     assert found[2].before == (9, 1)
 
 
 def test_an_array_starts_as_many_at_a_time_as_fit():
-    there = scene([Pending(1, a_demand(5000), 100, 4), Pending(2, a_demand(WHOLE), 100)])
+    there = snapshot([QueuedJob(1, a_demand(5000), 100, 4), QueuedJob(2, a_demand(WHOLE), 100)])
     found = forecast(there, lambda job: 100.0, lambda job: job.until, {1, 2})
     assert (found[1].at, found[2].at) == (0.0, 200.0)
 
 
 def test_nothing_is_foretold_behind_a_job_that_never_ends():
-    there = scene([Pending(1, a_demand(WHOLE))], [running(5000, 9)])
+    there = snapshot([QueuedJob(1, a_demand(WHOLE))], [running(5000, 9)])
     assert forecast(there, lambda job: 1.0, lambda job: job.until, {1}) == {}
 
 
 def test_the_limit_of_a_user_counts_in_the_forecast_too():
-    ann = Who("ann")
-    queue = [Pending(number, a_demand(1000), 100, who=ann) for number in (1, 2)]
-    there = scene(queue, policy=limited(running=1))
+    ann = Owner("ann")
+    queue = [QueuedJob(number, a_demand(1000), 100, who=ann) for number in (1, 2)]
+    there = snapshot(queue, policy=limited(running=1))
     found = forecast(there, lambda job: 100.0, lambda job: job.until, {1, 2})
     assert (found[1].at, found[2].at) == (0.0, 100.0)
 
@@ -196,8 +196,8 @@ waiting = st.lists(
 
 def settled(queue, cards):
     """A scene in which everything that can start has: the rest waits."""
-    there = scene(
-        queue, gpus=cards, host=Host(cpus=8, memory=8 * GIB), limits=Limits(cpus=8, host_memory=8 * GIB)
+    there = snapshot(
+        queue, gpus=cards, host=Host(cpus=8, memory=8 * GIB), limits=HostLimits(cpus=8, host_memory=8 * GIB)
     )
     for _ in range(20):
         starts = there.plan().starts
@@ -221,7 +221,7 @@ def settled(queue, cards):
 @settings(max_examples=150, deadline=None)
 @given(waiting, st.integers(1, 3))
 def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, cards):
-    queue = [Pending(number, demand, limit, count) for number, (demand, limit, count) in enumerate(jobs, 1)]
+    queue = [QueuedJob(number, demand, limit, count) for number, (demand, limit, count) in enumerate(jobs, 1)]
     queue = [job for job in queue if job.demand.gpus <= cards]
     there = settled(queue, cards)
     decided = there.plan()
@@ -238,7 +238,7 @@ def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, car
 @settings(max_examples=100, deadline=None)
 @given(waiting, st.integers(1, 3))
 def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, cards):
-    queue = [Pending(number, demand, limit or 300) for number, (demand, limit, _) in enumerate(jobs, 1)]
+    queue = [QueuedJob(number, demand, limit or 300) for number, (demand, limit, _) in enumerate(jobs, 1)]
     queue = [job for job in queue if job.demand.gpus <= cards]
     there = settled(queue, cards)
     left = [entry for one in queue if (entry := there.queue.entry(one.id))]
@@ -250,12 +250,12 @@ def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, c
 
 
 def test_an_answer_makes_fewer_plans_where_many_kinds_wait():
-    few = scene([Pending(1, a_demand(WHOLE))])
-    many = scene([Pending(number, Demand(cpus=number)) for number in range(1, 2001)])
+    few = snapshot([QueuedJob(1, a_demand(WHOLE))])
+    many = snapshot([QueuedJob(number, Demand(cpus=number)) for number in range(1, 2001)])
     assert (few.plans(400), many.plans(400)) == (400, 50)
 
 
 def test_no_more_changes_are_tried_than_may_be():
-    one = Pending(9, a_demand(7500))
-    there = scene([one, Pending(10, a_demand(5000))], [running(4600, 3)])
+    one = QueuedJob(9, a_demand(7500))
+    there = snapshot([one, QueuedJob(10, a_demand(5000))], [running(4600, 3)])
     assert advice(there, one, most=0) == []

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.job import WHOLE, Hold, Reason
-from fgsched.domain.policy import Booking, Policy
+from fgsched.domain.policy import Policy, Reservation
 from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.planner import Kind, Pending, Queue, Running, plan
+from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, plan
 from fgsched.scheduling.priority import Order
 from fgsched.scheduling.reservations import Calendar, in_its_way, overbooked
 from worlds import GIB, LIMITS, a_demand, a_gpu
@@ -23,12 +23,12 @@ def a_hold(share, gpu=0):
 
 
 def a_booking(name="r", *, start=100, end=200, share=WHOLE, gpus=(0,)):
-    return Booking(name=name, start=start, end=end, holds=tuple(a_hold(share, gpu) for gpu in gpus))
+    return Reservation(name=name, start=start, end=end, holds=tuple(a_hold(share, gpu) for gpu in gpus))
 
 
-def decide(queue, bookings, *, running=(), now=0.0, cards=CARDS[:1], order=None):
+def decide(queue, reservations, *, running=(), now=0.0, cards=CARDS[:1], order=None):
     free = rooms(cards, [(hold, False) for job in running for hold in job.holds], {})
-    order = order or Order(policy=Policy(bookings=tuple(bookings)))
+    order = order or Order(policy=Policy(reservations=tuple(reservations)))
     return plan(Queue(queue, order), list(running), free, PLENTY, limits=LIMITS, now=now)
 
 
@@ -41,24 +41,24 @@ def running(share, *, until=math.inf, gpu=0, reservation="", job=9):
 
 
 def test_a_job_that_would_run_into_a_reservation_waits_and_a_shorter_one_does_not():
-    queue = [Pending(1, a_demand(5000), 101), Pending(2, a_demand(5000), 100)]
+    queue = [QueuedJob(1, a_demand(5000), 101), QueuedJob(2, a_demand(5000), 100)]
     decided = decide(queue, [a_booking()])
     assert started(decided) == [2]
-    short = decided.short(Kind(a_demand(5000), 101))
+    short = decided.short(JobClass(a_demand(5000), 101))
     assert (short.reason, short.what, short.who) == (Reason.RESERVATION, "room", "r")
 
 
 def test_a_job_without_a_limit_runs_into_every_reservation():
-    assert started(decide([Pending(1, a_demand(5000))], [a_booking(start=10**9, end=10**9 + 1)])) == []
+    assert started(decide([QueuedJob(1, a_demand(5000))], [a_booking(start=10**9, end=10**9 + 1)])) == []
 
 
 def test_what_a_reservation_leaves_of_a_card_is_everybodys():
-    queue = [Pending(1, a_demand(5000)), Pending(2, a_demand(2500))]
+    queue = [QueuedJob(1, a_demand(5000)), QueuedJob(2, a_demand(2500))]
     assert started(decide(queue, [a_booking(share=5000)])) == [1]
 
 
 def test_a_job_that_will_have_ended_by_then_is_not_in_the_way():
-    queue = [Pending(1, a_demand(5000), 500)]
+    queue = [QueuedJob(1, a_demand(5000), 500)]
     first = running(5000, until=90.0)
     assert started(decide(queue, [a_booking(share=5000)], running=[first])) == [1]
     stays = running(5000, until=101.0)
@@ -66,7 +66,7 @@ def test_a_job_that_will_have_ended_by_then_is_not_in_the_way():
 
 
 def test_a_reservation_is_for_its_own_jobs_from_its_beginning_to_its_end():
-    of_it = Pending(1, a_demand(WHOLE), 50, reservation="r")
+    of_it = QueuedJob(1, a_demand(WHOLE), 50, reservation="r")
     for now, starts in ((99, []), (100, [1]), (150, [1]), (151, []), (200, [])):
         decided = decide([of_it], [a_booking()], now=float(now))
         assert started(decided) == starts, now
@@ -76,26 +76,26 @@ def test_a_reservation_is_for_its_own_jobs_from_its_beginning_to_its_end():
 
 
 def test_its_jobs_have_no_more_than_it_keeps():
-    queue = [Pending(number, a_demand(2500), 50, reservation="r") for number in (1, 2, 3)]
+    queue = [QueuedJob(number, a_demand(2500), 50, reservation="r") for number in (1, 2, 3)]
     assert started(decide(queue, [a_booking(share=5000)], now=100.0)) == [1, 2]
     busy = [running(2500, reservation="r", until=150.0)]
     assert started(decide(queue, [a_booking(share=5000)], now=100.0, running=busy)) == [1]
 
 
 def test_what_a_job_of_a_reservation_takes_it_takes_of_that_alone():
-    queue = [Pending(1, a_demand(5000), 50, reservation="r"), Pending(2, a_demand(5000), 60, since=1.0)]
+    queue = [QueuedJob(1, a_demand(5000), 50, reservation="r"), QueuedJob(2, a_demand(5000), 60, since=1.0)]
     assert started(decide(queue, [a_booking(share=5000)], now=100.0)) == [1, 2]
 
 
 def test_a_job_of_a_reservation_that_is_full_keeps_nobody_else_back():
-    queue = [Pending(1, a_demand(5000), 50, reservation="r"), Pending(2, a_demand(5000), 500)]
+    queue = [QueuedJob(1, a_demand(5000), 50, reservation="r"), QueuedJob(2, a_demand(5000), 500)]
     busy = [running(2500, reservation="r", until=190.0)]
     assert started(decide(queue, [a_booking(share=5000)], now=100.0, running=busy)) == [2]
 
 
 def test_within_a_reservation_a_large_job_does_not_starve():
-    queue = [Pending(1, a_demand(WHOLE), 20, reservation="r")]
-    queue += [Pending(2, a_demand(2500), 80, reservation="r", since=1.0)]
+    queue = [QueuedJob(1, a_demand(WHOLE), 20, reservation="r")]
+    queue += [QueuedJob(2, a_demand(2500), 80, reservation="r", since=1.0)]
     busy = [running(5000, reservation="r", until=150.0)]
     decided = decide(queue, [a_booking()], now=110.0, running=busy)
     assert started(decided) == []
@@ -103,7 +103,7 @@ def test_within_a_reservation_a_large_job_does_not_starve():
 
 
 def test_the_first_job_that_does_not_fit_starts_once_the_reservation_is_over():
-    decided = decide([Pending(1, a_demand(WHOLE), 500)], [a_booking()])
+    decided = decide([QueuedJob(1, a_demand(WHOLE), 500)], [a_booking()])
     assert decided.reserved["main"].at == 200.0
 
 
@@ -134,7 +134,7 @@ def test_the_calendar_of_a_plan_stays_right_while_jobs_start():
     assert calendar.rooms("", 100.0)[0].share == WHOLE, "the stock takes from that"
 
 
-bookings = st.builds(
+reservations = st.builds(
     lambda start, length, share, gpus: a_booking(start=start, end=start + length, share=share, gpus=gpus),
     st.integers(0, 200),
     st.integers(1, 100),
@@ -153,25 +153,25 @@ asked = st.tuples(
 def accepted(found):
     """Those of the reservations that a controller would have taken, one after the other."""
     kept = []
-    for number, booking in enumerate(found):
+    for number, reservation in enumerate(found):
         named = a_booking(
             str(number),
-            start=booking.start,
-            end=booking.end,
-            share=booking.holds[0].share,
-            gpus=tuple(hold.gpu for hold in booking.holds),
+            start=reservation.start,
+            end=reservation.end,
+            share=reservation.holds[0].share,
+            gpus=tuple(hold.gpu for hold in reservation.holds),
         )
         if overbooked(named, kept, USABLE) is None:
             kept.append(named)
     return kept
 
 
-@given(found=st.lists(bookings, max_size=4), jobs=st.lists(asked, max_size=12))
+@given(found=st.lists(reservations, max_size=4), jobs=st.lists(asked, max_size=12))
 def test_nothing_else_has_what_is_reserved_and_its_own_jobs_have_no_more(found, jobs):
     kept = accepted(found)
-    order = Order(policy=Policy(bookings=tuple(kept)))
+    order = Order(policy=Policy(reservations=tuple(kept)))
     waiting = {
-        number: (Pending(number, a_demand(share), limit, reservation=name, since=at), lasts)
+        number: (QueuedJob(number, a_demand(share), limit, reservation=name, since=at), lasts)
         for number, (share, limit, at, name, lasts) in enumerate(jobs, 1)
     }
     busy = {}
@@ -218,4 +218,4 @@ def check(kept, busy, now):
 
 def test_all_of_it_is_checked_in_bytes_too():
     small = a_demand(memory=USABLE[0] // 2 + GIB)
-    assert started(decide([Pending(1, small)], [a_booking(share=5000)])) == []
+    assert started(decide([QueuedJob(1, small)], [a_booking(share=5000)])) == []

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from fgsched.controller.events import Died, Failed
-from fgsched.controller.gpustate import Cards
-from fgsched.domain.job import Demand, GpuState, Hold, JobState, Limits, Reading, Reason
+from fgsched.controller.events import Failed, JobEnded
+from fgsched.controller.gpustate import GpuStates
+from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, JobState, Reading, Reason
 from fgsched.store import Store
 from worlds import World, a_demand, a_gpu, a_job, a_result
 
 
-class Looked(Cards):
+class Looked(GpuStates):
     """Cards with a driver that a test plays."""
 
     def __init__(self, gpus, **more):
@@ -212,14 +212,14 @@ def test_a_drained_card_is_drained_wherever_it_is_put_next():
     first, second = a_gpu(0), a_gpu(1)
     with store.write():
         store.put_cards([first, second])
-        cards = Cards([first, second])
+        cards = GpuStates([first, second])
         cards.drain(0, "fan", 1)
         store.mark_card(cards.gpu(0))
     for swapped in ([replace(second, index=0), replace(first, index=1)], [first, second]):
         with store.write():
             marks = store.card_marks()
             store.put_cards(swapped)
-            cards = Cards(swapped)
+            cards = GpuStates(swapped)
             cards.restore(marks)
             for gpu in cards.changed():
                 store.mark_card(gpu)
@@ -268,12 +268,12 @@ def world():
 
 
 def test_an_ended_job_holds_its_share_until_the_card_is_clean(world):
-    ended = world.conductor.book.jobs[1]
+    ended = world.engine.jobtable.jobs[1]
     assert (ended.state, ended.reason) == (JobState.COMPLETING, Reason.GPU_CLEANING)
     assert len(world.holds()) == 1
     world.see(1)
     assert world.job(2).state is JobState.PENDING
-    assert world.conductor.book.reason(world.conductor.book.jobs[2]) is Reason.GPU_CLEANING
+    assert world.engine.jobtable.reason(world.engine.jobtable.jobs[2]) is Reason.GPU_CLEANING
     world.see()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
     assert world.job(2).state is JobState.STARTING
@@ -319,7 +319,7 @@ def test_a_controller_that_starts_goes_on_cleaning(world):
 
 
 def test_a_controller_that_cannot_look_any_more_calls_ended_jobs_clean(world):
-    world.new_cards = lambda: Cards(world.gpus)
+    world.new_cards = lambda: GpuStates(world.gpus)
     World.start(world)
     world.settle()
     assert (world.job(1).state, world.holds()[0].share) == (JobState.FAILED, 10_000)
@@ -332,7 +332,7 @@ def test_an_ended_job_whose_card_is_gone_is_over_in_time(world):
     world.turn()
     assert world.job(1).state is JobState.FAILED
     assert world.job(2).state is JobState.PENDING
-    assert world.conductor.book.reason(world.conductor.book.jobs[2]) is not Reason.NONE
+    assert world.engine.jobtable.reason(world.engine.jobtable.jobs[2]) is not Reason.NONE
 
 
 def test_a_job_that_failed_to_launch_leaves_nothing_to_clean(world):
@@ -381,9 +381,9 @@ def test_a_stale_look_is_asked_for_when_a_job_waits(world):
 
 
 def test_an_echo_of_a_job_that_is_being_cleaned_up_changes_nothing(world):
-    world.turn(Died(1), Failed(1, 1, "echo"))
-    assert world.conductor.orphans == {}
-    assert world.conductor.book.jobs[1].outcome is JobState.FAILED
+    world.turn(JobEnded(1), Failed(1, 1, "echo"))
+    assert world.engine.orphans == {}
+    assert world.engine.jobtable.jobs[1].outcome is JobState.FAILED
     world.see()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
 
@@ -401,7 +401,7 @@ def test_a_job_that_is_clean_at_last_is_clean_however_long_it_took(cards):
 
 
 def test_a_job_that_is_only_being_cleaned_up_needs_no_cpus():
-    world = Watched([a_gpu(0)], limits=Limits(cpus=1, host_memory=0))
+    world = Watched([a_gpu(0)], limits=HostLimits(cpus=1, host_memory=0))
     world.submit([a_demand(5000), Demand()])
     world.settle()
     world.host.finish(1, 1, a_result())

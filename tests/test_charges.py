@@ -27,7 +27,7 @@ def test_a_job_that_runs_counts_and_is_written_down_when_it_ends(world):
     started = world.job(1).started_at
     world.now = started + 100
     assert charged(world) == Usage()
-    used = world.conductor.charges.used(world.conductor.book, Policy(), world.now)
+    used = world.engine.charges.used(world.engine.jobtable, Policy(), world.now)
     assert used[OWNER] == pytest.approx(100, rel=0.001), "a little of it has decayed"
     world.host.finish(1, 1, a_result(ended_at=started + 100))
     world.turn()
@@ -58,7 +58,7 @@ def test_memory_counts_where_it_is_more_than_the_share():
 @pytest.mark.parametrize("effects", range(4))
 def test_a_crash_around_the_end_charges_once(world, effects):
     world.host.finish(1, 1, a_result(ended_at=world.job(1).started_at + 100))
-    world.conductor.left = effects
+    world.engine.left = effects
     try:
         world.settle()
     except PowerCut:
@@ -66,18 +66,18 @@ def test_a_crash_around_the_end_charges_once(world, effects):
         world.settle()
     assert world.job(1).state is JobState.COMPLETED
     assert charged(world).seconds == pytest.approx(100, rel=0.001)
-    used = world.conductor.charges.used(world.conductor.book, Policy(), charged(world).at)
+    used = world.engine.charges.used(world.engine.jobtable, Policy(), charged(world).at)
     assert used[OWNER] == charged(world).seconds
 
 
 def test_who_used_the_cards_comes_after_who_did_not():
     world = World([a_gpu(0)])
-    world.conductor.policy = Policy(weights=Weights(age=0, interval=1))
+    world.engine.policy = Policy(weights=Weights(age=0, interval=1))
     world.submit([a_demand(WHOLE)])
     world.settle()
-    book = world.conductor.book
-    world.conductor.charges.bring_up_to_date(
-        book, world.conductor.policy, world.gpus, world.limits, world.now + 500
+    jobtable = world.engine.jobtable
+    world.engine.charges.bring_up_to_date(
+        jobtable, world.engine.policy, world.gpus, world.limits, world.now + 500
     )
-    assert book.order.shares == {OWNER: 0.5}, "alone, she used just what is hers"
-    assert book.order.used["user", "ann"] > 400
+    assert jobtable.order.shares == {OWNER: 0.5}, "alone, she used just what is hers"
+    assert jobtable.order.used["user", "ann"] > 400

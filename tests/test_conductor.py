@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fgsched.controller.events import Asked, Died, Failed, Forked, Short, due_now
+from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded, JobStarted, due_now
 from fgsched.controller.jobtable import Slots
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import WHOLE, Demand, GpuState, JobState, Limits, Reading, Reason
+from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.scheduling.explain.explain import gate
 from fgsched.store import StorageBroken
@@ -18,16 +18,16 @@ from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 def cancel(world, job_id, uid=1):
     """What the desk does for fgcancel."""
     from fgsched.controller.caller import Caller
-    from fgsched.controller.handlers.jobs import Desk, Rules
+    from fgsched.controller.handlers.jobs import JobHandlers, Rules
 
-    desk = Desk(world.conductor, Rules(max_script=2**20, default_time=0))
+    handlers = JobHandlers(world.engine, Rules(max_script=2**20, default_time=0))
     caller = Caller(uid, uid, "ann", is_operator=uid == 0)
 
     def act(now):
-        answer = desk.operations["cancel"](caller, {"ids": [job_id]}, now)
+        answer = handlers.operations["cancel"](caller, {"ids": [job_id]}, now)
         return lambda: answer
 
-    world.turn(Asked(act, lambda error: None))
+    world.turn(ClientRequest(act, lambda error: None))
 
 
 def end(world, job_id, status=0, attempt=1):
@@ -55,7 +55,7 @@ def test_a_beginning_and_an_end_that_are_told_together_are_both_recorded():
     world.submit([a_demand(5000)])
     began = world.now
     world.host.finish(1, 1, a_result(started_at=began + 0.25, ended_at=began + 0.5))
-    assert [type(event) for event in world.host.inbox] == [Forked, Died]
+    assert [type(event) for event in world.host.inbox] == [JobStarted, JobEnded]
     world.turn()
     assert world.job(1).state is JobState.COMPLETED
     assert steps(world) == [
@@ -82,7 +82,7 @@ def short_result(world):
 
 def short_answer(world):
     why = "could not be started: Resource temporarily unavailable"
-    world.turn(Short(1, world.job(1).attempt, why))
+    world.turn(HostShort(1, world.job(1).attempt, why))
     return why
 
 
@@ -96,7 +96,7 @@ def test_a_job_whose_start_the_host_was_short_for_waits_and_is_not_blamed(befall
         why = befall(world)
         job = world.job(1)
         assert (job.state, job.warning, job.failures, job.restarts) == (JobState.PENDING, why, 0, 0)
-        assert world.conductor.book.reason(job) is Reason.HOST_SHORTAGE
+        assert world.engine.jobtable.reason(job) is Reason.HOST_SHORTAGE
         assert job.not_before == world.now + 10
         assert gate(job, Reason.HOST_SHORTAGE).startswith(why)
         world.now += 10
@@ -112,35 +112,35 @@ def test_a_job_with_a_process_that_no_kill_ends_is_over_and_its_card_waits_for_a
     world.settle()
     note = "process 4242 of job 1 could not be ended"
     assert (world.job(1).state, world.job(1).holds) == (JobState.TIMEOUT, ())
-    assert [(gpu.state, gpu.note) for gpu in world.conductor.cards.gpus] == [
+    assert [(gpu.state, gpu.note) for gpu in world.engine.cards.gpus] == [
         (GpuState.SUSPECT, note),
         (GpuState.OK, ""),
     ]
     world.submit([a_demand(WHOLE)])
     assert world.job(3).state is JobState.PENDING
-    world.conductor.cards.resume(0, world.now)
+    world.engine.cards.resume(0, world.now)
     world.settle()
     assert world.job(3).state is JobState.RUNNING
 
 
-FORKED = Forked(1, 2, Shepherd(5, 5, "boot"))
+FORKED = JobStarted(1, 2, Shepherd(5, 5, "boot"))
 
 
 def test_a_beginning_that_is_told_with_its_end_is_passed_over():
-    assert due_now([], [FORKED, Died(1, 2)]) == ([Died(1, 2)], [])
-    assert due_now([], [FORKED, Died(1)]) == ([Died(1)], []), "the one under way is meant"
+    assert due_now([], [FORKED, JobEnded(1, 2)]) == ([JobEnded(1, 2)], [])
+    assert due_now([], [FORKED, JobEnded(1)]) == ([JobEnded(1)], []), "the one under way is meant"
 
 
 def test_where_other_jobs_end_a_beginning_waits_for_its_own_end_one_turn():
-    assert due_now([], [FORKED, Died(2, 2)]) == ([Died(2, 2)], [FORKED])
-    assert due_now([FORKED], [Died(1, 2)]) == ([Died(1, 2)], [])
-    assert due_now([FORKED], [Died(2, 3)]) == ([FORKED, Died(2, 3)], []), "and no longer"
+    assert due_now([], [FORKED, JobEnded(2, 2)]) == ([JobEnded(2, 2)], [FORKED])
+    assert due_now([FORKED], [JobEnded(1, 2)]) == ([JobEnded(1, 2)], [])
+    assert due_now([FORKED], [JobEnded(2, 3)]) == ([FORKED, JobEnded(2, 3)], []), "and no longer"
     assert due_now([FORKED], []) == ([FORKED], [])
 
 
 def test_the_end_of_an_earlier_attempt_is_not_the_one_that_is_waited_for():
-    assert due_now([], [Died(1, 1), FORKED]) == ([Died(1, 1)], [FORKED])
-    assert due_now([FORKED], [Died(1, 1)]) == ([FORKED, Died(1, 1)], [])
+    assert due_now([], [JobEnded(1, 1), FORKED]) == ([JobEnded(1, 1)], [FORKED])
+    assert due_now([FORKED], [JobEnded(1, 1)]) == ([FORKED, JobEnded(1, 1)], [])
 
 
 def test_where_none_ends_a_beginning_is_taken_in_at_once():
@@ -241,19 +241,21 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     world.submit([a_demand(WHOLE), a_demand(WHOLE)])
     world.settle()
     refused = []
-    real = world.conductor.store.save
+    real = world.engine.store.save
 
     def full(*args, **kwargs):
         raise StorageError("the queue cannot be written: database or disk is full")
 
-    world.conductor.store.save = full
+    world.engine.store.save = full
     world.host.finish(1, 1, a_result())
     world.turn(
-        Asked(lambda now: lambda: refused.append("acknowledged"), lambda error: refused.append(error.cause))
+        ClientRequest(
+            lambda now: lambda: refused.append("acknowledged"), lambda error: refused.append(error.cause)
+        )
     )
     assert refused == ["the queue cannot be written: database or disk is full"]
     assert world.job(1).state is JobState.RUNNING
-    world.conductor.store.save = real
+    world.engine.store.save = real
     world.settle()
     assert world.job(1).state is JobState.COMPLETED
     assert world.job(2).state is JobState.RUNNING
@@ -267,9 +269,9 @@ def test_a_failing_disk_refuses_what_was_asked_and_ends_the_controller():
     def broken(now):
         raise StorageBroken("the queue cannot be written: disk I/O error")
 
-    world.turn(Asked(broken, lambda error: refused.append(error.cause)))
+    world.turn(ClientRequest(broken, lambda error: refused.append(error.cause)))
     assert refused == ["the queue cannot be written: disk I/O error"]
-    assert world.conductor.is_broken
+    assert world.engine.is_broken
     world.start()
     world.settle()
     assert world.job(1).state is JobState.RUNNING
@@ -280,12 +282,15 @@ def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():
     world.submit([a_demand(5000)])
     world.settle()
     world.turn(
-        Forked(1, 1, Shepherd(1, 1, "boot-1")), Died(1), Died(1), Forked(1, 0, Shepherd(9, 9, "boot-1"))
+        JobStarted(1, 1, Shepherd(1, 1, "boot-1")),
+        JobEnded(1),
+        JobEnded(1),
+        JobStarted(1, 0, Shepherd(9, 9, "boot-1")),
     )
     world.settle()
     assert world.job(1).state is JobState.RUNNING
     end(world, 1)
-    world.turn(Died(1))
+    world.turn(JobEnded(1))
     assert world.job(1).state is JobState.COMPLETED
 
 
@@ -294,9 +299,9 @@ def test_a_late_notice_of_an_earlier_attempt_leaves_the_next_its_claim():
     world.host.start = lambda job, given: None
     world.submit([a_demand(5000)])
     world.host.seize(world.job(1))
-    world.turn(Died(1, 1))
+    world.turn(JobEnded(1, 1))
     assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
-    world.turn(Died(1, 1))
+    world.turn(JobEnded(1, 1))
     assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
     assert not world.host.attempt(world.job(1)).claim
 
@@ -309,7 +314,7 @@ class Story:
 
     def __init__(self, left: int) -> None:
         self.world = World([a_gpu(0)])
-        self.world.conductor.left = left
+        self.world.engine.left = left
         self.crashes = 0
 
     def step(self, act) -> None:
@@ -419,13 +424,13 @@ class Queue(RuleBasedStateMachine):
 
     @rule(left=st.integers(0, 6), share=st.integers(1, WHOLE))
     def crash_in_a_turn(self, left, share):
-        self.world.conductor.left = left
+        self.world.engine.left = left
         try:
             self.world.submit([a_demand(share)])
             self.world.turn()
         except PowerCut:
             self.world.start()
-        self.world.conductor.left = 10**9
+        self.world.engine.left = 10**9
 
     @invariant()
     def holds_never_exceed_a_card(self):
@@ -493,23 +498,23 @@ def test_a_lost_job_whose_end_could_not_be_stored_still_ends():
 
 def test_a_card_whose_cleaning_could_not_be_stored_is_still_given_back():
     world = World([a_gpu(0)])
-    world.conductor.cards.needs_cleaning = True
-    world.conductor.cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=1001)
+    world.engine.cards.needs_cleaning = True
+    world.engine.cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=1001)
     world.submit([a_demand(5000)])
     world.settle()
     end(world, 1)
-    assert world.conductor.book.jobs[1].state is JobState.COMPLETING
-    world.conductor.cards.needs_cleaning = False
+    assert world.engine.jobtable.jobs[1].state is JobState.COMPLETING
+    world.engine.cards.needs_cleaning = False
     with full_disk(world):
         world.turn()
-    assert world.conductor.book.jobs[1].state is JobState.COMPLETING
+    assert world.engine.jobtable.jobs[1].state is JobState.COMPLETING
     world.turn()
     assert world.job(1).state is JobState.COMPLETED
 
 
 def test_nobody_overtakes_a_job_with_a_gpu_while_the_cards_have_not_been_looked_at():
-    world = World([a_gpu(0)], limits=Limits(cpus=4, host_memory=2**50))
-    cards = world.conductor.cards
+    world = World([a_gpu(0)], limits=HostLimits(cpus=4, host_memory=2**50))
+    cards = world.engine.cards
     cards.needs_cleaning = True
     cards.saw({0: Reading(gpu=0, used=0)}, there=(), now=world.now)
     world.submit([Demand(cpus=4), Demand(cpus=1), a_demand(5000, cpus=3), Demand(cpus=2)])
@@ -527,7 +532,9 @@ def test_nothing_is_launched_or_answered_when_the_commit_fails():
     said = []
     with full_disk(world):
         world.submit([a_demand(5000)])
-        world.turn(Asked(lambda now: lambda: said.append("done"), lambda error: said.append(error.exit_code)))
+        world.turn(
+            ClientRequest(lambda now: lambda: said.append("done"), lambda error: said.append(error.exit_code))
+        )
     world.settle()
     assert (world.host.runs, world.acknowledged, said) == ([], [], [6])
     world.submit([a_demand(5000)])
@@ -566,7 +573,7 @@ def test_a_job_that_never_gets_to_run_is_tried_at_once_and_held_or_given_up_afte
     assert (job.state, job.attempt) == (JobState.PENDING if may else JobState.FAILED, 21)
     assert world.holds() == []
     if may:
-        assert world.conductor.book.reason(job) is Reason.HELD_MAX_REQUEUE
+        assert world.engine.jobtable.reason(job) is Reason.HELD_MAX_REQUEUE
 
 
 def test_a_job_that_did_not_run_and_was_cancelled_meanwhile_does_not_come_back():
@@ -598,13 +605,13 @@ def test_jobs_that_no_card_is_left_for_wait_and_are_told_so():
     world.start()
     end(world, 1)
     assert world.job(2).state is JobState.PENDING
-    assert world.conductor.book.reason(world.conductor.book.jobs[2]) is Reason.GPU_DRAINED
+    assert world.engine.jobtable.reason(world.engine.jobtable.jobs[2]) is Reason.GPU_DRAINED
     assert world.job(3).state is JobState.RUNNING, "one that can never run keeps nothing for itself"
     assert [hold.gpu for hold in world.holds()] == [0]
 
 
 def test_the_cpus_of_a_job_are_counted_until_it_ends():
-    world = World([a_gpu(0)], limits=Limits(cpus=3, host_memory=GIB))
+    world = World([a_gpu(0)], limits=HostLimits(cpus=3, host_memory=GIB))
     world.submit([Demand(cpus=2), Demand(cpus=2, host_memory=GIB), Demand(cpus=1)])
     world.settle()
     assert [job.state.code for job in world.store.open_jobs()] == ["R", "PD", "R"], "beside the second"
@@ -628,7 +635,7 @@ def a_world_that_tries_again():
 
 def test_what_is_said_of_an_earlier_attempt_is_not_taken_for_the_present_one():
     world = a_world_that_tries_again()
-    world.turn(Forked(1, 1, Shepherd(9, 9, "boot-1")), Failed(1, 1, "too late"))
+    world.turn(JobStarted(1, 1, Shepherd(9, 9, "boot-1")), Failed(1, 1, "too late"))
     assert (world.job(1).state, world.job(1).attempt) == (JobState.STARTING, 2)
 
 
@@ -639,7 +646,7 @@ def test_a_job_ends_with_the_times_of_its_result():
     world.host.finish(1, 1, a_result(started_at=5.0, ended_at=6.0))
     world.turn()
     assert (world.job(1).started_at, world.job(1).ended_at) == (5.0, 6.0)
-    (ended,) = world.conductor.ended
+    (ended,) = world.engine.ended
     assert (ended.id, ended.state, ended.holds) == (1, JobState.COMPLETED, ())
 
 
@@ -705,12 +712,12 @@ def test_a_lost_jobs_true_end_is_taken_when_the_spawner_brings_it():
     world.host.hunt = lambda job: True
     world.host.lose_shepherd(1, 1)
     world.turn()
-    assert 1 in world.conductor.orphans
+    assert 1 in world.engine.orphans
     world.host.attempts[1, 1].result = a_result(3 << 8, lost=True)
     world.host.attempts[1, 1].alive = False
     world.turn()
     assert (world.job(1).state, world.job(1).reason) == (JobState.FAILED, Reason.EXIT_CODE)
-    assert world.conductor.orphans == {}
+    assert world.engine.orphans == {}
 
 
 def test_a_spawner_has_a_second_to_bring_a_lost_jobs_end():
@@ -719,10 +726,10 @@ def test_a_spawner_has_a_second_to_bring_a_lost_jobs_end():
     world.settle()
     world.host.lose_shepherd(1, 1)
     world.host.hunt = lambda job: True
-    world.conductor.turn([Died(1)], 2000.0)
-    world.conductor.turn([], 2000.9)
+    world.engine.turn([JobEnded(1)], 2000.0)
+    world.engine.turn([], 2000.9)
     assert world.job(1).state is JobState.RUNNING
-    world.conductor.turn([], 2001.0)
+    world.engine.turn([], 2001.0)
     assert world.job(1).state is JobState.FAILED
 
 
@@ -756,36 +763,36 @@ def test_what_a_job_was_given_is_known_to_each_controller():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000), Demand()])
     world.settle()
-    before = dict(world.conductor.book.given)
+    before = dict(world.engine.jobtable.given)
     assert [(one.gpu, one.share, one.charged) for one in before[1]] == [(0, 5000, 5000)]
     world.start()
-    assert world.conductor.book.given == before
+    assert world.engine.jobtable.given == before
     assert (world.job(1).tier, world.job(2).tier) == ("shim", "none")
     end(world, 1)
-    assert 1 not in world.conductor.book.given
+    assert 1 not in world.engine.jobtable.given
 
 
 def test_a_job_that_is_tried_again_gives_back_what_it_was_given():
     world = World([a_gpu(0)])
     world.host.start = lambda job, given: None
     world.submit([a_demand(5000)])
-    world.conductor.cards.drain(0, "fan", 1)
+    world.engine.cards.drain(0, "fan", 1)
     world.host.seize(world.job(1))
-    world.turn(Died(1))
+    world.turn(JobEnded(1))
     assert (world.job(1).state, world.job(1).holds) == (JobState.PENDING, ())
-    assert world.conductor.book.given == {}
-    assert world.conductor.book.free_slot() == 0
+    assert world.engine.jobtable.given == {}
+    assert world.engine.jobtable.free_slot() == 0
 
 
 def test_every_change_of_the_book_is_another_revision():
     world = World([a_gpu(0)])
-    seen = [world.conductor.book.revision]
+    seen = [world.engine.jobtable.revision]
     world.submit([a_demand(5000)])
-    seen.append(world.conductor.book.revision)
+    seen.append(world.engine.jobtable.revision)
     world.settle()
-    seen.append(world.conductor.book.revision)
+    seen.append(world.engine.jobtable.revision)
     end(world, 1)
-    seen.append(world.conductor.book.revision)
+    seen.append(world.engine.jobtable.revision)
     assert seen == sorted(set(seen))
 
 
@@ -802,10 +809,10 @@ def test_the_numbers_of_running_jobs_survive_the_controller_with_their_gaps():
 
 
 def test_a_job_past_its_limit_is_expected_to_end_now():
-    book = World([a_gpu(0)])
-    book.submit([a_demand(5000)], time_limit=10)
-    book.settle()
-    book.now += 100
-    book.submit([a_demand(WHOLE)])
-    book.submit([a_demand(2500)], time_limit=50)
-    assert book.job(3).state is JobState.PENDING, "it would end after the first, which is overdue"
+    jobtable = World([a_gpu(0)])
+    jobtable.submit([a_demand(5000)], time_limit=10)
+    jobtable.settle()
+    jobtable.now += 100
+    jobtable.submit([a_demand(WHOLE)])
+    jobtable.submit([a_demand(2500)], time_limit=50)
+    assert jobtable.job(3).state is JobState.PENDING, "it would end after the first, which is overdue"

@@ -9,8 +9,8 @@ import pytest
 from fgsched.config.load import KEYS, Config, load
 from fgsched.config.schema import ResourceSettings
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import Limits
-from fgsched.system.paths import Places
+from fgsched.domain.job import HostLimits
+from fgsched.system.paths import Paths
 from fgsched.system.trust import refuse_unless_safe
 
 MIB = 1 << 20
@@ -23,7 +23,7 @@ def configured(tmp_path):
 
     def read(text):
         (tmp_path / "fgsched.toml").write_text(text)
-        return load(Places.find({"FG_HOME": str(tmp_path)}, UID))
+        return load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
 
     return read
 
@@ -35,7 +35,7 @@ def refusal(read, text):
 
 
 def test_a_missing_file_means_the_defaults(tmp_path):
-    assert load(Places.find({"FG_HOME": str(tmp_path)}, UID)) == Config()
+    assert load(Paths.find({"FG_HOME": str(tmp_path)}, UID)) == Config()
 
 
 def test_every_key_is_read(configured):
@@ -141,7 +141,7 @@ def test_every_key_is_read(configured):
         fairshare_interval=30,
         named={"resources": {"matlab": ResourceSettings(count=5)}},
     )
-    assert found.limits == Limits(
+    assert found.limits == HostLimits(
         cpus=12,
         host_memory=65_536 * MIB,
         max_jobs_per_gpu=4,
@@ -210,11 +210,11 @@ def test_a_mistake_is_named_with_its_line_and_its_remedy(configured, tmp_path, t
 def test_a_file_that_is_not_utf8_is_refused_with_its_line(tmp_path):
     (tmp_path / "fgsched.toml").write_bytes(b"[jobs]\ntmp = '/\xff'\n")
     with pytest.raises(BadUsage, match=r"fgsched\.toml:2: this is not UTF-8"):
-        load(Places.find({"FG_HOME": str(tmp_path)}, UID))
+        load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
 
 
 def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
-    places = Places.find({"FG_HOME": str(tmp_path), "FGSCHED_CONFIG": str(tmp_path / "no.toml")}, UID)
+    places = Paths.find({"FG_HOME": str(tmp_path), "FGSCHED_CONFIG": str(tmp_path / "no.toml")}, UID)
     with pytest.raises(BadUsage, match="there is no such file"):
         load(places)
 
@@ -222,7 +222,7 @@ def test_a_file_that_was_asked_for_has_to_exist(tmp_path):
 def test_a_file_that_cannot_be_read_is_no_crash(tmp_path):
     (tmp_path / "fgsched.toml").mkdir()
     with pytest.raises(BadUsage, match="cannot be read: Is a directory"):
-        load(Places.find({"FG_HOME": str(tmp_path)}, UID))
+        load(Paths.find({"FG_HOME": str(tmp_path)}, UID))
 
 
 def test_every_key_says_what_it_takes_and_means():
@@ -256,7 +256,7 @@ def test_root_obeys_no_file_of_a_user(tmp_path):
     path = tmp_path / "fgsched.toml"
     path.touch()
     os.chown(path, 1234, 1234)
-    places = Places.find({"FGSCHED_CONFIG": str(path)}, 0, system=True)
+    places = Paths.find({"FGSCHED_CONFIG": str(path)}, 0, system=True)
     with pytest.raises(Refused, match="belongs to uid 1234"):
         load(places)
     assert load(replace(places, mode="user")) == Config()
@@ -266,12 +266,12 @@ NO_HOST = Path("/nonexistent")
 
 
 def find(environ, **options):
-    return Places.find(environ, 1234, **{"system_run": NO_HOST, **options})
+    return Paths.find(environ, 1234, **{"system_run": NO_HOST, **options})
 
 
 def test_fg_home_holds_everything():
     places = find({"FG_HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r", "XDG_CONFIG_HOME": "/c"})
-    assert places == Places(
+    assert places == Paths(
         mode="user",
         home=Path("/h"),
         state=Path("/h"),
@@ -298,12 +298,12 @@ def test_without_them_the_usual_ones_and_tmp():
 
 
 def test_without_home_the_account_tells_it():
-    assert Places.find({}, 0, system_run=NO_HOST).state == Path("/root/.local/state/fgsched")
+    assert Paths.find({}, 0, system_run=NO_HOST).state == Path("/root/.local/state/fgsched")
 
 
 def test_a_uid_without_account_and_home_is_told_what_to_set():
     with pytest.raises(BadUsage, match="Set FG_HOME"):
-        Places.find({}, 3_999_999_999, system_run=NO_HOST)
+        Paths.find({}, 3_999_999_999, system_run=NO_HOST)
 
 
 def test_the_controller_of_the_host_is_used_when_its_socket_is_there(tmp_path):

@@ -10,11 +10,11 @@ import pytest
 
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import Asked, Faulted
+from fgsched.controller.events import ClientRequest, Faulted
 from fgsched.controller.handlers.fields import FIELDS
-from fgsched.controller.handlers.jobs import Desk, Rules
-from fgsched.controller.handlers.query import Answers
-from fgsched.controller.handlers.wait import Waiters
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.seeing import Seen
 from fgsched.controller.watching import Watching
 from fgsched.domain.errors import BadUsage, OurFault
@@ -66,16 +66,16 @@ class Saboteur:
 
 
 def sabotage(world, saboteur):
-    conductor = world.conductor
+    engine = world.engine
     saboteur.spoil(world.store, "start", "run", "save", "material", "past")
     saboteur.spoil(world.store.steps, "note")
     saboteur.spoil(world.host, "start", "follow", "cancel", "suspend", "resume", "relimit", "seize", "hunt")
     saboteur.spoil(world.host, "forget", "deliver", "requeue")
-    saboteur.spoil(conductor.cards, "begin_cleaning", "cleans", "left_dirty")
-    saboteur.spoil(conductor.charges, "charge")
-    saboteur.spoil(conductor.eligibility, "task_of", "_look", "_ring")
-    saboteur.spoil(conductor, "take_up", "end", "step", "change")
-    saboteur.spoil(conductor.book, "put", "tasks", "reason")  # of this book: it is made anew after a fault
+    saboteur.spoil(engine.cards, "begin_cleaning", "cleans", "left_dirty")
+    saboteur.spoil(engine.charges, "charge")
+    saboteur.spoil(engine.eligibility, "task_of", "_look", "_ring")
+    saboteur.spoil(engine, "take_up", "end", "step", "change")
+    saboteur.spoil(engine.jobtable, "put", "tasks", "reason")  # of this book: it is made anew after a fault
 
 
 def restore(world):
@@ -92,13 +92,13 @@ SPOILED = {
 
 def ask(world, operation, **arguments):
     said = []
-    desk = Desk(world.conductor, Rules(max_script=2**20, default_time=0))
+    handlers = JobHandlers(world.engine, Rules(max_script=2**20, default_time=0))
 
     def act(now):
-        answer = desk.operations[operation](ROOT, arguments, now)
+        answer = handlers.operations[operation](ROOT, arguments, now)
         return lambda: said.append(answer)
 
-    world.turn(Asked(act, said.append))
+    world.turn(ClientRequest(act, said.append))
     return said
 
 
@@ -144,8 +144,8 @@ def test_whatever_fails_for_one_job_fails_for_no_other(for_ever):
             break
         struck.add(saboteur.struck)
         states = [world.job(number).state for number in (1, 2, 4)]
-        assert states == [JobState.COMPLETED] * 3, (nth, saboteur.struck, world.conductor.faults.text)
-        assert not world.conductor.is_broken
+        assert states == [JobState.COMPLETED] * 3, (nth, saboteur.struck, world.engine.faults.text)
+        assert not world.engine.is_broken
         restore(world)
         world.start()
         rest(world)
@@ -168,7 +168,7 @@ def test_a_pending_job_is_held_with_the_error_and_can_be_released():
     job = world.job(2)
     assert (job.state, job.held, job.reason) == (JobState.PENDING, "admin", Reason.INTERNAL_ERROR)
     assert job.warning == "internal error: Broken: CrashingStore.start \\xe9 of job 2"
-    assert world.conductor.book.reason(job) is Reason.INTERNAL_ERROR
+    assert world.engine.jobtable.reason(job) is Reason.INTERNAL_ERROR
     ask(world, "release", ids=[2])
     rest(world)
     assert world.job(2).state is JobState.RUNNING
@@ -179,7 +179,7 @@ def test_a_job_whose_end_cannot_be_taken_in_fails_and_gives_its_share_back():
     world.submit([a_demand(WHOLE)] * 2)
     world.settle()
     saboteur = Saboteur(1, 0, for_ever=True)
-    saboteur.spoil(world.conductor.charges, "charge")
+    saboteur.spoil(world.engine.charges, "charge")
     world.host.finish(1, 1, a_result(3 << 8))
     rest(world)
     job = world.job(1)
@@ -210,12 +210,12 @@ def test_a_request_that_fails_is_refused_and_the_others_of_its_turn_are_not():
     said = []
 
     def broken(now):
-        world.store.save(world.conductor.book.jobs[1], world.conductor.book.jobs[1], now=now)
+        world.store.save(world.engine.jobtable.jobs[1], world.engine.jobtable.jobs[1], now=now)
         raise Broken("half done")
 
     world.turn(
-        Asked(broken, lambda error: said.append((type(error), error.cause))),
-        Asked(lambda now: lambda: said.append("acknowledged"), said.append),
+        ClientRequest(broken, lambda error: said.append((type(error), error.cause))),
+        ClientRequest(lambda now: lambda: said.append("acknowledged"), said.append),
     )
     assert said == [(OurFault, "Broken: half done"), "acknowledged"]
 
@@ -239,15 +239,15 @@ def test_planning_that_fails_for_all_pauses_and_everything_else_goes_on():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000)])
     world.settle()
-    real = world.conductor._start_what_fits
-    world.conductor._start_what_fits = lambda now: 1 / 0
+    real = world.engine._start_what_fits
+    world.engine._start_what_fits = lambda now: 1 / 0
     world.submit([a_demand(2500)])
     end(world, 1)
     world.turn()
     world.turn()
     assert [world.job(number).state for number in (1, 2)] == [JobState.COMPLETED, JobState.PENDING]
-    assert world.conductor.due(world.now) is not None
-    world.conductor._start_what_fits = real
+    assert world.engine.due(world.now) is not None
+    world.engine._start_what_fits = real
     rest(world)
     assert world.job(2).state is JobState.RUNNING
 
@@ -256,7 +256,7 @@ def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)] * 2)
     world.settle()
-    real = world.conductor.store.steps.write
+    real = world.engine.store.steps.write
 
     def write():
         if any(row[0] == 1 for row in world.store.steps._new):
@@ -268,7 +268,7 @@ def test_an_event_that_fails_outside_every_boundary_is_found_by_itself():
     world.host.finish(2, 1, a_result())
     rest(world)
     assert world.job(2).state is JobState.COMPLETED
-    assert list(world.conductor.book.aside) == [1]
+    assert list(world.engine.jobtable.aside) == [1]
     del world.store.steps.write
     world.start()
     rest(world)
@@ -302,7 +302,7 @@ def test_a_pending_job_whose_row_cannot_be_read_is_held_and_the_rest_is_served(c
     world.submit([a_demand(WHOLE)])
     damage(world, 2, column, DAMAGE[column])
     world.start()
-    job = world.conductor.book.jobs[2]
+    job = world.engine.jobtable.jobs[2]
     if column in ("resources",):  # what is not looked at before a job starts
         assert not job.held
         return
@@ -312,7 +312,7 @@ def test_a_pending_job_whose_row_cannot_be_read_is_held_and_the_rest_is_served(c
     rest(world)
     assert world.job(3).state is JobState.RUNNING
     world.start()
-    assert world.conductor.book.jobs[2].warning == job.warning, "it is told once"
+    assert world.engine.jobtable.jobs[2].warning == job.warning, "it is told once"
 
 
 @pytest.mark.parametrize("column", DAMAGE)
@@ -364,7 +364,7 @@ def test_a_detail_that_is_not_utf8_is_stored_as_escapes():
     world.host.finish(1, 1, parse_result(text))
     rest(world)
     assert world.job(1).ended.detail == "exec /bin/b\\xe4sh\\x00"
-    assert world.conductor.faults.count == 0
+    assert world.engine.faults.count == 0
 
 
 @pytest.mark.parametrize("text", ["caf\udce9", "a\0b", "\ud800", "x" * 100_000])
@@ -375,7 +375,7 @@ def test_every_text_can_be_stored(text):
     end(world, 1)
     rest(world)
     assert world.job(1).state is JobState.COMPLETED
-    assert world.conductor.faults.count == 0
+    assert world.engine.faults.count == 0
     json.dumps([tuple(row) for row in world.store._db.execute("SELECT name, request FROM job")])
 
 
@@ -430,7 +430,7 @@ def test_reservations_that_cannot_be_read_are_left_out(text):
     with yard.store.write():
         yard.store.kept.remember("reservations", both)
     yard.start()
-    names = [one.name for one in yard.conductor.policy.bookings]
+    names = [one.name for one in yard.engine.policy.reservations]
     assert names == ([] if text in ("{", "7") else ["kept"])
 
 
@@ -440,15 +440,15 @@ def test_partitions_that_do_not_fit_any_more_are_left_out(text):
     with yard.store.write():
         yard.store.kept.remember("partitions", text)
     yard.start()
-    assert [one.name for one in yard.conductor.policy.partitions] == ["main"]
-    assert yard.conductor.policy.partitions[0].state == "up"
+    assert [one.name for one in yard.engine.policy.partitions] == ["main"]
+    assert yard.engine.policy.partitions[0].state == "up"
 
 
 def test_a_card_whose_mark_was_not_stored_is_marked_again():
     world = World([a_gpu(0)])
     with full_disk(world):
-        world.conductor.cards.drain(0, "loud", world.now)
-        world.turn(Asked(lambda now: lambda: None, lambda error: None))
+        world.engine.cards.drain(0, "loud", world.now)
+        world.turn(ClientRequest(lambda now: lambda: None, lambda error: None))
     world.turn()
     assert [mark[:2] for mark in world.store.card_marks().values()] == [(GpuState.DRAINED, "loud")]
 
@@ -475,15 +475,15 @@ def test_a_row_that_breaks_a_rule_of_the_queue_concerns_that_job_alone(column):
     damage(world, 2, column, RULES[column])
     world.start()
     if column != "ended_at":  # then the job is over
-        assert world.conductor.containment.damaged[2].endswith(
-            f"{column}: it breaks a rule of the queue"
-        ) or (column == "attempt")
+        assert world.engine.containment.damaged[2].endswith(f"{column}: it breaks a rule of the queue") or (
+            column == "attempt"
+        )
     (answer,) = ask(world, "cancel", ids=[2, 3])
     assert answer["jobs"][-1] == {"id": 3, "outcome": "cancelled"}
     end(world, 1)
     rest(world)
     assert [world.job(number).state for number in (1, 3)] == [JobState.COMPLETED, JobState.CANCELLED]
-    assert not world.conductor.is_broken
+    assert not world.engine.is_broken
 
 
 def test_a_request_for_several_jobs_fails_only_for_the_job_that_it_fails_for():
@@ -525,14 +525,14 @@ def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
     world.submit([a_demand(2500)] * 2)
     world.settle()
     sent = []
-    waiters = Waiters(lambda connection, effect: sent.append(connection))
+    waiters = WaitHandlers(lambda connection, effect: sent.append(connection))
     lines = [
         SimpleNamespace(uid=1, is_closed=False, is_waiting=True, succeed=print, close=print) for _ in range(2)
     ]
     for line in lines:
         waiters.add(line, [], {1}, {})
     waiters._waiters[0].open = None  # whatever is asked of it fails
-    waiters.over([world.conductor.book.jobs[1].changed(state=JobState.COMPLETED)], world.conductor.book)
+    waiters.over([world.engine.jobtable.jobs[1].changed(state=JobState.COMPLETED)], world.engine.jobtable)
     assert lines[1] in sent
 
 
@@ -549,16 +549,16 @@ def test_a_list_shows_all_jobs_though_one_of_them_cannot_be_shown(monkeypatch):
     world.submit([a_demand(2500)], comment="it cannot be shown")
     world.submit([a_demand(2500)])
     world.settle()
-    answers = Answers(world.conductor, lambda job: [])
+    answers = QueryHandlers(world.engine, lambda job: [])
     rows = answers.queue(ROOT, {"fields": ["id", "name"]}, world.now).whole()["rows"]
     assert rows == [[1, "t"], [2, "t"], [3, "t"]]
     monkeypatch.undo()
     monkeypatch.setattr(
-        "fgsched.controller.handlers.query.rest_text", lambda conductor, job: 1 / (not job.request.comment)
+        "fgsched.controller.handlers.query.rest_text", lambda engine, job: 1 / (not job.request.comment)
     )
     found = answers.history(ROOT, {"ids": [1, 2, 3]}, world.now).whole()
     assert [job["id"] for job in found["jobs"]] == [1, 2, 3]
-    assert world.conductor.faults.count == 2
+    assert world.engine.faults.count == 2
 
 
 # -- what a review of the turn found ------------------------------------------------------------------
@@ -568,7 +568,7 @@ def test_a_failure_that_no_event_causes_costs_no_job_its_end():
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)])
     world.settle()
-    real, left = world.conductor.cards.cleaned, [4]
+    real, left = world.engine.cards.cleaned, [4]
 
     def cleaned(now):
         left[0] -= 1
@@ -576,29 +576,29 @@ def test_a_failure_that_no_event_causes_costs_no_job_its_end():
             raise Broken("for no job")
         return real(now)
 
-    world.conductor.cards.cleaned = cleaned
+    world.engine.cards.cleaned = cleaned
     end(world, 1)
     rest(world)
-    assert (world.job(1).state, world.conductor.containment.aside) == (JobState.COMPLETED, {})
+    assert (world.job(1).state, world.engine.containment.aside) == (JobState.COMPLETED, {})
 
 
 def test_an_end_that_was_committed_is_told_though_a_later_turn_is_undone():
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)] * 2)
     world.settle()
-    real = world.conductor.charges.write
+    real = world.engine.charges.write
 
     def write():
-        if any(job.id == 2 for job in world.conductor.ended):
+        if any(job.id == 2 for job in world.engine.ended):
             raise Broken("charges of job 2")
         real()
 
-    world.conductor.charges.write = write
+    world.engine.charges.write = write
     end(world, 1)
     end(world, 2)
     world.turn()
     assert world.job(1).state is JobState.COMPLETED
-    assert 1 in [job.id for job in world.conductor.ended]
+    assert 1 in [job.id for job in world.engine.ended]
 
 
 def test_a_shortage_that_passes_costs_a_running_job_nothing():
@@ -616,7 +616,7 @@ def test_a_shortage_that_passes_costs_a_running_job_nothing():
     rest(world)
     end(world, 1)
     rest(world)
-    assert (world.job(1).state, world.conductor.containment.aside) == (JobState.COMPLETED, {})
+    assert (world.job(1).state, world.engine.containment.aside) == (JobState.COMPLETED, {})
 
 
 def test_a_job_that_a_spawner_inherited_keeps_what_it_holds_when_something_fails_for_it():

@@ -11,13 +11,13 @@ import pytest
 
 from fgsched import client
 from fgsched.domain.errors import NoSuchJob, Unreachable
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 from home import PATIENCE
 
 
 @pytest.fixture
 def places(tmp_path):
-    found = Places.find({"FG_HOME": str(tmp_path)}, os.geteuid())
+    found = Paths.find({"FG_HOME": str(tmp_path)}, os.geteuid())
     found.prepare(os.geteuid())
     return found
 

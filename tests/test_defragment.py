@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.job import WHOLE, Hold, JobState, Limits
+from fgsched.domain.job import WHOLE, Hold, HostLimits, JobState
 from fgsched.scheduling.defragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import Host, rooms
 from home import living
@@ -67,7 +67,7 @@ def test_a_job_of_several_cards_is_not_moved():
 
 
 def test_a_job_that_might_go_back_to_where_it_was_is_not_moved():
-    spread = Limits(cpus=64, host_memory=1 << 50, spread=True)
+    spread = HostLimits(cpus=64, host_memory=1 << 50, spread=True)
     jobs = [a_job(1, 5000, 0), a_job(2, 5000, 1)]
     assert moved(a_demand(WHOLE), jobs, limits=spread) == [], "the emptiest card is the one it left"
 
@@ -93,7 +93,7 @@ def _fitting(found):
 
 @given(found=states, share=st.integers(1, 10), gpus=st.integers(1, 2), spread=st.booleans())
 def test_whoever_is_moved_finds_a_place_and_so_does_the_one_that_waits(found, share, gpus, spread):
-    jobs, limits = _fitting(found), Limits(cpus=64, host_memory=1 << 50, spread=spread)
+    jobs, limits = _fitting(found), HostLimits(cpus=64, host_memory=1 << 50, spread=spread)
     demand = a_demand(WHOLE if gpus > 1 else share * 1000, gpus=gpus)
     here = place(*jobs, cards=4, limits=limits)
     chosen = moves(demand, jobs, here, most=150.0)
@@ -111,12 +111,12 @@ def test_whoever_is_moved_finds_a_place_and_so_does_the_one_that_waits(found, sh
 
 
 def card_of(world, job):
-    return world.conductor.book.jobs[job].holds[0].gpu
+    return world.engine.jobtable.jobs[job].holds[0].gpu
 
 
 def halved(*, defragment=3600, **more):
     """Two cards, on each a job that holds a half: 2 on the first, 4 on the second."""
-    limits = Limits(cpus=64, host_memory=1 << 50, defragment=defragment)
+    limits = HostLimits(cpus=64, host_memory=1 << 50, defragment=defragment)
     world = World([a_gpu(0), a_gpu(1)], limits=limits)
     world.submit([a_demand(5000)] * 4, **({"time_limit": 7 * 86_400} | more))
     world.settle()

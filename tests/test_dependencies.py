@@ -137,7 +137,7 @@ def end(hall, job_id, status=0):
 
 def state(hall, job_id):
     job = hall.job(job_id)
-    return job.state.code, hall.conductor.book.reason(job).value
+    return job.state.code, hall.engine.jobtable.reason(job).value
 
 
 def after(hall, dependency, **more):
@@ -190,7 +190,7 @@ def test_one_of_several_will_do():
 def test_an_old_job_counts_though_the_book_has_forgotten_it():
     hall = a_hall()
     end(hall, 1)
-    assert 1 not in hall.conductor.book.jobs
+    assert 1 not in hall.engine.jobtable.jobs
     assert state(hall, after(hall, "afterok:1"))[0] == "R"
     assert state(hall, after(hall, "afternotok:1")) == ("PD", "DependencyNeverSatisfied")
 
@@ -200,7 +200,7 @@ def test_after_waits_until_the_job_has_been_started_and_then_for_its_minutes():
     job = after(hall, "after:2+1")
     end(hall, 1)
     assert (state(hall, 2)[0], state(hall, job)) == ("R", ("PD", "Dependency"))
-    due = hall.conductor.book.gates.next_due
+    due = hall.engine.jobtable.wait_index.next_due
     assert due == hall.job(2).started_at + 60
     hall.now = due
     hall.settle()
@@ -272,8 +272,8 @@ def test_an_end_has_only_its_dependants_looked_at():
     for _ in range(20):
         after(hall, "afterok:2")
     looked = []
-    real = hall.conductor.eligibility._look
-    hall.conductor.eligibility._look = lambda job, now: (looked.append(job), real(job, now))
+    real = hall.engine.eligibility._look
+    hall.engine.eligibility._look = lambda job, now: (looked.append(job), real(job, now))
     end(hall, 1)
     assert looked == []
 
@@ -338,7 +338,7 @@ def test_another_dependency_gives_a_job_another_chance():
 def test_a_job_begins_no_sooner_than_it_was_to_and_the_loop_is_told_when():
     hall = a_hall(begin=5000)
     assert state(hall, 1) == ("PD", "BeginTime")
-    assert hall.conductor.book.gates.next_due == 5000
+    assert hall.engine.jobtable.wait_index.next_due == 5000
     hall.now = 4998.5
     hall.turn()
     assert state(hall, 1)[0] == "PD"
@@ -369,7 +369,7 @@ def test_a_job_that_was_held_is_eligible_from_its_release_and_stays_so_for_the_n
     assert hall.outcomes("release", waits) == [(waits, "released")]
     assert eligible(hall.job(waits)) == hall.now > hall.job(waits).submitted_at
     hall.start()
-    assert eligible(hall.conductor.book.jobs[waits]) == hall.now
+    assert eligible(hall.engine.jobtable.jobs[waits]) == hall.now
 
 
 def test_a_dependency_that_is_taken_back_makes_a_job_eligible():
@@ -443,7 +443,7 @@ def test_a_job_that_the_host_fails_again_and_again_has_to_wait_and_at_last_is_he
     waits = []
     for _ in range(20):
         reboot(hall)
-        due = hall.conductor.book.gates.next_due
+        due = hall.engine.jobtable.wait_index.next_due
         waits.append(hall.job(1).not_before > hall.now)
         hall.now = max(hall.now, due or 0)
         hall.settle()
@@ -502,7 +502,7 @@ def test_a_job_is_put_back_and_held():
 
 def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_until_then():
     hall = a_hall()
-    cards = hall.conductor.cards
+    cards = hall.engine.cards
     cards.needs_cleaning = True
     hall.outcomes("requeue", 1)
     hall.settle()
@@ -516,13 +516,13 @@ def test_a_job_that_was_to_run_again_once_its_cards_are_clean_can_be_cancelled_u
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_requeued_job_waits_until_its_cards_are_clean(crash):
     hall = a_hall()
-    hall.conductor.cards.needs_cleaning = True
+    hall.engine.cards.needs_cleaning = True
     hall.outcomes("requeue", 1)
     hall.settle()
     assert hall.job(1).state is JobState.COMPLETING
     if crash:
         hall.start()
-    hall.conductor.cards.needs_cleaning = False
+    hall.engine.cards.needs_cleaning = False
     hall.settle()
     assert (hall.job(1).state, hall.job(1).restarts, hall.job(1).attempt) == (JobState.RUNNING, 1, 2)
 

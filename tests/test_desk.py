@@ -3,12 +3,12 @@
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import Asked
-from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.events import ClientRequest
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.verbs import MAX_IDS
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
-from fgsched.domain.policy import DOWN, Most, Partition, Policy
+from fgsched.domain.policy import DOWN, Partition, PerJobLimits, Policy
 from worlds import World, a_demand, a_gpu, a_result
 
 ANN = Caller(1, 1, "ann", is_operator=False)
@@ -29,13 +29,13 @@ class Office(World):
 
         def act(now):
             try:
-                answer = Desk(self.conductor, self.rules).operations[name](caller, arguments, now)
+                answer = JobHandlers(self.engine, self.rules).operations[name](caller, arguments, now)
             except FgschedError as error:
                 refusal = error
                 return lambda: said.append(refusal)
             return lambda: said.append(answer)
 
-        self.turn(Asked(act, said.append))
+        self.turn(ClientRequest(act, said.append))
         if isinstance(said[0], Exception):
             raise said[0]
         return said[0]
@@ -140,20 +140,20 @@ def test_nobody_has_more_jobs_than_the_limit(office, monkeypatch):
 
 def test_what_was_admitted_once_is_asked_again_of_another_person_or_another_site():
     office = Office()
-    desk = Desk(office.conductor, office.rules)
+    handlers = JobHandlers(office.engine, office.rules)
     request = {"name": "x", "nice": -5}
 
     def limit_of(caller, key):
-        _, (job,) = desk._read(caller, a_submission(key=key * 16, requests=[request]))
+        _, (job,) = handlers._read(caller, a_submission(key=key * 16, requests=[request]))
         return job.request.time_limit
 
     assert limit_of(ROOT, "a") == 0
     with pytest.raises(FgschedError, match="only operators"):
         limit_of(ANN, "b")
-    desk.rules = Rules(max_script=1000, default_time=60)
+    handlers.rules = Rules(max_script=1000, default_time=60)
     assert limit_of(ROOT, "c") == 60
-    office.conductor.policy = Policy(partitions=(Partition(name="other", is_default=True),))
-    _, (job,) = desk._read(ROOT, a_submission(requests=[request]))
+    office.engine.policy = Policy(partitions=(Partition(name="other", is_default=True),))
+    _, (job,) = handlers._read(ROOT, a_submission(requests=[request]))
     assert job.request.partition == "other"
 
 
@@ -161,14 +161,14 @@ def test_waiting_running_and_split_off_jobs_of_a_user_are_all_counted():
     office = Office()
 
     def open_of(user):
-        return office.conductor.book.open_of(user)
+        return office.engine.jobtable.open_of(user)
 
     array = {"name": "x", "array": "0-4", "demand": {"gpus": 1, "share": 5000}}
     office.ask(ANN, "submit", **a_submission(requests=[array]))
     office.ask(BOB, "submit", **a_submission(jobs=[[0, 0, 0, True]]))
     assert (open_of("ann"), open_of("bob"), open_of("eve")) == (5, 1, 0)
     office.settle()
-    assert len(office.conductor.book.holding) == 2
+    assert len(office.engine.jobtable.holding) == 2
     assert open_of("ann") == 5
     office.host.finish(3, 1, a_result())
     office.settle()
@@ -177,7 +177,7 @@ def test_waiting_running_and_split_off_jobs_of_a_user_are_all_counted():
     office.start()
     assert (open_of("ann"), open_of("bob")) == (4, 1)
     office.ask(ANN, "cancel", ids=[1])
-    assert open_of("ann") == len(office.conductor.book.holding)
+    assert open_of("ann") == len(office.engine.jobtable.holding)
 
 
 # -- cancel and signal --------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def test_a_held_job_does_not_start_until_it_is_released(office):
     office.host.finish(1, 1, a_result())
     office.settle()
     assert office.job(2).state is JobState.PENDING
-    assert office.conductor.book.reason(office.conductor.book.jobs[2]) is Reason.HELD_USER
+    assert office.engine.jobtable.reason(office.engine.jobtable.jobs[2]) is Reason.HELD_USER
     assert office.one(ANN, "release", 2) == "released"
     assert office.job(2).state is not JobState.PENDING
 
@@ -266,7 +266,7 @@ def test_a_held_job_does_not_start_until_it_is_released(office):
 def test_what_an_operator_holds_its_owner_does_not_release(office):
     office.one(ROOT, "hold", 2)
     assert office.job(2).held == "admin"
-    assert office.conductor.book.reason(office.conductor.book.jobs[2]) is Reason.HELD_ADMIN
+    assert office.engine.jobtable.reason(office.engine.jobtable.jobs[2]) is Reason.HELD_ADMIN
     assert office.one(ANN, "release", 2) == "job 2 is held by an operator"
     assert office.one(ANN, "uhold", 2) == "job 2 is held by an operator"
     assert office.one(ANN, "hold", 2) == "held"
@@ -320,8 +320,8 @@ def test_a_change_that_is_none_is_refused(office, changes):
 def limits(office, job_id=1):
     """(in the store, in the book, with the shepherd)."""
     shepherd = office.host.attempts[job_id, office.job(job_id).attempt].limit
-    book = office.conductor.book.jobs[job_id]
-    return office.job(job_id).request.time_limit, book.request.time_limit, shepherd
+    jobtable = office.engine.jobtable.jobs[job_id]
+    return office.job(job_id).request.time_limit, jobtable.request.time_limit, shepherd
 
 
 def test_an_owner_lowers_the_limit_of_a_running_job_and_operators_raise_it(office):
@@ -351,7 +351,7 @@ def test_only_the_time_limit_of_what_was_asked_for_may_change_under_way(office):
 
 
 def test_an_operator_may_give_more_time_than_the_partition_does_and_its_rules_hold_no_job_back(office):
-    office.conductor.policy = Policy(partitions=(Partition(state=DOWN, most=Most(time=60)),))
+    office.engine.policy = Policy(partitions=(Partition(state=DOWN, most=PerJobLimits(time=60)),))
     office.update(time_limit=100)
     office.update(ROOT, time_limit=7000)
     assert limits(office) == (7000, 7000, 7000)
@@ -410,7 +410,7 @@ def test_of_an_array_the_tasks_under_way_change_too_where_the_caller_may():
     office = Office()
     office.submit([a_demand(WHOLE)], array="0-2", time_limit=1000)
     office.settle()
-    waits, runs = sorted(office.conductor.book.jobs)
+    waits, runs = sorted(office.engine.jobtable.jobs)
     office.update(job_id=1, time_limit=2000)
     assert [office.job(row).request.time_limit for row in (waits, runs)] == [2000, 1000]
     office.update(ROOT, job_id=1, time_limit=3000)
@@ -531,7 +531,7 @@ def test_an_order_that_was_not_delivered_is_given_again_until_it_is(office, fail
     del office.host.suspend
     office.turn()
     assert office.host.stopped == {(1, 1)}
-    assert office.conductor.unheard == {}
+    assert office.engine.unheard == {}
 
 
 def test_a_job_that_a_request_names_several_times_is_acted_on_once():

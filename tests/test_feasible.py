@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
-from fgsched.domain.job import WHOLE, Demand, GpuState, Limits
+from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits
 from fgsched.scheduling.feasible import check
-from fgsched.scheduling.placement import Short, place, rooms
+from fgsched.scheduling.placement import Shortfall, place, rooms
 from worlds import GIB, a_demand, a_gpu
 
-SMALL = Limits(cpus=4, host_memory=8 * GIB, share_step=1250)
+SMALL = HostLimits(cpus=4, host_memory=8 * GIB, share_step=1250)
 CARDS = (a_gpu(0), a_gpu(1, memory=40 * GIB, model="NVIDIA A100"))
 
 
@@ -35,7 +35,7 @@ POSSIBLE = [
 @pytest.mark.parametrize("demand", POSSIBLE, ids=range(len(POSSIBLE)))
 def test_what_just_fits_is_taken(demand):
     check(demand, CARDS, SMALL)
-    assert not isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Short)
+    assert not isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Shortfall)
 
 
 REFUSED = [
@@ -83,14 +83,14 @@ def test_a_host_without_cards_says_so():
 def test_a_drained_card_counts():
     drained = [a_gpu(0, state=GpuState.DRAINED)]
     check(a_demand(1250), drained, SMALL)
-    assert isinstance(place(a_demand(1250), rooms(drained, [], {}), SMALL), Short)
+    assert isinstance(place(a_demand(1250), rooms(drained, [], {}), SMALL), Shortfall)
 
 
 def test_a_card_of_which_nothing_is_usable_is_no_card():
     nothing = a_gpu(0, headroom=16 * GIB)
     refusal(a_demand(memory_part=5000, gpus=1), gpus=[nothing])
     found = place(a_demand(memory_part=5000, gpus=1), rooms([nothing], [], {}), SMALL)
-    assert isinstance(found, Short)
+    assert isinstance(found, Shortfall)
 
 
 @given(
@@ -109,6 +109,6 @@ def test_what_is_taken_is_what_an_empty_host_can_place(demand):
     except BadUsage:
         return
     except Refused:
-        assert isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Short)
+        assert isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Shortfall)
         return
-    assert not isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Short)
+    assert not isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Shortfall)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, Limits
+from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits
 from fgsched.scheduling.fragmentation import Fragmentation, Recent
 from fgsched.scheduling.placement import Host, place, rooms
 from worlds import GIB, LIMITS, a_demand, a_gpu
@@ -99,7 +99,7 @@ def test_of_places_that_waste_alike_the_fullest_is_taken():
 
 
 def test_spread_does_not_look_at_waste():
-    spread = Limits(cpus=9, host_memory=2**50, spread=True)
+    spread = HostLimits(cpus=9, host_memory=2**50, spread=True)
     host = Host(100, 2**50, only(a_demand(5000)))
     assert place(a_demand(5000), free(5000, 8000), spread, host)[0].gpu == 1
 
@@ -200,7 +200,7 @@ def test_no_more_is_wasted_than_is_idle(left, mix, cpus):
 def test_whatever_the_mix_a_job_that_fits_gets_a_card_that_has_room(left, mix, share, spread):
     cards = free(*left)
     host = Host(100, 2**50, Fragmentation(Counter(mix).items()))
-    found = place(a_demand(share), cards, Limits(cpus=9, host_memory=1, spread=spread), host)
+    found = place(a_demand(share), cards, HostLimits(cpus=9, host_memory=1, spread=spread), host)
     assert isinstance(found, tuple) is (max(left) >= share)
     if isinstance(found, tuple):
         assert left[found[0].gpu] >= share

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fgsched import gpus
-from fgsched.controller import enforcementcheck as gates
-from fgsched.controller.enforcementcheck import Gate
+from fgsched.controller import enforcementcheck as wait_index
+from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.domain.job import JobState
 from fgsched.gpus.fence import LIMIT, judged
 from fgsched.launch.launcher import Launching
@@ -39,7 +39,7 @@ class Host:
         self.hook.write_bytes(b"one")
         self.sampler = Asked()
         self.done = []
-        self.gate = Gate(self.sampler, run=str(path), hook=self.hook, is_real=is_real)
+        self.gate = EnforcementGate(self.sampler, run=str(path), hook=self.hook, is_real=is_real)
 
     def launch(self, job_id, *, tier="shim", given=(CARD,), cgroup=""):
         job = a_job(job_id, state=JobState.STARTING, tier=tier)
@@ -69,7 +69,7 @@ def test_another_build_of_the_hook_is_tried_again(host):
 
 
 def test_another_driver_is_tried_again(host, tmp_path, monkeypatch):
-    monkeypatch.setattr(gates, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(wait_index, "_DRIVER", tmp_path / "version")
     host.launch(1)
     host.answer()
     (tmp_path / "version").write_text("615")
@@ -103,7 +103,7 @@ def test_a_question_that_was_lost_is_asked_again(host, monkeypatch):
     host.launch(1)
     host.gate.remind()
     assert len(host.sampler.questions) == 1
-    monkeypatch.setattr(gates, "_PATIENCE", 0.0)
+    monkeypatch.setattr(wait_index, "_PATIENCE", 0.0)
     host.gate.remind()
     host.answer()
     assert (host.done, len(host.sampler.questions)) == ([1], 2)

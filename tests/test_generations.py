@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fgsched.controller.gpustate import Cards
+from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import GpuState
 from fgsched.system import generations
 from fgsched.system.process import descendants, identify, kill
@@ -142,7 +142,7 @@ def test_a_number_that_no_queue_gave_out_is_no_id(tmp_path):
 
 
 def test_cards_of_earlier_jobs_are_suspect_until_these_are_over():
-    cards = Cards([a_gpu(0), a_gpu(1)])
+    cards = GpuStates([a_gpu(0), a_gpu(1)])
     cards.occupy({"1"}, "job 7 of an earlier queue (pid 5) runs", 2.0)
     assert [(gpu.state, gpu.note) for gpu in cards.gpus] == [
         (GpuState.OK, ""),
@@ -153,7 +153,7 @@ def test_cards_of_earlier_jobs_are_suspect_until_these_are_over():
 
 
 def test_an_operator_takes_a_card_back_for_good():
-    cards = Cards([a_gpu(0), a_gpu(1)])
+    cards = GpuStates([a_gpu(0), a_gpu(1)])
     cards.occupy(None, "runs", 2.0)
     cards.resume(0, 3.0)
     cards.vacate(4.0)

@@ -11,7 +11,7 @@ import pytest
 from fgsched.domain.job import JobState
 from fgsched.jobs.launchcontext import job_dir
 from fgsched.launch import launcher as shepherds
-from fgsched.launch.launcher import Shepherds
+from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir
 from fgsched.system.process import identify, marked
 from spawning import await_end
@@ -24,7 +24,7 @@ JOB = a_job(1, state=JobState.RUNNING, attempt=1, uid=os.geteuid())
 @pytest.fixture
 def hunter(tmp_path):
     ports = SimpleNamespace(watch=None, gone=None, accounts=None)
-    return Shepherds(RunDir(tmp_path / "run", "boot"), SimpleNamespace(pid=0), None, ports, None)
+    return Launcher(RunDir(tmp_path / "run", "boot"), SimpleNamespace(pid=0), None, ports, None)
 
 
 @pytest.fixture

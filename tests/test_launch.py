@@ -8,20 +8,20 @@ import pytest
 
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import JobState
-from fgsched.jobs.launchcontext import Person, Site
+from fgsched.jobs.launchcontext import JobOwner, LaunchContext
 from fgsched.jobs.launchspec import launch
 from fgsched.jobs.lifecycle import Unclaimed
 from fgsched.launch.message import pack
 from fgsched.launch.rundir import RunDir
 from worlds import BOOT, a_job
 
-SITE = Site(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
+SITE = LaunchContext(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
 
 
 def a_launch(**more):
     job = a_job(state=JobState.RUNNING)
     job = replace(job, request=replace(job.request, **more))
-    return launch(job, (), b"A=1\0", site=SITE, owner=Person(home="/", gid=1, groups=()))
+    return launch(job, (), b"A=1\0", site=SITE, owner=JobOwner(home="/", gid=1, groups=()))
 
 
 def test_what_is_longer_than_the_spawner_takes_is_refused_before_it_hangs_up():

@@ -4,12 +4,12 @@ import pytest
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Reason
-from fgsched.domain.policy import Account, Caps, Partition, Policy, Qos, User
+from fgsched.domain.policy import Account, Limits, Partition, Policy, Qos, User
 from fgsched.scheduling.explain.explain import sentence
-from fgsched.scheduling.limits import Tally, Who, check_pending, falls_under, scopes
+from fgsched.scheduling.limits import Owner, UsageCount, check_pending, falls_under, scopes
 
-ANN, BOB = Who("ann", "lab", "high"), Who("bob", "lab", "high")
-ONE = Caps(running=1, pending=1, share=5000, gpu_seconds=600)
+ANN, BOB = Owner("ann", "lab", "high"), Owner("bob", "lab", "high")
+ONE = Limits(running=1, pending=1, share=5000, gpu_seconds=600)
 
 
 OF_PARTITION = ("total", "per_user", "per_account")
@@ -24,9 +24,9 @@ def site(**capped):
                 **{one: capped[one] for one in ("total", "per_user", "per_account") if one in capped},
             ),
         ),
-        qos=(Qos(name="high", total=capped.get("qos", Caps()), per_user=capped.get("qos_user", Caps())),),
-        accounts=(Account(name="lab", caps=capped.get("account", Caps())),),
-        users=(User(name="ann", caps=capped.get("user", Caps())),),
+        qos=(Qos(name="high", total=capped.get("qos", Limits()), per_user=capped.get("qos_user", Limits())),),
+        accounts=(Account(name="lab", caps=capped.get("account", Limits())),),
+        users=(User(name="ann", caps=capped.get("user", Limits())),),
     )
 
 
@@ -50,20 +50,20 @@ every_scope = pytest.mark.parametrize(("scope", "jobs", "gpus", "for_bob", "says
 
 @every_scope
 def test_one_more_job_is_too_many_and_the_reason_says_of_what(scope, jobs, gpus, for_bob, says):
-    tally = Tally(site(**{scope: Caps(running=1)}))
-    assert tally.blocked("main", ANN, 0, 0) is None
-    tally.take("main", ANN, 0, 0)
-    short = tally.blocked("main", ANN, 0, 0)
+    usage_count = UsageCount(site(**{scope: Limits(running=1)}))
+    assert usage_count.blocked("main", ANN, 0, 0) is None
+    usage_count.take("main", ANN, 0, 0)
+    short = usage_count.blocked("main", ANN, 0, 0)
     assert (short.reason, short.total, short.who) == (jobs, 1, says)
-    assert (tally.blocked("main", BOB, 0, 0) is not None) is for_bob
+    assert (usage_count.blocked("main", BOB, 0, 0) is not None) is for_bob
 
 
 @every_scope
 def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, says):
-    tally = Tally(site(**{scope: Caps(share=5000)}))
-    tally.take("main", ANN, 3000, 0)
-    assert tally.blocked("main", ANN, 2000, 0) is None
-    short = tally.blocked("main", ANN, 2500, 0)
+    usage_count = UsageCount(site(**{scope: Limits(share=5000)}))
+    usage_count.take("main", ANN, 3000, 0)
+    assert usage_count.blocked("main", ANN, 2000, 0) is None
+    short = usage_count.blocked("main", ANN, 2500, 0)
     assert (short.reason, short.need, short.left, short.total) == (gpus, 2500, 2000, 5000)
     assert sentence(short) == f"needs 0.25 of a GPU; of the 0.5 that {says} may hold, 0.2 is left"
 
@@ -71,18 +71,20 @@ def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, 
 @pytest.mark.parametrize("scope", ["account", "user"])
 def test_minutes_are_what_was_used_what_runs_may_use_and_what_is_asked(scope):
     key = (scope, "lab" if scope == "account" else "ann")
-    tally = Tally(site(**{scope: Caps(gpu_seconds=600)}), {key: 200.0})
-    tally.take("main", ANN, 0, 100.0)
-    assert tally.blocked("main", ANN, 0, 300.0) is None
-    short = tally.blocked("main", ANN, 0, 301.0)
+    usage_count = UsageCount(site(**{scope: Limits(gpu_seconds=600)}), {key: 200.0})
+    usage_count.take("main", ANN, 0, 100.0)
+    assert usage_count.blocked("main", ANN, 0, 300.0) is None
+    short = usage_count.blocked("main", ANN, 0, 301.0)
     assert (short.reason, short.need, short.left, short.total) == (Reason.ACCOUNT_GPU_MINUTES, 6, 5, 10)
-    tally = Tally(site(**{scope: Caps(gpu_seconds=600)}), {key: 600.0})
-    assert tally.blocked("main", ANN, 0, 0.0), "nothing is left, not even for a job without a time limit"
+    usage_count = UsageCount(site(**{scope: Limits(gpu_seconds=600)}), {key: 600.0})
+    assert usage_count.blocked("main", ANN, 0, 0.0), (
+        "nothing is left, not even for a job without a time limit"
+    )
 
 
 @every_scope
 def test_jobs_that_wait_are_counted_at_the_submission(scope, jobs, gpus, for_bob, says):
-    policy = site(**{scope: Caps(pending=2)})
+    policy = site(**{scope: Limits(pending=2)})
     check_pending(["main"], ANN, 2, policy, lambda key: 0)
     with pytest.raises(Refused, match=f"{says} has 1 jobs that wait"):
         check_pending(["main"], ANN, 2, policy, lambda key: 1)

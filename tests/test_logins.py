@@ -6,10 +6,10 @@ import pytest
 
 from fgsched.jobs.rlimits import merged
 from fgsched.system import logins
-from fgsched.system.logins import Logins, Who, closeness, first_limits, limits_of, parse, value_of
+from fgsched.system.logins import LoginOwner, Logins, closeness, first_limits, limits_of, parse, value_of
 
-ANN = Who("ann", 1001, {"users": 100, "lab": 4100})
-ROOT = Who("root", 0, {"root": 0})
+ANN = LoginOwner("ann", 1001, {"users": 100, "lab": 4100})
+ROOT = LoginOwner("root", 0, {"root": 0})
 NOFILE, NPROC, CORE = resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE
 BASE = {NOFILE: (1024, 4096), NPROC: (-1, -1), CORE: (0, -1)}
 

@@ -10,16 +10,16 @@ import fgshim
 from fgsched.config.load import Config
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Hold, JobState
-from fgsched.jobs.launchcontext import Given, Person, Site
+from fgsched.jobs.launchcontext import AssignedGpu, JobOwner, LaunchContext
 from fgsched.jobs.launchspec import launch
-from fgsched.jobs.private import Mounts, others_of, preload_of
+from fgsched.jobs.private import MountPlan, others_of, preload_of
 from fgsched.launch.message import pack
 from fgsched.system.mounts import find, make_preload, nodes, nodes_of
 from spawning import HEAD
 from worlds import GIB, a_gpu, a_job
 
 CARDS = {"GPU-a": "/dev/nvidia3", "GPU-b": "/dev/nvidia0"}
-ROOTS = Mounts(how="root", nodes=("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia3"), node_of=CARDS)
+ROOTS = MountPlan(how="root", nodes=("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia3"), node_of=CARDS)
 
 
 def test_a_job_with_cards_has_its_own_preload_and_shut_nodes():
@@ -29,7 +29,7 @@ def test_a_job_with_cards_has_its_own_preload_and_shut_nodes():
 
 def test_a_job_without_cards_is_spared_a_namespace_unless_it_must_have_one():
     assert ROOTS.of([], hooked=True) == ""
-    must = Mounts(how="root", is_required=True, nodes=ROOTS.nodes, node_of=CARDS)
+    must = MountPlan(how="root", is_required=True, nodes=ROOTS.nodes, node_of=CARDS)
     assert must.of([], hooked=True) == "preload,devices"
     assert must.closed([]) == ROOTS.nodes
 
@@ -40,17 +40,17 @@ def test_a_job_without_the_hook_has_no_use_of_a_preload_but_its_other_cards_are_
 
 def test_nodes_that_cannot_be_told_apart_stay_open():
     assert ROOTS.of(["GPU-a", "GPU-c"], hooked=True) == "preload"
-    assert Mounts(how="root", nodes=ROOTS.nodes).of(["GPU-a"], hooked=True) == "preload"
-    assert Mounts(how="root", nodes=ROOTS.nodes).others == "open"
+    assert MountPlan(how="root", nodes=ROOTS.nodes).of(["GPU-a"], hooked=True) == "preload"
+    assert MountPlan(how="root", nodes=ROOTS.nodes).others == "open"
 
 
 def test_where_no_namespace_is_made_nothing_is_promised():
-    assert Mounts(nodes=ROOTS.nodes, node_of=CARDS).of(["GPU-a"], hooked=True) == ""
-    assert Mounts(note="why").word == "environment"
+    assert MountPlan(nodes=ROOTS.nodes, node_of=CARDS).of(["GPU-a"], hooked=True) == ""
+    assert MountPlan(note="why").word == "environment"
 
 
 def test_a_required_namespace_that_cannot_be_made_refuses_jobs_with_the_hook():
-    missing = Mounts(note="it is not there", is_required=True)
+    missing = MountPlan(note="it is not there", is_required=True)
     missing.check(hooked=False)
     with pytest.raises(Refused, match="it is not there"):
         missing.check(hooked=True)
@@ -75,11 +75,11 @@ def test_without_the_hook_there_is_nothing_to_come_by():
 
 def launched(mounts: str):
     job = a_job(state=JobState.RUNNING, tier="shim", mounts=mounts)
-    given = [Given(hold=Hold(gpu=1, share=5000, memory=GIB), uuid="GPU-a")]
-    site = Site(
+    given = [AssignedGpu(hold=Hold(gpu=1, share=5000, memory=GIB), uuid="GPU-a")]
+    site = LaunchContext(
         host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=True, mounts=ROOTS
     )
-    return launch(job, given, b"", site=site, owner=Person(home="/", gid=1, groups=()))
+    return launch(job, given, b"", site=site, owner=JobOwner(home="/", gid=1, groups=()))
 
 
 def test_where_other_cards_are_shut_cuda_is_told_uuids_and_not_indices():

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.job import WHOLE, GpuState, Hold, Limits, Reading, Reason
+from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading, Reason
 from fgsched.scheduling.explain.explain import sentence
-from fgsched.scheduling.placement import Room, Short, charged, cost, place, rooms
+from fgsched.scheduling.placement import Room, Shortfall, charged, cost, place, rooms
 from worlds import GIB, LIMITS, a_demand, a_gpu
 
 
@@ -21,7 +21,7 @@ def test_a_job_fills_the_gpu_that_is_fuller_already():
 
 def test_spread_takes_the_emptiest_card():
     cards = free(a_gpu(0), a_gpu(1), holds=[Hold(gpu=0, share=3000, memory=GIB)])
-    spread = Limits(cpus=1, host_memory=1, spread=True)
+    spread = HostLimits(cpus=1, host_memory=1, spread=True)
     assert place(a_demand(2000), cards, spread)[0].gpu == 1
 
 
@@ -33,7 +33,7 @@ def test_whole_cards_are_given_in_order():
 def test_a_whole_job_never_shares_a_card():
     held = [Hold(gpu=0, share=1, memory=1)]
     found = place(a_demand(WHOLE), free(a_gpu(0), holds=held), LIMITS)
-    assert found == Short(Reason.RESOURCES, "share", gpu=0, need=WHOLE, left=WHOLE - 1, total=WHOLE - 1)
+    assert found == Shortfall(Reason.RESOURCES, "share", gpu=0, need=WHOLE, left=WHOLE - 1, total=WHOLE - 1)
 
 
 def test_a_job_of_several_whole_cards_is_told_how_many_are_free():
@@ -85,12 +85,12 @@ def test_a_type_is_any_part_of_the_model_whatever_its_dashes():
 
 def test_a_drained_card_takes_nobody():
     found = place(a_demand(5000), free(a_gpu(0, state=GpuState.DRAINED)), LIMITS)
-    assert found == Short(Reason.GPU_DRAINED, "cards", need=1, left=0, total=1)
+    assert found == Shortfall(Reason.GPU_DRAINED, "cards", need=1, left=0, total=1)
 
 
 def test_no_more_jobs_on_a_card_than_the_site_allows():
     held = [Hold(gpu=0, share=1000, memory=GIB)] * 4
-    few = Limits(cpus=9, host_memory=1, max_jobs_per_gpu=4)
+    few = HostLimits(cpus=9, host_memory=1, max_jobs_per_gpu=4)
     found = place(a_demand(1000), free(a_gpu(0), holds=held), few)
     assert found.reason is Reason.GPU_MAX_JOBS
 
@@ -108,7 +108,7 @@ def test_no_card_is_ever_given_out_twice(asked, cards):
     left = free(*(a_gpu(index) for index in range(cards)))
     for share, memory in asked:
         found = place(a_demand(share, memory), left, LIMITS)
-        if isinstance(found, Short):
+        if isinstance(found, Shortfall):
             continue
         left = [room.less(found[0]) if room.gpu.index == found[0].gpu else room for room in left]
     assert all(room.share >= 0 and room.memory >= 0 for room in left)
@@ -119,12 +119,12 @@ def test_what_is_refused_really_does_not_fit(share, taken):
     cards = [Room(a_gpu(index), WHOLE - one, 16 * GIB) for index, one in enumerate(taken)]
     found = place(a_demand(share), cards, LIMITS)
     fits = any(room.share >= share for room in cards)
-    assert isinstance(found, Short) is not fits
+    assert isinstance(found, Shortfall) is not fits
 
 
 @pytest.mark.parametrize("state", [GpuState.SUSPECT, GpuState.DOWN])
 def test_cards_in_doubt_take_nobody(state):
-    assert isinstance(place(a_demand(1), free(a_gpu(0, state=state)), LIMITS), Short)
+    assert isinstance(place(a_demand(1), free(a_gpu(0, state=state)), LIMITS), Shortfall)
 
 
 def test_a_stranger_is_blamed_only_where_the_bytes_would_fit_without_him():

@@ -13,29 +13,29 @@ from fgsched.config.precedence import checked
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.orders import Orders
 from fgsched.domain.errors import BadUsage, Exit
-from fgsched.domain.job import WHOLE, Demand, Eviction, Hold, JobState, Reason
+from fgsched.domain.job import WHOLE, Demand, Hold, JobState, Preemption, Reason
 from fgsched.domain.policy import (
     CANCEL,
     MODES,
     OFF,
     REQUEUE,
     SUSPEND,
-    Caps,
+    Limits,
     Partition,
     Policy,
+    PreemptRule,
     Qos,
     Weights,
-    Yielding,
 )
 from fgsched.jobs.endings import returns
 from fgsched.jobs.lifecycle import finish
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.limits import Who
+from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.preemption import Occupant, allowed, victims, without
 from fgsched.scheduling.priority import Order
-from fgsched.scheduling.queue import Pending, Queue
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.queue import Queue, QueuedJob
+from fgsched.scheduling.snapshot import Snapshot
 from home import living
 from worlds import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 
@@ -45,7 +45,7 @@ NOW = 10_000.0
 def a_policy(mode=REQUEUE, *, grace=0, exempt=0, **more):
     """Jobs of day come before those of night, which make room in this way."""
     day = Partition(name="day", preempt=("night",), is_default=False)
-    night = Partition(name="night", yielding=Yielding(mode, grace, exempt), **more)
+    night = Partition(name="night", preempt_rule=PreemptRule(mode, grace, exempt), **more)
     return Policy(partitions=(day, night))
 
 
@@ -62,7 +62,7 @@ def a_scene(jobs, waits, *, policy=None, gpus=2, cpus=64):
     free = rooms(cards, [(job.holds[0], False) for job in running], {})
     host = Host(cpus - len(jobs), 2**40)
     queue = Queue(waits, Order(policy=policy or a_policy(), gpus=gpus * WHOLE))
-    return Scene(queue, running, free, host, LIMITS, NOW), occupants
+    return Snapshot(queue, running, free, host, LIMITS, NOW), occupants
 
 
 def ids(chosen):
@@ -70,7 +70,7 @@ def ids(chosen):
 
 
 def day(share=0, memory=0, job_id=99, **more):
-    return Pending(job_id, a_demand(share, memory, **more), partitions=("day",))
+    return QueuedJob(job_id, a_demand(share, memory, **more), partitions=("day",))
 
 
 NIGHT = [
@@ -94,104 +94,106 @@ NIGHT = [
     ],
 )
 def test_those_make_room_that_lose_least_and_no_more_of_them_than_needed(waits, expected):
-    scene, occupants = a_scene(NIGHT, [waits])
-    assert sorted(ids(victims(scene, waits, occupants))) == sorted(expected)
+    snapshot, occupants = a_scene(NIGHT, [waits])
+    assert sorted(ids(victims(snapshot, waits, occupants))) == sorted(expected)
 
 
 def test_of_those_that_lose_the_same_the_youngest_makes_room():
     waits = day(5000, GIB)
     jobs = [(1, 0, 5000, GIB, NOW - 100, "night"), (2, 0, 5000, GIB, NOW - 99, "night")]
-    scene, occupants = a_scene([*jobs, (3, 1, WHOLE, GIB, NOW - 9000, "night")], [waits])
-    assert ids(victims(scene, waits, occupants)) == [2]
+    snapshot, occupants = a_scene([*jobs, (3, 1, WHOLE, GIB, NOW - 9000, "night")], [waits])
+    assert ids(victims(snapshot, waits, occupants)) == [2]
 
 
 def test_of_many_small_ones_those_make_room_that_lose_least():
     waits = day(5000, GIB)
     small = [(one, 0, 1500, GIB, NOW - 10 * (7 - one), "night") for one in range(1, 7)]
-    scene, occupants = a_scene(small, [waits], gpus=1)
-    assert ids(victims(scene, waits, occupants)) == [6, 5, 4]
+    snapshot, occupants = a_scene(small, [waits], gpus=1)
+    assert ids(victims(snapshot, waits, occupants)) == [6, 5, 4]
 
 
 def test_a_cheap_one_stays_where_dearer_ones_have_to_go_anyway():
     waits = day(9400, GIB)
     jobs = [(one, 0, 3000, GIB, NOW - 900 - one, "night") for one in (1, 2, 3)]
-    scene, occupants = a_scene([*jobs, (4, 0, 500, GIB, NOW - 1, "night")], [waits], gpus=1)
-    assert ids(victims(scene, waits, occupants)) == [1, 2, 3]
+    snapshot, occupants = a_scene([*jobs, (4, 0, 500, GIB, NOW - 1, "night")], [waits], gpus=1)
+    assert ids(victims(snapshot, waits, occupants)) == [1, 2, 3]
 
 
 def test_nobody_makes_room_for_a_job_that_starts_anyway():
     waits = day(5000, GIB)
-    scene, occupants = a_scene(NIGHT[:2], [waits])
-    assert victims(scene, waits, occupants) == ()
+    snapshot, occupants = a_scene(NIGHT[:2], [waits])
+    assert victims(snapshot, waits, occupants) == ()
 
 
 def test_nobody_makes_room_for_a_job_that_would_not_start_even_so():
     waits = day(WHOLE, 15 * GIB)
     jobs = [(1, 0, 5000, GIB, NOW - 9, "night"), (2, 0, 100, 4 * GIB, NOW - 9, "day")]
-    scene, occupants = a_scene(jobs, [waits], gpus=1)
-    assert victims(scene, waits, occupants) == ()
+    snapshot, occupants = a_scene(jobs, [waits], gpus=1)
+    assert victims(snapshot, waits, occupants) == ()
 
 
 def test_nobody_makes_room_where_another_would_take_it():
     policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
-    waits, before = day(5000, GIB), Pending(7, a_demand(5000, GIB), partitions=("first",))
-    scene, occupants = a_scene(NIGHT[:2], [before, waits], policy=policy, gpus=1)
-    chosen = victims(scene, waits, occupants)
+    waits, before = day(5000, GIB), QueuedJob(7, a_demand(5000, GIB), partitions=("first",))
+    snapshot, occupants = a_scene(NIGHT[:2], [before, waits], policy=policy, gpus=1)
+    chosen = victims(snapshot, waits, occupants)
     assert sorted(ids(chosen)) == [] or len(chosen) == 2, "one half is the other's"
 
 
 def test_a_job_that_a_limit_keeps_back_has_nobody_make_room():
-    from fgsched.domain.policy import Caps
+    from fgsched.domain.policy import Limits
 
     policy = a_policy()
     policy = replace(
-        policy, partitions=(replace(policy.partitions[0], total=Caps(running=1)), *policy.partitions[1:])
+        policy, partitions=(replace(policy.partitions[0], total=Limits(running=1)), *policy.partitions[1:])
     )
     waits = day(5000, GIB)
-    scene, occupants = a_scene([*NIGHT, (5, 0, 0, 0, NOW - 9, "day")], [waits], policy=policy)
-    assert victims(scene, waits, occupants) == ()
+    snapshot, occupants = a_scene([*NIGHT, (5, 0, 0, 0, NOW - 9, "day")], [waits], policy=policy)
+    assert victims(snapshot, waits, occupants) == ()
 
 
 @pytest.mark.parametrize(("exempt", "expected"), [(0, [3]), (60, [2]), (200, [1])])
 def test_a_job_runs_undisturbed_for_as_long_as_its_partition_says(exempt, expected):
     waits = day(5000, GIB)
     jobs = [*NIGHT[:3], (4, 1, 1000, GIB, NOW - 10, "night")]
-    scene, occupants = a_scene(jobs, [waits], policy=a_policy(exempt=exempt))
-    assert ids(victims(scene, waits, occupants)) == expected
+    snapshot, occupants = a_scene(jobs, [waits], policy=a_policy(exempt=exempt))
+    assert ids(victims(snapshot, waits, occupants)) == expected
 
 
 def test_jobs_that_are_not_to_make_room_do_not():
     waits = day(5000, GIB)
-    scene, occupants = a_scene(NIGHT, [waits], policy=a_policy(OFF))
-    assert victims(scene, waits, occupants) == ()
+    snapshot, occupants = a_scene(NIGHT, [waits], policy=a_policy(OFF))
+    assert victims(snapshot, waits, occupants) == ()
 
 
 def test_a_job_that_may_not_run_again_is_cancelled():
-    scene, occupants = a_scene(NIGHT, [day(5000, GIB)])
-    found = allowed(scene, day(5000, GIB).kind, "day", [replace(one, may_return=False) for one in occupants])
+    snapshot, occupants = a_scene(NIGHT, [day(5000, GIB)])
+    found = allowed(
+        snapshot, day(5000, GIB).kind, "day", [replace(one, may_return=False) for one in occupants]
+    )
     assert {victim.mode for victim in found} == {CANCEL}
 
 
 @pytest.mark.parametrize(("memory", "helps"), [(14 * GIB, True), (15 * GIB, False)])
 def test_one_that_stands_still_keeps_its_memory_so_it_helps_only_where_that_is_enough(memory, helps):
     waits = day(5000, memory)
-    scene, occupants = a_scene(
+    snapshot, occupants = a_scene(
         [NIGHT[0], (2, 0, 5000, GIB, NOW - 1, "day")], [waits], policy=a_policy(SUSPEND), gpus=1
     )
-    assert bool(victims(scene, waits, occupants)) is helps
+    assert bool(victims(snapshot, waits, occupants)) is helps
 
 
 def test_a_job_in_an_operators_reservation_makes_room_for_nobody_outside_it():
     waits = day(5000, GIB)
-    scene, occupants = a_scene(NIGHT, [waits])
+    snapshot, occupants = a_scene(NIGHT, [waits])
     kept = [replace(one, job=one.job._replace(reservation="course")) for one in occupants]
-    assert victims(scene, waits, kept) == ()
+    assert victims(snapshot, waits, kept) == ()
 
 
 def test_cpus_are_made_free_too():
-    waits = Pending(99, Demand(cpus=2), partitions=("day",))
-    scene, occupants = a_scene(NIGHT, [waits], cpus=len(NIGHT) + 1)
-    assert len(victims(scene, waits, occupants)) == 1
+    waits = QueuedJob(99, Demand(cpus=2), partitions=("day",))
+    snapshot, occupants = a_scene(NIGHT, [waits], cpus=len(NIGHT) + 1)
+    assert len(victims(snapshot, waits, occupants)) == 1
 
 
 @pytest.mark.parametrize(
@@ -200,11 +202,11 @@ def test_cpus_are_made_free_too():
 def test_qualities_of_service_make_room_in_their_order(mine, its, yields):
     low, high = Qos(name="low"), Qos(name="high", priority=5, preempt=("low",))
     policy = Policy(qos=(low, high))
-    waits = replace(day(5000, GIB), partitions=("main",), who=Who("ann", "", mine))
-    scene, occupants = a_scene([(1, 0, WHOLE, GIB, NOW - 9, "main")], [waits], policy=policy, gpus=1)
-    occupants = [Occupant(occupants[0].job._replace(who=Who("bob", "", its)), NOW - 9, True)]
-    scene = replace(scene, running=[occupants[0].job])
-    assert bool(victims(scene, waits, occupants)) is yields
+    waits = replace(day(5000, GIB), partitions=("main",), who=Owner("ann", "", mine))
+    snapshot, occupants = a_scene([(1, 0, WHOLE, GIB, NOW - 9, "main")], [waits], policy=policy, gpus=1)
+    occupants = [Occupant(occupants[0].job._replace(who=Owner("bob", "", its)), NOW - 9, True)]
+    snapshot = replace(snapshot, running=[occupants[0].job])
+    assert bool(victims(snapshot, waits, occupants)) is yields
 
 
 @pytest.mark.parametrize(
@@ -270,17 +272,17 @@ def test_none_of_those_who_make_room_could_be_spared_and_the_job_starts(
     drawn, share, gibs, gpus, mode, returns
 ):
     waits = day(share, gibs * GIB, gpus=gpus)
-    scene, occupants = a_scene(packed(drawn), [waits], gpus=3, policy=a_policy(mode))
+    snapshot, occupants = a_scene(packed(drawn), [waits], gpus=3, policy=a_policy(mode))
     occupants = [replace(one, may_return=returns) for one in occupants]
-    chosen = victims(scene, waits, occupants)
+    chosen = victims(snapshot, waits, occupants)
     assert {one.job.partition for one in chosen} <= {"night"}, "nobody of the same order"
     if not chosen:
         return
-    after = without(scene, chosen)
+    after = without(snapshot, chosen)
     assert [start.job_id for start in after.plan().starts] == [99]
     assert all(0 <= room.share <= WHOLE and 0 <= room.memory <= room.gpu.usable for room in after.free)
     for one in chosen:
-        fewer = without(scene, [other for other in chosen if other is not one])
+        fewer = without(snapshot, [other for other in chosen if other is not one])
         assert fewer.plan().starts == (), "one fewer is not enough"
 
 
@@ -288,11 +290,11 @@ def test_none_of_those_who_make_room_could_be_spared_and_the_job_starts(
 @given(RUNNING, st.sampled_from([1000, 5000, WHOLE]), st.integers(1, 12))
 def test_no_single_job_and_no_pair_would_have_been_cheaper(drawn, share, gibs):
     waits = day(share, gibs * GIB)
-    scene, occupants = a_scene(packed(drawn), [waits], gpus=3)
-    chosen = victims(scene, waits, occupants)
-    found = allowed(scene, waits.kind, "day", occupants)
+    snapshot, occupants = a_scene(packed(drawn), [waits], gpus=3)
+    chosen = victims(snapshot, waits, occupants)
+    found = allowed(snapshot, waits.kind, "day", occupants)
     for one in found:
-        if without(scene, [one]).plan().starts and not scene.plan().starts:
+        if without(snapshot, [one]).plan().starts and not snapshot.plan().starts:
             assert sum(victim.loss for victim in chosen) <= one.loss
     assert not chosen or sum(victim.loss for victim in chosen) <= sum(victim.loss for victim in found)
 
@@ -303,7 +305,7 @@ def test_no_single_job_and_no_pair_would_have_been_cheaper(drawn, share, gibs):
 def a_world(mode=REQUEUE, *, share=WHOLE, memory=0, **more):
     """One card that a job of night has; one of day waits for it. Yet to be decided."""
     world = World([a_gpu(0)])
-    world.conductor.policy = a_policy(mode, **more)
+    world.engine.policy = a_policy(mode, **more)
     world.submit([a_demand(share, memory)], partition="night")
     world.settle()
     assert world.job(1).state is JobState.RUNNING
@@ -324,7 +326,7 @@ def test_a_job_of_night_is_requeued_for_one_of_day_and_runs_again_after_it():
     comes(world)
     assert states(world, 1, 2) == ["PENDING", "RUNNING"]
     assert (world.job(1).restarts, world.job(1).failures) == (1, 0)
-    assert world.job(1).eviction.by == 2
+    assert world.job(1).preemption.by == 2
     world.host.finish(2, 1, a_result())
     world.settle()
     assert states(world, 1, 2) == ["RUNNING", "COMPLETED"]
@@ -357,11 +359,11 @@ def test_jobs_of_two_partitions_do_not_send_each_other_away_for_ever(partitions,
 
 def three_tiers(*gpus):
     """Jobs of day come before those of evening, and these before those of night."""
-    night = Partition(name="night", yielding=Yielding(REQUEUE))
-    evening = Partition(name="evening", preempt=("night",), yielding=Yielding(REQUEUE))
+    night = Partition(name="night", preempt_rule=PreemptRule(REQUEUE))
+    evening = Partition(name="evening", preempt=("night",), preempt_rule=PreemptRule(REQUEUE))
     day = Partition(name="day", preempt=("evening",), is_default=False)
     world = World(gpus)
-    world.conductor.policy = Policy(partitions=(day, evening, night))
+    world.engine.policy = Policy(partitions=(day, evening, night))
     return world
 
 
@@ -369,7 +371,7 @@ def let_end(world):
     """Ten turns, in which whoever makes room goes at once."""
     for _ in range(10):
         world.turn()
-        for job in [job for job in world.conductor.book.holding.values() if job.leaves]:
+        for job in [job for job in world.engine.jobtable.holding.values() if job.is_being_preempted]:
             world.host.finish(job.id, job.attempt, a_result(15, "cancel"))
 
 
@@ -385,15 +387,15 @@ def test_whoever_made_room_comes_after_the_one_it_made_it_for_though_another_mad
 
 def test_who_had_its_room_and_is_sent_away_by_who_made_it_does_not_come_before_that_one():
     world = three_tiers(a_gpu(0))
-    day, evening, night = world.conductor.policy.partitions
-    world.conductor.policy = Policy(partitions=(day, replace(evening, state="down"), night))
+    day, evening, night = world.engine.policy.partitions
+    world.engine.policy = Policy(partitions=(day, replace(evening, state="down"), night))
     world.submit([a_demand(WHOLE)], partition="evening")
     world.submit([a_demand(WHOLE)], partition="night,day")
     let_end(world)
-    world.conductor.policy = Policy(partitions=(day, evening, night))
+    world.engine.policy = Policy(partitions=(day, evening, night))
     let_end(world)
     assert states(world, 1, 2) == ["RUNNING", "PENDING"]
-    world.conductor.policy = Policy(partitions=(day, evening, replace(night, state="down")))
+    world.engine.policy = Policy(partitions=(day, evening, replace(night, state="down")))
     let_end(world)
     assert states(world, 1, 2) == ["PENDING", "RUNNING"]
     assert [world.job(one).restarts for one in (1, 2)] == [1, 1]
@@ -409,7 +411,7 @@ def test_whoever_made_room_has_others_make_room_and_still_comes_after_the_one_it
     world.settle()
     world.host.finish(2, 1, a_result(15, "cancel"))
     world.settle()
-    assert [world.job(one).eviction.by for one in (1, 2, 3)] == [2, 4, 4]
+    assert [world.job(one).preemption.by for one in (1, 2, 3)] == [2, 4, 4]
     world.host.finish(3, 1, a_result(15, "cancel"))
     world.settle()
     assert states(world, 1, 2, 3, 4) == ["RUNNING", "PENDING", "PENDING", "RUNNING"]
@@ -420,9 +422,9 @@ def test_nobody_makes_room_for_one_that_would_start_beside_them_once_its_room_is
     day; then in evening, as whoever made room and is of its own kind: that was sent away again, for ever.
     """
     world = three_tiers(a_gpu(0))
-    day, evening, night = world.conductor.policy.partitions
-    one = replace(evening, per_user=Caps(running=1))
-    world.conductor.policy = Policy(partitions=(day, one, night), weights=Weights(partition=0, size=500))
+    day, evening, night = world.engine.policy.partitions
+    one = replace(evening, per_user=Limits(running=1))
+    world.engine.policy = Policy(partitions=(day, one, night), weights=Weights(partition=0, size=500))
     for partition, share, limit in [
         ("day", 5000, 9999),
         ("evening,day", 5000, 300),
@@ -446,7 +448,7 @@ def test_a_job_of_night_never_preempts():
 def a_full_world():
     """Two jobs of the night have the two cards; who is asked to make room is noted, and does not."""
     world = World([a_gpu(0), a_gpu(1)])
-    world.conductor.policy = a_policy()
+    world.engine.policy = a_policy()
     asked = []
     world.host.preempt = lambda job: asked.append(job) is None
     world.submit([a_demand(WHOLE)] * 2, partition="night")
@@ -470,13 +472,13 @@ def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
 def test_what_the_first_leaves_alone_once_others_make_room_for_it_is_given_out_in_the_same_turn():
     """Until then it had its reservation on the other card, on which the second fits."""
     world = World([a_gpu(0), a_gpu(1)])
-    world.conductor.policy = a_policy(grace=7)
+    world.engine.policy = a_policy(grace=7)
     world.host.preempt = lambda job: True
     world.submit([a_demand(1000, GIB), a_demand(1000, 12 * GIB)], partition="day")
     world.submit([a_demand(WHOLE, GIB)], partition="night")
     world.settle()
     world.submit([a_demand(1000, 4 * GIB), a_demand(1000, GIB)], partition="day")
-    assert (world.job(3).leaves, world.job(3).eviction.by) == (True, 4)
+    assert (world.job(3).is_being_preempted, world.job(3).preemption.by) == (True, 4)
     assert states(world, 4, 5) == ["PENDING", "CONFIGURING"]
 
 
@@ -484,7 +486,7 @@ def competing():
     """Two halves of low quality on one card, a job on the other; then one of high quality comes."""
     world = World([a_gpu(0), a_gpu(1)])
     high, low = Qos(name="high", priority=5, preempt=("low",)), Qos(name="low", priority=1)
-    world.conductor.policy = Policy(qos=(Qos(), low, high), weights=Weights(qos=0))
+    world.engine.policy = Policy(qos=(Qos(), low, high), weights=Weights(qos=0))
     asked = []
     world.host.preempt = lambda job: asked.append(job) is None
     world.submit([a_demand(5000)] * 2, qos="low", time_limit=7200)
@@ -510,14 +512,14 @@ def test_nobody_slips_into_what_was_made_free_not_even_who_made_room():
 
 def test_whoever_made_room_for_a_task_of_an_array_made_it_for_no_other_task():
     world = World([a_gpu(0)])
-    world.conductor.policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
+    world.engine.policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
     world.submit([a_demand(WHOLE)], partition="night")
     world.settle()
     comes(world, array="0-2", throttle=1)
     world.submit([a_demand(WHOLE)], partition="first")
     world.settle()
     assert states(world, 1, 2, 3, 4) == ["PENDING", "PENDING", "RUNNING", "PENDING"]
-    assert world.job(1).eviction.by == 3
+    assert world.job(1).preemption.by == 3
     world.host.finish(3, 1, a_result())
     world.settle()
     assert states(world, 1, 2, 4) == ["PENDING", "PENDING", "RUNNING"], "its next task has to wait"
@@ -528,7 +530,7 @@ def test_two_that_wait_have_two_make_room_at_once():
     world.submit([a_demand(WHOLE)] * 2, partition="day")
     world.turn()
     assert sorted(job.id for job in asked) == [1, 2]
-    assert {job.eviction.by for job in asked} == {3, 4}
+    assert {job.preemption.by for job in asked} == {3, 4}
 
 
 def test_one_that_stands_still_hands_over_its_compute_and_goes_on_when_the_other_ends():
@@ -567,7 +569,7 @@ def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
     comes(world, memory=4 * GIB)
     root = Caller(0, 0, "root", is_operator=True)
     with world.store.write():
-        answer = Orders(world.conductor).resume(root, {"ids": [1]}, world.now)
+        answer = Orders(world.engine).resume(root, {"ids": [1]}, world.now)
     assert "job 1 made room for job 2" in str(answer)
     assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
 
@@ -581,14 +583,14 @@ def test_one_that_stands_still_can_be_cancelled():
 
 
 def test_what_a_job_did_in_its_grace_is_no_end_of_its_own():
-    warned = Eviction(by=2, at=100.0, mode=REQUEUE, attempt=1, grace=60, until=190.0)
-    job = a_job(state=JobState.RUNNING, eviction=warned)
+    warned = Preemption(by=2, at=100.0, mode=REQUEUE, attempt=1, grace=60, until=190.0)
+    job = a_job(state=JobState.RUNNING, preemption=warned)
     saved = finish(job, a_result(0, ended_at=120.0))
     assert saved.state is JobState.PREEMPTED
     assert returns(job, saved)
     assert finish(job, a_result(0, ended_at=99.0)).state is JobState.COMPLETED, "before it was warned"
     assert finish(replace(job, cancelled_by=1), a_result(15, "cancel")).state is JobState.CANCELLED
-    at_once = replace(job, eviction=replace(warned, grace=0))
+    at_once = replace(job, preemption=replace(warned, grace=0))
     assert finish(at_once, a_result(0, ended_at=120.0)).state is JobState.COMPLETED, "nobody had told it"
 
 
@@ -596,14 +598,14 @@ def test_what_a_job_did_in_its_grace_is_no_end_of_its_own():
 @pytest.mark.parametrize("effects", range(0, 12))
 def test_a_crash_at_any_effect_changes_nothing_of_how_it_comes_out(mode, effects):
     world = a_world(mode, memory=4 * GIB)
-    policy = world.conductor.policy
-    world.conductor.left = effects
+    policy = world.engine.policy
+    world.engine.left = effects
     with suppress(PowerCut):
         comes(world, memory=4 * GIB, key="key-of-the-submission")
         world.host.finish(2, 1, a_result())
         world.settle()
     world.start()
-    world.conductor.policy = policy
+    world.engine.policy = policy
     with suppress(KeyError):
         comes(world, memory=4 * GIB, key="key-of-the-submission")
     if world.job(2).state is JobState.RUNNING:

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain.job import WHOLE, Limits
+from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.policy import Partition, Policy, Qos, Weights
-from fgsched.scheduling.limits import Who
+from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.planner import Kind, Pending, Queue, plan
+from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, plan
 from fgsched.scheduling.priority import Order
 from worlds import a_demand, a_gpu
 
@@ -21,12 +21,12 @@ def order(policy=None, **weights):
 
 
 def factors(kind=None, *, since=0.0, now=0.0, **about):
-    return order(**about).factors(kind or Kind(a_demand(WHOLE), partitions=("a",)), since, now)
+    return order(**about).factors(kind or JobClass(a_demand(WHOLE), partitions=("a",)), since, now)
 
 
 def test_the_first_partition_has_all_of_its_weight_and_of_several_the_best_counts():
     places = [
-        factors(Kind(a_demand(1), partitions=names), partition=100).priority
+        factors(JobClass(a_demand(1), partitions=names), partition=100).priority
         for names in (("a",), ("b",), ("d",), ("d", "b"), ("gone",))
     ]
     assert places == [100, 75, 25, 75, 0]
@@ -41,14 +41,15 @@ def test_age_grows_until_it_has_all_of_its_weight():
 
 
 def test_large_jobs_or_small_ones_are_favoured_by_the_part_of_the_host():
-    kinds = [Kind(a_demand(WHOLE, gpus=2)), Kind(a_demand(5000)), Kind(a_demand(cpus=2))]
+    kinds = [JobClass(a_demand(WHOLE, gpus=2)), JobClass(a_demand(5000)), JobClass(a_demand(cpus=2))]
     assert [factors(kind, size=1000).size for kind in kinds] == [500, 125, 250]
     assert [factors(kind, size=1000, favor_small=True).size for kind in kinds] == [500, 875, 750]
 
 
 def test_who_used_less_has_more_and_who_is_not_known_all():
     found = [
-        factors(Kind(a_demand(1), who=Who(user)), fairshare=100).fairshare for user in ("ann", "bob", "eve")
+        factors(JobClass(a_demand(1), who=Owner(user)), fairshare=100).fairshare
+        for user in ("ann", "bob", "eve")
     ]
     assert found == [25, 100, 100]
 
@@ -57,15 +58,15 @@ def test_the_highest_quality_of_service_has_all_of_its_weight():
     qualities = (Qos(name="normal"), Qos(name="high", priority=50), Qos(name="urgent", priority=200))
     policy = Policy(qos=qualities, weights=Weights(**NO_WEIGHTS | {"qos": 100}))
     found = [
-        order(policy).factors(Kind(a_demand(1), who=Who(qos=name)), 0, 0).qos
+        order(policy).factors(JobClass(a_demand(1), who=Owner(qos=name)), 0, 0).qos
         for name in ("", "high", "urgent", "gone")
     ]
     assert found == [0, 25, 100, 0]
 
 
 def test_nice_is_taken_off():
-    assert factors(Kind(a_demand(1), nice=30)).priority == -30
-    assert factors(Kind(a_demand(1), nice=-30)).priority == 30
+    assert factors(JobClass(a_demand(1), nice=30)).priority == -30
+    assert factors(JobClass(a_demand(1), nice=-30)).priority == 30
 
 
 def test_by_default_nothing_outweighs_the_order_of_the_partitions():
@@ -77,11 +78,11 @@ def test_by_default_nothing_outweighs_the_order_of_the_partitions():
 
 jobs = st.lists(
     st.builds(
-        Pending,
+        QueuedJob,
         st.integers(1, 10**6),
         st.just(a_demand(WHOLE)),
         partitions=st.sampled_from([("a",), ("b",), ("c", "a")]),
-        who=st.builds(Who, st.sampled_from(["ann", "bob"])),
+        who=st.builds(Owner, st.sampled_from(["ann", "bob"])),
         nice=st.integers(-20, 20),
         since=st.integers(0, 200).map(float),
     ),
@@ -95,7 +96,7 @@ jobs = st.lists(
 def test_the_highest_priority_starts_and_among_equals_who_waits_longer(jobs, now):
     """However the queue groups them, and whenever they came in."""
     decides = order(partition=30, fairshare=25, age=40, max_age=100)
-    free, host, limits = rooms([a_gpu(0)], [], {}), Host(99, 2**50), Limits(cpus=99, host_memory=2**50)
+    free, host, limits = rooms([a_gpu(0)], [], {}), Host(99, 2**50), HostLimits(cpus=99, host_memory=2**50)
     decided = plan(Queue(jobs, decides), [], free, host, limits=limits, now=now)
     (start,) = decided.starts
     best = min(jobs, key=lambda job: (-decides.factors(job.kind, job.since, now).priority, job.since, job.id))
@@ -106,7 +107,7 @@ def test_the_highest_priority_starts_and_among_equals_who_waits_longer(jobs, now
     first=st.integers(0, 100), later=st.integers(0, 100), now=st.integers(0, 1000), more=st.integers(0, 1000)
 )
 def test_time_alone_never_turns_the_order_of_two_alike_round(first, later, now, more):
-    decides, kind = order(age=1000, max_age=300), Kind(a_demand(1))
+    decides, kind = order(age=1000, max_age=300), JobClass(a_demand(1))
     low, high = sorted((first, later))
 
     def lead(moment):
@@ -117,9 +118,12 @@ def test_time_alone_never_turns_the_order_of_two_alike_round(first, later, now, 
 
 
 def test_a_queue_that_is_ordered_anew_goes_by_the_new_order():
-    waiting = [Pending(1, a_demand(WHOLE), who=Who("ann")), Pending(2, a_demand(WHOLE), who=Who("bob"))]
+    waiting = [
+        QueuedJob(1, a_demand(WHOLE), who=Owner("ann")),
+        QueuedJob(2, a_demand(WHOLE), who=Owner("bob")),
+    ]
     queue = Queue(waiting, order())
-    free, host, limits = rooms([a_gpu(0)], [], {}), Host(99, 2**50), Limits(cpus=99, host_memory=2**50)
+    free, host, limits = rooms([a_gpu(0)], [], {}), Host(99, 2**50), HostLimits(cpus=99, host_memory=2**50)
     policy = Policy(weights=Weights(**NO_WEIGHTS | {"fairshare": 9}))
     assert plan(queue, [], free, host, limits=limits, now=0.0).starts == ()  # there is no partition main
     queue.reorder(Order(policy=policy, shares={("", "ann"): 0.1, ("", "bob"): 0.9}))

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.quota import MaterialQuota
 from fgsched.controller.pruner import FOREVER, Keep, Pruner
 from fgsched.domain.errors import Refused
@@ -291,7 +291,7 @@ def test_it_is_not_counted_again_for_each_refusal(store):
 
 def test_a_submission_beyond_the_quota_is_refused_whole():
     world = World([])
-    desk = Desk(world.conductor, Rules(max_script=2 * MIB, default_time=0, max_material=MIB))
+    handlers = JobHandlers(world.engine, Rules(max_script=2 * MIB, default_time=0, max_material=MIB))
     ann = Caller(uid=1, gid=1, name="ann", is_operator=False)
 
     def ask(number, size):
@@ -303,7 +303,7 @@ def test_a_submission_beyond_the_quota_is_refused_whole():
             "jobs": [[0, 0, 0, False]] * 3,
         }
         with world.store.write():
-            return desk.submit(ann, sent, 0.0)["count"]
+            return handlers.submit(ann, sent, 0.0)["count"]
 
     assert ask(1, MIB // 2) == 3
     with pytest.raises(Refused, match="1M is the limit"):

@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import Asked
-from fgsched.controller.handlers.jobs import Desk, Rules
+from fgsched.controller.events import ClientRequest
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.domain.job import WHOLE, JobState
 from home import living
 from worlds import PowerCut, World, a_demand, a_gpu
@@ -19,11 +19,11 @@ TIMED = "trap 'exit 9' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"
 
 def update(world, limit, answered=lambda limit: None):
     def act(now):
-        desk = Desk(world.conductor, Rules(max_script=1000, default_time=0))
-        desk.update(ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
+        handlers = JobHandlers(world.engine, Rules(max_script=1000, default_time=0))
+        handlers.update(ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
         return lambda: answered(limit)
 
-    world.turn(Asked(act, lambda error: None))
+    world.turn(ClientRequest(act, lambda error: None))
 
 
 @pytest.mark.parametrize("effects", range(12))
@@ -31,7 +31,7 @@ def test_a_crash_at_any_effect_leaves_the_shepherd_with_the_limit_that_is_writte
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE)], time_limit=1000)
     world.settle()
-    world.conductor.left = effects
+    world.engine.left = effects
     answered = [1000]
     with suppress(PowerCut):
         for limit in (500, 700):
@@ -53,7 +53,7 @@ def test_the_crashes_above_reach_from_before_the_commit_to_after_the_last_order(
         world = World([a_gpu(0)])
         world.submit([a_demand(WHOLE)], time_limit=1000)
         world.settle()
-        world.conductor.left = effects
+        world.engine.left = effects
         try:
             update(world, 500)
             update(world, 700)

@@ -18,7 +18,7 @@ from fgsched.jobs.lifecycle import Gone, Unclaimed
 from fgsched.launch.rundir import RunDir
 from fgsched.system import generations
 from fgsched.system.inotify import MOVED_TO, Inotify
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 from fgsched.system.process import identify
 from home import PATIENCE
 from worlds import BOOT
@@ -305,7 +305,7 @@ class watching_removal:
 @pytest.fixture
 def presence(tmp_path):
     (tmp_path / "queue.db").touch()
-    places = Places(
+    places = Paths(
         mode="user", home=tmp_path, state=tmp_path, run=tmp_path / "run", config_file=tmp_path / "none"
     )
     places.prepare(os.geteuid())
@@ -333,7 +333,7 @@ def test_what_was_removed_is_made_again_after_a_moment(presence, tmp_path):
 def test_what_it_makes_itself_is_no_reason_to_look_again(tmp_path):
     """The plain names that lead to the directory of the queue are made by renaming."""
     (tmp_path / "queue.db").touch()
-    places = Places(
+    places = Paths(
         mode="user", home=tmp_path, state=tmp_path, run=tmp_path / "run", config_file=tmp_path / "none"
     )
     tmp_path.chmod(0o700)

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fgsched.domain.job import WHOLE, Hold, Limits, Reason
-from fgsched.domain.policy import Account, Caps, Partition, Policy, Weights
-from fgsched.scheduling.limits import Who
+from fgsched.domain.job import WHOLE, Hold, HostLimits, Reason
+from fgsched.domain.policy import Account, Limits, Partition, Policy, Weights
+from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.planner import Pending, Queue, Running, plan
+from fgsched.scheduling.planner import Queue, QueuedJob, Running, plan
 from fgsched.scheduling.priority import Order
 from worlds import GIB, a_demand, a_gpu
 
-LIMITS = Limits(cpus=12, host_memory=2**50)
+LIMITS = HostLimits(cpus=12, host_memory=2**50)
 
 
 # -- reservations -------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ class Timeline:
         while coming or len(queue):
             for number, (arrives, demand, limit, _, partition) in coming:
                 if arrives <= now:
-                    queue.add(Pending(number, demand, limit, partitions=(partition,), since=arrives))
+                    queue.add(QueuedJob(number, demand, limit, partitions=(partition,), since=arrives))
             coming = [one for one in coming if one[1][0] > now]
             self.tick(queue, running, now)
             moments = [end for _, end in running.values()] + [one[1][0] for one in coming]
@@ -49,7 +49,7 @@ class Timeline:
             [a_gpu(0), a_gpu(1)], [(hold, False) for job, _ in running.values() for hold in job.holds], {}
         )
         busy = [job for job, _ in running.values()]
-        limits = Limits(cpus=100, host_memory=2**50)
+        limits = HostLimits(cpus=100, host_memory=2**50)
         decided = plan(queue, busy, free, Host(100 - len(busy), 2**50), limits=limits, now=now)
         for start in decided.starts:
             _, demand, limit, lasts, partition = self.jobs[start.job_id - 1]
@@ -135,11 +135,11 @@ def test_a_job_without_limit_that_a_card_runs_does_not_keep_a_whole_card_job_fro
 
 
 def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
-    policy = Policy(partitions=(Partition(name="only", per_user=Caps(running=1)),))
-    busy = [Running(a_demand(2500), (), 100.0, "only", Who("ann"))]
+    policy = Policy(partitions=(Partition(name="only", per_user=Limits(running=1)),))
+    busy = [Running(a_demand(2500), (), 100.0, "only", Owner("ann"))]
     jobs = [
-        Pending(1, a_demand(WHOLE), 50, partitions=("only",), who=Who("ann")),
-        Pending(2, a_demand(WHOLE), 500, partitions=("only",), who=Who("bob")),
+        QueuedJob(1, a_demand(WHOLE), 50, partitions=("only",), who=Owner("ann")),
+        QueuedJob(2, a_demand(WHOLE), 500, partitions=("only",), who=Owner("bob")),
     ]
     free, order = rooms([a_gpu(0)], [], {}), Order(policy=policy)
     decided = plan(Queue(jobs, order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
@@ -158,13 +158,13 @@ def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
 )
 def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, most, starts):
     """Else that limit keeps it back, and others have its room for as long as such jobs come."""
-    lab = Account(name="lab", caps=Caps(**{what: most}))
+    lab = Account(name="lab", caps=Limits(**{what: most}))
     policy = Policy(partitions=(Partition(name="main"),), accounts=(lab,))
     held = (Hold(gpu=0, share=2500, memory=1),)
-    busy = [Running(a_demand(2500), held, 10.0, "main", Who("bob", "lab"))]
-    first = Pending(1, a_demand(WHOLE, gpus=2), 10, who=Who("ann", "lab"))
-    small = Pending(2, a_demand(2500), 8, who=Who("bob", "lab"), since=1.0)
-    other = Pending(3, a_demand(2500), 8, who=Who("bob"), since=1.0)
+    busy = [Running(a_demand(2500), held, 10.0, "main", Owner("bob", "lab"))]
+    first = QueuedJob(1, a_demand(WHOLE, gpus=2), 10, who=Owner("ann", "lab"))
+    small = QueuedJob(2, a_demand(2500), 8, who=Owner("bob", "lab"), since=1.0)
+    other = QueuedJob(3, a_demand(2500), 8, who=Owner("bob"), since=1.0)
     decided = decide([first, small, other], busy, policy)
     assert decided.reserved["main"].job == 1
     assert [start.job_id for start in decided.starts] == starts
@@ -184,7 +184,9 @@ def test_the_first_of_each_partition_has_a_reservation_beside_those_before_it():
         Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=1),), 100.0, "a"),
         Running(a_demand(5000), (Hold(gpu=1, share=5000, memory=1),), 200.0, "a"),
     ]
-    jobs = [Pending(number, a_demand(WHOLE), 50, partitions=(name,)) for number, name in ((1, "a"), (2, "b"))]
+    jobs = [
+        QueuedJob(number, a_demand(WHOLE), 50, partitions=(name,)) for number, name in ((1, "a"), (2, "b"))
+    ]
     kept = decide(jobs, busy, policy).reserved
     assert {name: (one.job, one.at, [hold.gpu for hold in one.holds]) for name, one in kept.items()} == {
         "a": (1, 100.0, [0]),
@@ -195,8 +197,12 @@ def test_the_first_of_each_partition_has_a_reservation_beside_those_before_it():
 def test_whoever_can_never_start_does_not_take_the_reservation_of_the_next():
     policy = Policy(partitions=(Partition(name="main"),))
     busy = [Running(a_demand(7500), (Hold(gpu=0, share=7500, memory=1),), 100.0)]
-    never = [Pending(number, a_demand(WHOLE, gpus=2), 50) for number in (1, 2, 3)]
-    jobs = [*never, Pending(4, a_demand(WHOLE), 50, since=1.0), Pending(5, a_demand(2500), 500, since=2.0)]
+    never = [QueuedJob(number, a_demand(WHOLE, gpus=2), 50) for number in (1, 2, 3)]
+    jobs = [
+        *never,
+        QueuedJob(4, a_demand(WHOLE), 50, since=1.0),
+        QueuedJob(5, a_demand(2500), 500, since=2.0),
+    ]
     decided = decide(jobs, busy, policy, gpus=1)
     assert decided.reserved["main"].job == 4
     assert decided.starts == ()
@@ -204,10 +210,12 @@ def test_whoever_can_never_start_does_not_take_the_reservation_of_the_next():
 
 def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
     """An eighth of the large card, half of the small one."""
-    policy = Policy(partitions=(Partition(name="main", per_user=Caps(share=4000)),))
+    policy = Policy(partitions=(Partition(name="main", per_user=Limits(share=4000)),))
     cards = [a_gpu(0, memory=16 * GIB), a_gpu(1, memory=64 * GIB)]
-    job = Pending(1, a_demand(memory=8 * GIB), 50)
-    whole = [Running(a_demand(WHOLE), (Hold(gpu=1, share=WHOLE, memory=64 * GIB),), 9.0, "main", Who("bob"))]
+    job = QueuedJob(1, a_demand(memory=8 * GIB), 50)
+    whole = [
+        Running(a_demand(WHOLE), (Hold(gpu=1, share=WHOLE, memory=64 * GIB),), 9.0, "main", Owner("bob"))
+    ]
     for busy, starts in (([], 1), (whole, 0)):
         free = rooms(cards, [(hold, False) for one in busy for hold in one.holds], {})
         order = Order(policy=policy)
@@ -222,11 +230,11 @@ def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
 def test_a_reservation_is_made_only_where_somebody_behind_has_to_mind_it():
     policy = Policy(partitions=(Partition(name="main"),))
     busy = [Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=1),), 100.0)]
-    alike = [Pending(number, a_demand(WHOLE), 50) for number in (1, 2, 3)]
+    alike = [QueuedJob(number, a_demand(WHOLE), 50) for number in (1, 2, 3)]
     decided = decide(alike, busy, policy, gpus=1)
     assert decided._after.shadows == {}, "making one costs more than all else in a plan"
     assert decided.reserved["main"].job == 1, "and it is there for whoever asks"
-    other = Pending(4, a_demand(2500), 500, since=1.0)
+    other = QueuedJob(4, a_demand(2500), 500, since=1.0)
     decided = decide([*alike, other], busy, policy, gpus=1)
     assert decided._after.shadows["main"].job == 1
     assert decided.short(other.kind).reason is Reason.RESERVED_FOR_TOP

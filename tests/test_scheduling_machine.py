@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
 
-from fgsched.controller.jobtable import Book, pending
+from fgsched.controller.jobtable import JobTable, pending
 from fgsched.domain.job import WHOLE, JobState, Reason
 from happenings import NAMES, Happenings
 from reasons import Reasons
@@ -18,7 +18,7 @@ class Scheduling(Happenings):
         super().__init__()
         self.held = set()  # what each attempt holds
         self.promise = None  # (the first of the queue, when it starts at the latest)
-        self.evictions = set()
+        self.preemptions = set()
         self.finals = {}
 
     def look(self):
@@ -34,7 +34,7 @@ class Scheduling(Happenings):
     def limits_are_kept(self, truth, fresh, started):
         """By every job that holds more than at the last look."""
         for job in fresh:
-            if not job.is_laid_aside:
+            if not job.is_suspended_by_preemption:
                 assert list(truth.passed(job)) == [], job
         for job in started:
             partition = self.policy.partition(job.partition)
@@ -53,33 +53,35 @@ class Scheduling(Happenings):
 
     @property
     def policy(self):
-        return self.yard.conductor.policy
+        return self.yard.engine.policy
 
     def first(self):
         """The first of the queue, if nothing else has an influence on when it starts; else None."""
-        book = self.yard.conductor.book
-        if book._queue.claims or not len(book._queue):
+        jobtable = self.yard.engine.jobtable
+        if jobtable._queue.claims or not len(jobtable._queue):
             return None
-        return min((book._queue.entry(job_id) for job_id in book._queue._group_of), key=self.place)
+        return min((jobtable._queue.entry(job_id) for job_id in jobtable._queue._group_of), key=self.place)
 
     def place(self, entry):
-        order = self.yard.conductor.book.order
+        order = self.yard.engine.jobtable.order
         return (-order.factors(entry.kind, entry.since, self.yard.now).priority, entry.since, entry.id)
 
     def nobody_is_let_past_who_delays_the_first(self, truth, fresh):
         """Its promise is only ever made better, as long as nothing happens but ends, and it is kept."""
-        book, first, before = self.yard.conductor.book, self.first(), self.promise
-        at = next((one.at for one in book._decided.reserved.values() if first and one.job == first.id), None)
+        jobtable, first, before = self.yard.engine.jobtable, self.first(), self.promise
+        at = next(
+            (one.at for one in jobtable._decided.reserved.values() if first and one.job == first.id), None
+        )
         late = any(truth.until(job) <= truth.now for job in truth.holding)
-        evictions = {(job.id, job.eviction.attempt) for job in truth.jobs if job.eviction}
-        if evictions - self.evictions or any(
+        preemptions = {(job.id, job.preemption.attempt) for job in truth.jobs if job.preemption}
+        if preemptions - self.preemptions or any(
             self.place(pending(job)) < self.place(first) for job in fresh if first
         ):
             late = True  # others make room, or whoever comes before it came back or was kept back
-        if first and book.reason(self.yard.job(first.id)) is Reason.ACCOUNT_GPU_MINUTES:
+        if first and jobtable.reason(self.yard.job(first.id)) is Reason.ACCOUNT_GPU_MINUTES:
             late = True  # jobs without a limit have used them up
-        self.evictions = evictions
-        array = book.arrays.get(first.id) if first else None
+        self.preemptions = preemptions
+        array = jobtable.arrays.get(first.id) if first else None
         who = first and (first.id, array and array.rest)  # of an array, the task that is next
         if before is not None and before[0] == who and self.yard.is_calm and not late:
             assert at is not None, f"{first} has a reservation no more"
@@ -101,7 +103,7 @@ class Scheduling(Happenings):
     def what_is_promised_is_there_when_it_is_promised(self):
         """On the cards of each reservation, beside all that runs then and what is promised besides."""
         truth = Truth(self.yard)
-        shadows = self.yard.conductor.book._decided.reserved.values()
+        shadows = self.yard.engine.jobtable._decided.reserved.values()
         for shadow in (one for one in shadows if truth.now < one.at):
             left = truth.left(shadow.at)
             for hold in (hold for one in shadows if one.at <= shadow.at for hold in one.holds):
@@ -111,9 +113,9 @@ class Scheduling(Happenings):
 
     @invariant()
     def every_job_that_waits_has_a_reason_that_is_true(self):
-        truth, book = Reasons(self.yard), self.yard.conductor.book
+        truth, jobtable = Reasons(self.yard), self.yard.engine.jobtable
         for job in self.waiting():
-            reason, short = book.reason(job), book.short(job)
+            reason, short = jobtable.reason(job), jobtable.short(job)
             assert truth.is_true(job, reason, short), (reason, short, job)
 
     @invariant()
@@ -121,9 +123,9 @@ class Scheduling(Happenings):
         """Whatever could be started was started: nobody would wake the controller for it."""
         if self.policy.weights.fairshare:
             return
-        before = dict(self.yard.conductor.book.jobs)
+        before = dict(self.yard.engine.jobtable.jobs)
         self.yard.settle()
-        assert self.yard.conductor.book.jobs == before
+        assert self.yard.engine.jobtable.jobs == before
 
     @invariant()
     def those_stand_still_that_should(self):
@@ -141,8 +143,8 @@ class Scheduling(Happenings):
 
     @invariant()
     def the_book_is_what_the_store_would_make_of_it(self):
-        there = Book(self.yard.store.open_jobs(), self.yard.store.tasks.made).jobs
-        here = self.yard.conductor.book.jobs
+        there = JobTable(self.yard.store.open_jobs(), self.yard.store.tasks.made).jobs
+        here = self.yard.engine.jobtable.jobs
         completing = [job for job in here.values() if job.state is JobState.COMPLETING]
         assert here | {job.id: replace(job, ended_at=None) for job in completing} == there
 
@@ -160,7 +162,7 @@ class Scheduling(Happenings):
             yard.ask("delete_reservation", name=name)
         for _ in range(300):
             jobs = yard.store.open_jobs()
-            if not [job for job in jobs if yard.conductor.book.reason(job).value not in _FOR_EVER]:
+            if not [job for job in jobs if yard.engine.jobtable.reason(job).value not in _FOR_EVER]:
                 break
             yard.ask("release", ids=[job.id for job in jobs])
             yard.ask("resume_jobs", ids=[job.id for job in jobs if job.state is JobState.SUSPENDED])
@@ -169,10 +171,10 @@ class Scheduling(Happenings):
             yard.advance(1000)
         truth = Reasons(yard)
         for job in truth.jobs:
-            reason = yard.conductor.book.reason(job)
+            reason = yard.engine.jobtable.reason(job)
             assert job.state is JobState.PENDING
             assert reason.value in _FOR_EVER, (reason, job)
-            assert truth.is_true(job, reason, yard.conductor.book.short(job)), (reason, job)
+            assert truth.is_true(job, reason, yard.engine.jobtable.short(job)), (reason, job)
         assert yard.holds() == []
 
 

@@ -9,10 +9,10 @@ from errno import EEXIST, EINVAL, ESRCH
 import pytest
 
 from fgsched import PROTOCOL
-from fgsched.controller.eventloop import Loop
-from fgsched.controller.events import Died, Failed, Forked
-from fgsched.controller.handlers.wait import Waiters
-from fgsched.controller.jobtable import Book
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.events import Failed, JobEnded, JobStarted
+from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.jobtable import JobTable
 from fgsched.controller.pieces import Pieces
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import JobState
@@ -44,11 +44,11 @@ class NoSpawner:
 class Counter:
     """The requests of these tests, and how often each was looked up."""
 
-    def __init__(self, conductor, loop):
+    def __init__(self, engine, loop):
         self.looked = 0
         self.jobs = []
-        self.waiters = Waiters(loop.finish)
-        self.conductor, self._loop = conductor, loop
+        self.waiters = WaitHandlers(loop.finish)
+        self.engine, self._loop = engine, loop
 
     def knows(self, connection):
         return True
@@ -60,7 +60,7 @@ class Counter:
         return {"write": lambda caller, arguments, now: arguments, "stumble": self._stumble}.get(name)
 
     def _stumble(self, caller, arguments, now):
-        self.conductor.store.submit(new_jobs([a_demand(1)]), key="k" * 16, who=(1, 1, "ann"), now=now)
+        self.engine.store.submit(new_jobs([a_demand(1)]), key="k" * 16, who=(1, 1, "ann"), now=now)
         raise ZeroDivisionError
 
     def reading(self, name):
@@ -87,11 +87,11 @@ class Place:
     def __init__(self, path):
         self._path = path
         self._listener, self._spawner = listen(path, for_all=False), NoSpawner()
-        self.loop = Loop(self._listener, self._spawner)
-        conductor = World([a_gpu(0)]).conductor
-        self.operations = Counter(conductor, self.loop)
+        self.loop = EventLoop(self._listener, self._spawner)
+        engine = World([a_gpu(0)]).engine
+        self.operations = Counter(engine, self.loop)
         self.waiters = self.operations.waiters
-        self.loop.begin(conductor, self.operations)
+        self.loop.begin(engine, self.operations)
         self._clients = []
 
     def client(self):
@@ -185,7 +185,7 @@ def test_a_large_answer_to_a_wait_comes_whole(place):
     client = place.client()
     client.sendall(line("wait"))
     place.serve()
-    place.waiters.over([a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)], Book())
+    place.waiters.over([a_job(number, state=JobState.COMPLETED) for number in range(1, 8001)], JobTable())
     (answer,) = place.answer(client)
     assert len(answer["ok"]["jobs"]) == 8000
 
@@ -196,7 +196,7 @@ def test_a_client_that_went_while_it_waited_is_forgotten_when_it_is_told(place):
     client.sendall(line("wait"))
     place.serve()
     client.close()
-    place.waiters.over([a_job(1, state=JobState.COMPLETED)], Book())
+    place.waiters.over([a_job(1, state=JobState.COMPLETED)], JobTable())
     place.serve()
     assert place.registered == 2
     works(place)
@@ -298,7 +298,7 @@ def test_a_request_that_we_stumble_over_is_undone_and_the_others_are_done(place)
     place.serve(3)
     assert [place.answer(client)[0].get("ok") for client in (first, last)] == [{"a": 1}] * 2
     assert place.answer(wrong)[0]["error"] == {"exit": 7, "cause": "ZeroDivisionError: ", "remedy": ""}
-    assert place.operations.conductor.store.open_jobs() == []
+    assert place.operations.engine.store.open_jobs() == []
 
 
 def test_a_disk_that_fails_in_the_middle_of_a_request_is_no_bug_of_ours(place):
@@ -308,7 +308,7 @@ def test_a_disk_that_fails_in_the_middle_of_a_request_is_no_bug_of_ours(place):
     place.operations.writing = {"write": fail}.get
     client = place.client()
     assert place.ask(client, "write")[0]["error"]["exit"] == 6
-    assert place.operations.conductor.is_broken
+    assert place.operations.engine.is_broken
 
 
 def test_a_request_may_come_byte_by_byte(place):
@@ -361,15 +361,15 @@ def test_a_descriptor_number_that_is_used_again_is_watched_anew(place):
     loop = place.loop
     child = subprocess.Popen(["sleep", "1000"])
     first = os.pidfd_open(child.pid)
-    loop.watch_once(first, lambda: loop.happened(Died(1)))
+    loop.watch_once(first, lambda: loop.happened(JobEnded(1)))
     os.close(first)
     second = os.pidfd_open(child.pid)
     assert first == second
-    loop.watch_once(second, lambda: loop.happened(Died(2)))
+    loop.watch_once(second, lambda: loop.happened(JobEnded(2)))
     child.kill()
     child.wait()
     heard = []
-    loop._conductor.turn = lambda events, now: heard.extend(events)
+    loop._engine.turn = lambda events, now: heard.extend(events)
     place.serve()
     assert [event.job for event in heard] == [2]
     os.close(second)
@@ -377,13 +377,13 @@ def test_a_descriptor_number_that_is_used_again_is_watched_anew(place):
 
 def test_a_beginning_that_waits_for_its_end_is_taken_in_though_nothing_more_happens(place):
     turns = []
-    place.loop._conductor.turn = lambda events, now: turns.append(events)
-    begun = Forked(1, 1, Shepherd(5, 5, "boot"))
-    for event in (begun, Died(2, 1)):
+    place.loop._engine.turn = lambda events, now: turns.append(events)
+    begun = JobStarted(1, 1, Shepherd(5, 5, "boot"))
+    for event in (begun, JobEnded(2, 1)):
         place.loop.happened(event)
     place.loop.run_once(0)
     place.loop.run_once(None)  # which would wait for ever
-    assert turns == [[Died(2, 1)], [begun]]
+    assert turns == [[JobEnded(2, 1)], [begun]]
 
 
 def test_the_socket_is_its_owners_or_everybodys(tmp_path):
@@ -404,11 +404,11 @@ def test_a_request_is_its_operation_and_the_rest():
 
 
 ANSWERS = [
-    (Answer(7, 2, 99, 0, 1234), Forked(7, 2, Shepherd(99, 1234, BOOT))),
-    (Answer(7, 2, 99, 0, 0), Died(7, 2)),  # killed before it could say
-    (Answer(7, 2, 99, EEXIST, 1234), Died(7, 2)),  # somebody else has the claim
-    (Answer(7, 2, 0, ESRCH, 0), Died(7, 2)),
-    (Answer(7, 2, 0, 0, 0, is_over=True), Died(7, 2)),
+    (Answer(7, 2, 99, 0, 1234), JobStarted(7, 2, Shepherd(99, 1234, BOOT))),
+    (Answer(7, 2, 99, 0, 0), JobEnded(7, 2)),  # killed before it could say
+    (Answer(7, 2, 99, EEXIST, 1234), JobEnded(7, 2)),  # somebody else has the claim
+    (Answer(7, 2, 0, ESRCH, 0), JobEnded(7, 2)),
+    (Answer(7, 2, 0, 0, 0, is_over=True), JobEnded(7, 2)),
     (Answer(7, 2, 0, EINVAL, 0), Failed(7, 2, "could not be launched: Invalid argument")),
 ]
 
@@ -542,13 +542,13 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
     client.sendall(line("wait", any=True))
     other.sendall(line("wait", progress=True))
     place.serve()
-    book = World([a_gpu(0)]).conductor.book
+    jobtable = World([a_gpu(0)]).engine.jobtable
     for now in (1.0, 1.1, 2.0, 3.0):
-        place.waiters.tell(book, now)
-    book.put(a_job(1))
-    place.waiters.tell(book, 4.0)
-    place.waiters.tell(book, -1000.0)
-    place.waiters.over([a_job(1, state=JobState.COMPLETED)], book)
+        place.waiters.tell(jobtable, now)
+    jobtable.put(a_job(1))
+    place.waiters.tell(jobtable, 4.0)
+    place.waiters.tell(jobtable, -1000.0)
+    place.waiters.over([a_job(1, state=JobState.COMPLETED)], jobtable)
     assert [job["id"] for job in place.answer(client)[0]["ok"]["jobs"]] == [1]
     news = [one["progress"] for one in place.answer(other)]
     assert news == [
@@ -556,5 +556,5 @@ def test_one_of_several_jobs_is_enough_for_who_asked_so_and_news_come_once(place
         {"done": 0, "running": 1, "pending": 1},
     ]
     assert place.waiters.delay is None
-    place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)], book)
+    place.waiters.over([a_job(1, state=JobState.COMPLETED), a_job(2, state=JobState.FAILED)], jobtable)
     assert [job["state"] for job in place.answer(other)[0]["ok"]["jobs"]] == ["COMPLETED", "FAILED"]

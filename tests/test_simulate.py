@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from fgsched.cli import simulating
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, Limits
-from fgsched.domain.policy import Caps, Partition, Policy
+from fgsched.domain.job import WHOLE, Demand, HostLimits
+from fgsched.domain.policy import Limits, Partition, Policy
 from fgsched.gpus.sim import parse
-from fgsched.simulate import Site, Task, replay
+from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.drawing import svg
 from fgsched.simulate.figures import figures, percentile
 from fgsched.simulate.logs import read
 from fgsched.simulate.made import made
 from fgsched.simulate.workload import known, runnable
 
-HOST = Limits(cpus=64, host_memory=1 << 50)
+HOST = HostLimits(cpus=64, host_memory=1 << 50)
 
 
 def a_task(share=WHOLE, *, at=0.0, run=10.0, gpus=1, **more):
@@ -29,7 +29,7 @@ def a_task(share=WHOLE, *, at=0.0, run=10.0, gpus=1, **more):
 
 
 def simulated(*tasks, gpus="sim:1x16G", limits=HOST):
-    return replay(tasks, Site(gpus=parse(gpus), limits=limits))
+    return replay(tasks, SimHost(gpus=parse(gpus), limits=limits))
 
 
 def spans(result):
@@ -68,7 +68,7 @@ def test_of_jobs_that_come_together_one_may_start_though_the_last_may_not():
 
 
 def test_what_can_never_run_here_is_told_apart():
-    few = Limits(cpus=2, host_memory=1 << 50)
+    few = HostLimits(cpus=2, host_memory=1 << 50)
     tasks = [a_task(), a_task(gpus=3), Task(demand=Demand(cpus=4), submitted=0, run=1)]
     assert runnable(tasks, parse("sim:2x16G"), few) == (tasks[:1], 2)
 
@@ -92,7 +92,7 @@ workloads = st.lists(
 @given(tasks=workloads, spread=st.booleans())
 @settings(max_examples=60)
 def test_every_task_runs_once_and_no_card_is_given_out_twice(tasks, spread):
-    limits = Limits(cpus=64, host_memory=1 << 50, spread=spread)
+    limits = HostLimits(cpus=64, host_memory=1 << 50, spread=spread)
     result = simulated(*tasks, gpus="sim:3x16G", limits=limits)
     assert result.unstarted == 0
     assert [one.task for one in result.outcomes] == tasks
@@ -152,10 +152,10 @@ def test_the_same_seed_makes_the_same_jobs_and_they_ask_for_the_load():
 
 def test_the_rules_of_the_site_hold():
     """Two users of one partition that runs one job at a time: whoever used less comes first."""
-    policy = Policy(partitions=(Partition(name="night", total=Caps(running=1)), Partition(name="day")))
+    policy = Policy(partitions=(Partition(name="night", total=Limits(running=1)), Partition(name="day")))
     tasks = [a_task(1000, at=at, run=100.0, partition="night", user=user) for at, user in enumerate("aaab")]
     tasks.append(a_task(1000, at=3.0, run=100.0, partition="gone", user="a"))
-    site = Site(gpus=parse("sim:1x16G"), limits=HOST, policy=policy)
+    site = SimHost(gpus=parse("sim:1x16G"), limits=HOST, policy=policy)
     ordered = known(tasks, policy)
     assert [task.partition for task in ordered] == ["night"] * 5
     result = replay(ordered, site)

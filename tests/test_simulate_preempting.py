@@ -8,22 +8,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fgsched.controller.events import Asked
-from fgsched.domain.job import WHOLE, Demand, JobState, Limits
-from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, Qos, Yielding
+from fgsched.controller.events import ClientRequest
+from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
+from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
 from fgsched.gpus.sim import parse
-from fgsched.simulate import Site, Task, replay
+from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.figures import MadeRoom, figures
 from worlds import GIB, World, new_jobs
 from yards import SlowHost
 
-HOST = Limits(cpus=64, host_memory=1 << 50)
+HOST = HostLimits(cpus=64, host_memory=1 << 50)
 
 
 def a_policy(mode=REQUEUE, *, grace=0, exempt=0):
     """Jobs of day come before those of night, which make room in this way."""
     day = Partition(name="day", preempt=("night",), is_default=False)
-    return Policy(partitions=(day, Partition(name="night", yielding=Yielding(mode, grace, exempt))))
+    return Policy(partitions=(day, Partition(name="night", preempt_rule=PreemptRule(mode, grace, exempt))))
 
 
 def a_task(partition, share=WHOLE, *, at=0.0, run=100.0, memory=GIB, gpus=1, **more):
@@ -32,7 +32,7 @@ def a_task(partition, share=WHOLE, *, at=0.0, run=100.0, memory=GIB, gpus=1, **m
 
 
 def simulated(*tasks, policy=None, gpus="sim:1x16G"):
-    return replay(tasks, Site(gpus=parse(gpus), limits=HOST, policy=policy or a_policy()))
+    return replay(tasks, SimHost(gpus=parse(gpus), limits=HOST, policy=policy or a_policy()))
 
 
 def runs(result):
@@ -107,15 +107,18 @@ def test_a_job_runs_undisturbed_as_long_as_it_was_promised():
 
 
 def test_qualities_of_service_preempt_too():
-    low, high = Qos(name="low", yielding=Yielding(CANCEL)), Qos(name="high", priority=1, preempt=("low",))
+    low, high = (
+        Qos(name="low", preempt_rule=PreemptRule(CANCEL)),
+        Qos(name="high", priority=1, preempt=("low",)),
+    )
     tasks = a_task("main", qos="low"), a_task("main", at=40.0, qos="high")
     assert runs(simulated(*tasks, policy=Policy(qos=(low, high))))[0] == ([(1, 0, 40)], "PREEMPTED")
 
 
 def test_who_is_compared_with_makes_nobody_make_room():
-    site = Site(gpus=parse("sim:1x16G"), limits=HOST, policy=a_policy())
+    site = SimHost(gpus=parse("sim:1x16G"), limits=HOST, policy=a_policy())
     tasks = [a_task("night"), a_task("day", at=40.0)]
-    assert [one.requeued for one in replay(tasks, site, decide=lambda book, now: ()).outcomes] == []
+    assert [one.requeued for one in replay(tasks, site, decide=lambda jobtable, now: ()).outcomes] == []
 
 
 # -- the controller itself, with the same jobs ---------------------------------------------------
@@ -126,13 +129,13 @@ class Real(World):
 
     def __init__(self, tasks, site):
         super().__init__(site.gpus, limits=site.limits, host=SlowHost())
-        self.conductor.policy = site.policy
+        self.engine.policy = site.policy
         self.now, self.tasks, self.next = 0.0, tasks, 0
 
     def turn(self, *events):
         self.host.now = self.now
         happened, self.host.inbox = self.host.inbox, []
-        self.conductor.turn([*happened, *events], self.now)
+        self.engine.turn([*happened, *events], self.now)
 
     def play(self):
         """From one moment to the next, until nothing is left."""
@@ -144,7 +147,7 @@ class Real(World):
                     is_late = 0 < task.time_limit <= task.run
                     self.host.over(job.id, job.attempt, cause="timeout" if is_late else "exit")
             self.host.let_go()
-            self.turn(Asked(self.come, lambda error: None))
+            self.turn(ClientRequest(self.come, lambda error: None))
             self.settle()
 
     def settle(self):
@@ -159,11 +162,11 @@ class Real(World):
             yield self.tasks[self.next].submitted
         yield from (at for _, at in self.ends())
         yield from self.host.leaving.values()
-        if (due := self.conductor.book.gates.next_due) is not None and self.conductor.book.holding:
+        if (due := self.engine.jobtable.wait_index.next_due) is not None and self.engine.jobtable.holding:
             yield due
 
     def ends(self):
-        for job in self.conductor.book.holding.values():
+        for job in self.engine.jobtable.holding.values():
             if job.state is JobState.RUNNING and self.host.attempt(job).shepherd:
                 yield job, job.started_at + self.tasks[job.id - 1].lasts + job.suspended
 
@@ -173,7 +176,7 @@ class Real(World):
             more = {"partition": task.partition, "time_limit": task.time_limit, "qos": task.qos}
             who, key = (task.uid, task.uid, task.user), f"the-key-of-task-{self.next}"
             (job,) = self.store.submit(new_jobs([task.demand], **more), key=key, who=who, now=now)
-            self.conductor.book.put(job)
+            self.engine.jobtable.put(job)
         return lambda: None
 
     def runs(self):
@@ -190,14 +193,14 @@ class Real(World):
 
 
 yieldings = st.builds(
-    Yielding, st.sampled_from([*MODES, REQUEUE]), st.sampled_from([0, 7]), st.sampled_from([0, 0, 15])
+    PreemptRule, st.sampled_from([*MODES, REQUEUE]), st.sampled_from([0, 7]), st.sampled_from([0, 0, 15])
 )
 preempting = st.tuples(*[yieldings] * 3, st.sampled_from([(), ("night",), ("evening", "night")])).map(
     lambda drawn: Policy(
         partitions=(
-            Partition(name="day", preempt=drawn[3] or ("evening",), yielding=drawn[0]),
-            Partition(name="evening", preempt=("night",), yielding=drawn[1], is_default=False),
-            Partition(name="night", yielding=drawn[2], is_default=False),
+            Partition(name="day", preempt=drawn[3] or ("evening",), preempt_rule=drawn[0]),
+            Partition(name="evening", preempt=("night",), preempt_rule=drawn[1], is_default=False),
+            Partition(name="night", preempt_rule=drawn[2], is_default=False),
         )
     )
 )
@@ -224,7 +227,7 @@ def test_what_is_forecast_is_what_the_controller_does(tasks, policy, wide):
     if wide:
         first = replace(tasks[-1].demand, gpus=2, share=WHOLE)
         tasks[-1] = replace(tasks[-1], demand=first)
-    site = Site(gpus=parse("sim:2x16G"), limits=HOST, policy=policy)
+    site = SimHost(gpus=parse("sim:2x16G"), limits=HOST, policy=policy)
     result = replay(tasks, site)
     real = Real(tasks, site)
     real.play()

@@ -7,8 +7,8 @@ import pytest
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import Asked
-from fgsched.controller.handlers.partitions import Hands, SiteDesk
+from fgsched.controller.events import ClientRequest
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.domain.job import WHOLE, JobState
 from worlds import World, a_demand, a_gpu, full_disk
 
@@ -21,7 +21,9 @@ class Site(World):
     def furnish(self):
         self.file = Config(cpus=8, named={"partitions": {"night": PartitionSettings(state="down")}})
         self.obeyed = []
-        self.desk = SiteDesk(self.conductor, self.file, Hands(lambda: self.file, self.obeyed.append))
+        self.handlers = PartitionHandlers(
+            self.engine, self.file, ConfigActions(lambda: self.file, self.obeyed.append)
+        )
 
     def together(self, *requests):
         """Several requests in one turn; the errors of those that were refused."""
@@ -29,16 +31,16 @@ class Site(World):
 
         def asked(name, arguments):
             def act(now):
-                answer = self.desk.operations[name](ROOT, arguments, now)
+                answer = self.handlers.operations[name](ROOT, arguments, now)
                 return lambda: answer
 
-            return Asked(act, refused.append)
+            return ClientRequest(act, refused.append)
 
         self.turn(*(asked(name, arguments) for name, arguments in requests))
         return refused
 
     def names(self):
-        return [one.name for one in self.conductor.policy.partitions]
+        return [one.name for one in self.engine.policy.partitions]
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def test_of_two_changes_of_partitions_in_one_turn_both_last(site):
     )
     assert site.names() == ["night", "one", "two", "main"]
     for _ in ("now", "after a restart"):
-        policy = site.conductor.policy
+        policy = site.engine.policy
         assert policy.partition("one").state == "drain"
         assert policy.partition("night").state == "up"
         assert policy.partition("two").most.time == 3600
@@ -69,7 +71,7 @@ def test_of_two_changes_of_partitions_in_one_turn_both_last(site):
 def test_a_partition_that_is_removed_and_made_again_in_one_turn_is_there(site):
     site.together(("create_partition", named("one", state="down")))
     site.together(("delete_partition", {"name": "one"}), ("create_partition", named("one")))
-    assert site.conductor.policy.partition("one").state == "up"
+    assert site.engine.policy.partition("one").state == "up"
 
 
 def test_the_file_read_anew_and_a_change_in_the_same_turn_both_count(site):
@@ -77,7 +79,7 @@ def test_the_file_read_anew_and_a_change_in_the_same_turn_both_count(site):
     site.together(("reconfigure", {}), ("create_partition", named("one")))
     site.together(("create_partition", named("two")), ("reconfigure", {}))
     assert site.names() == ["night", "one", "two", "main"]
-    assert site.conductor.limits.share_step == 100
+    assert site.engine.limits.share_step == 100
     assert [config.share_step for config in site.obeyed] == [100, 100]
 
 
@@ -91,7 +93,7 @@ def test_a_job_starts_in_the_turn_that_opens_its_partition(site):
 
 def test_a_change_that_could_not_be_stored_is_refused_and_not_obeyed(site):
     site.together(("create_partition", named("one")))
-    before = site.conductor.policy
+    before = site.engine.policy
     site.file = replace(site.file, share_step=100, named={})
     with full_disk(site):
         refused = site.together(
@@ -100,8 +102,8 @@ def test_a_change_that_could_not_be_stored_is_refused_and_not_obeyed(site):
             ("create_partition", named("two")),
         )
     assert [error.exit_code for error in refused] == [6, 6, 6]
-    assert site.conductor.policy == before
-    assert site.conductor.limits.share_step == 1
+    assert site.engine.policy == before
+    assert site.engine.limits.share_step == 1
     assert site.obeyed == []
     site.together(("update_partition", named("one", max_time="60")))
     assert site.names() == ["night", "one", "main"]

@@ -88,11 +88,11 @@ def test_a_job_without_a_shepherd_can_be_cancelled(spawner, gate):
 
 def test_what_a_lost_job_leaves_is_killed_and_nothing_else_is(spawner, gate, go, tmp_path):
     other_go = Gate(tmp_path / "other-go")
-    leaves = (
+    is_being_preempted = (
         "#!/bin/sh\nsleep 1000 & echo $! >gate\n"
         "(setsid sh -c 'sleep 1000 & echo $! >gate' &)\nread -r code <go\nexit $code\n"
     )
-    job = spawner.launch(leaves, env=environment(spawner), leftover_grace=20)
+    job = spawner.launch(is_being_preempted, env=environment(spawner), leftover_grace=20)
     left = [gate.number(), gate.number()]
     other = spawner.launch(
         "#!/bin/sh\n(setsid sleep 1000 & echo $! >gate)\necho >gate\nread -r code <other-go\nexit $code\n",

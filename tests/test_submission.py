@@ -16,7 +16,7 @@ from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.cli.submission import prepare
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
-from fgsched.domain.units import Site
+from fgsched.domain.units import SubmitContext
 from fgsched.jobs.quoting import command_line
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
@@ -50,7 +50,7 @@ class Here:
             environ={**ENVIRON, **variables},
             cwd=str(self.path),
             stdin=stdin or Terminal(),
-            site=site or Site(),
+            site=site or SubmitContext(),
         )
 
     def request(self, *argv, **more):
@@ -68,7 +68,7 @@ class Here:
             options.read(common)[0],
             environ=ENVIRON,
             cwd=str(self.path),
-            site=site or Site(),
+            site=site or SubmitContext(),
         )
 
 
@@ -227,7 +227,9 @@ def test_the_environment_beats_the_script_and_the_command_line_beats_both(here):
 
 def test_one_form_of_an_amount_replaces_another_from_an_earlier_source(here):
     here.script("#FG --gpus=0.5 --mem=8G")
-    request = here.request("--fgpu=1", "--mem-per-cpu=1G", "-c2", "train.sh", site=Site(fgpu_per_gpu=4))
+    request = here.request(
+        "--fgpu=1", "--mem-per-cpu=1G", "-c2", "train.sh", site=SubmitContext(fgpu_per_gpu=4)
+    )
     assert request.demand == Demand(gpus=1, share=2500, cpus=2, host_memory=2 * GIB)
 
 
@@ -261,27 +263,27 @@ def test_flags_of_the_call_may_stand_in_the_script(here):
 @pytest.mark.parametrize(
     ("argv", "site", "demand"),
     [
-        (["-G", "0"], Site(), Demand()),
-        (["-G", "2"], Site(), Demand(gpus=2, share=10_000)),
-        (["-G", "a100:0.5"], Site(), Demand(gpus=1, share=5000, gpu_type="a100")),
-        (["-G", "1", "--type=v100"], Site(), Demand(gpus=1, share=10_000, gpu_type="v100")),
-        (["--gpu-mem=6G"], Site(), Demand(gpus=1, memory=6 * GIB)),
-        (["--gpu-mem=25%"], Site(), Demand(gpus=1, memory_part=2500)),
-        (["--gpu-mem=0"], Site(), Demand(gpus=1, memory_part=10_000)),
-        (["--gpu-mem=6G", "-G0.5"], Site(), Demand(gpus=1, share=5000, memory=6 * GIB)),
-        (["--fgpu=0.5"], Site(fgpu_per_gpu=2), Demand(gpus=1, share=2500)),
-        (["--fgpu=4"], Site(fgpu_per_gpu=2), Demand(gpus=2, share=10_000)),
-        (["--gres=shard:1"], Site(shards_per_gpu=3), Demand(gpus=1, share=3333)),
-        (["-G", "0.375"], Site(share_step=1250), Demand(gpus=1, share=3750)),
-        (["-G1", "--mem-per-gpu=1G"], Site(), Demand(gpus=1, share=10_000, host_memory=GIB)),
-        (["--mem=0"], Site(host_memory=64 * GIB), Demand(host_memory=64 * GIB)),
+        (["-G", "0"], SubmitContext(), Demand()),
+        (["-G", "2"], SubmitContext(), Demand(gpus=2, share=10_000)),
+        (["-G", "a100:0.5"], SubmitContext(), Demand(gpus=1, share=5000, gpu_type="a100")),
+        (["-G", "1", "--type=v100"], SubmitContext(), Demand(gpus=1, share=10_000, gpu_type="v100")),
+        (["--gpu-mem=6G"], SubmitContext(), Demand(gpus=1, memory=6 * GIB)),
+        (["--gpu-mem=25%"], SubmitContext(), Demand(gpus=1, memory_part=2500)),
+        (["--gpu-mem=0"], SubmitContext(), Demand(gpus=1, memory_part=10_000)),
+        (["--gpu-mem=6G", "-G0.5"], SubmitContext(), Demand(gpus=1, share=5000, memory=6 * GIB)),
+        (["--fgpu=0.5"], SubmitContext(fgpu_per_gpu=2), Demand(gpus=1, share=2500)),
+        (["--fgpu=4"], SubmitContext(fgpu_per_gpu=2), Demand(gpus=2, share=10_000)),
+        (["--gres=shard:1"], SubmitContext(shards_per_gpu=3), Demand(gpus=1, share=3333)),
+        (["-G", "0.375"], SubmitContext(share_step=1250), Demand(gpus=1, share=3750)),
+        (["-G1", "--mem-per-gpu=1G"], SubmitContext(), Demand(gpus=1, share=10_000, host_memory=GIB)),
+        (["--mem=0"], SubmitContext(host_memory=64 * GIB), Demand(host_memory=64 * GIB)),
     ],
 )
 def test_what_is_asked_for_becomes_a_demand(here, argv, site, demand):
     assert here.request(*argv, "--wrap=true", site=site).demand == demand
 
 
-STEP = Site(share_step=1250)
+STEP = SubmitContext(share_step=1250)
 
 
 @pytest.mark.parametrize(
@@ -310,46 +312,50 @@ STEP = Site(share_step=1250)
         ),
         (
             ["--fgpu=1"],
-            Site(),
+            SubmitContext(),
             "--fgpu=1: this site defines no fGPU; use --gpus=FRACTION, such as --gpus=0.5",
         ),
-        (["--fgpu=3"], Site(fgpu_per_gpu=2), "--fgpu=3: above one GPU only whole GPUs; use 2 or 4"),
+        (["--fgpu=3"], SubmitContext(fgpu_per_gpu=2), "--fgpu=3: above one GPU only whole GPUs; use 2 or 4"),
         (
             ["--gres=shard:1"],
-            Site(),
+            SubmitContext(),
             "--gres=shard:1: this site defines no shard; use --gpus=FRACTION, such as --gpus=0.5",
         ),
         (
             ["--gres=gpuu:1"],
-            Site(),
+            SubmitContext(),
             "--gres=gpuu:1: invalid generic resource specification, there is no 'gpuu' here;"
             " did you mean gpu?",
         ),
         (
             ["--gres=fpga:1"],
-            Site(resources=("neuron",)),
+            SubmitContext(resources=("neuron",)),
             "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
             " there are gpu, shard, neuron",
         ),
         (
             ["-G0", "--gpu-mem=1G"],
-            Site(),
+            SubmitContext(),
             "--gpu-mem=1G: GPU memory needs a GPU, and --gpus=0 asks for none",
         ),
-        (["-C", "a100"], Site(), "--constraint=a100: a GPU type needs --gpus or --gpu-mem beside it"),
+        (
+            ["-C", "a100"],
+            SubmitContext(),
+            "--constraint=a100: a GPU type needs --gpus or --gpu-mem beside it",
+        ),
         (
             ["-C", "a100", "-G", "v100:1"],
-            Site(),
+            SubmitContext(),
             "--constraint=a100: the amount of GPUs names another type, v100",
         ),
         (
             ["--mem-per-gpu=1G"],
-            Site(),
+            SubmitContext(),
             "--mem-per-gpu=1G: memory per GPU needs --gpus or --gpu-mem (it is host memory; see --gpu-mem)",
         ),
         (
             ["--mem-per-cpu=999999T", "-c", "999999"],
-            Site(),
+            SubmitContext(),
             "--mem-per-cpu=999999T is larger than 2^63 bytes in all",
         ),
     ],
@@ -491,7 +497,9 @@ def test_each_line_of_a_batch_is_a_submission(here):
 
 def test_options_beside_a_batch_are_defaults_for_its_lines(here):
     here.script()
-    found = here.batch("train.sh", "--fgpu=1 train.sh", common=["-G1", "-c2"], site=Site(fgpu_per_gpu=4))
+    found = here.batch(
+        "train.sh", "--fgpu=1 train.sh", common=["-G1", "-c2"], site=SubmitContext(fgpu_per_gpu=4)
+    )
     assert [each.submission.request.demand for each in found] == [
         Demand(gpus=1, share=10_000, cpus=2),
         Demand(gpus=1, share=2500, cpus=2),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState
-from fgsched.domain.policy import Booking, Partition
+from fgsched.domain.policy import Partition, Reservation
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import charged, cost, is_of_type
 from yards import Yard
@@ -17,10 +17,10 @@ class Truth:
 
     def __init__(self, yard: Yard) -> None:
         self.yard, self.now = yard, yard.now
-        conductor = yard.conductor
-        self.policy, self.limits = conductor.policy, conductor.limits
-        self.cards = {gpu.index: gpu for gpu in conductor.cards.gpus}
-        self.readings = conductor.cards.readings
+        engine = yard.engine
+        self.policy, self.limits = engine.policy, engine.limits
+        self.cards = {gpu.index: gpu for gpu in engine.cards.gpus}
+        self.readings = engine.cards.readings
         self.jobs = yard.store.open_jobs()
         self.holding = [job for job in self.jobs if job.state.holds]
         self.busy = [job for job in self.holding if job.state is not JobState.COMPLETING]
@@ -35,8 +35,10 @@ class Truth:
             by_limit = math.inf
         else:
             by_limit = max(self.now, job.deadline)
-        leaves = max(self.now, job.eviction.until) if job.leaves and job.eviction else math.inf
-        return min(by_limit, leaves)
+        is_being_preempted = (
+            max(self.now, job.preemption.until) if job.is_being_preempted and job.preemption else math.inf
+        )
+        return min(by_limit, is_being_preempted)
 
     def on(self, index: int) -> list[Hold]:
         return [hold for job in self.holding for hold in job.holds if hold.gpu == index]
@@ -54,11 +56,11 @@ class Truth:
             found[hold.gpu] = share - hold.share, memory - hold.memory
         return found
 
-    def kept(self, booking: Booking, at: float) -> Left:
+    def kept(self, reservation: Reservation, at: float) -> Left:
         """What a reservation of operators still keeps then, beside its own jobs."""
-        found = {hold.gpu: (hold.share, hold.memory) for hold in booking.holds}
+        found = {hold.gpu: (hold.share, hold.memory) for hold in reservation.holds}
         for job in self.holding:
-            if job.request.reservation == booking.name and (at <= self.now or self.until(job) > at):
+            if job.request.reservation == reservation.name and (at <= self.now or self.until(job) > at):
                 for hold in (hold for hold in job.holds if hold.gpu in found):
                     share, memory = found[hold.gpu]
                     found[hold.gpu] = share - hold.share, memory - hold.memory
@@ -70,19 +72,19 @@ class Truth:
         return {gpu: room for gpu, room in found.items() if not partition.cards or gpu in partition.cards}
 
     def _of_member(self, job: Job) -> Left:
-        booking = self.policy.booking(job.request.reservation)
-        if booking is None or not booking.start <= self.now < booking.end:
+        reservation = self.policy.reservation(job.request.reservation)
+        if reservation is None or not reservation.start <= self.now < reservation.end:
             return {}
         left = self.left(self.now)
         return {
             gpu: (min(share, left[gpu][0]), min(memory, left[gpu][1]))
-            for gpu, (share, memory) in self.kept(booking, self.now).items()
+            for gpu, (share, memory) in self.kept(reservation, self.now).items()
             if gpu in left
         }
 
     def _of_none(self, job: Job) -> Left:
         until = self.ends(job)
-        begin = {float(one.start) for one in self.policy.bookings if self.now < one.start < until}
+        begin = {float(one.start) for one in self.policy.reservations if self.now < one.start < until}
         rooms = [self._unkept(at) for at in [self.now, *sorted(begin)]]
         return {
             gpu: (min(room[gpu][0] for room in rooms), min(room[gpu][1] for room in rooms))
@@ -91,9 +93,9 @@ class Truth:
 
     def _unkept(self, at: float) -> Left:
         found = self.left(at)
-        for booking in self.policy.bookings:
-            if booking.start <= at < booking.end:
-                for gpu, (share, memory) in self.kept(booking, at).items():
+        for reservation in self.policy.reservations:
+            if reservation.start <= at < reservation.end:
+                for gpu, (share, memory) in self.kept(reservation, at).items():
                     found[gpu] = found[gpu][0] - share, found[gpu][1] - memory
         return found
 
@@ -122,7 +124,9 @@ class Truth:
         return found
 
     def cpus(self) -> int:
-        return self.limits.cpus - sum(job.request.demand.cpus for job in self.busy if not job.is_laid_aside)
+        return self.limits.cpus - sum(
+            job.request.demand.cpus for job in self.busy if not job.is_suspended_by_preemption
+        )
 
     def fits(self, job: Job, partition: Partition, rooms: Left | None = None) -> bool:
         demand = job.request.demand
@@ -145,7 +149,7 @@ class Truth:
         return len(within), share, seconds + self.used(scope)
 
     def used(self, scope: Scope) -> float:
-        used = self.yard.conductor.charges.used(self.yard.conductor.book, self.policy, self.now)
+        used = self.yard.engine.charges.used(self.yard.engine.jobtable, self.policy, self.now)
         kind, *of = scope.key
         place = {"account": 0, "user": 1}.get(kind)
         return 0.0 if place is None else sum(each for owner, each in used.items() if owner[place] == of[0])

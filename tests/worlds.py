@@ -4,16 +4,16 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from fgsched.controller.engine import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Forked, due_now
-from fgsched.controller.gpustate import Cards
+from fgsched.controller.engine import Engine
+from fgsched.controller.events import ClientRequest, Effect, Event, JobEnded, JobStarted, due_now
+from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Demand, Gpu, Hold, Job, JobState, Limits, Request
+from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
 from fgsched.store import Allocation, NewJob, Store
 
 GIB = 2**30
-LIMITS = Limits(cpus=1000, host_memory=2**50)
+LIMITS = HostLimits(cpus=1000, host_memory=2**50)
 BOOT = "boot-1"
 
 
@@ -96,11 +96,11 @@ class PretendHost:
         attempt.claim, attempt.shepherd, attempt.ran, attempt.alive = "P", True, True, True
         attempt.limit = job.request.time_limit
         self.runs.append(job.id)
-        self.inbox.append(Forked(job.id, job.attempt, Shepherd(job.id, job.attempt, self.boot)))
+        self.inbox.append(JobStarted(job.id, job.attempt, Shepherd(job.id, job.attempt, self.boot)))
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         if not self.attempt(job).shepherd:
-            self.inbox.append(Died(job.id))
+            self.inbox.append(JobEnded(job.id))
 
     def hears(self, job: Job) -> bool:
         return self.attempt(job).shepherd
@@ -168,19 +168,19 @@ class PretendHost:
         """A job ends, and its shepherd with it."""
         attempt = self.attempts[job, number]
         attempt.result, attempt.alive, attempt.shepherd = result, False, False
-        self.inbox.append(Died(job))
+        self.inbox.append(JobEnded(job))
 
     def lose_shepherd(self, job: int, number: int) -> None:
         attempt = self.attempts[job, number]
         attempt.shepherd = False
-        self.inbox.append(Died(job))
+        self.inbox.append(JobEnded(job))
 
     @property
     def running(self) -> list[tuple[int, int]]:
         return [key for key, attempt in self.attempts.items() if attempt.alive]
 
 
-class Crashing(Conductor):
+class Crashing(Engine):
     """A conductor whose power fails after so many effects; the commit counts as one."""
 
     left: int = 10**9
@@ -202,21 +202,21 @@ class Crashing(Conductor):
 class CrashingStore(Store):
     """Its transaction may be cut before it is committed."""
 
-    conductor: Crashing | None = None
+    engine: Crashing | None = None
 
     @contextmanager
     def write(self) -> Iterator[None]:
         with super().write():
             yield
-            if self.conductor is not None:
-                self.conductor.count()
+            if self.engine is not None:
+                self.engine.count()
 
 
 class World:
     """A store and a host that last, and one controller after another."""
 
     def __init__(
-        self, gpus: Sequence[Gpu], *, limits: Limits = LIMITS, host: PretendHost | None = None
+        self, gpus: Sequence[Gpu], *, limits: HostLimits = LIMITS, host: PretendHost | None = None
     ) -> None:
         self.gpus = gpus
         self.limits = limits
@@ -230,16 +230,16 @@ class World:
 
     def start(self) -> None:
         """A controller takes its place."""
-        self.store.conductor = None
+        self.store.engine = None
         self.host.inbox.clear()
-        self.begun: list[Forked] = []  # beginnings that were put off
-        self.conductor = Crashing(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
+        self.begun: list[JobStarted] = []  # beginnings that were put off
+        self.engine = Crashing(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
         self.furnish()
-        self.conductor.recover(self.now)
-        self.store.conductor = self.conductor
+        self.engine.recover(self.now)
+        self.store.engine = self.engine
 
-    def new_cards(self) -> Cards:
-        return Cards(self.gpus)
+    def new_cards(self) -> GpuStates:
+        return GpuStates(self.gpus)
 
     def furnish(self) -> None:
         """Whoever else has to be there before the controller recovers."""
@@ -248,12 +248,12 @@ class World:
         self.now += 1
         happened, self.host.inbox = self.host.inbox, []
         due, self.begun = due_now(self.begun, [*happened, *events])
-        self.conductor.turn(due, self.now)
+        self.engine.turn(due, self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself."""
         self.turn()
-        while self.host.inbox or self.begun or self.conductor.orphans:
+        while self.host.inbox or self.begun or self.engine.orphans:
             self.turn()
 
     def submit(self, demands: Iterable[Demand], *, key: str = "", **more: object) -> None:
@@ -265,12 +265,12 @@ class World:
             if known is None:
                 made = self.store.submit(jobs, key=key, who=(1, 1, "ann"), now=now)
                 for job in made:
-                    self.conductor.book.put(job)
+                    self.engine.jobtable.put(job)
                 known = range(made[0].id, made[-1].id + 1)
             ids = list(known)
             return lambda: self.acknowledged.extend(one for one in ids if one not in self.acknowledged)
 
-        self.turn(Asked(act, lambda error: None))
+        self.turn(ClientRequest(act, lambda error: None))
 
     def job(self, job_id: int) -> Job:
         past = self.store.past(job_id)
@@ -293,6 +293,6 @@ def full_disk(world: World) -> Iterator[None]:
             raise ZeroDivisionError
         raise StorageError("the queue cannot be written: database or disk is full")
 
-    world.conductor.store.write = write
+    world.engine.store.write = write
     yield
-    world.conductor.store.write = real
+    world.engine.store.write = real

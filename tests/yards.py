@@ -11,12 +11,12 @@ from typing import Any
 
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import Asked, Effect, Event, Noticed
-from fgsched.controller.gpustate import Cards
-from fgsched.controller.handlers.explain import Prospects
-from fgsched.controller.handlers.jobs import Desk, Rules
-from fgsched.controller.handlers.partitions import Hands, SiteDesk
-from fgsched.controller.handlers.reservations import BookingDesk
+from fgsched.controller.events import ClientRequest, Effect, Event, WatchdogFinding
+from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, Job, JobState, Reading, Reason
 from fgsched.jobs.watchdog import Fault
@@ -43,7 +43,7 @@ class SlowHost(PretendHost):
         return self._told(job, 0.0)
 
     def preempt(self, job: Job) -> bool:
-        return self._told(job, float(job.eviction.grace) if job.eviction else 0.0)
+        return self._told(job, float(job.preemption.grace) if job.preemption else 0.0)
 
     def _told(self, job: Job, grace: float) -> bool:
         key = job.id, job.attempt
@@ -85,35 +85,35 @@ class Yard(World):
         self.watched: Effect = lambda: None
         super().__init__(gpus, limits=config.limits, host=SlowHost(dawdle=dawdle))
 
-    def new_cards(self) -> Cards:
+    def new_cards(self) -> GpuStates:
         self.asked = 0
-        return Cards(self.gpus, sampled=self.sampled, ask=self._question, clean_timeout=_CLEAN)
+        return GpuStates(self.gpus, sampled=self.sampled, ask=self._question, clean_timeout=_CLEAN)
 
     def _question(self) -> None:
         self.asked += 1
 
     def furnish(self) -> None:
         """As a controller does at its start."""
-        conductor = self.conductor
+        engine = self.engine
         with self.store.write():
             marks = self.store.card_marks()
             self.store.put_cards(self.gpus)
-            conductor.cards.restore(marks)
-            for gpu in conductor.cards.changed():
+            engine.cards.restore(marks)
+            for gpu in engine.cards.changed():
                 self.store.mark_card(gpu)
-        site = SiteDesk(conductor, self.config, Hands(lambda: self.config, lambda config: None))
-        self.bookings = BookingDesk(conductor)
-        desk = Desk(conductor, Rules(max_script=1000, default_time=0))
-        self.prospects = Prospects(conductor, desk)
-        self.operations = desk.operations | site.operations | self.bookings.operations
+        site = PartitionHandlers(engine, self.config, ConfigActions(lambda: self.config, lambda config: None))
+        self.reservations = ReservationHandlers(engine)
+        handlers = JobHandlers(engine, Rules(max_script=1000, default_time=0))
+        self.prospects = ExplainHandlers(engine, handlers)
+        self.operations = handlers.operations | site.operations | self.reservations.operations
 
     # -- turns ----------------------------------------------------------------------------------
 
     def turn(self, *events: Event) -> None:
         self.host.now = self.now
         happened, self.host.inbox = self.host.inbox, []
-        self.conductor.turn([*happened, *events], self.now)
-        self.bookings.tidy(self.now)
+        self.engine.turn([*happened, *events], self.now)
+        self.reservations.tidy(self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself at this moment."""
@@ -129,7 +129,7 @@ class Yard(World):
 
     def look(self) -> None:
         """The sampler answers what was asked, and what the lookout asks while ended jobs are on the cards."""
-        cards = self.conductor.cards
+        cards = self.engine.cards
         if self.sampled and cards.watched - self.lingering:
             cards.ask()
         self._answered = bool(self.asked)
@@ -162,7 +162,7 @@ class Yard(World):
             return lambda: said.append(answer)
 
         self.is_calm = False
-        self.turn(Asked(act, said.append))
+        self.turn(ClientRequest(act, said.append))
         self.settle()
         return said[0]
 
@@ -181,21 +181,21 @@ class Yard(World):
 
     def _moments(self) -> Iterator[float]:
         """When something happens on the host, or the controller wakes."""
-        conductor = self.conductor
-        dated = (conductor.book.gates.next_due, self.bookings.next_due(self.now))
+        engine = self.engine
+        dated = (engine.jobtable.wait_index.next_due, self.reservations.next_due(self.now))
         yield from (due for due in dated if due is not None)
         yield from self.host.leaving.values()
         yield from (at for _, at in self._limits())
-        if conductor.orphans:
+        if engine.orphans:
             yield self.now + 1
-        if conductor.cards.is_cleaning:
+        if engine.cards.is_cleaning:
             yield self.now + _CLEAN + 1
-        if conductor.policy.has_quotas and conductor.book.waiting:
-            yield self.now + conductor.policy.weights.interval
+        if engine.policy.has_quotas and engine.jobtable.waiting:
+            yield self.now + engine.policy.weights.interval
 
     def _limits(self) -> Iterator[tuple[Job, float]]:
         """When the shepherd of each job ends it for its time limit."""
-        for job in self.conductor.book.holding.values():
+        for job in self.engine.jobtable.holding.values():
             if job.state is JobState.RUNNING and job.deadline is not None and self.host.attempt(job).shepherd:
                 yield job, max(self.now, job.deadline + self.host.dawdle)
 
@@ -220,12 +220,12 @@ class Yard(World):
         """It falls off the bus, and the watchdog ends who was on it."""
         self.is_calm = False
         self.lost.add(index)
-        self.conductor.cards.ask()
+        self.engine.cards.ask()
         self.look()
         fault = Fault(reason=Reason.GPU_LOST, gpu=index)
         there = [
-            Noticed(job.id, job.attempt, warn=(), end=fault)
-            for job in self.conductor.book.holding.values()
+            WatchdogFinding(job.id, job.attempt, warn=(), end=fault)
+            for job in self.engine.jobtable.holding.values()
             if any(hold.gpu == index for hold in job.holds) and job.state is JobState.RUNNING
         ]
         self.turn(*there)
@@ -236,7 +236,7 @@ class Yard(World):
         self.is_calm = False
         change()
         if self.sampled:
-            self.conductor.cards.ask()
+            self.engine.cards.ask()
         self.settle()
 
     def start_anew(self) -> None:

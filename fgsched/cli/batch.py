@@ -8,7 +8,7 @@ from fgsched.cli.options import Setting
 from fgsched.cli.submission import Prepared, Submitter
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.text import shown
-from fgsched.domain.units import Site
+from fgsched.domain.units import SubmitContext
 from fgsched.jobs.quoting import Unclosed, shell_words
 
 _LARGEST = 256 << 20  # bytes of a list
@@ -38,7 +38,7 @@ def parse_batch(
     *,
     environ: Mapping[str, str],
     cwd: str,
-    site: Site,
+    site: SubmitContext,
 ) -> list[Prepared]:
     """One submission for each line that is neither blank nor a comment.
 

@@ -10,7 +10,7 @@ from fgsched.cli.table import BY_NAME
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.times import parse_duration
-from fgsched.domain.units import Site
+from fgsched.domain.units import SubmitContext
 
 _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
     "name": ("name", values.name),
@@ -92,7 +92,7 @@ def words_by_key(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def read_changes(given: Mapping[str, str], site: Site) -> dict[str, Any]:
+def read_changes(given: Mapping[str, str], site: SubmitContext) -> dict[str, Any]:
     """The fields to be changed; BadUsage names the first word that is not right."""
     if not given:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
@@ -118,7 +118,7 @@ def _value(key: str, text: str, read: Callable[[str], object]) -> object:
         raise BadValue(text, error.why, label=f"{key}=") from None
 
 
-def _amount(key: str, text: str, site: Site) -> dict[str, Any]:
+def _amount(key: str, text: str, site: SubmitContext) -> dict[str, Any]:
     """The fields of the demand that one amount decides, read as fgsub reads it."""
     option, fields = _AMOUNTS[key]
     value = _value(key, text, BY_NAME[option].parse)

@@ -6,10 +6,10 @@ from fgsched.cli.options import Setting
 from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.text import quoted
-from fgsched.domain.units import Site, format_share, neighbours, split_units
+from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
 
 
-def demand(settings: Mapping[str, Setting], site: Site) -> Demand:
+def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     """What the job needs; a share that the site does not give is refused with its legal neighbours."""
     gpus, share, gpu_type = _cards(settings.get("gpus"), site)
     gpus, memory = _gpu_memory(settings, gpus)
@@ -28,7 +28,7 @@ def demand(settings: Mapping[str, Setting], site: Site) -> Demand:
     )
 
 
-def _resources(settings: Mapping[str, Setting], site: Site) -> tuple[tuple[str, int], ...]:
+def _resources(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[tuple[str, int], ...]:
     """What --gres asks for beside GPUs: only what the site has."""
     found: dict[str, int] = {}
     for setting in (settings[slot] for slot in ("gpus", "gres") if slot in settings):
@@ -52,7 +52,7 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
     return next(iter(get_close_matches(word, known, 1, 0.5)), "")
 
 
-def _cards(setting: Setting | None, site: Site) -> tuple[int, int, str]:
+def _cards(setting: Setting | None, site: SubmitContext) -> tuple[int, int, str]:
     """(cards, share of each, type) of --gpus, --fgpu or --gres."""
     if setting is None:
         return 0, 0, ""
@@ -69,7 +69,7 @@ def _cards(setting: Setting | None, site: Site) -> tuple[int, int, str]:
     return gpus, share, amount.gpu_type
 
 
-def _in_gpus(setting: Setting, amount: Amount, site: Site) -> int:
+def _in_gpus(setting: Setting, amount: Amount, site: SubmitContext) -> int:
     if amount.unit == "gpu":
         return amount.size
     parts = site.fgpu_per_gpu if amount.unit == "fgpu" else site.shards_per_gpu
@@ -107,7 +107,7 @@ def _gpu_type(setting: Setting | None, in_amount: str, gpus: int) -> str:
     return setting.value
 
 
-def _host_memory(setting: Setting | None, cpus: int, gpus: int, site: Site) -> int:
+def _host_memory(setting: Setting | None, cpus: int, gpus: int, site: SubmitContext) -> int:
     if setting is None:
         return 0
     memory = setting.value

@@ -19,7 +19,7 @@ from fgsched.domain.units import format_mebibytes
 from fgsched.store import marker
 from fgsched.store.engine import may_lose_commits, version
 from fgsched.system import cgroups, generations, mounts
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -52,14 +52,14 @@ class _Seen:
     why: str = ""  # why there is none to ask
 
 
-def examine(places: Places) -> list[Finding]:
+def examine(places: Paths) -> list[Finding]:
     """All checks, in order; one that breaks is a failure of its own."""
     findings = [_python(), _hook(), _spawner(), *_settings(places)]
     try:
         seen = _ask(places)
     except FgschedError as error:
         return [*findings, Finding("controller", FAIL, error.cause, error.remedy)]
-    checks: list[Callable[[Places, _Seen], Finding]] = [
+    checks: list[Callable[[Paths, _Seen], Finding]] = [
         *(_controller, _run_directory, _queue, _sqlite, _cgroup),
         *(
             _run_space,
@@ -86,7 +86,7 @@ def examine(places: Places) -> list[Finding]:
     return findings
 
 
-def _ask(places: Places) -> _Seen:
+def _ask(places: Paths) -> _Seen:
     with Client(places, may_start=False) as client:
         try:
             about = client.ask("ping")
@@ -148,7 +148,7 @@ def _spawner() -> Finding:
     )
 
 
-def _settings(places: Places) -> Iterator[Finding]:
+def _settings(places: Paths) -> Iterator[Finding]:
     try:
         load(places)
     except FgschedError as error:
@@ -161,20 +161,20 @@ def _settings(places: Places) -> Iterator[Finding]:
 # -- what runs --------------------------------------------------------------------------------------
 
 
-def _controller(places: Places, seen: _Seen) -> Finding:
+def _controller(places: Paths, seen: _Seen) -> Finding:
     if not seen.about:
         return Finding("controller", OK, f"{seen.why}; the next command of a user starts one")
     return Finding("controller", OK, f"pid {seen.about['pid']}, {seen.about['mode']} mode, answers")
 
 
-def _run_directory(places: Places, seen: _Seen) -> Finding:
+def _run_directory(places: Paths, seen: _Seen) -> Finding:
     places.check(os.geteuid())
     if not places.run.exists():
         return Finding("run dir", OK, f"{places.run} is not there yet")
     return Finding("run dir", OK, str(places.run))
 
 
-def _queue(places: Places, seen: _Seen) -> Finding:
+def _queue(places: Paths, seen: _Seen) -> Finding:
     """Where no controller has the file, we take its place while we look."""
     if seen.about:
         answer = seen.queue
@@ -194,7 +194,7 @@ def _queue(places: Places, seen: _Seen) -> Finding:
     return Finding("queue", OK, f"{places.queue} is whole")
 
 
-def _sqlite(places: Places, seen: _Seen) -> Finding:
+def _sqlite(places: Paths, seen: _Seen) -> Finding:
     text = ".".join(str(part) for part in version())
     if not may_lose_commits(version()):
         return Finding("sqlite", OK, text)
@@ -202,7 +202,7 @@ def _sqlite(places: Places, seen: _Seen) -> Finding:
     return Finding("sqlite", WARN, f"{text} {why}", "Open the queue with nothing else; 3.51.3 is mended.")
 
 
-def _cgroup(places: Places, seen: _Seen) -> Finding:
+def _cgroup(places: Paths, seen: _Seen) -> Finding:
     if seen.about:
         held, note = seen.about["host_memory_held_by"], seen.about["host_memory_note"]
     else:
@@ -213,7 +213,7 @@ def _cgroup(places: Places, seen: _Seen) -> Finding:
     return Finding("cgroup", WARN, f"host memory is counted, not enforced: {note}")
 
 
-def _run_space(places: Places, seen: _Seen) -> Finding:
+def _run_space(places: Paths, seen: _Seen) -> Finding:
     """Whether one user can fill the run directory for all."""
     if places.mode == "user":
         return Finding("run space", OK, "all jobs here are one user's")
@@ -225,7 +225,7 @@ def _run_space(places: Places, seen: _Seen) -> Finding:
     return Finding("run space", OK, f"each user has {size} of the run directory")
 
 
-def _processes_of_users(places: Places, seen: _Seen) -> Finding:
+def _processes_of_users(places: Paths, seen: _Seen) -> Finding:
     """Whether one user's jobs can take all processes of the host."""
     if places.mode == "user" or not seen.about:
         return Finding("pids", OK, "nothing is limited beyond the limits of the user")
@@ -236,7 +236,7 @@ def _processes_of_users(places: Places, seen: _Seen) -> Finding:
     return Finding("pids", OK, "the processes of each user's jobs are limited by a cgroup")
 
 
-def _preload(places: Places, seen: _Seen) -> Finding:
+def _preload(places: Paths, seen: _Seen) -> Finding:
     """How jobs keep the hook, and whether they could open other GPUs."""
     if seen.about:
         word, note, others = (seen.about[key] for key in ("preload", "preload_note", "other_gpus"))
@@ -252,7 +252,7 @@ def _preload(places: Places, seen: _Seen) -> Finding:
     return Finding("preload", WARN, f"programs that clear their environment lose the hook: {note}")
 
 
-def _driver(places: Places, seen: _Seen) -> Finding:
+def _driver(places: Paths, seen: _Seen) -> Finding:
     if seen.about:
         count, source, note = (seen.about[key] for key in ("gpus", "source", "note"))
     else:
@@ -265,7 +265,7 @@ def _driver(places: Places, seen: _Seen) -> Finding:
     return Finding("GPUs", OK if count and source != "none" else WARN, text)
 
 
-def _processes(places: Places, seen: _Seen) -> Finding:
+def _processes(places: Paths, seen: _Seen) -> Finding:
     """Whether the driver's pids are this host's, as the controller's looks have shown."""
     pids = seen.about.get("unresolved_pids", ()) if seen.about else ()
     if not pids:
@@ -279,7 +279,7 @@ def _processes(places: Places, seen: _Seen) -> Finding:
     )
 
 
-def _fence(places: Places, seen: _Seen) -> Finding:
+def _fence(places: Paths, seen: _Seen) -> Finding:
     """As far as a job has made the controller try it."""
     if not seen.about or seen.about["source"] != "nvml":
         return Finding("fence", OK, "there is nothing to hold jobs to here")
@@ -291,14 +291,14 @@ def _fence(places: Places, seen: _Seen) -> Finding:
     return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tries that")
 
 
-def _config(places: Places) -> Config:
+def _config(places: Paths) -> Config:
     try:
         return load(places)
     except FgschedError:
         return Config()  # what is wrong with it is said already
 
 
-def _leftovers(places: Places, seen: _Seen) -> Finding:
+def _leftovers(places: Paths, seen: _Seen) -> Finding:
     """Claims and results of jobs that the queue says are over, or does not know."""
     claims = [places.run / name for name in ("claim", "result")]
     if any(folder.exists() and not os.access(folder, os.R_OK) for folder in claims):
@@ -318,7 +318,7 @@ def _leftovers(places: Places, seen: _Seen) -> Finding:
     return Finding("claims", OK, "none is left over")
 
 
-def _internal(places: Places, seen: _Seen) -> Finding:
+def _internal(places: Paths, seen: _Seen) -> Finding:
     """Exceptions that nobody expected, which the controller survived."""
     errors = seen.about.get("internal_errors") or {"count": 0}
     if not errors["count"]:
@@ -328,7 +328,7 @@ def _internal(places: Places, seen: _Seen) -> Finding:
     return Finding("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
 
 
-def _earlier(places: Places, seen: _Seen) -> Finding:
+def _earlier(places: Paths, seen: _Seen) -> Finding:
     """Jobs that a queue which stood here before has left running."""
     if seen.about:
         found = [(one["job"], one["pid"]) for one in seen.about["earlier_jobs"]]

@@ -13,7 +13,7 @@ from fgsched.cli.reservation import ask, is_about_reservation
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
-from fgsched.domain.units import Site, parse_ids, parse_indices
+from fgsched.domain.units import SubmitContext, parse_ids, parse_indices
 
 _UNBUILT = (
     *("notify", "pidinfo"),
@@ -114,7 +114,7 @@ def _update(words: Sequence[str]) -> int:
         raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
     ids = choices.ids(named)
     with Client(find_places()) as client:
-        changes = read_changes(given, Site(**client.ask("ping")["site"]))
+        changes = read_changes(given, SubmitContext(**client.ask("ping")["site"]))
         worst = int(Exit.DONE)
         for job_id in ids:
             try:

@@ -16,7 +16,7 @@ from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.times import format_runtime
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 
 _LEAVING = 60  # seconds that a controller has to stop
 _UNBUILT = ("init",)
@@ -35,12 +35,12 @@ def fgsched() -> None:
 fgsched.add_command(simulate)
 
 
-def _places(system: bool) -> Places:
+def _places(system: bool) -> Paths:
     if not system:
         return find_places()
     if os.geteuid() != 0:
         raise NotPermitted("--system is for root", "Without it you get a controller of your own.")
-    return Places.find(os.environ, 0, system=True)
+    return Paths.find(os.environ, 0, system=True)
 
 
 @fgsched.command("start")
@@ -173,7 +173,7 @@ def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> in
     return Exit.REFUSED if failed else Exit.DONE
 
 
-def _recover(places: Places) -> int:
+def _recover(places: Paths) -> int:
     """Save what can be read of a damaged queue; there must be no controller."""
     from fgsched.cli.recovery import recovered
 

@@ -17,7 +17,7 @@ from fgsched.cli.submission import Prepared, prepare
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted
-from fgsched.domain.units import Site
+from fgsched.domain.units import SubmitContext
 from fgsched.jobs.records import to_record
 from fgsched.system.unanswered import VALID, Unanswered
 
@@ -48,7 +48,7 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Queue a script for its share of a GPU and print the job's id."""
     with Client(find_places()) as client:
         about = client.ask("ping")
-        site = Site(**about["site"])
+        site = SubmitContext(**about["site"])
         batch = given(settings, "batch")
         jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
         for warning in dict.fromkeys(text for job in jobs for text in job.warnings):
@@ -106,11 +106,13 @@ def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     return 0
 
 
-def _single(settings: Sequence[Setting], words: Sequence[str], site: Site) -> Prepared:
+def _single(settings: Sequence[Setting], words: Sequence[str], site: SubmitContext) -> Prepared:
     return prepare(settings, words, environ=os.environ, cwd=_directory(), stdin=_stdin(), site=site)
 
 
-def _list(batch: str, settings: Sequence[Setting], words: Sequence[str], site: Site) -> list[Prepared]:
+def _list(
+    batch: str, settings: Sequence[Setting], words: Sequence[str], site: SubmitContext
+) -> list[Prepared]:
     if words:
         raise BadUsage(f"--batch takes its scripts from the list, and there is {quoted(words[0])}")
     name, lines = read_lines(batch, _stdin())

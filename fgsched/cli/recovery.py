@@ -9,12 +9,12 @@ from fgsched.domain.errors import StorageError
 from fgsched.store import Store, marker
 from fgsched.store.recovering import Recovered, recover
 from fgsched.system import generations
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 
 _SHOWN = 20  # ids, or ranges of ids, of one kind
 
 
-def recovered(places: Places) -> str:
+def recovered(places: Paths) -> str:
     """Recover the queue, unless nothing is wrong with it, and say what came of it."""
     with taken(places):
         why = _why(places)
@@ -34,7 +34,7 @@ def recovered(places: Places) -> str:
     return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, found))
 
 
-def _why(places: Places) -> str:
+def _why(places: Paths) -> str:
     """What is wrong with the queue; "" if it can be opened."""
     try:
         with closing(Store(places.queue)) as store:
@@ -44,7 +44,7 @@ def _why(places: Places) -> str:
     return "" if answer == "ok" else f"{places.queue} is damaged: {answer}"
 
 
-def _told(places: Places, found: Recovered) -> list[str]:
+def _told(places: Paths, found: Recovered) -> list[str]:
     saved = ", ".join(f"{count} {table}" for table, count in sorted(found.rows.items())) or "none"
     lines = [f"Recovered into a new queue, {found.name}. Rows that were saved: {saved}."]
     if found.refused:

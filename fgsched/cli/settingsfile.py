@@ -5,10 +5,10 @@ from typing import Any
 
 from fgsched.config.load import KEYS, SECTIONS, Config, Key
 from fgsched.config.settings import INDICES
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 
 
-def as_toml(config: Config, places: Places) -> str:
+def as_toml(config: Config, places: Paths) -> str:
     """Every key with its meaning; where the default depends on the host the key is a comment."""
     is_there = "" if places.config_file.exists() else " (there is none: these are the defaults)"
     lines = [f"# {places.config_file}{is_there}"]

@@ -95,9 +95,9 @@ def _job(job: Record) -> Group:
         [("Why", job["why"])] if job["why"] else [],
         [("ExitCode", f"{job['exit_code']}:{job['signal']}"), ("Attempt", job["attempt"])],
         [("Requeue", int(request.get("requeue", True))), ("Restarts", job["restarts"]), *_suspended(job)],
-        _eviction(job["eviction"]),
+        _preemption(job["eviction"]),
         [("Dependency", job["depends"] or "(null)")],
-        _gates(request),
+        _wait_index(request),
         [("Reservation", request["reservation"])] if request.get("reservation") else [],
         [
             ("RunTime", format_runtime(job["elapsed"])),
@@ -131,7 +131,7 @@ def _suspended(job: Record) -> list[tuple[str, object]]:
     return [("SuspendedTime", format_runtime(job["suspended"]))] if job["suspended"] else []
 
 
-def _eviction(found: Record | None) -> list[tuple[str, object]]:
+def _preemption(found: Record | None) -> list[tuple[str, object]]:
     """The last time that it made room for another job."""
     if not found:
         return []
@@ -139,7 +139,7 @@ def _eviction(found: Record | None) -> list[tuple[str, object]]:
     return [("PreemptedBy", found["by"]), ("PreemptTime", _time(found["at"])), ("PreemptMode", mode)]
 
 
-def _gates(request: Record) -> list[tuple[str, object]]:
+def _wait_index(request: Record) -> list[tuple[str, object]]:
     names = (("BeginTime", "begin"), ("Deadline", "deadline"))
     return [(key, _time(float(request[name]))) for key, name in names if request.get(name)]
 

@@ -45,7 +45,7 @@ def lines(found: Record) -> list[Line]:
         [("TotalCPUs", found["cpus"]["total"]), ("FreeCPUs", found["cpus"]["free"])],
         [("TotalMem", format_mebibytes(found["memory"]["total"]))],
         [(key, found[name]) for key, name in _RULES.items() if found[name]],
-        _precedence(found["preempt"], found["yielding"]),
+        _precedence(found["preempt"], found["preempt_rule"]),
         states,
     ]
 
@@ -78,10 +78,10 @@ def _most(most: Record) -> Line:
     return [(key, value) for key, value in found.items() if value]
 
 
-def _precedence(preempt: Sequence[str], yielding: Record) -> Line:
+def _precedence(preempt: Sequence[str], preempt_rule: Record) -> Line:
     """Whose jobs make room for its own, and how its own do."""
-    own: Line = [("PreemptMode", yielding["mode"].upper()), ("GraceTime", yielding["grace"])]
-    exempt = [("PreemptExemptTime", format_limit(yielding["exempt"]))] if yielding["exempt"] else []
+    own: Line = [("PreemptMode", preempt_rule["mode"].upper()), ("GraceTime", preempt_rule["grace"])]
+    exempt = [("PreemptExemptTime", format_limit(preempt_rule["exempt"]))] if preempt_rule["exempt"] else []
     return ([("Preempt", ",".join(preempt))] if preempt else []) + own + exempt
 
 

@@ -17,8 +17,8 @@ from fgsched.domain.times import format_runtime
 
 if TYPE_CHECKING:  # a command that does something else does without
     from fgsched.config.load import Config
-    from fgsched.domain.job import Gpu, Limits
-    from fgsched.simulate import Simulated, Site
+    from fgsched.domain.job import Gpu, HostLimits
+    from fgsched.simulate import SimHost, Simulated
     from fgsched.simulate.figures import Figures, Waits
     from fgsched.simulate.workload import Workload
 
@@ -47,7 +47,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
     """Replay a log in virtual time, and say how long jobs wait."""
     from fgsched.client import find_places
     from fgsched.config.load import load
-    from fgsched.simulate import Site
+    from fgsched.simulate import SimHost
     from fgsched.simulate.figures import figures
     from fgsched.simulate.workload import counted
 
@@ -55,7 +55,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
     gpus = _cards(said["gpus"], config)
     limits = _limits(config, said)
     workload = _workload(file, said, len(gpus))
-    site = Site(gpus=gpus, limits=limits, policy=config.policy)
+    site = SimHost(gpus=gpus, limits=limits, policy=config.policy)
     simulated, refused = _run(workload, site)
     found = figures(simulated)
     title = f"{workload.source}, {counted(len(gpus), 'GPU')}, {'spread' if limits.spread else 'pack'}"
@@ -89,7 +89,7 @@ def _after(gpu: "Gpu", first: int) -> "Gpu":
     return replace(gpu, index=gpu.index + first, links=links)
 
 
-def _limits(config: "Config", said: dict[str, Any]) -> "Limits":
+def _limits(config: "Config", said: dict[str, Any]) -> "HostLimits":
     """CPUs and memory are this host's if its cards are; those of another do not limit unless said."""
     from fgsched.domain.units import parse_bytes
 
@@ -129,7 +129,7 @@ def _stdin() -> str:
     return "" if sys.stdin is None else sys.stdin.read()
 
 
-def _run(workload: "Workload", site: "Site") -> "tuple[Simulated, int]":
+def _run(workload: "Workload", site: "SimHost") -> "tuple[Simulated, int]":
     from fgsched.simulate import replay
     from fgsched.simulate.workload import known, runnable
 
@@ -200,7 +200,7 @@ def _row(row: "Waits") -> list[str]:
 
 
 def _document(
-    found: "Figures", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "Limits", refused: int
+    found: "Figures", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "HostLimits", refused: int
 ) -> str:
     said = asdict(found)
     about = {

@@ -16,7 +16,7 @@ from fgsched.cli.table import BY_NAME
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, quoted
-from fgsched.domain.units import Site
+from fgsched.domain.units import SubmitContext
 from fgsched.jobs.filenames import Values, left_alone
 from fgsched.jobs.jobscript import directives
 from fgsched.jobs.quoting import command_line
@@ -69,7 +69,7 @@ def prepare(
     environ: Mapping[str, str],
     cwd: str,
     stdin: BinaryIO | None,
-    site: Site,
+    site: SubmitContext,
 ) -> Prepared:
     """The submission that a command line asks for; BadUsage says what is wrong with it."""
     return Submitter(environ=environ, cwd=cwd, stdin=stdin, site=site).prepare(argv_options, words)
@@ -95,7 +95,7 @@ class Submitter:
         *,
         environ: Mapping[str, str],
         cwd: str,
-        site: Site,
+        site: SubmitContext,
         stdin: BinaryIO | None = None,
         common: Sequence[Setting] = (),
     ) -> None:

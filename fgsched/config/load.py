@@ -16,16 +16,16 @@ from fgsched.config.precedence import check_file
 from fgsched.config.schema import SECTIONS, Sections
 from fgsched.config.settings import Key, declared, key
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import Limits
+from fgsched.domain.job import HostLimits
 from fgsched.domain.policy import Policy, Weights
-from fgsched.domain.units import Site
+from fgsched.domain.units import SubmitContext
 from fgsched.jobs.cpubinding import WORDS as BINDINGS
 from fgsched.jobs.enforcement import WORDS
 from fgsched.jobs.private import WORDS as PRELOADS
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 from fgsched.system.trust import refuse_unless_safe
 
-__all__ = ["KEYS", "SECTIONS", "Config", "Key", "Places", "load"]
+__all__ = ["KEYS", "SECTIONS", "Config", "Key", "Paths", "load"]
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -212,9 +212,9 @@ class Config:
     named: Sections = field(default_factory=dict)  # tables of which there are several
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> HostLimits:
         """The part of it that placement and planning obey."""
-        return Limits(
+        return HostLimits(
             cpus=self.cpus or len(os.sched_getaffinity(0)),
             host_memory=self.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
             max_jobs_per_gpu=self.max_jobs_per_gpu,
@@ -242,9 +242,9 @@ class Config:
         return replace(sections.policy(self.named, weights), gpu_compute=self.gpu_compute)
 
     @property
-    def site(self) -> Site:
+    def site(self) -> SubmitContext:
         """The part of it that amounts in a request are read with."""
-        return Site(
+        return SubmitContext(
             shards_per_gpu=self.shards_per_gpu,
             fgpu_per_gpu=self.fgpu_per_gpu,
             share_step=self.share_step,
@@ -257,7 +257,7 @@ KEYS: dict[str, Key] = declared(Config)
 _TABLES = {one.table for one in KEYS.values()} | SECTIONS.keys()
 
 
-def load(places: Places) -> Config:
+def load(places: Paths) -> Config:
     """The settings of this host or user. BadUsage names the file, the line and the key."""
     path = places.config_file
     try:

@@ -6,7 +6,7 @@ from typing import Any
 from fgsched.config import settings as kinds
 from fgsched.config.settings import Kind, Unfit, key
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.policy import MODES, Policy, Yielding
+from fgsched.domain.policy import MODES, Policy, PreemptRule
 from fgsched.domain.times import format_limit
 from fgsched.scheduling.preemption import wrong
 
@@ -73,8 +73,8 @@ class QosPrecedence:
 
 def _made(found: PartitionPrecedence | QosPrecedence) -> dict[str, Any]:
     """The part of a partition or a quality of service that it comes to."""
-    how = Yielding(found.preempt_mode, found.preempt_grace, found.preempt_exempt)
-    return {"preempt": found.preempt, "yielding": how}
+    how = PreemptRule(found.preempt_mode, found.preempt_grace, found.preempt_exempt)
+    return {"preempt": found.preempt, "preempt_rule": how}
 
 
 def check_file(path: str, text: str, policy: Policy) -> None:

@@ -17,10 +17,10 @@ from fgsched.domain.policy import (
     UP,
     Access,
     Account,
-    Caps,
     Defaults,
-    Most,
+    Limits,
     Partition,
+    PerJobLimits,
     Policy,
     Qos,
     Resource,
@@ -109,20 +109,20 @@ class PartitionSettings(PartitionPrecedence):
             defaults=Defaults(
                 gpus=self.gpus, gpu_mem=self.gpu_mem, cpus=self.cpus, memory=self.mem, time=self.time
             ),
-            most=Most(
+            most=PerJobLimits(
                 share=self.max_gpus,
                 gpu_memory=self.max_gpu_mem,
                 cpus=self.max_cpus,
                 memory=self.max_mem,
                 time=self.max_time,
             ),
-            total=Caps(running=self.max_running, pending=self.max_pending, share=self.max_gpus_running),
-            per_user=Caps(
+            total=Limits(running=self.max_running, pending=self.max_pending, share=self.max_gpus_running),
+            per_user=Limits(
                 running=self.max_running_per_user,
                 pending=self.max_pending_per_user,
                 share=self.max_gpus_per_user,
             ),
-            per_account=Caps(
+            per_account=Limits(
                 running=self.max_running_per_account,
                 pending=self.max_pending_per_account,
                 share=self.max_gpus_per_account,
@@ -156,8 +156,8 @@ class QosSettings(QosPrecedence):
         return Qos(
             name=name,
             priority=self.priority,
-            total=Caps(running=self.max_running, pending=self.max_pending, share=self.max_gpus_running),
-            per_user=Caps(
+            total=Limits(running=self.max_running, pending=self.max_pending, share=self.max_gpus_running),
+            per_user=Limits(
                 running=self.max_running_per_user,
                 pending=self.max_pending_per_user,
                 share=self.max_gpus_per_user,
@@ -212,8 +212,8 @@ class ResourceSettings:
         return Resource(name=name, count=self.count, visible_env=self.visible_env)
 
 
-def _caps(found: AccountSettings | UserSettings) -> Caps:
-    return Caps(
+def _caps(found: AccountSettings | UserSettings) -> Limits:
+    return Limits(
         running=found.max_running,
         pending=found.max_pending,
         share=found.max_gpus_running,

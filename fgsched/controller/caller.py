@@ -6,7 +6,7 @@ from typing import Any
 
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
-from fgsched.scheduling.admission import Asker
+from fgsched.scheduling.admission import Submitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Caller:
     groups: tuple[str, ...] = ()  # names; looked up only where the site goes by groups
 
     @property
-    def asker(self) -> Asker:
-        return Asker(user=self.name, groups=self.groups, is_operator=self.is_operator)
+    def submitter(self) -> Submitter:
+        return Submitter(user=self.name, groups=self.groups, is_operator=self.is_operator)
 
     def may_see_secrets(self, job: Job) -> bool:
         """Script, environment and arguments are the owner's."""

@@ -4,34 +4,36 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from fgsched.controller.jobtable import Book
-from fgsched.domain.job import Gpu, Limits, Readings
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.job import Gpu, HostLimits, Readings
 from fgsched.scheduling.planner import Queue
-from fgsched.scheduling.queue import Pending
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.snapshot import Snapshot
 
 
-def culprits(book: Book, gpus: Iterable[Gpu], readings: Readings, limits: Limits, now: float) -> list[int]:
+def culprits(
+    jobtable: JobTable, gpus: Iterable[Gpu], readings: Readings, limits: HostLimits, now: float
+) -> list[int]:
     """Return the ids of the jobs for which a plan raises though they are alone; [] if it needs several."""
-    running = [job.id for job in book.holding.values() if _fails(partial(book.running, job, now))]
+    running = [job.id for job in jobtable.holding.values() if _fails(partial(jobtable.running, job, now))]
     if running:
         return running
     try:
-        scene = book.scene(gpus, readings, limits=limits, now=now)
+        snapshot = jobtable.snapshot(gpus, readings, limits=limits, now=now)
     except Exception:
         return []
     found = []
-    for group in list(scene.queue.groups):
+    for group in list(snapshot.queue.groups):
         first = next(group.in_order())[1]
-        entry = scene.queue.entry(first)
-        if entry is not None and _fails(partial(_plan_alone, scene, entry)):
+        entry = snapshot.queue.entry(first)
+        if entry is not None and _fails(partial(_plan_alone, snapshot, entry)):
             found += [job_id for _, job_id in group.in_order()]
     return found
 
 
-def _plan_alone(scene: Scene, entry: Pending) -> None:
-    alone = Queue([entry], order=scene.queue.order)
-    plan = replace(scene, queue=alone, running=[]).plan()
+def _plan_alone(snapshot: Snapshot, entry: QueuedJob) -> None:
+    alone = Queue([entry], order=snapshot.queue.order)
+    plan = replace(snapshot, queue=alone, running=[]).plan()
     _ = plan.reserved, plan.short(entry.kind)
 
 

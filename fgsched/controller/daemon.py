@@ -20,22 +20,22 @@ from fgsched import gpus
 from fgsched.config.load import Config, load
 from fgsched.controller.contexts import ContextCosts
 from fgsched.controller.earlier import EarlierJobs
-from fgsched.controller.enforcementcheck import Gate
-from fgsched.controller.engine import Conductor
-from fgsched.controller.eventloop import Loop
-from fgsched.controller.events import Asked, Died
+from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.engine import Engine
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.events import ClientRequest, JobEnded
 from fgsched.controller.filecheck import FileCheck
-from fgsched.controller.gpumonitor import Lookout
-from fgsched.controller.gpustate import Cards
-from fgsched.controller.gputime import Pacer
-from fgsched.controller.handlers.dispatch import About, Desks, Reception
-from fgsched.controller.handlers.explain import Prospects
-from fgsched.controller.handlers.jobs import FIRST_USER, Desk, Rules
-from fgsched.controller.handlers.partitions import Hands, SiteDesk
-from fgsched.controller.handlers.priority import Standings
-from fgsched.controller.handlers.query import Answers
-from fgsched.controller.handlers.reservations import BookingDesk
-from fgsched.controller.handlers.wait import Waiters
+from fgsched.controller.gpumonitor import GpuMonitor
+from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.gputime import GpuTime
+from fgsched.controller.handlers.dispatch import ControllerInfo, Dispatcher, Handlers
+from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.handlers.priority import PriorityHandlers
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.presence import Presence
 from fgsched.controller.pruner import Keep, Pruner
 from fgsched.controller.remembered import remembered
@@ -43,12 +43,12 @@ from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
 from fgsched.domain.errors import StorageError, Unreachable
 from fgsched.domain.states import Tier
-from fgsched.jobs.launchcontext import Site
+from fgsched.jobs.launchcontext import LaunchContext
 from fgsched.jobs.pacing import policy_of
-from fgsched.jobs.private import Mounts
+from fgsched.jobs.private import MountPlan
 from fgsched.jobs.watchdog import Policy
 from fgsched.launch import regions
-from fgsched.launch.launcher import Cgroups, Ports, Shepherds
+from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import Spawner
 from fgsched.server import listen
@@ -57,7 +57,7 @@ from fgsched.system import cgroups, cpus, generations
 from fgsched.system import nice as standing
 from fgsched.system.accounts import Accounts, of_host, of_user
 from fgsched.system.mounts import find as find_mounts
-from fgsched.system.paths import Places, written
+from fgsched.system.paths import Paths, written
 from fgsched.system.process import boot_id
 from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library, spawner
@@ -69,7 +69,7 @@ _SOON = 0.1  # seconds between two looks while something ended is not clean yet
 
 
 def serve(
-    places: Places,
+    places: Paths,
     config: Config,
     environ: Mapping[str, str],
     *,
@@ -109,14 +109,14 @@ def serve(
         os.execv(sys.executable, arguments)
 
 
-def _arguments(places: Places, option: str) -> list[str]:
+def _arguments(places: Paths, option: str) -> list[str]:
     """The command that starts such a controller again."""
     kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
     return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
 
 
 @contextmanager
-def taken(places: Places) -> Iterator[None]:
+def taken(places: Paths) -> Iterator[None]:
     """The controller's place, held for life by a lock that the kernel gives up when we die."""
     lock = FileLock(places.lock, timeout=0)
     try:
@@ -146,43 +146,45 @@ class _Controller:
     """Edges and conductor, wired together."""
 
     def __init__(
-        self, places: Places, config: Config, store: Store, beside: _Beside, inventory: gpus.Inventory
+        self, places: Paths, config: Config, store: Store, beside: _Beside, inventory: gpus.Inventory
     ) -> None:
         child, sampler, accounts = beside
         self._store, self._inventory, self._sampler = store, inventory, sampler
         self._places, run = places, _run_directory(places, store)
         own = run.path
-        self._loop = Loop(self._listener(), child)
+        self._loop = EventLoop(self._listener(), child)
         self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
         self._accounts, memory = accounts, cgroups.find()
         device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
         best = (Tier.DRIVER if device else Tier.SHIM).value
-        gate = Gate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
+        gate = EnforcementGate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
         site = replace(_site(places, own, config, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
         spaces, pids = _of_users(places, config, store.name)
         ports = self._ports(accounts, gate, spaces, _scratch(places, own, config))
-        self._shepherds = shepherds = Shepherds(run, child, site, ports, Cgroups(memory, device, pids))
+        self._shepherds = shepherds = Launcher(run, child, site, ports, Cgroups(memory, device, pids))
         self._cards = _cards(config, inventory, sampler)
         watch, remove = self._loop.watch_once, self._cleaner.add
         self._earlier = EarlierJobs(places.run, own, self._cards, watch=watch, remove=remove)
-        self._conductor = Conductor(
+        self._engine = Engine(
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
-        self._conductor.mounts, self._conductor.binding = mounts, cpus.binding(config.cpu_binding)
+        self._engine.mounts, self._engine.binding = mounts, cpus.binding(config.cpu_binding)
         watching = Watching(str(own), _policy(config), self._loop.happened, self._learn, self._loop.faults)
-        self._lookout = Lookout(self._conductor, shepherds, sampler, watching, gate, interval=config.interval)
-        self._pacer = Pacer(self._conductor, sampler, run=str(own), is_real=inventory.source == "nvml")
-        self._lookout.measured = self._pacer.measured
+        self._gpu_monitor = GpuMonitor(
+            self._engine, shepherds, sampler, watching, gate, interval=config.interval
+        )
+        self._pacer = GpuTime(self._engine, sampler, run=str(own), is_real=inventory.source == "nvml")
+        self._gpu_monitor.measured = self._pacer.measured
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
-        self._waiters = Waiters(self._loop.finish, self._loop.faults)
-        looked = (gate, mounts, self._lookout.unresolved, self._earlier, spaces, pids)
-        about = About(places, config, inventory, memory, accounts, best, *looked)
-        self._reception = self._opened(about)
+        self._waiters = WaitHandlers(self._loop.finish, self._loop.faults)
+        looked = (gate, mounts, self._gpu_monitor.unresolved, self._earlier, spaces, pids)
+        about = ControllerInfo(places, config, inventory, memory, accounts, best, *looked)
+        self._dispatcher = self._opened(about)
 
     def _revision(self) -> int:
-        return self._conductor.book.revision
+        return self._engine.jobtable.revision
 
     def _listener(self) -> socket.socket:
         return listen(self._places.socket, for_all=self._places.mode == "system")
@@ -190,23 +192,31 @@ class _Controller:
     def _listen_again(self) -> None:
         self._loop.listen(self._listener())
 
-    def _opened(self, about: About) -> Reception:
+    def _opened(self, about: ControllerInfo) -> Dispatcher:
         """Whoever answers requests, at their desks."""
-        self._desk = Desk(self._conductor, _rules(about.places, about.config))
-        hands = Hands(lambda: load(about.places), self._obey)
-        self._site_desk = SiteDesk(self._conductor, about.config, hands)
-        self._bookings = BookingDesk(self._conductor)
-        prospects = Prospects(self._conductor, self._desk)
-        desks = Desks(self._desk, self._site_desk, Standings(self._conductor), prospects, self._bookings)
+        self._job_handlers = JobHandlers(self._engine, _rules(about.places, about.config))
+        hands = ConfigActions(lambda: load(about.places), self._obey)
+        self._partition_handlers = PartitionHandlers(self._engine, about.config, hands)
+        self._reservations = ReservationHandlers(self._engine)
+        prospects = ExplainHandlers(self._engine, self._job_handlers)
+        handlers = Handlers(
+            self._job_handlers,
+            self._partition_handlers,
+            PriorityHandlers(self._engine),
+            prospects,
+            self._reservations,
+        )
         refused = partial(regions.refusal, str(self._shepherds.run.path))
-        answers = Answers(self._conductor, self._shepherds.pids, self._pacer.mechanism, refused)
-        return Reception(desks, answers, self._waiters, self._loop, about)
+        answers = QueryHandlers(self._engine, self._shepherds.pids, self._pacer.mechanism, refused)
+        return Dispatcher(handlers, answers, self._waiters, self._loop, about)
 
     def _learn(self, gpu: int, size: int) -> None:
         """So many bytes were the contexts of a process on that card."""
         self._contexts.learn(self._cards.gpu(gpu).model, size)
 
-    def _ports(self, accounts: Accounts, gate: Gate, spaces: Spaces | None, scratch: Scratch) -> Ports:
+    def _ports(
+        self, accounts: Accounts, gate: EnforcementGate, spaces: Spaces | None, scratch: Scratch
+    ) -> Ports:
         return Ports(
             spaces=spaces,
             scratch=scratch,
@@ -214,33 +224,33 @@ class _Controller:
             failed=self._loop.failed,
             short=self._loop.short,
             watch=self._loop.watch_once,
-            gone=lambda job: self._loop.happened(Died(job)),
+            gone=lambda job: self._loop.happened(JobEnded(job)),
             accounts=accounts,
             cpus=lambda index: self._cards.gpu(index).cpus,
             gate=gate,
             context=self._contexts.of,
-            compute=lambda job: policy_of(job, self._conductor.policy),
+            compute=lambda job: policy_of(job, self._engine.policy),
         )
 
     def run(self, ready: Callable[[], None]) -> bool:
         """Serve until stopped; True if it is to be started anew."""
         self._recover()
-        self._loop.begin(self._conductor, self._reception)
+        self._loop.begin(self._engine, self._dispatcher)
         self._watch_edges()
         with self._signals():
             ready()
             log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
-            while not self._loop.stopping and not self._conductor.is_broken:
+            while not self._loop.stopping and not self._engine.is_broken:
                 self._loop.run_once(self._timeout())
                 self._after_a_round()
         self._cleaner.close()
-        if self._conductor.is_broken:
+        if self._engine.is_broken:
             raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
-        self._shepherds.tidy({job.slot for job in self._conductor.book.holding.values()})
+        self._shepherds.tidy({job.slot for job in self._engine.jobtable.holding.values()})
         return self._loop.stopping == "the spawner is gone"
 
     def _watch_edges(self) -> None:
-        self._loop.watch(self._sampler, self._lookout.see)
+        self._loop.watch(self._sampler, self._gpu_monitor.see)
         self._accounts.answered = self._loop.known
         if self._accounts.asks:
             self._loop.watch(self._accounts, self._accounts.hear)
@@ -252,8 +262,8 @@ class _Controller:
         contained = self._loop.faults.run
         self._file_check.step(time.monotonic())  # what it finds stops the controller
         contained("the waiters", self._tell_waiters)
-        contained("the reservations", lambda: self._bookings.tidy(time.time()))
-        contained("the lookout", self._lookout.look)
+        contained("the reservations", lambda: self._reservations.tidy(time.time()))
+        contained("the lookout", self._gpu_monitor.look)
         contained("the pacer", self._pacer.look)
         contained("the accounts", self._accounts.look)
         contained("the run directory", lambda: self._presence.look(time.monotonic()))
@@ -269,18 +279,18 @@ class _Controller:
                 self._store.mark_card(gpu)
         self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
         with _loading():
-            self._conductor.recover(time.time())
-            self._conductor.turn([], time.time())
+            self._engine.recover(time.time())
+            self._engine.turn([], time.time())
 
     def _obey(self, config: Config) -> None:
         """The configuration was read anew: what may change while we run."""
-        about = self._reception.about
-        self._reception.about = replace(about, config=config)
-        self._desk.rules = _rules(about.places, config)
-        self._shepherds.obey(_site(about.places, self._shepherds.run.path, config, self._conductor.mounts))
-        self._conductor.binding = cpus.binding(config.cpu_binding)
-        self._lookout.interval = config.interval
-        self._lookout.watching.policy = _policy(config)
+        about = self._dispatcher.about
+        self._dispatcher.about = replace(about, config=config)
+        self._job_handlers.rules = _rules(about.places, config)
+        self._shepherds.obey(_site(about.places, self._shepherds.run.path, config, self._engine.mounts))
+        self._engine.binding = cpus.binding(config.cpu_binding)
+        self._gpu_monitor.interval = config.interval
+        self._gpu_monitor.watching.policy = _policy(config)
         self._contexts.default = config.context_memory
         self._pruner.obey(_keep(config), time.monotonic())
         self._cards.obey(
@@ -294,14 +304,14 @@ class _Controller:
         return _LONGEST_FAULTY
 
     def _due(self) -> float | None:
-        conductor = self._conductor
-        unsaved = conductor.due(time.time())
-        unheard = RETRY if conductor.unheard else None
-        orphans = _SOON if conductor.orphans else None
-        dated = (conductor.book.gates.next_due, self._bookings.next_due(time.time()))
+        engine = self._engine
+        unsaved = engine.due(time.time())
+        unheard = RETRY if engine.unheard else None
+        orphans = _SOON if engine.orphans else None
+        dated = (engine.jobtable.wait_index.next_due, self._reservations.next_due(time.time()))
         due = min((each for each in dated if each is not None), default=None)
         timer = None if due is None else min(_LONGEST, max(0.0, due - time.time()))
-        quota = conductor.policy.weights.interval if self._waits_for_a_quota else None
+        quota = engine.policy.weights.interval if self._waits_for_a_quota else None
         now = time.monotonic()
         dues = (
             unsaved,
@@ -310,7 +320,7 @@ class _Controller:
             orphans,
             timer,
             quota,
-            self._lookout.due,
+            self._gpu_monitor.due,
             self._pacer.due,
             self._accounts.due,
             self._waiters.delay,
@@ -323,14 +333,14 @@ class _Controller:
     @property
     def _waits_for_a_quota(self) -> bool:
         """GPU time that was used decays by itself: nothing else would tell that a job may start."""
-        return self._conductor.policy.has_quotas and bool(self._conductor.book.waiting)
+        return self._engine.policy.has_quotas and bool(self._engine.jobtable.waiting)
 
     def _tell_waiters(self) -> None:
-        ended, self._conductor.ended = self._conductor.ended, []
+        ended, self._engine.ended = self._engine.ended, []
         if ended:
             self._pruner.ended(time.monotonic())
-        self._waiters.over(ended, self._conductor.book)
-        self._waiters.tell(self._conductor.book, time.time())
+        self._waiters.over(ended, self._engine.jobtable)
+        self._waiters.tell(self._engine.jobtable, time.time())
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -347,7 +357,9 @@ class _Controller:
             if heard & {signal.SIGTERM, signal.SIGINT}:
                 self._loop.stopping = "asked by a signal"
             if signal.SIGHUP in heard:
-                self._loop.happened(Asked(self._site_desk.hang_up, lambda error: log.error("%s", error)))
+                self._loop.happened(
+                    ClientRequest(self._partition_handlers.hang_up, lambda error: log.error("%s", error))
+                )
 
         self._loop.watch(ours, hear)
         yield
@@ -368,14 +380,14 @@ def _loading() -> Iterator[None]:
         gc.freeze()
 
 
-def _run_directory(places: Places, store: Store) -> RunDir:
+def _run_directory(places: Paths, store: Store) -> RunDir:
     """That of the queue; ids go on from the highest that an earlier queue has left."""
     own = generations.directory_of(places.run, store.name, lambda: _under_way(store))
     store.raise_ids(generations.highest_id(places.run, own))
     return RunDir(own, boot_id())
 
 
-def _rules(places: Places, config: Config) -> Rules:
+def _rules(places: Paths, config: Config) -> Rules:
     anybody = places.mode == "user" or config.allow_root_jobs
     return Rules(
         config.max_script,
@@ -400,8 +412,8 @@ def _under_way(store: Store) -> set[tuple[int, int]]:
     return {(past.job.id, past.job.attempt) for past in store.open_past() if past.job.state.holds}
 
 
-def _site(places: Places, run: Path, config: Config, mounts: Mounts) -> Site:
-    return Site(
+def _site(places: Paths, run: Path, config: Config, mounts: MountPlan) -> LaunchContext:
+    return LaunchContext(
         host=socket.gethostname(),
         run=str(run),
         hook=str(library()),
@@ -413,19 +425,19 @@ def _site(places: Places, run: Path, config: Config, mounts: Mounts) -> Site:
     )
 
 
-def _of_users(places: Places, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
+def _of_users(places: Paths, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
     """What the host's controller gives to each user's jobs together."""
     if places.mode == "user":
         return None, None
     return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
 
 
-def _scratch(places: Places, own: Path, config: Config) -> Scratch:
+def _scratch(places: Paths, own: Path, config: Config) -> Scratch:
     return Scratch(own, f"{config.tmp}/fg-{own.name}-", for_all=places.mode == "system")
 
 
-def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) -> Cards:
-    return Cards(
+def _cards(config: Config, inventory: gpus.Inventory, sampler: gpus.AnySampler) -> GpuStates:
+    return GpuStates(
         inventory.gpus,
         sampled=inventory.is_sampled,
         ask=lambda: sampler.ask(gpus.READING),

@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from fgsched.domain.job import Job
-from fgsched.scheduling.priority import Kind
+from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Queue
 
 
 def made_for(job: Job) -> int:
     """For whom a job made room the last time; 0: for nobody."""
-    return job.eviction.by if job.eviction is not None else 0
+    return job.preemption.by if job.preemption is not None else 0
 
 
-def claims(queue: Queue, debtors: Iterable[Job]) -> Counter[Kind]:
+def claims(queue: Queue, debtors: Iterable[Job]) -> Counter[JobClass]:
     """For how many of each kind others make room, in order: whoever made room comes after the one it was for.
 
     `debtors`: those that make room, and those that wait again since they did.

@@ -5,29 +5,30 @@ import math
 from collections.abc import Iterable
 from functools import partial
 
-from fgsched.controller.gpustate import Cards
+from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.telling import tell
-from fgsched.controller.turning import Turning
+from fgsched.controller.turning import EngineContext
 from fgsched.domain.job import WHOLE, Job, JobState
-from fgsched.scheduling.backfill import Shadow
+from fgsched.scheduling.backfill import BackfillReservation
 from fgsched.scheduling.defragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import charged
-from fgsched.scheduling.planner import Kind, Plan
+from fgsched.scheduling.planner import JobClass, Plan
 
 log = logging.getLogger(__name__)
 
 
-class Mover:
+class Defragmenter:
     """Moves no job twice, and none while others are on their way back to the queue."""
 
     def __init__(self) -> None:
         self._moved: set[int] = set()
 
-    def make_room(self, host: Turning, decided: Plan, now: float) -> None:
+    def make_room(self, host: EngineContext, decided: Plan, now: float) -> None:
         """Requeue what is in the way of the first job of a partition; it starts once they have ended."""
-        self._moved &= host.book.jobs.keys()
+        self._moved &= host.jobtable.jobs.keys()
         if any(
-            job.wish or job.leaves or job.state is JobState.COMPLETING for job in host.book.holding.values()
+            job.wish or job.is_being_preempted or job.state is JobState.COMPLETING
+            for job in host.jobtable.holding.values()
         ):
             return
         for partition, shadow in decided.reserved.items():
@@ -36,29 +37,31 @@ class Mover:
             chosen = self._choose(host, partition, shadow, now)
             for job in chosen:
                 self._moved.add(job.id)
-                asked = host.change(host.book.jobs[job.id], now, wish="requeue")
+                asked = host.change(host.jobtable.jobs[job.id], now, wish="requeue")
                 host.then(tell(host, asked, partial(host.launcher.requeue, asked)))
                 log.info("job %d: requeued to make room in %s, after %.0f GPU s", job.id, partition, job.loss)
             if chosen:
                 return
 
-    def _choose(self, host: Turning, partition: str, shadow: Shadow, now: float) -> Iterable[Movable]:
+    def _choose(
+        self, host: EngineContext, partition: str, shadow: BackfillReservation, now: float
+    ) -> Iterable[Movable]:
         """Jobs that lose less than the waiting one gains, and no more than the site allows."""
         there = host.policy.partition(partition)
         if there is None:
             return ()
-        scene = host.book.scene(
+        snapshot = host.jobtable.snapshot(
             host.cards.gpus_for_planning(now), host.cards.readings, limits=host.limits, now=now
         )
-        open_to = tuple(scene.stock().open_to(Kind(shadow.demand, 0, (partition,)), partition))
+        open_to = tuple(snapshot.capacity().open_to(JobClass(shadow.demand, 0, (partition,)), partition))
         limits = there.limits(host.limits)
         gains = (shadow.at - now) * sum(hold.share for hold in shadow.holds) / WHOLE
         movable = [
             Movable(job.id, job.request.demand, job.holds, self._loss(job, host.cards, now))
-            for job in host.book.holding.values()
+            for job in host.jobtable.holding.values()
             if self._may_move(job, partition)
         ]
-        place = Place(open_to, host.book.host(host.limits), limits)
+        place = Place(open_to, host.jobtable.host(host.limits), limits)
         return moves(shadow.demand, movable, place, most=min(gains, host.limits.defragment))
 
     def _may_move(self, job: Job, partition: str) -> bool:
@@ -71,7 +74,7 @@ class Mover:
             and job.id not in self._moved
         )
 
-    def _loss(self, job: Job, cards: Cards, now: float) -> float:
+    def _loss(self, job: Job, cards: GpuStates, now: float) -> float:
         if job.started_at is None:
             return math.inf
         share = sum(charged(hold, cards.gpu(hold.gpu).usable) for hold in job.holds)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fgsched.controller.gpustate import Cards
+from fgsched.controller.gpustate import GpuStates
 from fgsched.system import generations
 from fgsched.system.generations import Earlier
 from fgsched.system.process import Identity, open_pidfd
@@ -19,7 +19,7 @@ class EarlierJobs:
     """Watches their processes. Knows nothing of the present queue's jobs."""
 
     def __init__(
-        self, run: Path, own: Path, cards: Cards, *, watch: Watch, remove: Callable[[Path], None]
+        self, run: Path, own: Path, cards: GpuStates, *, watch: Watch, remove: Callable[[Path], None]
     ) -> None:
         """`run`, `own`: the run directory, and that of the present queue below it."""
         self._run, self._own, self._cards = run, own, cards

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from fgsched.controller.turning import Turning
+from fgsched.controller.turning import EngineContext
 from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.dependencies import (
@@ -22,38 +22,38 @@ from fgsched.jobs.dependencies import (
 class Eligibility:
     """Begin times, deadlines, dependencies, tasks of arrays. Changes jobs through the conductor."""
 
-    def __init__(self, conductor: Turning) -> None:
-        self._conductor = conductor
+    def __init__(self, engine: EngineContext) -> None:
+        self._engine = engine
 
     def settle(self, now: float) -> None:
         """Look at the jobs for which something may have changed; at no others."""
-        book = self._conductor.book
-        contained = self._conductor.containment.run
-        for job_id in book.gates.due(now):
-            if (job := book.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
+        jobtable = self._engine.jobtable
+        contained = self._engine.containment.run
+        for job_id in jobtable.wait_index.due(now):
+            if (job := jobtable.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
                 contained(job_id, partial(self._ring, job, now))
-        while book.gates.stirred or book.gates.corresponding:
-            while book.gates.stirred:
-                job_id = book.gates.stirred.pop()
+        while jobtable.wait_index.stirred or jobtable.wait_index.corresponding:
+            while jobtable.wait_index.stirred:
+                job_id = jobtable.wait_index.stirred.pop()
                 contained(job_id, partial(self._look, job_id, now))
-            pairs, book.gates.corresponding = book.gates.corresponding, set()
+            pairs, jobtable.wait_index.corresponding = jobtable.wait_index.corresponding, set()
             for job_id, task in pairs:
                 contained(job_id, partial(self._pair, job_id, task, now))
 
     def _ring(self, job: Job, now: float) -> None:
         if job.request.deadline and last_start(job) <= now:
             over = {"state": JobState.DEADLINE, "reason": Reason.DEADLINE, "ended_at": now}
-            self._conductor.change(job, now, **over)
+            self._engine.change(job, now, **over)
             return
         if job.depends:
-            self._conductor.book.gates.stirred.add(job.id)
-        self._conductor.book.offer(job)
+            self._engine.jobtable.wait_index.stirred.add(job.id)
+        self._engine.jobtable.offer(job)
 
     # -- dependencies ---------------------------------------------------------------------------
 
     def _look(self, job_id: int, now: float) -> None:
         """Write down what is left of a job's dependency."""
-        job = self._conductor.book.jobs.get(job_id)
+        job = self._engine.jobtable.jobs.get(job_id)
         if job is None or job.state is not JobState.PENDING or not job.depends:
             return
         if job.reason is Reason.DEPENDENCY_NEVER:
@@ -65,7 +65,7 @@ class Eligibility:
             self._never(job, now)
         elif still != dependency:
             opened_at = job.opened_at if still.terms else now
-            job = self._conductor.change(job, now, depends=str(still), opened_at=opened_at)
+            job = self._engine.change(job, now, depends=str(still), opened_at=opened_at)
         if still and job.is_rest and job.state is JobState.PENDING:
             self._open(job, still, now)
 
@@ -78,13 +78,13 @@ class Eligibility:
         if _corresponds(job, term, dependency):
             return Standing.MET if fact.is_over and not fact.has_failed else Standing.OPEN
         if term.kind == "after" and now < due(term, fact) < float("inf"):
-            self._conductor.book.gates.ring(due(term, fact), job.id)
+            self._engine.jobtable.wait_index.ring(due(term, fact), job.id)
         return judge(term, fact, now)
 
     def _is_alone(self, job: Job) -> bool:
         """Whether no job of its name and user runs, or waits before it."""
-        book = self._conductor.book
-        others = (book.jobs[one] for one in book.gates.same(job) if one != job.id)
+        jobtable = self._engine.jobtable
+        others = (jobtable.jobs[one] for one in jobtable.wait_index.same(job) if one != job.id)
         return not any(
             other.state.holds or other.id < job.id
             for other in others
@@ -93,7 +93,7 @@ class Eligibility:
 
     def fact(self, term: Term) -> Fact | None:
         """How that on which a condition depends stands; None: there is no such job."""
-        store = self._conductor.store
+        store = self._engine.store
         if term.task is not None and (own := store.tasks.get(term.job, term.task)) is not None:
             return fact_of(own.job)
         past = store.past(term.job)
@@ -107,29 +107,29 @@ class Eligibility:
     def _never(self, job: Job, now: float) -> None:
         """Its dependency can never be met: it shows that, or is cancelled where that is wanted."""
         over = {"state": JobState.CANCELLED, "ended_at": now} if job.request.kill_invalid == "yes" else {}
-        self._conductor.change(job, now, reason=Reason.DEPENDENCY_NEVER, **over)
+        self._engine.change(job, now, reason=Reason.DEPENDENCY_NEVER, **over)
 
     # -- tasks that correspond ------------------------------------------------------------------
 
     def _open(self, rest: Job, dependency: Dependency, now: float) -> None:
         """Let those waiting tasks start whose counterparts have completed."""
-        array = self._conductor.book.arrays.get(rest.array)
+        array = self._engine.jobtable.arrays.get(rest.array)
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
         if array is None or not terms:
             return
-        for task in set().union(*(self._conductor.store.tasks.ended(term.job) for term in terms)):
+        for task in set().union(*(self._engine.store.tasks.ended(term.job) for term in terms)):
             self._pair(rest.id, task, now)
 
     def _pair(self, job_id: int, task: int | None, now: float) -> None:
         """One task has ended: the one that corresponds to it may start, or never can."""
-        book = self._conductor.book
-        rest = book.jobs.get(job_id)
+        jobtable = self._engine.jobtable
+        rest = jobtable.jobs.get(job_id)
         if rest is None or not rest.is_rest or not rest.depends or rest.state is not JobState.PENDING:
             return
         if task is None:
-            book.gates.stirred.add(job_id)
+            jobtable.wait_index.stirred.add(job_id)
             return
-        array, dependency = book.arrays.get(rest.array), parse_dependency(rest.depends)
+        array, dependency = jobtable.arrays.get(rest.array), parse_dependency(rest.depends)
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
         if array is None or not terms or not array.rest >> task & 1:
             return
@@ -138,35 +138,35 @@ class Eligibility:
             self._never(self.split(rest, task), now)
         elif all(fact.is_over for fact in facts if fact is not None):
             array.open |= 1 << task
-            book.offer(rest)
+            jobtable.offer(rest)
 
     # -- rows of arrays -------------------------------------------------------------------------
 
     def split(self, rest: Job, task: int, *, depends: str | None = None) -> Job:
         """Give one waiting task a row of its own."""
-        conductor = self._conductor
-        is_last = conductor.book.take(rest, task)
+        engine = self._engine
+        is_last = engine.jobtable.take(rest, task)
         opened_at = self._opened(rest, task) if rest.depends and depends == "" else 0.0
         depends = for_task(rest.depends, task) if depends is None else depends
-        made = conductor.store.tasks.make(rest, task, is_last=is_last, depends=depends, opened_at=opened_at)
+        made = engine.store.tasks.make(rest, task, is_last=is_last, depends=depends, opened_at=opened_at)
         assert made is not None, "what the book has waiting, the store has"
-        conductor.book.put(made)
+        engine.jobtable.put(made)
         return made
 
     def _opened(self, rest: Job, task: int) -> float:
         """When the last of the tasks ended to which this one corresponds."""
         terms = parse_dependency(rest.depends).terms
-        found = [self._conductor.store.tasks.get(term.job, task) for term in terms]
+        found = [self._engine.store.tasks.get(term.job, task) for term in terms]
         return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)
 
     def task_of(self, job: Job) -> Job | None:
         """What is to start for an entry of the queue; None if its array may start no more."""
-        book = self._conductor.book
+        jobtable = self._engine.jobtable
         if not job.array:
             return job
-        if not book.arrays.ready(job):
+        if not jobtable.arrays.ready(job):
             return None
-        task = book.arrays.next_task(job.array) if job.is_rest else None
+        task = jobtable.arrays.next_task(job.array) if job.is_rest else None
         return job if task is None else self.split(job, task, depends="")
 
 

@@ -23,7 +23,7 @@ _PATIENCE = 60.0  # seconds after which a question was lost with the process tha
 _NOT_HELD = "its fence does not hold: "
 
 
-class Gate:
+class EnforcementGate:
     """`open_for` lets a launch through, at once or once an answer has come to `hear`."""
 
     def __init__(self, sampler: gpus.AnySampler, *, run: str, hook: Path, is_real: bool) -> None:

@@ -10,31 +10,31 @@ from functools import partial
 
 from fgsched.controller.containment import PAUSE, AlreadyMarked, Containment, Doomed, Unattributed, marked
 from fgsched.controller.culprits import culprits
-from fgsched.controller.defragmentation import Mover
+from fgsched.controller.defragmentation import Defragmenter
 from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import (
-    Asked,
-    Died,
+    ClientRequest,
     Effect,
     Event,
     Failed,
     Faulted,
-    Forked,
+    HostShort,
+    JobEnded,
+    JobStarted,
     Launcher,
-    Noticed,
-    Short,
+    WatchdogFinding,
 )
 from fgsched.controller.faults import Faults, told
-from fgsched.controller.gpustate import Cards
-from fgsched.controller.jobtable import Book
+from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.jobtable import JobTable
 from fgsched.controller.noticing import found_out, post_mortem, take_notice
 from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.preemption import Preempter
 from fgsched.controller.reminders import attend, remind, remind_again
-from fgsched.controller.usage import Charges
+from fgsched.controller.usage import UsageCharges
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
-from fgsched.domain.job import Ended, Job, JobState, Limits, Reason
+from fgsched.domain.job import Ended, HostLimits, Job, JobState, Reason
 from fgsched.domain.policy import Policy
 from fgsched.jobs.cpubinding import Binding
 from fgsched.jobs.endings import delayed, over, returned, settled
@@ -52,21 +52,21 @@ from fgsched.jobs.lifecycle import (
     Shepherd,
     recover,
 )
-from fgsched.jobs.private import Mounts
+from fgsched.jobs.private import MountPlan
 from fgsched.scheduling.planner import Plan, Start
-from fgsched.store import Past, StorageBroken, Store, is_fatal
+from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
 
-class Conductor:
+class Engine:
     """Remembers nothing that a crash could lose: whatever must last is in the store."""
 
     def __init__(
         self,
         store: Store,
         launcher: Launcher,
-        cards: Cards,
+        cards: GpuStates,
         *,
-        limits: Limits,
+        limits: HostLimits,
         tier: str,
         faults: Faults | None = None,
     ) -> None:
@@ -75,12 +75,12 @@ class Conductor:
         self.cards = cards
         self.limits = limits
         self.policy = Policy()  # until whoever knows the site says otherwise
-        self.charges = Charges(store.kept)
-        self.mover, self.preempter = Mover(), Preempter()
-        self.mounts = Mounts()  # what jobs can have of the file system for themselves; as policy
+        self.charges = UsageCharges(store.kept)
+        self.mover, self.preempter = Defragmenter(), Preempter()
+        self.mounts = MountPlan()  # what jobs can have of the file system for themselves; as policy
         self.binding = Binding()  # to which CPUs they are bound; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
-        self.book = Book()
+        self.jobtable = JobTable()
         self.eligibility = Eligibility(self)
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
         self.unheard: dict[int, float] = {}  # jobs with an order to be given again -> when it was tried last
@@ -180,7 +180,7 @@ class Conductor:
         try:
             failure = self._commit(partial(self._steps, [event], now), now)
         except Unattributed as again:
-            if isinstance(event, Asked):
+            if isinstance(event, ClientRequest):
                 event.refuse(OurFault(self.faults.note("a request", again.error)))
             else:
                 self.containment.set_aside(event.job, again.error)
@@ -239,7 +239,7 @@ class Conductor:
         self.containment.refused.clear()
         self._forget_turn(now)
         for event in events:
-            if isinstance(event, Asked):
+            if isinstance(event, ClientRequest):
                 event.refuse(error)
             else:
                 self.unsaved.append(event)
@@ -248,7 +248,7 @@ class Conductor:
         """Answer the requests that we have a bug for; the turn was made without them."""
         refused, self.containment.refused = self.containment.refused, {}
         for event in events if refused else ():
-            if isinstance(event, Asked) and (fault := refused.get(id(event))):
+            if isinstance(event, ClientRequest) and (fault := refused.get(id(event))):
                 event.refuse(fault)
 
     def _forget_turn(self, now: float) -> None:
@@ -275,22 +275,24 @@ class Conductor:
         self.charges.read()
         while (bad := self._filled_book(found)) is not None:
             self.containment.set_aside(*bad)
-        self.book.given = {past.job.id: past.allocated for past in found if past.job.id in self.book.holding}
+        self.jobtable.given = {
+            past.job.id: past.allocated for past in found if past.job.id in self.jobtable.holding
+        }
         for past in found:
             if past.damage:
                 self.containment.damage(past.job, past.damage)
 
-    def _filled_book(self, found: Iterable[Past]) -> tuple[int, Exception] | None:
+    def _filled_book(self, found: Iterable[JobRecord]) -> tuple[int, Exception] | None:
         """Make the book anew; returns the first job that it cannot take, and why."""
-        self.book = Book(made=self.store.tasks.made)
+        self.jobtable = JobTable(made=self.store.tasks.made)
         for past in found:
             if past.job.id in self.containment.aside:
-                self.book.set_aside(past.job)
+                self.jobtable.set_aside(past.job)
                 continue
             if past.damage:
-                self.book.unreadable.add(past.job.id)
+                self.jobtable.unreadable.add(past.job.id)
             try:
-                self.book.put(past.job)
+                self.jobtable.put(past.job)
             except Exception as error:
                 if is_fatal(error):
                     raise
@@ -298,7 +300,7 @@ class Conductor:
         return None
 
     def _resume_cleaning(self, now: float) -> None:
-        for job in self.book.holding.values():
+        for job in self.jobtable.holding.values():
             if job.state is JobState.COMPLETING and not self.cards.cleans(job.id):
                 self.cards.begin_cleaning(job.id, now)
 
@@ -307,7 +309,7 @@ class Conductor:
     def _mark_blamed(self, now: float) -> None:
         """Mark the jobs that something failed for; set those aside that cannot be marked."""
         for job_id, why in list(self.containment.unmarked.items()):
-            job = self.book.jobs.get(job_id)
+            job = self.jobtable.jobs.get(job_id)
             if job is None:
                 continue
             del self.containment.unmarked[job_id]
@@ -334,7 +336,7 @@ class Conductor:
             self.store.repair(job)
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
-        self.book.put(after)
+        self.jobtable.put(after)
         if lives:
             return
         self.orphans.pop(job.id, None)
@@ -354,7 +356,7 @@ class Conductor:
         except Exception as error:
             self.containment.let_pass(error)
             gpus = self.cards.gpus_for_planning(now)
-            found = culprits(self.book, gpus, self.cards.readings, self.limits, now)
+            found = culprits(self.jobtable, gpus, self.cards.readings, self.limits, now)
             for job_id in found:
                 self.containment.blame(job_id, error)
             if not found:
@@ -370,21 +372,21 @@ class Conductor:
         """Seconds until the conductor needs a turn though nothing happens; None: it needs none."""
         if self._faulted:
             return 0.0
-        if self._plans_again_at > now and self.book.waiting:
+        if self._plans_again_at > now and self.jobtable.waiting:
             return min(PAUSE, self._plans_again_at - now)
         return 1.0 if self.unsaved else None
 
     # -- what has happened ----------------------------------------------------------------------
 
     def _take_in(self, event: Event, now: float) -> None:
-        if isinstance(event, Asked):
+        if isinstance(event, ClientRequest):
             self._ask(event, now)
             return
-        job = self.book.under_way(event.job)
+        job = self.jobtable.under_way(event.job)
         if job is not None:  # else it is an echo of an attempt that is over
             self.containment.run(job.id, partial(self._happened, job, event, now))
 
-    def _ask(self, event: Asked, now: float) -> None:
+    def _ask(self, event: ClientRequest, now: float) -> None:
         if id(event) in self.containment.refused:
             return
         try:
@@ -395,16 +397,16 @@ class Conductor:
 
     def _happened(self, job: Job, event: Event, now: float) -> None:
         match event:
-            case Forked(attempt=job.attempt, shepherd=shepherd):
+            case JobStarted(attempt=job.attempt, shepherd=shepherd):
                 self._run(job, shepherd, now)
             case Failed(attempt=job.attempt, why=why):
                 ended = Ended(status=0, detail=why)
                 self.end(job, Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended), now)
-            case Short(attempt=job.attempt, why=why):
+            case HostShort(attempt=job.attempt, why=why):
                 self._delay(job, why, now)
-            case Died(attempt=attempt) if attempt in {0, job.attempt}:
+            case JobEnded(attempt=attempt) if attempt in {0, job.attempt}:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
-            case Noticed(attempt=job.attempt):
+            case WatchdogFinding(attempt=job.attempt):
                 take_notice(self, job, event, now)
             case Faulted(attempt=job.attempt):
                 self.containment.accuse(job.id, event.why)
@@ -413,7 +415,7 @@ class Conductor:
         if job.state is JobState.STARTING:
             running = job.advance(JobState.RUNNING)
             if self.store.run(job, running, now=now):
-                self.book.put(running)
+                self.jobtable.put(running)
                 job = running
         self.then(lambda: attend(self, job, shepherd), job)
 
@@ -440,9 +442,9 @@ class Conductor:
         if not self.store.save(before, after, now=now):
             return False
         if before.holds and not after.holds:
-            given = self.book.given.get(before.id, ())
+            given = self.jobtable.given.get(before.id, ())
             self.charges.charge(before, given, after.ended_at or now, self.policy)
-        self.book.put(after)
+        self.jobtable.put(after)
         if after.state.is_final:
             self.ended.append(after)
         return True
@@ -458,7 +460,7 @@ class Conductor:
     def _clean(self, now: float) -> None:
         """Give back the shares of ended jobs that no card lists any more."""
         for job_id, is_clean in self.cards.cleaned(now).items():
-            job = self.book.jobs.get(job_id)
+            job = self.jobtable.jobs.get(job_id)
             if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
                 continue
             self.containment.run(job_id, partial(self._settle_clean, job, now, is_clean=is_clean))
@@ -473,18 +475,18 @@ class Conductor:
 
     def _start_what_fits(self, now: float) -> None:
         self.preempter.resume(self, now)
-        if not self.book.waiting:
+        if not self.jobtable.waiting:
             return
         if not self.cards.is_fresh(now):
             self.then(self.cards.ask)
-        self.charges.bring_up_to_date(self.book, self.policy, self.cards.gpus, self.limits, now)
+        self.charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
         decided = self.preempter.decide(self, self._start_planned, now)
         if self.limits.defragment:
             self.mover.make_room(self, decided, now)
 
     def _start_planned(self, now: float) -> Plan:
         """While it is not known what is on the cards only those start that need none, and overtake nobody."""
-        plan = partial(self.book.plan, readings=self.cards.readings, limits=self.limits, now=now)
+        plan = partial(self.jobtable.plan, readings=self.cards.readings, limits=self.limits, now=now)
         decided, is_fresh = plan(self.cards.gpus), self.cards.is_fresh(now)
         for start in decided.starts:
             if is_fresh or not start.holds:
@@ -493,7 +495,7 @@ class Conductor:
 
     def _reserve(self, start: Start, now: float) -> None:
         """Write the hold down first; only a job that is written down is started."""
-        job = self.eligibility.task_of(self.book.jobs[start.job_id])
+        job = self.eligibility.task_of(self.jobtable.jobs[start.job_id])
         if job is None:
             return  # other rows of its array took the last places
         given = tuple(self.cards.allocation(hold) for hold in start.holds)
@@ -503,19 +505,21 @@ class Conductor:
             attempt=job.attempt + 1,
             holds=start.holds,
             partition=start.partition,
-            resources=self.book.pick(job.request.demand),
-            slot=self.book.free_slot(),
+            resources=self.jobtable.pick(job.request.demand),
+            slot=self.jobtable.free_slot(),
             reason=Reason.NONE,
             warning="",
             boot=self.launcher.boot,
             started_at=now,
             tier=tier,
             mounts=self.mounts.of([one.uuid for one in given], hooked=is_hooked(tier, has_cards=bool(given))),
-            cpus=self.binding.of(self.cards.near(start.holds), job.request.demand.cpus, self.book.bound()),
+            cpus=self.binding.of(
+                self.cards.near(start.holds), job.request.demand.cpus, self.jobtable.bound()
+            ),
         )
         if self.store.start(job, after, given):
-            self.book.put(after)
-            self.book.given[after.id] = given
+            self.jobtable.put(after)
+            self.jobtable.given[after.id] = given
             self.then(lambda: self.launcher.start(after, given), after)
 
     # -- after a crash --------------------------------------------------------------------------
@@ -538,7 +542,7 @@ class Conductor:
         self.carry_out(self._drain())
 
     def _take_up_all(self, now: float) -> None:
-        for job in list(self.book.holding.values()):
+        for job in list(self.jobtable.holding.values()):
             if job.state is not JobState.COMPLETING:
                 self.containment.run(job.id, partial(self._take_up_seen, job, now))
         self.containment.check()
@@ -550,7 +554,7 @@ class Conductor:
 
     def _sweep(self) -> None:
         """Remove the traces of attempts that are over."""
-        there = (*self.book.holding.values(), *self.book.aside.values())
+        there = (*self.jobtable.holding.values(), *self.jobtable.aside.values())
         try:
             self.launcher.sweep({(job.id, job.attempt) for job in there})
         except Exception as error:

@@ -16,8 +16,17 @@ from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.clients import Clients, Work
-from fgsched.controller.engine import Conductor
-from fgsched.controller.events import Asked, Died, Effect, Event, Failed, Forked, Short, due_now
+from fgsched.controller.engine import Engine
+from fgsched.controller.events import (
+    ClientRequest,
+    Effect,
+    Event,
+    Failed,
+    HostShort,
+    JobEnded,
+    JobStarted,
+    due_now,
+)
 from fgsched.controller.faults import Faults
 from fgsched.controller.pieces import Pieces
 from fgsched.crash import point
@@ -52,7 +61,7 @@ class Operations(Protocol):
     def special(self, name: str) -> Callable[[Connection, Caller, dict[str, Any]], None] | None: ...
 
 
-class Loop:
+class EventLoop:
     """Owns the selector. Wake-ups are events and timers, never a poll."""
 
     def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
@@ -61,17 +70,17 @@ class Loop:
         self._spawner = spawner
         self._boot = ""
         self._events: list[Event] = []
-        self._begun: list[Forked] = []  # beginnings that were put off
+        self._begun: list[JobStarted] = []  # beginnings that were put off
         self._clients = Clients(listener, self.selector)
         self._writes: dict[int, float] = {}  # uid -> seconds that a write of the user takes, on average
         self._turned_at = 0.0
         self.stopping = ""
         self.selector.register(spawner, selectors.EVENT_READ, self._hear_spawner)
 
-    def begin(self, conductor: Conductor, operations: Operations) -> None:
-        self._conductor = conductor
+    def begin(self, engine: Engine, operations: Operations) -> None:
+        self._engine = engine
         self._operations = operations
-        self._boot = conductor.launcher.boot
+        self._boot = engine.launcher.boot
 
     def listen(self, listener: socket.socket) -> None:
         """Accept connections here, and no longer where they were accepted before."""
@@ -135,7 +144,7 @@ class Loop:
     def _turn(self) -> None:
         events, self._events = self._events, []
         due, self._begun = due_now(self._begun, events)
-        self._conductor.turn(due, time.time())
+        self._engine.turn(due, time.time())
 
     # -- clients --------------------------------------------------------------------------------
 
@@ -226,7 +235,7 @@ class Loop:
         self._events.append(self._asked(connection, act, expected))
         return expected
 
-    def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> Asked:
+    def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> ClientRequest:
         def inside(now: float) -> Effect:
             begun = time.monotonic()
             try:
@@ -242,7 +251,7 @@ class Loop:
                 self._measured(connection.uid, time.monotonic() - begun, expected)
             return lambda: self._acknowledge(connection, result)
 
-        return Asked(inside, partial(self._refuse, connection))
+        return ClientRequest(inside, partial(self._refuse, connection))
 
     def _measured(self, uid: int, took: float, expected: float) -> None:
         self._clients.charge(uid, took - expected)
@@ -295,12 +304,12 @@ class Loop:
 
     def _event(self, answer: Answer) -> Event:
         if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
-            return Died(answer.job, answer.attempt)  # claim and result tell what became of it
+            return JobEnded(answer.job, answer.attempt)  # claim and result tell what became of it
         if answer.errno in _SHORTAGES:
-            return Short(answer.job, answer.attempt, f"could not be started: {os.strerror(answer.errno)}")
+            return HostShort(answer.job, answer.attempt, f"could not be started: {os.strerror(answer.errno)}")
         if answer.errno:
             return Failed(answer.job, answer.attempt, f"could not be launched: {os.strerror(answer.errno)}")
-        return Forked(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
+        return JobStarted(answer.job, answer.attempt, Shepherd(answer.pid, answer.start, self._boot))
 
     def _mind_spawner(self) -> None:
         key = self.selector.get_key(self._spawner)
@@ -314,7 +323,7 @@ class Loop:
 
     def short(self, job: Job, why: str) -> None:
         """The same, since the host was short of something."""
-        self._events.append(Short(job.id, job.attempt, why))
+        self._events.append(HostShort(job.id, job.attempt, why))
 
 
 def _sending(connection: Connection, answer: Pieces) -> Work:

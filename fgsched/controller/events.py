@@ -65,7 +65,7 @@ class Launcher(Protocol):
         """Remove the traces of all attempts but these (job, attempt): their ends are committed."""
 
 
-class Forked(NamedTuple):
+class JobStarted(NamedTuple):
     """The spawner has forked the shepherd of an attempt."""
 
     job: int
@@ -83,7 +83,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class HostShort:
     """An attempt could not be begun, since the host was short of something: nothing ran."""
 
     job: int
@@ -91,7 +91,7 @@ class Short:
     why: str
 
 
-class Died(NamedTuple):
+class JobEnded(NamedTuple):
     """A job is over, or its shepherd has ended."""
 
     job: int
@@ -108,7 +108,7 @@ class Faulted:
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class WatchdogFinding:
     """The watchdog has seen something wrong with an attempt."""
 
     job: int
@@ -118,29 +118,29 @@ class Noticed:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClientRequest:
     """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
 
     act: Callable[[float], Effect]
     refuse: Callable[[FgschedError], None]
 
 
-Event = Forked | Failed | Short | Died | Faulted | Noticed | Asked
+Event = JobStarted | Failed | HostShort | JobEnded | Faulted | WatchdogFinding | ClientRequest
 
 
-def due_now(begun: Sequence[Forked], fresh: Sequence[Event]) -> tuple[list[Event], list[Forked]]:
+def due_now(begun: Sequence[JobStarted], fresh: Sequence[Event]) -> tuple[list[Event], list[JobStarted]]:
     """(what the turn has to take in, beginnings that wait for the next one). `begun`: those that waited.
 
     Short jobs mostly begin and end between two turns or three, and what is left of an attempt tells both
     at once. So where jobs end, those that begin have one more turn for it; where none does, it gains nothing.
     """
-    over = {(event.job, event.attempt) for event in fresh if type(event) is Died}
+    over = {(event.job, event.attempt) for event in fresh if type(event) is JobEnded}
     if not over:
         return [*begun, *fresh], []
-    new = [event for event in fresh if type(event) is Forked and not _is_over(event, over)]
-    others = [event for event in fresh if type(event) is not Forked]
+    new = [event for event in fresh if type(event) is JobStarted and not _is_over(event, over)]
+    others = [event for event in fresh if type(event) is not JobStarted]
     return [*(event for event in begun if not _is_over(event, over)), *others], new
 
 
-def _is_over(begun: Forked, over: Container[tuple[int, int]]) -> bool:
+def _is_over(begun: JobStarted, over: Container[tuple[int, int]]) -> bool:
     return (begun.job, 0) in over or (begun.job, begun.attempt) in over

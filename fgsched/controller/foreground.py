@@ -10,7 +10,7 @@ from fgsched.config.load import load
 from fgsched.controller.daemon import serve
 from fgsched.controller.logfile import handler
 from fgsched.system.nice import hold_low_descriptors
-from fgsched.system.paths import Places, is_of_the_disk, unwritten
+from fgsched.system.paths import Paths, is_of_the_disk, unwritten
 from fgsched.system.trust import refuse_unless_safe
 from fgshim import library, spawner
 
@@ -18,7 +18,7 @@ from fgshim import library, spawner
 def attend(*, gpus: str = "", system: bool = False, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until told to stop. `gpus` prevails over what environment and configuration say."""
     hold_low_descriptors()
-    places = Places.find(os.environ, os.geteuid(), system=system)
+    places = Paths.find(os.environ, os.geteuid(), system=system)
     output = handler(places.log)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", handlers=[output])
     if system:

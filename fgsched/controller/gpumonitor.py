@@ -4,34 +4,34 @@ import time
 from collections.abc import Callable
 
 from fgsched import gpus
-from fgsched.controller.enforcementcheck import Gate
-from fgsched.controller.engine import Conductor
+from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.engine import Engine
 from fgsched.controller.seeing import understood
 from fgsched.controller.unresolved import Unresolved
 from fgsched.controller.watching import Watching
-from fgsched.launch.launcher import Shepherds
+from fgsched.launch.launcher import Launcher
 
 _SOON = 0.1  # seconds between two looks while an ended job is not off its cards
 _AGAIN = 0.5  # while something is wrong with a running one
 _PATIENCE = 60.0  # seconds after which an answer was lost with the process that was asked
 
 
-class Lookout:
+class GpuMonitor:
     """Looks at intervals while there are jobs, sooner while a card is not clean, never on an idle host."""
 
     def __init__(
         self,
-        conductor: Conductor,
-        shepherds: Shepherds,
+        engine: Engine,
+        shepherds: Launcher,
         sampler: gpus.AnySampler,
         watching: Watching,
-        gate: Gate,
+        gate: EnforcementGate,
         *,
         interval: float,
     ) -> None:
-        self._conductor, self._shepherds, self._sampler = conductor, shepherds, sampler
+        self._engine, self._shepherds, self._sampler = engine, shepherds, sampler
         self.watching, self._gate = watching, gate
-        self._cards = conductor.cards
+        self._cards = engine.cards
         self.interval = interval
         self.unresolved = Unresolved()
         self._looked_at = -interval  # by a clock that nobody sets
@@ -41,7 +41,7 @@ class Lookout:
     @property
     def due(self) -> float | None:
         """Seconds until the next look; None: there is nothing to look for."""
-        if not self._cards.needs_cleaning or not self._conductor.book.jobs:
+        if not self._cards.needs_cleaning or not self._engine.jobtable.jobs:
             return None
         pause = min(_AGAIN, self.interval) if self.watching.is_suspicious else self.interval
         pause = _SOON if self._cards.is_cleaning else pause
@@ -69,20 +69,20 @@ class Lookout:
                 self._gate.hear(answer)
 
     def _understand(self, answer: gpus.Answer) -> None:
-        book = self._conductor.book
+        jobtable = self._engine.jobtable
         shepherds: dict[int, int] = {}
-        for job in book.holding.values() if answer.readings else ():
-            with self._conductor.faults.contained(f"the supervisor of job {job.id}"):
+        for job in jobtable.holding.values() if answer.readings else ():
+            with self._engine.faults.contained(f"the supervisor of job {job.id}"):
                 if job.holds and (shepherd := self._shepherds.shepherd(job)):
                     shepherds[shepherd.pid] = job.id
         seen = understood(
             answer.readings,
             shepherds=shepherds,
-            ended=[job for job in book.holding.values() if self._cards.cleans(job.id)],
+            ended=[job for job in jobtable.holding.values() if self._cards.cleans(job.id)],
             stayed=self._cards.stayed,
             run=str(self._shepherds.run.path),
-            running=book.holding,
+            running=jobtable.holding,
         )
         self._cards.saw(seen.readings, there=seen.there, now=time.time())
-        self.watching.look(seen, book.holding)
+        self.watching.look(seen, jobtable.holding)
         self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)

@@ -13,7 +13,7 @@ _LIVES_ON = "could not be ended"  # at the end of a note: an operator has to loo
 _BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 
 
-class Cards:
+class GpuStates:
     """Decides nothing about jobs; `ask` is the one effect, given by whoever owns the sampler."""
 
     def __init__(

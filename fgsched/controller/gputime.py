@@ -13,7 +13,7 @@ from typing import NamedTuple
 import fgshim.region as region
 
 from fgsched import gpus
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.domain.job import WHOLE, Job, JobState
 from fgsched.jobs.pacing import NONE
 
@@ -31,11 +31,11 @@ class _Paced(NamedTuple):
     borrowers: dict[int, region.Borrower]  # by the card's index
 
 
-class Pacer:
+class GpuTime:
     """`look` when `due`; `measured` when the driver has answered."""
 
-    def __init__(self, conductor: Conductor, sampler: gpus.AnySampler, *, run: str, is_real: bool) -> None:
-        self._conductor, self._sampler = conductor, sampler
+    def __init__(self, engine: Engine, sampler: gpus.AnySampler, *, run: str, is_real: bool) -> None:
+        self._engine, self._sampler = engine, sampler
         self._run, self._is_real = run, is_real
         self._jobs: dict[tuple[int, int], _Paced] = {}
         self._looked_at = self._asked_at = 0.0
@@ -43,7 +43,7 @@ class Pacer:
     @property
     def due(self) -> float | None:
         """Seconds until the next look; None: nobody shares a card."""
-        if not any(_is_shared(job) for job in self._conductor.book.holding.values()) and not self._jobs:
+        if not any(_is_shared(job) for job in self._engine.jobtable.holding.values()) and not self._jobs:
             return None
         return max(0.0, self._looked_at + self._pause() - time.monotonic())
 
@@ -62,7 +62,7 @@ class Pacer:
 
     def measured(self, answer: gpus.Answer) -> None:
         """What the driver says of the processes: a job's are those with a place in its region."""
-        indices = {gpu.uuid: gpu.index for gpu in self._conductor.cards.gpus}
+        indices = {gpu.uuid: gpu.index for gpu in self._engine.cards.gpus}
         ahead = time.monotonic_ns() - time.time_ns()
         for paced in self._jobs.values():
             own = set(region.pids(paced.fd))
@@ -110,13 +110,13 @@ class Pacer:
         """Take in the jobs that run now, and let go of the others."""
         running = {
             (job.id, job.attempt): job
-            for job in self._conductor.book.holding.values()
+            for job in self._engine.jobtable.holding.values()
             if job.state is JobState.RUNNING and _is_shared(job)
         }
         for gone in self._jobs.keys() - running.keys():
             os.close(self._jobs.pop(gone).fd)
         for key in running.keys() - self._jobs.keys():
-            with self._conductor.faults.contained(f"the pacing of job {key[0]}"):
+            with self._engine.faults.contained(f"the pacing of job {key[0]}"):
                 if paced := self._open(running[key]):
                     self._jobs[key] = paced
 

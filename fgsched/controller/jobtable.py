@@ -8,15 +8,15 @@ from heapq import heappop, heappush
 from fgsched.controller.arrays import Arrays
 from fgsched.controller.debts import claims, made_for
 from fgsched.controller.runs import Runs, demand_of, who_of
-from fgsched.controller.waitindex import Gates
-from fgsched.domain.job import Demand, Gpu, Hold, Job, JobState, Limits, Readings, Reason
+from fgsched.controller.waitindex import WaitIndex
+from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
 from fgsched.domain.policy import MAIN
 from fgsched.scheduling.fragmentation import Recent
-from fgsched.scheduling.limits import Key, Who, falls_under
-from fgsched.scheduling.placement import Host, Room, Short, rooms
-from fgsched.scheduling.planner import Pending, Plan, Queue
+from fgsched.scheduling.limits import Key, Owner, falls_under
+from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
+from fgsched.scheduling.planner import Plan, Queue, QueuedJob
 from fgsched.scheduling.priority import Order
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.snapshot import Snapshot
 from fgsched.store import Allocation
 
 
@@ -45,11 +45,11 @@ class Slots:
         return self._given[0] if self._given else self._next
 
 
-def pending(job: Job, count: int = 1) -> Pending:
+def pending(job: Job, count: int = 1) -> QueuedJob:
     """A waiting job as the planner sees it; a row of an array stands for so many."""
     request = job.request
     since = max(job.submitted_at, request.begin)  # time that it did not want to start in is no age
-    return Pending(
+    return QueuedJob(
         job.id,
         request.demand,
         request.time_limit,
@@ -63,7 +63,7 @@ def pending(job: Job, count: int = 1) -> Pending:
     )
 
 
-class Book:
+class JobTable:
     """Every job that is not over. Only committed states stay in it: after a failed commit it is made anew."""
 
     def __init__(
@@ -78,14 +78,14 @@ class Book:
         self.revision = 0  # another one after every change
         self._decided = Plan()
         self.arrays = Arrays(made)
-        self.gates = Gates(self.arrays)
+        self.wait_index = WaitIndex(self.arrays)
         self._queue = Queue()
         self._slots = Slots()
         self._runs = Runs()
         self._leaving: set[int] = set()  # jobs that make room
         self._sent: set[int] = set()  # jobs that made room and wait again
         self._recent = Recent()
-        self._queued: Counter[tuple[str, Who]] = Counter()  # jobs that wait, by partitions and owner
+        self._queued: Counter[tuple[str, Owner]] = Counter()  # jobs that wait, by partitions and owner
         for job in jobs:
             self.put(job)
 
@@ -103,8 +103,8 @@ class Book:
             self.jobs.pop(job.id, None)
         else:
             self.jobs[job.id] = job
-        if job.eviction is not None:
-            self._note_eviction(job)
+        if job.preemption is not None:
+            self._note_preemption(job)
         if job.state.holds:
             self.holding[job.id] = job
             self._slots.take(job.slot)
@@ -113,7 +113,7 @@ class Book:
             self._slots.give(was.slot)
         if job.array:
             self.arrays.put(before, job)
-        self.gates.put(before, job)
+        self.wait_index.put(before, job)
         if waits:
             self._count(job, 1)
             self.offer(job)
@@ -126,10 +126,10 @@ class Book:
         if job.state.holds:
             self._slots.take(job.slot)
 
-    def _note_eviction(self, job: Job) -> None:
+    def _note_preemption(self, job: Job) -> None:
         """One that made room and waits again comes after the job that it made room for."""
-        waits_again = job.state is JobState.PENDING and bool(job.evicted)
-        (self._leaving.add if job.leaves else self._leaving.discard)(job.id)
+        waits_again = job.state is JobState.PENDING and bool(job.preempt_mode)
+        (self._leaving.add if job.is_being_preempted else self._leaving.discard)(job.id)
         (self._sent.add if waits_again else self._sent.discard)(job.id)
 
     def made_room_for(self, job_id: int) -> list[Job]:
@@ -157,7 +157,7 @@ class Book:
     def offer(self, job: Job) -> None:
         """Have the planner consider a job, if nothing keeps it from that."""
         is_ready = job.state is JobState.PENDING and not job.held and job.id not in self.unreadable
-        if is_ready and self.gates.closed(job) is None:
+        if is_ready and self.wait_index.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
         else:
             self._queue.remove(job.id)
@@ -183,16 +183,18 @@ class Book:
         waiting = sum(count for (_, who), count in self._queued.items() if who.user == user)
         return waiting + sum(job.user == user for job in self.holding.values())
 
-    def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Plan:
+    def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float) -> Plan:
         """What starts now, and what everything else waits for."""
-        self._decided = decided = self.scene(gpus, readings, limits=limits, now=now).plan()
+        self._decided = decided = self.snapshot(gpus, readings, limits=limits, now=now).plan()
         return decided
 
-    def scene(self, gpus: Iterable[Gpu], readings: Readings, *, limits: Limits, now: float) -> Scene:
+    def snapshot(
+        self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float
+    ) -> Snapshot:
         """All that a plan is made of. Its queue is this book's."""
         running = self._runs.of(self.holding.values(), now)
         self._queue.claims = claims(self._queue, self._debtors())
-        return Scene(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
+        return Snapshot(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     def running(self, job: Job, now: float) -> object:
         """A job that holds something as the planner sees it."""
@@ -245,7 +247,7 @@ class Book:
         """What is left of each card."""
         return rooms(gpus, self._holds(), readings)
 
-    def host(self, limits: Limits) -> Host:
+    def host(self, limits: HostLimits) -> Host:
         """What is left of CPUs and host memory; a job that is only being cleaned up needs neither."""
         busy = [demand_of(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
@@ -266,9 +268,9 @@ class Book:
             for hold in job.holds:
                 yield hold, False
 
-    def short(self, job: Job) -> Short | None:
+    def short(self, job: Job) -> Shortfall | None:
         """What a waiting job is short of, as far as the last plan looked."""
-        if job.state is not JobState.PENDING or job.held or self.gates.closed(job) is not None:
+        if job.state is not JobState.PENDING or job.held or self.wait_index.closed(job) is not None:
             return None
         return self._decided.short(pending(job).kind)
 
@@ -280,7 +282,7 @@ class Book:
             if job.reason in (Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR):
                 return job.reason
             return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
-        if (closed := self.gates.closed(job)) is not None:
+        if (closed := self.wait_index.closed(job)) is not None:
             return closed
         short = self.short(job)
         return short.reason if short else Reason.NONE

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from fgsched.controller.jobtable import Book
+from fgsched.controller.jobtable import JobTable
 from fgsched.controller.telling import tell
-from fgsched.controller.turning import Giving
-from fgsched.domain.job import Eviction, Hold, Job, JobState, Reason
+from fgsched.controller.turning import PreemptionHost
+from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_indices
@@ -17,9 +17,9 @@ from fgsched.jobs.endings import stood_still
 from fgsched.scheduling.explain.explain import leaving, standing_still
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, terms, victims, without
-from fgsched.scheduling.priority import Kind
-from fgsched.scheduling.queue import Pending
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 _MOST = 16  # jobs for which others make room in one turn
@@ -34,7 +34,7 @@ class Preempter:
 
     # -- making room ----------------------------------------------------------------------------
 
-    def decide(self, host: Giving, start: Callable[[float], Plan], now: float) -> Plan:
+    def decide(self, host: PreemptionHost, start: Callable[[float], Plan], now: float) -> Plan:
         """Start what fits, have jobs make room for what does not, and start what fits then.
 
         Whoever others make room for leaves alone what it had reserved before, though these take their time.
@@ -44,203 +44,211 @@ class Preempter:
             return self._started(host, start, now)
         return decided
 
-    def _started(self, host: Giving, start: Callable[[float], Plan], now: float) -> Plan:
+    def _started(self, host: PreemptionHost, start: Callable[[float], Plan], now: float) -> Plan:
         """Whoever made room for an array made it for the task that starts then: the next one has no claim."""
         decided = start(now)
         for one in decided.starts:
-            for job in host.book.made_room_for(one.job_id):
-                there = host.book.holding.values()
+            for job in host.jobtable.made_room_for(one.job_id):
+                there = host.jobtable.holding.values()
                 tasks = (other for other in there if other.array == one.job_id and other.started_at == now)
                 last = max((other.id for other in tasks), default=one.job_id)
-                if job.eviction is not None and last != one.job_id:
-                    host.change(job, now, eviction=replace(job.eviction, by=last))
+                if job.preemption is not None and last != one.job_id:
+                    host.change(job, now, preemption=replace(job.preemption, by=last))
         return decided
 
-    def make_room(self, host: Giving, now: float) -> bool:
+    def make_room(self, host: PreemptionHost, now: float) -> bool:
         """Have jobs make room for those that wait and come first; whether any has to."""
-        scene = _scene(host, now)
-        occupants, leaving = _occupants(host, scene), _leaving(host, scene)
+        snapshot = _scene(host, now)
+        occupants, leaving = _occupants(host, snapshot), _leaving(host, snapshot)
         starts: tuple[Start, ...] = ()
         if leaving:  # whatever starts once they have gone has its room then
-            scene = without(scene, leaving)
-            starts = scene.plan().starts
+            snapshot = without(snapshot, leaving)
+            starts = snapshot.plan().starts
         served = 0
-        vain: set[Kind] = set()  # nobody makes room for one of these, so nobody does for the next
-        for entry in islice(_waiting(scene), _LOOKED_AT):
+        vain: set[JobClass] = set()  # nobody makes room for one of these, so nobody does for the next
+        for entry in islice(_waiting(snapshot), _LOOKED_AT):
             if not occupants or served == _MOST:
                 break
             if entry.kind in vain or any(start.job_id == entry.id for start in starts):
                 continue
-            chosen = victims(scene, entry, occupants, starts)
+            chosen = victims(snapshot, entry, occupants, starts)
             if not chosen:
                 vain.add(entry.kind)
-                self._look_again(host, scene, entry, occupants)
+                self._look_again(host, snapshot, entry, occupants)
                 continue
             for victim in chosen:
-                _evict(host, victim, entry.id, now)
+                _preempt(host, victim, entry.id, now)
             gone = {victim.job.id for victim in chosen}
             occupants = [one for one in occupants if one.job.id not in gone]
-            scene = without(scene, chosen)
-            starts, served = scene.plan().starts, served + 1
+            snapshot = without(snapshot, chosen)
+            starts, served = snapshot.plan().starts, served + 1
         return served > 0
 
-    def _look_again(self, host: Giving, scene: Scene, entry: Pending, occupants: list[Occupant]) -> None:
+    def _look_again(
+        self, host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob, occupants: list[Occupant]
+    ) -> None:
         """Nothing tells by itself that the time is over for which a job runs undisturbed."""
         for one in occupants:
             for name in entry.partitions:
                 how = terms(host.policy, entry.kind, name, one.job)
                 when = one.since + how.exempt if how is not None else 0.0
-                if when > scene.now and (when, entry.id) not in self._rung:
-                    self._rung = {known for known in self._rung if known[0] > scene.now} | {(when, entry.id)}
-                    host.book.gates.ring(when, entry.id)
+                if when > snapshot.now and (when, entry.id) not in self._rung:
+                    self._rung = {known for known in self._rung if known[0] > snapshot.now} | {
+                        (when, entry.id)
+                    }
+                    host.jobtable.wait_index.ring(when, entry.id)
 
     # -- going on -------------------------------------------------------------------------------
 
-    def resume(self, host: Giving, now: float) -> None:
+    def resume(self, host: PreemptionHost, now: float) -> None:
         """Let those go on that stood still for others, where there is room and no such other needs it now."""
-        aside = [job for job in host.book.holding.values() if job.is_laid_aside]
+        aside = [job for job in host.jobtable.holding.values() if job.is_suspended_by_preemption]
         for job in sorted(aside, key=lambda job: (job.started_at or 0.0, job.id)):
             if has_room(host, job, now) and not _is_in_the_way(host, job, now):
                 go_on(host, job, now)
 
 
-def _scene(host: Giving, now: float) -> Scene:
+def _scene(host: PreemptionHost, now: float) -> Snapshot:
     gpus = host.cards.gpus_for_planning(now)
-    return host.book.scene(gpus, host.cards.readings, limits=host.limits, now=now)
+    return host.jobtable.snapshot(gpus, host.cards.readings, limits=host.limits, now=now)
 
 
-def _occupants(host: Giving, scene: Scene) -> list[Occupant]:
+def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:
     """The running jobs, but for those that are to end anyway."""
-    jobs = host.book.holding
+    jobs = host.jobtable.holding
     return [
-        Occupant(running, scene.now if job.started_at is None else job.started_at, job.request.requeue)
-        for running in scene.running
+        Occupant(running, snapshot.now if job.started_at is None else job.started_at, job.request.requeue)
+        for running in snapshot.running
         if (job := jobs[running.id]).state is JobState.RUNNING
-        and not (job.is_to_end or job.leaves or job.wish)
+        and not (job.is_to_end or job.is_being_preempted or job.wish)
     ]
 
 
-def _leaving(host: Giving, scene: Scene) -> list[Victim]:
+def _leaving(host: PreemptionHost, snapshot: Snapshot) -> list[Victim]:
     """Those that make room already."""
-    jobs = host.book.holding
-    return [Victim(one, jobs[one.id].evicted) for one in scene.running if jobs[one.id].leaves]
+    jobs = host.jobtable.holding
+    return [
+        Victim(one, jobs[one.id].preempt_mode) for one in snapshot.running if jobs[one.id].is_being_preempted
+    ]
 
 
-def _waiting(scene: Scene) -> Iterator[Pending]:
+def _waiting(snapshot: Snapshot) -> Iterator[QueuedJob]:
     """The jobs that others may have to make room for, in order."""
-    policy = scene.queue.order.policy
-    groups = [group for group in scene.queue.groups if may_preempt(policy, group.kind)]
+    policy = snapshot.queue.order.policy
+    groups = [group for group in snapshot.queue.groups if may_preempt(policy, group.kind)]
     for group in sorted(groups, key=lambda group: (-group.standing, *group.first)):
         for _, job_id in islice(group.in_order(), _MOST):
-            entry = scene.queue.entry(job_id)
+            entry = snapshot.queue.entry(job_id)
             if entry is not None:
                 yield entry
 
 
-def _evict(host: Giving, victim: Victim, by: int, now: float) -> None:
+def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     """Write down that a job makes room, and then tell it."""
-    job = host.book.jobs[victim.job.id]
+    job = host.jobtable.jobs[victim.job.id]
     until = now + victim.grace + host.limits.kill_wait
-    found = Eviction(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
+    found = Preemption(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
     log.info("job %d: makes room for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
     _settle_debts(host, job, by, now)
     if victim.mode != SUSPEND:
-        asked = host.change(job, now, eviction=found)
+        asked = host.change(job, now, preemption=found)
         host.then(tell(host, asked, lambda: host.launcher.preempt(asked)))
         return
     aside = job.advance(
         JobState.SUSPENDED,
         suspended_at=now,
         holds=tuple(replace(hold, share=0) for hold in job.holds),
-        eviction=found,
+        preemption=found,
         reason=Reason.PREEMPTED,
     )
     host.step(job, aside, now)
     host.then(tell(host, aside, lambda: host.launcher.suspend(aside)))
 
 
-def _settle_debts(host: Giving, job: Job, by: int, now: float) -> None:
+def _settle_debts(host: PreemptionHost, job: Job, by: int, now: float) -> None:
     """A job that is sent away had what others made free for it: it comes before none of them any more."""
-    for one in host.book.made_room_for(job.id):
-        if one.eviction is not None:
-            host.change(one, now, eviction=replace(one.eviction, attempt=0))
-    for one in host.book.makes_room_for(job.id):
-        if one.eviction is not None:
-            host.change(one, now, eviction=replace(one.eviction, by=by))
+    for one in host.jobtable.made_room_for(job.id):
+        if one.preemption is not None:
+            host.change(one, now, preemption=replace(one.preemption, attempt=0))
+    for one in host.jobtable.makes_room_for(job.id):
+        if one.preemption is not None:
+            host.change(one, now, preemption=replace(one.preemption, by=by))
 
 
-def _whole(host: Giving, job: Job) -> tuple[Hold, ...]:
+def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:
     """What it held before it was laid aside."""
-    return tuple(one.hold for one in host.book.given.get(job.id, ()))
+    return tuple(one.hold for one in host.jobtable.given.get(job.id, ()))
 
 
-def has_room(host: Giving, job: Job, now: float) -> bool:
+def has_room(host: PreemptionHost, job: Job, now: float) -> bool:
     """Whether its part of the compute is free."""
     free = {room.gpu.index: room.share for room in _scene(host, now).free}
-    cpus = host.book.host(host.limits).cpus
+    cpus = host.jobtable.host(host.limits).cpus
     return cpus >= job.request.demand.cpus and all(
         hold.share <= free.get(hold.gpu, 0) for hold in _whole(host, job)
     )
 
 
-def _is_in_the_way(host: Giving, job: Job, now: float) -> bool:
+def _is_in_the_way(host: PreemptionHost, job: Job, now: float) -> bool:
     """Whether a job that it would have to make room for starts now, and would not if it went on."""
-    scene = _scene(host, now)
-    starts = scene.plan().starts if len(scene.queue) else ()
-    before = {start.job_id for start in starts if _comes_first(host, scene, start, job)}
+    snapshot = _scene(host, now)
+    starts = snapshot.plan().starts if len(snapshot.queue) else ()
+    before = {start.job_id for start in starts if _comes_first(host, snapshot, start, job)}
     if not before:
         return False
-    after = {start.job_id for start in _with(scene, host, job).plan().starts}
+    after = {start.job_id for start in _with(snapshot, host, job).plan().starts}
     return not before <= after
 
 
-def _comes_first(host: Giving, scene: Scene, start: Start, job: Job) -> bool:
-    kind = scene.queue.kind(start.job_id)
-    running = next(one for one in scene.running if one.id == job.id)
+def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: Start, job: Job) -> bool:
+    kind = snapshot.queue.kind(start.job_id)
+    running = next(one for one in snapshot.running if one.id == job.id)
     return kind is not None and terms(host.policy, kind, start.partition, running) is not None
 
 
-def _with(scene: Scene, host: Giving, job: Job) -> Scene:
+def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
     """The scene in which it has gone on."""
     taken = {hold.gpu: hold.share for hold in _whole(host, job)}
-    free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in scene.free]
-    cpus = scene.host.cpus - job.request.demand.cpus
-    return replace(scene, free=free, host=replace(scene.host, cpus=cpus))
+    free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in snapshot.free]
+    cpus = snapshot.host.cpus - job.request.demand.cpus
+    return replace(snapshot, free=free, host=replace(snapshot.host, cpus=cpus))
 
 
-def go_on(host: Giving, job: Job, now: float, said: dict[str, Any] | None = None) -> None:
+def go_on(host: PreemptionHost, job: Job, now: float, said: dict[str, Any] | None = None) -> None:
     """A job that stood still goes on, with all that it held before. `said`: what is answered to who asked."""
     changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
-    if job.is_laid_aside and job.eviction is not None:
-        over = replace(job.eviction, attempt=0)
-        changes |= {"holds": _whole(host, job), "eviction": over, "reason": Reason.NONE}
+    if job.is_suspended_by_preemption and job.preemption is not None:
+        over = replace(job.preemption, attempt=0)
+        changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
     host.then(tell(host, after, lambda: host.launcher.resume(after), said))
 
 
-def room_made(book: Book, job: Job) -> list[str]:
+def room_made(jobtable: JobTable, job: Job) -> list[str]:
     """For whom a job makes room or has made it, and who makes room for it, in sentences."""
-    if job.is_laid_aside:
+    if job.is_suspended_by_preemption:
         return [standing_still(job)]
     if said := leaving(job):
         return [said]
     going = [
-        one for one in book.holding.values() if one.leaves and one.eviction and one.eviction.by == job.id
+        one
+        for one in jobtable.holding.values()
+        if one.is_being_preempted and one.preemption and one.preemption.by == job.id
     ]
     if not going or job.state is not JobState.PENDING:
         return []
     who = _named([one.id for one in going])
-    until = max(one.eviction.until for one in going if one.eviction)
+    until = max(one.preemption.until for one in going if one.preemption)
     return [f"{who} {'makes' if len(going) == 1 else 'make'} room for it: gone by {format_time(until)}"]
 
 
-def outlook(host: Giving, scene: Scene, entry: Pending) -> list[str]:
+def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[str]:
     """Whether running jobs would make room for a job of the scene's queue, in a sentence."""
     if not may_preempt(host.policy, entry.kind):
         return []
-    occupants = _occupants(host, scene)
-    if chosen := victims(scene, entry, occupants):
+    occupants = _occupants(host, snapshot)
+    if chosen := victims(snapshot, entry, occupants):
         return [f"{_named([victim.job.id for victim in chosen])} would make room for it"]
     free_at = [
         one.since + how.exempt
@@ -250,7 +258,7 @@ def outlook(host: Giving, scene: Scene, entry: Pending) -> list[str]:
     ]
     if not free_at:
         return ["may have others make room, and no such job runs"]
-    if min(free_at) > scene.now:
+    if min(free_at) > snapshot.now:
         return [f"may have others make room, not before {format_time(min(free_at))}"]
     return ["may have others make room, and that of all who have to would not be enough or not its own"]
 

@@ -8,7 +8,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.launch.rundir import RunDir
 from fgsched.system import generations
 from fgsched.system.inotify import Inotify
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 
 log = logging.getLogger("fgsched.controller")
 _PAUSE = 0.2  # seconds: whoever removes a whole tree is not to meet new entries meanwhile
@@ -18,7 +18,7 @@ _LONGEST = 60.0  # seconds between two attempts where nothing can be made
 class Presence:
     """Hears when something goes, and makes it again a moment later."""
 
-    def __init__(self, places: Places, run: RunDir, listen: Callable[[], None]) -> None:
+    def __init__(self, places: Paths, run: RunDir, listen: Callable[[], None]) -> None:
         """`listen()`: take requests at the place of the socket, where there is none."""
         self._places, self._run, self._listen = places, run, listen
         self._due: float | None = None

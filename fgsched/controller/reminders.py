@@ -4,39 +4,39 @@ from functools import partial
 
 from fgsched.controller.events import Launcher
 from fgsched.controller.telling import RETRY, is_given
-from fgsched.controller.turning import Turning
+from fgsched.controller.turning import EngineContext
 from fgsched.domain.job import Job, JobState
 from fgsched.jobs.lifecycle import Shepherd
 
 
-def attend(conductor: Turning, job: Job, shepherd: Shepherd) -> None:
+def attend(engine: EngineContext, job: Job, shepherd: Shepherd) -> None:
     """Follow it, unless its end was taken in together with its beginning: nobody waits for it then."""
-    now = conductor.book.under_way(job.id)
+    now = engine.jobtable.under_way(job.id)
     if now is not None and now.attempt == job.attempt:
-        conductor.launcher.follow(job, shepherd)
-        remind(conductor, job)
+        engine.launcher.follow(job, shepherd)
+        remind(engine, job)
 
 
-def remind(conductor: Turning, job: Job) -> None:
+def remind(engine: EngineContext, job: Job) -> None:
     """Give the orders that the store has for it. What is not delivered is given again later."""
-    if not is_given(partial(_remind, conductor.launcher, job)):
-        conductor.unheard.setdefault(job.id, 0.0)
+    if not is_given(partial(_remind, engine.launcher, job)):
+        engine.unheard.setdefault(job.id, 0.0)
 
 
-def remind_again(conductor: Turning, now: float) -> None:
+def remind_again(engine: EngineContext, now: float) -> None:
     """Orders that were not delivered, once a second each."""
-    for job_id, due in list(conductor.unheard.items()):
-        job = conductor.book.under_way(job_id)
+    for job_id, due in list(engine.unheard.items()):
+        job = engine.jobtable.under_way(job_id)
         if job is None:
-            del conductor.unheard[job_id]
+            del engine.unheard[job_id]
         elif not 0 < now - due < RETRY:  # the clock may be set back
-            conductor.unheard[job_id] = now
-            conductor.then(partial(_remind_again, conductor, job), job)
+            engine.unheard[job_id] = now
+            engine.then(partial(_remind_again, engine, job), job)
 
 
-def _remind_again(conductor: Turning, job: Job) -> None:
-    if is_given(partial(_remind, conductor.launcher, job)):
-        conductor.unheard.pop(job.id, None)
+def _remind_again(engine: EngineContext, job: Job) -> None:
+    if is_given(partial(_remind, engine.launcher, job)):
+        engine.unheard.pop(job.id, None)
 
 
 def _remind(launcher: Launcher, job: Job) -> bool:
@@ -44,7 +44,7 @@ def _remind(launcher: Launcher, job: Job) -> bool:
     is_heard = launcher.relimit(job) if job.relimited else True
     if job.is_to_end:
         is_heard &= launcher.cancel(job)
-    elif job.leaves and not job.wish:
+    elif job.is_being_preempted and not job.wish:
         is_heard &= launcher.preempt(job)
     elif job.wish:
         is_heard &= launcher.requeue(job)

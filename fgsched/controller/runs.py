@@ -6,19 +6,19 @@ from dataclasses import replace
 
 from fgsched.domain.job import Demand, Job, JobState
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.limits import Who
+from fgsched.scheduling.limits import Owner
 
 _NOTHING = Demand(cpus=0)
 
 
-def who_of(job: Job) -> Who:
+def who_of(job: Job) -> Owner:
     """On whose account a job runs."""
-    return Who(job.user, job.request.account, job.request.qos)
+    return Owner(job.user, job.request.account, job.request.qos)
 
 
 def demand_of(job: Job) -> Demand:
     """What a running job has of the host: the CPUs of one that stands still for another are free."""
-    return replace(job.request.demand, cpus=0) if job.is_laid_aside else job.request.demand
+    return replace(job.request.demand, cpus=0) if job.is_suspended_by_preemption else job.request.demand
 
 
 class Runs:
@@ -49,10 +49,10 @@ def _running(job: Job, now: float) -> Running:
     if job.state is JobState.COMPLETING:
         return Running(_NOTHING, job.holds, now, *_whose(job))
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    if job.leaves and job.eviction is not None:
-        until = min(until, max(now, job.eviction.until))
+    if job.is_being_preempted and job.preemption is not None:
+        until = min(until, max(now, job.preemption.until))
     return Running(demand_of(job), job.holds, until, *_whose(job))
 
 
-def _whose(job: Job) -> tuple[str, Who, int, str]:
+def _whose(job: Job) -> tuple[str, Owner, int, str]:
     return job.partition, who_of(job), job.id, job.request.reservation

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fgsched.controller.events import Effect
-from fgsched.controller.turning import Telling, Turning
+from fgsched.controller.turning import EngineContext, Telling
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Job, JobState
 
@@ -14,9 +14,9 @@ _RUNS = {JobState.RUNNING, JobState.SUSPENDED}  # before that there is no superv
 RETRY = 1.0  # seconds until an order is given again
 
 
-def must_hear(conductor: Turning, job: Job) -> None:
+def must_hear(engine: EngineContext, job: Job) -> None:
     """Refuse an order that nobody can carry out, before anything is written down."""
-    if job.state in _RUNS and not conductor.launcher.hears(job):
+    if job.state in _RUNS and not engine.launcher.hears(job):
         raise Refused(
             f"job {job.id}: not delivered: the job's supervisor is gone",
             f"What is left of the job is being ended. See: fgctl show job {job.id}",

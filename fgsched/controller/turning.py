@@ -5,9 +5,9 @@ from typing import Protocol
 
 from fgsched.controller.containment import Containment
 from fgsched.controller.events import Effect, Launcher
-from fgsched.controller.gpustate import Cards
-from fgsched.controller.jobtable import Book
-from fgsched.domain.job import Gpu, Job, Limits, Readings
+from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.job import Gpu, HostLimits, Job, Readings
 from fgsched.domain.policy import Policy
 from fgsched.jobs.lifecycle import Finish, Seen
 from fgsched.store import Store
@@ -38,11 +38,11 @@ class Telling(Protocol):
     unheard: dict[int, float]  # jobs with an order to be given again -> when it was tried last
 
 
-class Giving(Telling, Protocol):
+class PreemptionHost(Telling, Protocol):
     """A host on which jobs make room for others: that of the conductor, or one that is simulated."""
 
     @property
-    def book(self) -> Book: ...
+    def jobtable(self) -> JobTable: ...
 
     @property
     def cards(self) -> Planned: ...
@@ -51,7 +51,7 @@ class Giving(Telling, Protocol):
     def launcher(self) -> Halting: ...
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> HostLimits: ...
 
     @property
     def policy(self) -> Policy: ...
@@ -63,14 +63,14 @@ class Giving(Telling, Protocol):
     def then(self, effect: Effect) -> None: ...
 
 
-class Turning(Telling, Protocol):
+class EngineContext(Telling, Protocol):
     """The turn as it is made: what there is, and how it is changed. The conductor is one."""
 
-    book: Book
+    jobtable: JobTable
     store: Store
-    cards: Cards
+    cards: GpuStates
     launcher: Launcher
-    limits: Limits
+    limits: HostLimits
     orphans: dict[int, float]
     containment: Containment
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from fgsched.controller.jobtable import Book
-from fgsched.domain.job import WHOLE, Gpu, Job, Limits
+from fgsched.controller.jobtable import JobTable
+from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job
 from fgsched.domain.policy import Policy
 from fgsched.scheduling.fairshare import Owner, Standing, Usage, accrued, by_scope, factors, standings
 from fgsched.scheduling.priority import Order
@@ -24,7 +24,7 @@ class Ledger(Protocol):
     def put_usage(self, owner: Owner, usage: Usage) -> None: ...
 
 
-class Charges:
+class UsageCharges:
     """Use is written down when a job gives back what it held; what runs is counted besides."""
 
     def __init__(self, store: Ledger) -> None:
@@ -56,12 +56,12 @@ class Charges:
             self._store.put_usage(owner, self._usage[owner])
         self._unwritten.clear()
 
-    def used(self, book: Book, policy: Policy, now: float) -> dict[Owner, float]:
+    def used(self, jobtable: JobTable, policy: Policy, now: float) -> dict[Owner, float]:
         """Charged GPU seconds of each, as they count now, with what runs."""
         half_life = policy.weights.half_life
         found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
-        for job_id, given in book.given.items():
-            job = book.holding[job_id]
+        for job_id, given in jobtable.given.items():
+            job = jobtable.holding[job_id]
             gpus = _charged(given)
             if gpus and job.started_at is not None:
                 end = job.ended_at or now
@@ -69,18 +69,18 @@ class Charges:
                 found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
         return found
 
-    def standings(self, book: Book, policy: Policy, now: float) -> list[Standing]:
-        owners = {owner_of(job) for job in book.jobs.values()}
-        return standings(self.used(book, policy, now), owners, policy)
+    def standings(self, jobtable: JobTable, policy: Policy, now: float) -> list[Standing]:
+        owners = {owner_of(job) for job in jobtable.jobs.values()}
+        return standings(self.used(jobtable, policy, now), owners, policy)
 
     def bring_up_to_date(
-        self, book: Book, policy: Policy, gpus: Iterable[Gpu], limits: Limits, now: float
+        self, jobtable: JobTable, policy: Policy, gpus: Iterable[Gpu], limits: HostLimits, now: float
     ) -> None:
         """Order the queue anew where that is due: after a while, for another site, or a book just read."""
         is_old = not 0 <= now - self._ordered_at < policy.weights.interval
         if is_old or self._order.policy is not policy:
-            used = self.used(book, policy, now)
-            rows = standings(used, {owner_of(job) for job in book.jobs.values()}, policy)
+            used = self.used(jobtable, policy, now)
+            rows = standings(used, {owner_of(job) for job in jobtable.jobs.values()}, policy)
             self._order = Order(
                 policy=policy,
                 shares=factors(rows),
@@ -90,10 +90,10 @@ class Charges:
             )
             self._ordered_at = now
         elif policy.has_quotas:
-            self._order = replace(self._order, used=by_scope(self.used(book, policy, now)))
-            book.count_again(self._order)
-        if book.order is not self._order:
-            book.reorder(self._order)
+            self._order = replace(self._order, used=by_scope(self.used(jobtable, policy, now)))
+            jobtable.count_again(self._order)
+        if jobtable.order is not self._order:
+            jobtable.reorder(self._order)
 
 
 def _charged(given: Iterable[Allocation]) -> float:

@@ -14,7 +14,7 @@ from fgsched.jobs.dependencies import parse_dependency
 _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 
 
-class Gates:
+class WaitIndex:
     """Remembers nothing that is not in the jobs it is shown."""
 
     def __init__(self, arrays: Arrays) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from fgsched.controller.events import Noticed
+from fgsched.controller.events import WatchdogFinding
 from fgsched.controller.faults import Faults
 from fgsched.controller.seeing import Seen
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
@@ -21,7 +21,7 @@ class Watching:
         self,
         run: str,
         policy: Policy,
-        tell: Callable[[Noticed], None],
+        tell: Callable[[WatchdogFinding], None],
         learn: Callable[[int, int], None] = lambda gpu, size: None,
         faults: Faults | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class Watching:
         for gpu, size in verdict.costs.items():
             self._learn(gpu, size)
         if verdict.warn or verdict.end:
-            self._tell(Noticed(job.id, job.attempt, verdict.warn, verdict.end))
+            self._tell(WatchdogFinding(job.id, job.attempt, verdict.warn, verdict.end))
 
     def _counted(self, job: Job, seen: Seen) -> Mapping[int, Mapping[int, Slot]]:
         """{card: {pid: slot}}, where a process of the job was seen."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class Preemption:
     """A job has to make room for another. Durable before the first signal."""
 
     by: int  # the other job

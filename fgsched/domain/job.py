@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 from fgsched.domain.copies import copier
-from fgsched.domain.eviction import Eviction as Eviction
+from fgsched.domain.eviction import Preemption as Preemption
 from fgsched.domain.shortage import PostMortem
 from fgsched.domain.states import JobState as JobState
 from fgsched.domain.states import Reason as Reason
@@ -158,7 +158,7 @@ class Job:
     suspended_at: float | None = None  # since when it stands still
     suspended: float = 0.0  # seconds that it stood still before that
     relimited: bool = False  # its time limit was changed after it was started
-    eviction: Eviction | None = None  # the last time that it had to make room
+    preemption: Preemption | None = None  # the last time that it had to make room
 
     @property
     def is_to_end(self) -> bool:
@@ -166,20 +166,20 @@ class Job:
         return self.cancelled_by is not None or self.condemned is not Reason.NONE
 
     @property
-    def evicted(self) -> str:
+    def preempt_mode(self) -> str:
         """How this attempt has to make room for another job: requeue, cancel or suspend; "" if it has not."""
-        found = self.eviction
+        found = self.preemption
         return found.mode if found is not None and found.attempt == self.attempt and self.attempt else ""
 
     @property
-    def leaves(self) -> bool:
+    def is_being_preempted(self) -> bool:
         """Whether it is to end because another job needs its room."""
-        return self.eviction is not None and self.state.holds and self.evicted in ("requeue", "cancel")
+        return self.preemption is not None and self.state.holds and self.preempt_mode in ("requeue", "cancel")
 
     @property
-    def is_laid_aside(self) -> bool:
+    def is_suspended_by_preemption(self) -> bool:
         """Whether it stands still for another job, which has its part of the compute."""
-        return self.state is JobState.SUSPENDED and self.evicted == "suspend"
+        return self.state is JobState.SUSPENDED and self.preempt_mode == "suspend"
 
     def advance(self, to: JobState, **changes: object) -> "Job":
         """The same job in state `to`, or IllegalStep."""
@@ -277,7 +277,7 @@ Readings = Mapping[int, Reading]  # by the card's index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HostLimits:
     """The host besides its cards, and the site's rules for sharing one."""
 
     cpus: int

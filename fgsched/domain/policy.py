@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from fgsched.domain.job import WHOLE, Hold, Limits
+from fgsched.domain.job import WHOLE, Hold, HostLimits
 from fgsched.domain.times import format_limit
-from fgsched.domain.units import Site, format_mebibytes
+from fgsched.domain.units import SubmitContext, format_mebibytes
 
 MAIN = "main"  # the partition of a site that declares none
 NORMAL = "normal"  # the quality of service of a job that names none
@@ -16,7 +16,7 @@ MODES = (REQUEUE, SUSPEND, CANCEL, OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
+class Limits:
     """The most of something at a time; 0 is no limit."""
 
     running: int = 0  # jobs
@@ -25,7 +25,7 @@ class Caps:
     gpu_seconds: int = 0  # of charged GPU time, with the decay of the fair share
 
 
-NO_CAPS = Caps()
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Most:
+class PerJobLimits:
     """What one job may ask for; 0 is no limit."""
 
     share: int = 0  # ten-thousandths of all its cards together
@@ -76,7 +76,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Yielding:
+class PreemptRule:
     """How jobs make room for others."""
 
     mode: str = ""  # "": as is said elsewhere
@@ -92,10 +92,10 @@ class Partition:
     is_default: bool = True
     state: str = UP  # down: starts nothing; drain: takes nothing; inactive: neither
     defaults: Defaults = Defaults()
-    most: Most = Most()
-    total: Caps = NO_CAPS
-    per_user: Caps = NO_CAPS
-    per_account: Caps = NO_CAPS
+    most: PerJobLimits = PerJobLimits()
+    total: Limits = NO_LIMITS
+    per_user: Limits = NO_LIMITS
+    per_account: Limits = NO_LIMITS
     access: Access = Access()
     cards: tuple[int, ...] = ()  # indices; empty: all
     placement: str = ""  # "": the site's
@@ -103,7 +103,7 @@ class Partition:
     share_step: int = 0  # 0: the site's
     gpu_compute: str = ""  # how its jobs share compute; "": the site's
     preempt: tuple[str, ...] = ()  # partitions whose jobs make room for its own
-    yielding: Yielding = Yielding(REQUEUE)
+    preempt_rule: PreemptRule = PreemptRule(REQUEUE)
 
     @property
     def starts(self) -> bool:
@@ -113,7 +113,7 @@ class Partition:
     def takes(self) -> bool:
         return self.state in (UP, DOWN)
 
-    def limits(self, site: Limits) -> Limits:
+    def limits(self, site: HostLimits) -> HostLimits:
         """The site's rules with those of this partition."""
         return replace(
             site,
@@ -129,11 +129,11 @@ class Qos:
 
     name: str = NORMAL
     priority: int = 0
-    total: Caps = NO_CAPS
-    per_user: Caps = NO_CAPS
+    total: Limits = NO_LIMITS
+    per_user: Limits = NO_LIMITS
     access: Access = Access()
     preempt: tuple[str, ...] = ()  # those whose jobs make room for its own
-    yielding: Yielding = Yielding()
+    preempt_rule: PreemptRule = PreemptRule()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Account:
 
     name: str = ""
     shares: int = 1
-    caps: Caps = NO_CAPS
+    caps: Limits = NO_LIMITS
     users: tuple[str, ...] = ()  # who may charge it; empty: everybody
 
 
@@ -153,7 +153,7 @@ class User:
     name: str = ""
     shares: int = 1
     account: str = ""  # of jobs that name none
-    caps: Caps = NO_CAPS
+    caps: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Booking:
+class Reservation:
     """A reservation that an operator made: parts of cards, kept for some for a while."""
 
     name: str
@@ -207,7 +207,7 @@ class Policy:
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
     gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
-    bookings: tuple[Booking, ...] = ()  # that are not over
+    reservations: tuple[Reservation, ...] = ()  # that are not over
     is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
     has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
     goes_by_groups: bool = field(init=False, repr=False, compare=False)
@@ -220,11 +220,11 @@ class Policy:
         found += [caps for quality in self.qos for caps in (quality.total, quality.per_user)]
         found += [account.caps for account in self.accounts] + [user.caps for user in self.users]
         access = [one.access for one in self.partitions] + [quality.access for quality in self.qos]
-        access += [booking.access for booking in self.bookings]
+        access += [reservation.access for reservation in self.reservations]
         preempts = any(p.preempt for p in self.partitions) or any(q.preempt for q in self.qos)
         object.__setattr__(self, "preempts", preempts)
         object.__setattr__(self, "goes_by_groups", any(one.groups for one in access))
-        object.__setattr__(self, "is_capped", any(caps != NO_CAPS for caps in found))
+        object.__setattr__(self, "is_capped", any(caps != NO_LIMITS for caps in found))
         object.__setattr__(self, "has_quotas", any(caps.gpu_seconds for caps in found))
 
     def partition(self, name: str) -> Partition | None:
@@ -234,7 +234,7 @@ class Policy:
     def default(self) -> Partition:
         return next((one for one in self.partitions if one.is_default), self.partitions[0])
 
-    def told(self, site: Site) -> Site:
+    def told(self, site: SubmitContext) -> SubmitContext:
         """What clients need of it in order to read requests."""
         return replace(
             site,
@@ -255,12 +255,12 @@ class Policy:
     def user(self, name: str) -> User:
         return next((one for one in self.users if one.name == name), User(name=name))
 
-    def booking(self, name: str) -> Booking | None:
-        return next((one for one in self.bookings if one.name == name), None)
+    def reservation(self, name: str) -> Reservation | None:
+        return next((one for one in self.reservations if one.name == name), None)
 
     def kept_as(self, gpu: int, now: float) -> str:
         """sinfo's word for a card that a reservation keeps as a whole just now: maint or resv; else ""."""
-        for one in self.bookings:
+        for one in self.reservations:
             if one.start <= now < one.end and any(
                 hold.gpu == gpu and hold.share == WHOLE for hold in one.holds
             ):

@@ -21,7 +21,7 @@ from fgsched.domain.times import (
 )
 
 __all__ = [
-    "Site",
+    "SubmitContext",
     "format_elapsed",
     "format_indices",
     "format_limit",
@@ -59,7 +59,7 @@ _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class SubmitContext:
     """What the controller's configuration says about amounts."""
 
     shards_per_gpu: int = 0  # 0: the site defines none

@@ -17,7 +17,7 @@ def returns(job: Job, how: Finish) -> bool:
     if job.is_to_end:
         return job.condemned is Reason.GPU_LOST and job.request.requeue and job.cancelled_by is None
     if how.state is JobState.PREEMPTED:
-        return bool(job.wish) or job.evicted == "requeue"
+        return bool(job.wish) or job.preempt_mode == "requeue"
     return bool(job.wish) or (how.state is JobState.NODE_FAIL and job.request.requeue)
 
 
@@ -27,7 +27,7 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
     One that did not run at all is tried at once: that costs nothing, and what ended its shepherd
     had nothing to do with it.
     """
-    was_sent = bool(job.wish) or job.evicted == "requeue"  # nothing has failed
+    was_sent = bool(job.wish) or job.preempt_mode == "requeue"  # nothing has failed
     failures = job.failures + (not was_sent)
     most = most if ran else max(most, UNRUN)
     counts = {"failures": failures, "restarts": job.restarts + ran}

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fgsched.domain.job import Hold
-from fgsched.jobs.private import Mounts
+from fgsched.jobs.private import MountPlan
 from fgsched.jobs.rlimits import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class LaunchContext:
     """What all jobs of a controller share."""
 
     host: str
@@ -19,12 +19,12 @@ class Site:
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
-    mounts: Mounts = field(default_factory=Mounts)  # that jobs can have of their own
+    mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class AssignedGpu:
     """One card as the job was given it."""
 
     hold: Hold
@@ -33,7 +33,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Person:
+class JobOwner:
     """What the host's accounts say of a job's owner."""
 
     home: str

@@ -8,12 +8,13 @@ from fgsched.domain.job import Job, Request
 from fgsched.jobs.enforcement import is_hooked
 from fgsched.jobs.environment import merged
 from fgsched.jobs.filenames import Values, expand
-from fgsched.jobs.launchcontext import Given, Person, Site
+from fgsched.jobs.launchcontext import AssignedGpu, JobOwner, LaunchContext
 from fgsched.jobs.private import others_of
 from fgsched.jobs.rlimits import merged as merged_limits
 from fgsched.jobs.variables import variables
 
 Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
+AssignedGpus = Sequence[AssignedGpu]
 LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
@@ -66,7 +67,7 @@ class Launch(NamedTuple):
 
 
 def launch(
-    job: Job, given: Sequence[Given], base: bytes, *, site: Site, owner: Person, cgroups: Cgroups = ()
+    job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
 ) -> Launch:
     """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
     request = job.request
@@ -112,7 +113,9 @@ def _early(request: Request) -> tuple[int, int, int]:
     return (early.signal, _TARGETS[early.target], early.before * 1000) if early else (0, 0, 0)
 
 
-def _mounts(job: Job, given: Sequence[Given], *, site: Site, hooked: bool) -> tuple[str, tuple[str, ...]]:
+def _mounts(
+    job: Job, given: AssignedGpus, *, site: LaunchContext, hooked: bool
+) -> tuple[str, tuple[str, ...]]:
     """Whose namespace it has for mounts of its own, and which nodes are shut there."""
     site.mounts.check(hooked=hooked)
     is_shut = others_of(job.mounts) == "closed"
@@ -138,7 +141,7 @@ def files(request: Request, values: Values) -> Files:
     return Files(path(request.input), out, path(request.error) if request.error else out)
 
 
-def _pattern_values(job: Job, given: Sequence[Given], site: Site, home: str) -> Values:
+def _pattern_values(job: Job, given: AssignedGpus, site: LaunchContext, home: str) -> Values:
     return Values(
         job_id=job.id,
         name=job.request.name,

@@ -156,7 +156,7 @@ def lost(job: Job, gone: Gone = Gone()) -> Finish:
     ended = Ended(status=0, detail=f"status unknown: {gone.why}")
     if job.cancelled_by is None and job.condemned in _CONDEMNED:
         return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
-    if job.cancelled_by is None and job.leaves:
+    if job.cancelled_by is None and job.is_being_preempted:
         return Finish(JobState.PREEMPTED, Reason.PREEMPTED, ended, lost=True)
     state = JobState.FAILED if job.cancelled_by is None else JobState.CANCELLED
     return Finish(state, Reason.SYSTEM_FAILURE, ended, lost=True)
@@ -169,7 +169,7 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
         if 0 < job.request.deadline <= result.ended_at:
             return JobState.DEADLINE, Reason.DEADLINE
         return JobState.TIMEOUT, Reason.TIME_LIMIT
-    was_killed = result.lost and result.status and (job.is_to_end or job.leaves)
+    was_killed = result.lost and result.status and (job.is_to_end or job.is_being_preempted)
     if result.cause == "cancel" or was_killed or _ended_in_grace(job, result):
         return _asked_for(job)
     if result.status == 0:
@@ -183,8 +183,8 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
 
 def _ended_in_grace(job: Job, result: Result) -> bool:
     """Whether it was warned that it had to make room, and went by itself: its last act may be to save."""
-    found = job.eviction
-    return job.leaves and found is not None and found.grace > 0 and result.ended_at >= found.at
+    found = job.preemption
+    return job.is_being_preempted and found is not None and found.grace > 0 and result.ended_at >= found.at
 
 
 _CONDEMNED = {
@@ -203,7 +203,11 @@ def _asked_for(job: Job) -> tuple[JobState, Reason]:
         return JobState.CANCELLED, Reason.NONE
     if job.condemned in _CONDEMNED:
         return _CONDEMNED[job.condemned]
-    return (JobState.PREEMPTED, Reason.PREEMPTED) if job.leaves else (JobState.CANCELLED, Reason.NONE)
+    return (
+        (JobState.PREEMPTED, Reason.PREEMPTED)
+        if job.is_being_preempted
+        else (JobState.CANCELLED, Reason.NONE)
+    )
 
 
 def reason_of(job: Job) -> Reason:

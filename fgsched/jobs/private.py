@@ -13,7 +13,7 @@ WORDS = ("auto", "namespace", "environment")  # of the setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mounts:
+class MountPlan:
     """What this host can give to jobs."""
 
     how: str = ""  # whose mount namespaces: "root", "user"; "": none

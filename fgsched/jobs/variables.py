@@ -7,7 +7,7 @@ from functools import lru_cache
 from fgsched.domain.job import Job
 from fgsched.domain.units import format_indices, format_share
 from fgsched.jobs.arrays import variables as array_variables
-from fgsched.jobs.launchcontext import Given, Site, job_dir
+from fgsched.jobs.launchcontext import AssignedGpu, LaunchContext, job_dir
 from fgsched.jobs.private import others_of
 
 _TWINS = {  # variables that Slurm's users know under another name than SLURM_ + ours
@@ -18,7 +18,7 @@ _TWINS = {  # variables that Slurm's users know under another name than SLURM_ +
 
 
 def variables(
-    job: Job, given: Sequence[Given], *, site: Site, tmpdir: str, error_file: str
+    job: Job, given: Sequence[AssignedGpu], *, site: LaunchContext, tmpdir: str, error_file: str
 ) -> dict[str, str]:
     """The variables that fgsched sets, with their SLURM_ twins when asked for."""
     request = job.request
@@ -58,7 +58,7 @@ def variables(
 
 
 @lru_cache(maxsize=256)
-def _gpu_variables(given: tuple[Given, ...], *, by_uuid: bool) -> Mapping[str, str]:
+def _gpu_variables(given: tuple[AssignedGpu, ...], *, by_uuid: bool) -> Mapping[str, str]:
     """Which cards: none at all for a job that asked for none.
 
     Where others cannot be opened, CUDA may count without them: there an index would mean another card.

@@ -17,7 +17,7 @@ from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import Job
 from fgsched.domain.states import Tier
 from fgsched.jobs import pacing
-from fgsched.jobs.launchcontext import Given, Person, Site, job_dir
+from fgsched.jobs.launchcontext import AssignedGpu, JobOwner, LaunchContext, job_dir
 from fgsched.jobs.launchspec import LAST_WAIT, launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.launch import commands
@@ -61,7 +61,7 @@ class Launching:
     cgroup: str = ""  # the job's, where the driver is to limit it
 
 
-class Gate(Protocol):
+class EnforcementGate(Protocol):
     """Whoever proves a job's fence before it is launched."""
 
     def open_for(self, launching: Launching) -> None: ...
@@ -110,7 +110,7 @@ class Ports:
     watch: Watch  # do this once a process has ended
     gone: Callable[[int], None]  # a job whose shepherd has ended
     accounts: Accounts  # as whom jobs are started
-    gate: Gate  # lets launches through
+    gate: EnforcementGate  # lets launches through
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
     context: Callable[[str], int] = lambda model: 0  # what one costs on such a card, in bytes
     compute: Callable[[Job], str] = lambda job: pacing.NONE  # how a job shares the time of its cards
@@ -118,10 +118,12 @@ class Ports:
     scratch: Scratch | None = None  # where their TMPDIRs are
 
 
-class Shepherds:
+class Launcher:
     """The real launcher: a run directory, a spawner, and the shepherds that are followed."""
 
-    def __init__(self, run: RunDir, spawner: Spawner, site: Site, ports: Ports, cgroups: Cgroups) -> None:
+    def __init__(
+        self, run: RunDir, spawner: Spawner, site: LaunchContext, ports: Ports, cgroups: Cgroups
+    ) -> None:
         self.run = run
         self.spawner = spawner
         self.boot = run.boot
@@ -136,7 +138,7 @@ class Shepherds:
         self._processes: Mapping[str, Sequence[Identity]] = {}  # by the directory of their job
         self._parents: Mapping[int, int] = {}
 
-    def obey(self, site: Site) -> None:
+    def obey(self, site: LaunchContext) -> None:
         """What all jobs that start from now on share; whether there is a driver stays as it is."""
         self._site = replace(site, proves=self._site.proves)
 
@@ -171,7 +173,7 @@ class Shepherds:
 
     def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
         script, environment = self._ports.material(job.id)
-        cards = [Given(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
+        cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
         owner = _person(job, account, become=self._site.become_user)
         owner = self._settled(job, owner, account.by_name if account else {})
         places = self._cgroups.of_job(job)
@@ -180,7 +182,7 @@ class Shepherds:
             spec = spec._replace(shared=shared)
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
-    def _settled(self, job: Job, owner: Person, groups: Mapping[str, int]) -> Person:
+    def _settled(self, job: Job, owner: JobOwner, groups: Mapping[str, int]) -> JobOwner:
         """The owner with the directories and limits that jobs of this user are given."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
@@ -211,7 +213,7 @@ class Shepherds:
         return self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_REQUEUE))
 
     def preempt(self, job: Job) -> bool:
-        grace, early = job.eviction.grace if job.eviction else 0, job.request.early_signal
+        grace, early = job.preemption.grace if job.preemption else 0, job.request.early_signal
         if not grace:
             return self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_PREEMPTION))
         number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
@@ -290,10 +292,10 @@ class Shepherds:
 
     def _is_late(self, job: Job) -> bool:
         """Whether a job without a shepherd is to end and has had all the time there is for it."""
-        if not (job.is_to_end or job.leaves or job.wish):
+        if not (job.is_to_end or job.is_being_preempted or job.wish):
             return False
         now = time.monotonic()
-        grace = job.eviction.grace if job.leaves and job.eviction else 0
+        grace = job.preemption.grace if job.is_being_preempted and job.preemption else 0
         return now - self._asked_at.setdefault(job.id, now) > grace + self._site.kill_wait + _SLACK
 
     def forget(self, job: Job) -> None:
@@ -332,12 +334,12 @@ class Shepherds:
         return getattr(seen, "shepherd", None)
 
 
-def _person(job: Job, account: Account | None, *, become: bool) -> Person:
+def _person(job: Job, account: Account | None, *, become: bool) -> JobOwner:
     """Whom a job is started as; refuses if its owner is not the one who submitted it any more."""
     if not become:
-        return Person(home=account.home if account else "/", gid=job.gid, groups=())
+        return JobOwner(home=account.home if account else "/", gid=job.gid, groups=())
     if account is None:
         raise Refused(f"user {job.user} (uid {job.uid}) no longer exists")
     if account.name != job.user:
         raise Refused(f"uid {job.uid} belongs to {account.name} now, and the job to {job.user}")
-    return Person(home=account.home, gid=account.gid, groups=account.groups)
+    return JobOwner(home=account.home, gid=account.gid, groups=account.groups)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
-from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, Limits, Request
+from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, Request
 from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_limit
@@ -14,7 +14,7 @@ from fgsched.scheduling.placement import cost, is_of_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class Submitter:
     """Who submits."""
 
     user: str
@@ -23,30 +23,30 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class AdmissionContext:
     """Where the job is to run."""
 
     gpus: Sequence[Gpu]
-    limits: Limits
+    limits: HostLimits
     policy: Policy = field(default_factory=Policy)
     default_time: int = 0  # seconds; 0: none
 
 
-def admit(request: Request, asker: Asker, ground: Ground) -> Request:
+def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
     """The request as it is queued; Refused, with what the site would take, if it is not."""
     policy = ground.policy
     partitions = partitions_of(request.partition, policy)
-    account = _account(request.account or policy.user(asker.user).account, asker, policy)
+    account = _account(request.account or policy.user(submitter.user).account, submitter, policy)
     for partition in partitions:
-        _check_access(partition, asker, account)
-    _check_quality(request.qos, asker, account, policy)
-    if request.nice < 0 and not asker.is_operator:
+        _check_access(partition, submitter, account)
+    _check_quality(request.qos, submitter, account, policy)
+    if request.nice < 0 and not submitter.is_operator:
         raise NotPermitted(f"--nice={request.nice}: only operators raise a job's priority", "Give 0 or more.")
     _check_resources(request.demand, policy)
     limit = _time(request.time_limit, partitions, ground.default_time)
     _check_any(replace(request, time_limit=limit), partitions, ground)
     if request.reservation:
-        _check_booking(replace(request, time_limit=limit), asker, account, ground)
+        _check_booking(replace(request, time_limit=limit), submitter, account, ground)
     names = ",".join(one.name for one in partitions)
     return replace(request, partition=names, account=account, qos=request.qos or NORMAL, time_limit=limit)
 
@@ -67,16 +67,16 @@ def partitions_of(text: str, policy: Policy) -> list[Partition]:
     return found
 
 
-def _account(name: str, asker: Asker, policy: Policy) -> str:
+def _account(name: str, submitter: Submitter, policy: Policy) -> str:
     """The account that is charged; where the site declares accounts, one of those, and of its users."""
     if not name or not policy.accounts:
         return name
-    legal = [one for one in policy.accounts if not one.users or asker.user in one.users]
+    legal = [one for one in policy.accounts if not one.users or submitter.user in one.users]
     if name not in {one.name for one in policy.accounts}:
         raise Refused(f"invalid account: {shown(name)}", _choice([one.name for one in legal], "account"))
     if name not in {one.name for one in legal}:
         raise Refused(
-            f"{asker.user} may not charge account {name}", _choice([one.name for one in legal], "account")
+            f"{submitter.user} may not charge account {name}", _choice([one.name for one in legal], "account")
         )
     return name
 
@@ -86,28 +86,28 @@ def _choice(names: Iterable[str], what: str) -> str:
     return f"There is {listed}." if listed else f"Ask an operator for an {what}."
 
 
-def _check_access(partition: Partition, asker: Asker, account: str) -> None:
+def _check_access(partition: Partition, submitter: Submitter, account: str) -> None:
     if not partition.takes:
         state = "drained" if partition.state == DRAIN else partition.state
         raise Refused(f"partition {partition.name} takes no jobs: it is {state}", "fginfo lists partitions.")
     access = partition.access
-    if asker.is_operator or access.admits(asker.user, asker.groups, account):
+    if submitter.is_operator or access.admits(submitter.user, submitter.groups, account):
         return
-    if access.accounts and access.admits(asker.user, asker.groups, access.accounts[0]):
+    if access.accounts and access.admits(submitter.user, submitter.groups, access.accounts[0]):
         raise Refused(
             f"partition {partition.name} is not for account {shown(account)}",
             f"Use --account={access.accounts[0]}.",
         )
-    raise Refused(f"{asker.user} may not use partition {partition.name}", "fginfo lists partitions.")
+    raise Refused(f"{submitter.user} may not use partition {partition.name}", "fginfo lists partitions.")
 
 
-def _check_quality(name: str, asker: Asker, account: str, policy: Policy) -> None:
+def _check_quality(name: str, submitter: Submitter, account: str, policy: Policy) -> None:
     quality = policy.quality(name)
     if quality is None:
         legal = ", ".join(one.name for one in policy.qos)
         raise Refused(f"invalid quality of service: {shown(name)}", f"This host has {legal}.")
-    if not asker.is_operator and not quality.access.admits(asker.user, asker.groups, account):
-        raise Refused(f"{asker.user} may not use --qos={quality.name}", "Leave --qos out.")
+    if not submitter.is_operator and not quality.access.admits(submitter.user, submitter.groups, account):
+        raise Refused(f"{submitter.user} may not use --qos={quality.name}", "Leave --qos out.")
 
 
 def _check_resources(demand: Demand, policy: Policy) -> None:
@@ -126,24 +126,26 @@ def _check_resources(demand: Demand, policy: Policy) -> None:
             )
 
 
-def _check_booking(request: Request, asker: Asker, account: str, ground: Ground) -> None:
+def _check_booking(request: Request, submitter: Submitter, account: str, ground: AdmissionContext) -> None:
     """A reservation that is there, is for whoever asks, and has room for such a job at all."""
-    booking = ground.policy.booking(request.reservation)
-    if booking is None:
+    reservation = ground.policy.reservation(request.reservation)
+    if reservation is None:
         raise Refused(
             f"invalid reservation: {shown(request.reservation)}", "fgctl show reservation lists them."
         )
-    if not asker.is_operator and not booking.admits(asker.user, asker.groups, account):
-        raise Refused(f"{asker.user} may not use reservation {booking.name}", "Leave --reservation out.")
-    longest = booking.end - booking.start
+    if not submitter.is_operator and not reservation.admits(submitter.user, submitter.groups, account):
+        raise Refused(
+            f"{submitter.user} may not use reservation {reservation.name}", "Leave --reservation out."
+        )
+    longest = reservation.end - reservation.start
     if not 0 < request.time_limit <= longest:
         asked = format_limit(request.time_limit)
         raise Refused(
-            f"reservation {booking.name} lasts {format_limit(longest)}, and the job's time limit is {asked}",
+            f"reservation {reservation.name} lasts {format_limit(longest)}, and the time limit is {asked}",
             f"Ask for at most --time={format_limit(longest)}.",
         )
     demand, step = request.demand, ground.limits.share_step
-    kept = {hold.gpu: hold for hold in booking.holds}
+    kept = {hold.gpu: hold for hold in reservation.holds}
     fitting = [
         gpu
         for gpu in ground.gpus
@@ -152,9 +154,9 @@ def _check_booking(request: Request, asker: Asker, account: str, ground: Ground)
         and _is_within(demand, gpu, kept[gpu.index], step)
     ]
     if len(fitting) < demand.gpus:
-        cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in booking.holds)
+        cards = ", ".join(f"{format_share(hold.share)} of GPU {hold.gpu}" for hold in reservation.holds)
         raise Refused(
-            f"reservation {booking.name} never has room for this job", f"It keeps {cards or 'no GPU'}."
+            f"reservation {reservation.name} never has room for this job", f"It keeps {cards or 'no GPU'}."
         )
 
 
@@ -178,7 +180,7 @@ def _within(limit: int, most: int) -> int:
     return min(limit, most) if most else limit
 
 
-def _check_any(request: Request, partitions: Sequence[Partition], ground: Ground) -> None:
+def _check_any(request: Request, partitions: Sequence[Partition], ground: AdmissionContext) -> None:
     """One of the partitions has to be able to run it; else what the first says."""
     refusal: Refused | BadUsage | None = None
     for partition in partitions:
@@ -192,7 +194,7 @@ def _check_any(request: Request, partitions: Sequence[Partition], ground: Ground
     raise refusal
 
 
-def check_partition(request: Request, partition: Partition, ground: Ground) -> None:
+def check_partition(request: Request, partition: Partition, ground: AdmissionContext) -> None:
     """Refused if the partition can never run this request."""
     cards = [gpu for gpu in ground.gpus if not partition.cards or gpu.index in partition.cards]
     limits = partition.limits(ground.limits)
@@ -207,7 +209,7 @@ def check_partition(request: Request, partition: Partition, ground: Ground) -> N
     _check_most(request.demand, partition, cards, limits)
 
 
-def _check_most(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: Limits) -> None:
+def _check_most(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: HostLimits) -> None:
     most = partition.most
     costs = [cost(demand, gpu, limits.share_step) for gpu in cards] if demand.gpus else []
     asked = min((hold.share for hold in costs), default=0) * demand.gpus

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fgsched.domain.job import Demand, Hold, Limits, Reason
-from fgsched.scheduling.limits import NOBODY, Part, Who
-from fgsched.scheduling.placement import Host, Room, Short, place
+from fgsched.domain.job import Demand, Hold, HostLimits, Reason
+from fgsched.scheduling.limits import NOBODY, JobUsage, Owner
+from fgsched.scheduling.placement import Host, Room, Shortfall, place
 
 
 class Running(NamedTuple):
@@ -17,13 +17,13 @@ class Running(NamedTuple):
     holds: tuple[Hold, ...]
     until: float = math.inf  # when its time limit ends it, seconds since the epoch
     partition: str = "main"
-    who: Who = NOBODY
+    who: Owner = NOBODY
     id: int = 0
     reservation: str = ""  # of an operator, that it belongs to
 
 
 @dataclass(slots=True)
-class Shadow:
+class BackfillReservation:
     """The reservation of a job that cannot start, the first such of its partition."""
 
     at: float  # when it could start by the running jobs' limits
@@ -33,7 +33,7 @@ class Shadow:
     host: Host  # the same for CPUs and host memory
     job: int = 0  # whose it is
     pool: str = ""  # the operator's reservation that it is in
-    part: Part | None = None  # of limits, that is kept for it too; None: there are no limits
+    part: JobUsage | None = None  # of limits, that is kept for it too; None: there are no limits
     most: int = 0  # jobs that may be on its card, itself one of them; 0: any number
 
     def is_over(self, until: float) -> bool:
@@ -64,18 +64,20 @@ class Shadow:
                 self.spare[hold.gpu] = self.spare[hold.gpu].less(hold)
 
 
-def attempt(demand: Demand, free: Sequence[Room], host: Host, limits: Limits) -> tuple[Hold, ...] | Short:
+def attempt(
+    demand: Demand, free: Sequence[Room], host: Host, limits: HostLimits
+) -> tuple[Hold, ...] | Shortfall:
     """What the demand would be given, or what is short."""
     if host.fits(demand):
         return place(demand, free, limits, host)
     if demand.cpus > host.cpus:
-        return Short(Reason.RESOURCES, "cpus", need=demand.cpus, left=host.cpus, total=limits.cpus)
+        return Shortfall(Reason.RESOURCES, "cpus", need=demand.cpus, left=host.cpus, total=limits.cpus)
     if demand.host_memory > host.memory:
         need, total = demand.host_memory, limits.host_memory
-        return Short(Reason.RESOURCES, "host memory", need=need, left=host.memory, total=total)
+        return Shortfall(Reason.RESOURCES, "host memory", need=need, left=host.memory, total=total)
     short = {name: count for name, count in demand.resources if count > host.resources.get(name, 0)}
     name, need = next(iter(short.items()))
-    return Short(Reason.LICENSES, name, need=need, left=host.resources.get(name, 0))
+    return Shortfall(Reason.LICENSES, name, need=need, left=host.resources.get(name, 0))
 
 
 def reserve(
@@ -84,9 +86,9 @@ def reserve(
     free: Sequence[Room],
     host: Host,
     *,
-    limits: Limits,
-    before: Iterable[Shadow] = (),
-) -> Shadow | None:
+    limits: HostLimits,
+    before: Iterable[BackfillReservation] = (),
+) -> BackfillReservation | None:
     """Where and when `demand` fits soonest if running jobs end at their limits; None if it never does.
 
     What `before` have reserved is not to be had. As jobs end room only grows, so
@@ -99,21 +101,21 @@ def reserve(
             if hold.gpu in later:
                 later[hold.gpu] = later[hold.gpu].less(hold)
     ends = sorted(running, key=lambda job: job.until)
-    if not ends or isinstance(attempt(demand, *once_over(ends, later, host), limits), Short):
+    if not ends or isinstance(attempt(demand, *once_over(ends, later, host), limits), Shortfall):
         return None  # not even on an empty host: a card is drained, or fewer than when it was submitted
     low, high = 0, len(ends)  # with the first `high` of them over it fits
     while low < high:
         middle = (low + high) // 2
         found = attempt(demand, *once_over(ends[:middle], later, host), limits)
-        low, high = (middle + 1, high) if isinstance(found, Short) else (low, middle)
+        low, high = (middle + 1, high) if isinstance(found, Shortfall) else (low, middle)
     at = ends[max(0, high - 1)].until
     over = [job for job in ends if job.until <= at] if at < math.inf else ends[: max(1, high)]
     rooms, host = once_over(over, later, host)
     found = attempt(demand, rooms, host, limits)
-    assert not isinstance(found, Short)
+    assert not isinstance(found, Shortfall)
     there = {room.gpu.index: room for room in rooms}
     spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-    return Shadow(at, demand, found, spare, host.less(demand), most=limits.max_jobs_per_gpu)
+    return BackfillReservation(at, demand, found, spare, host.less(demand), most=limits.max_jobs_per_gpu)
 
 
 def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, Limits, Reason
+from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits, Reason
 from fgsched.domain.policy import Partition, Policy
-from fgsched.scheduling.backfill import Running, Shadow, attempt, once_over, reserve
-from fgsched.scheduling.limits import Key, Part, Scope, Tally, Who, against
-from fgsched.scheduling.placement import Host, Room, Short, charged, cost
-from fgsched.scheduling.priority import Kind
+from fgsched.scheduling.backfill import BackfillReservation, Running, attempt, once_over, reserve
+from fgsched.scheduling.limits import JobUsage, Key, Owner, Scope, UsageCount, against
+from fgsched.scheduling.placement import Host, Room, Shortfall, charged, cost
+from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Group
 from fgsched.scheduling.reservations import Calendar, closed
 
@@ -16,7 +16,7 @@ Used = Mapping[Key, float]
 _LOOKED_AT = 16  # ends of jobs at which a place between operators' reservations is looked for
 
 
-class Stock:
+class Capacity:
     """Room only shrinks here: `take` takes from it, and nothing is given back."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Stock:
         free: Sequence[Room],
         host: Host,
         *,
-        limits: Limits,
+        limits: HostLimits,
         policy: Policy,
         now: float,
     ) -> None:
@@ -35,20 +35,20 @@ class Stock:
         self._usable = {room.gpu.index: room.gpu.usable for room in self._free}
         self._limits = {one.name: one.limits(limits) for one in policy.partitions}
         self._full: set[tuple[Demand, str, str | int]] = set()  # what does not fit once never does
-        self._calendar = Calendar.of(policy.bookings, self._running, self._free, now)
-        self._blocked: set[tuple[str, Who]] = set()  # as many jobs of these run as may
-        self._tally = Tally(policy)
-        self.shadows: dict[str, Shadow] = {}  # by partition
+        self._calendar = Calendar.of(policy.reservations, self._running, self._free, now)
+        self._blocked: set[tuple[str, Owner]] = set()  # as many jobs of these run as may
+        self._tally = UsageCount(policy)
+        self.shadows: dict[str, BackfillReservation] = {}  # by partition
         self._measure()
 
     def count(self, used: Used) -> None:
         """Count what runs against the limits. `used`: charged GPU seconds of accounts and users."""
-        self._tally = tally = Tally(self._policy, used)
-        for job in self._running if tally.counts else ():
+        self._tally = usage_count = UsageCount(self._policy, used)
+        for job in self._running if usage_count.counts else ():
             left = max(0.0, job.until - self._now) if job.until < math.inf else 0.0
             charge = sum(charged(hold, self._usable.get(hold.gpu, 0)) for hold in job.holds)
             share = sum(hold.share for hold in job.holds)
-            tally.take(job.partition, job.who, share, charge * left / WHOLE)
+            usage_count.take(job.partition, job.who, share, charge * left / WHOLE)
 
     def may_fit(self, group: Group) -> bool:
         """A glance: False only where the kind surely has no room."""
@@ -66,7 +66,7 @@ class Stock:
         self._shares = sorted((room.share for room in up), reverse=True)
         self._memory = max((room.memory for room in up), default=0)
 
-    def find(self, kind: Kind) -> tuple[str, tuple[Hold, ...]] | None:
+    def find(self, kind: JobClass) -> tuple[str, tuple[Hold, ...]] | None:
         """The first of its partitions that starts a job of this kind, and what it gives."""
         for name in kind.partitions:
             if self._full and (kind.demand, name, self._view(kind)) in self._full:
@@ -76,26 +76,26 @@ class Stock:
             if self.kept_back(kind, name) is not None:
                 continue
             found = self._place(kind, name)
-            if not isinstance(found, Short):
+            if not isinstance(found, Shortfall):
                 return name, found
         return None
 
-    def rule(self, kind: Kind, name: str) -> Short | None:
+    def rule(self, kind: JobClass, name: str) -> Shortfall | None:
         """What a partition, or its reservation, has against this kind besides room and limits."""
         short = against(self._policy.partition(name), name, kind.time_limit)
         if short is not None or not kind.reservation:
             return short
-        booking = self._policy.booking(kind.reservation)
-        return closed(booking, kind.reservation, kind.time_limit, self._now)
+        reservation = self._policy.reservation(kind.reservation)
+        return closed(reservation, kind.reservation, kind.time_limit, self._now)
 
-    def limits_hit(self, kind: Kind, name: str) -> list[tuple[Scope, Short]]:
+    def limits_hit(self, kind: JobClass, name: str) -> list[tuple[Scope, Shortfall]]:
         """Every limit that keeps this kind back in a partition."""
         partition = self._policy.partition(name)
         if partition is None:
             return []
         return list(self._tally.all_blocked(*self._least(kind, partition)))
 
-    def kept_back(self, kind: Kind, name: str) -> Short | None:
+    def kept_back(self, kind: JobClass, name: str) -> Shortfall | None:
         """The rule of a partition, or the limit, that keeps this kind back; None: at most room is lacking."""
         partition = self._policy.partition(name)
         short = self.rule(kind, name)
@@ -106,38 +106,38 @@ class Stock:
             self._blocked.add((name, kind.who))
         return short
 
-    def _least(self, kind: Kind, partition: Partition) -> Part:
+    def _least(self, kind: JobClass, partition: Partition) -> JobUsage:
         """What it would take of its limits, at least."""
         gpus, name = kind.demand.gpus, partition.name
         if not gpus or not self._tally.counts:
-            return Part(name, kind.who, 0, 0.0)
+            return JobUsage(name, kind.who, 0, 0.0)
         step = self._limits[name].share_step
         costs = [cost(kind.demand, room.gpu, step) for room in self._rooms(partition)]
         share = min((hold.share for hold in costs), default=0)
         charge = min((charged(hold, self._usable[hold.gpu]) for hold in costs), default=0)
-        return Part(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
+        return JobUsage(name, kind.who, share * gpus, charge * gpus * kind.time_limit / WHOLE)
 
     def _rooms(self, partition: Partition) -> list[Room]:
         cards = partition.cards
         return [room for room in self._free if room.gpu.index in cards] if cards else self._free
 
-    def _until(self, kind: Kind) -> float:
+    def _until(self, kind: JobClass) -> float:
         return self._now + kind.time_limit if kind.time_limit else math.inf
 
-    def _view(self, kind: Kind) -> str | int:
+    def _view(self, kind: JobClass) -> str | int:
         """What tells those apart who see the same cards, because of operators' reservations."""
-        if not self._calendar.bookings:
+        if not self._calendar.reservations:
             return kind.reservation
         return kind.reservation or self._calendar.minded(self._until(kind))
 
-    def open_to(self, kind: Kind, name: str) -> Sequence[Room]:
+    def open_to(self, kind: JobClass, name: str) -> Sequence[Room]:
         """What operators' reservations leave this kind of a partition's cards."""
         partition = self._policy.partition(name)
         cards = partition.cards if partition else ()
         rooms = self._calendar.rooms(kind.reservation, self._until(kind))
         return [room for room in rooms if room.gpu.index in cards] if cards else rooms
 
-    def reserved_for_others(self, kind: Kind, name: str, demand: Demand) -> Short | None:
+    def reserved_for_others(self, kind: JobClass, name: str, demand: Demand) -> Shortfall | None:
         """The operator's reservation without which this demand would have room; None: there is none."""
         partition = self._policy.partition(name)
         until = self._until(kind)
@@ -147,21 +147,21 @@ class Stock:
 
         def is_enough(rooms: Sequence[Room]) -> bool:
             rooms = [room for room in rooms if not cards or room.gpu.index in cards]
-            return not isinstance(attempt(demand, rooms, self._host, limits), Short)
+            return not isinstance(attempt(demand, rooms, self._host, limits), Shortfall)
 
         if not is_enough(self._free) or is_enough(self.open_to(kind, name)):
             return None
         found = self._calendar.in_the_way(until, is_enough)
         window = {"need": kind.time_limit, "left": found.start, "total": found.end}
-        return Short(Reason.RESERVATION, "room", who=found.name, **window)
+        return Shortfall(Reason.RESERVATION, "room", who=found.name, **window)
 
-    def _place(self, kind: Kind, name: str) -> tuple[Hold, ...] | Short:
+    def _place(self, kind: JobClass, name: str) -> tuple[Hold, ...] | Shortfall:
         """What the partition gives to a job of this kind, past all reservations, or what is short."""
         partition = self._policy.partition(name)
         assert partition is not None
         demand, limits, rooms = kind.demand, self._limits[name], self.open_to(kind, name)
         found = attempt(demand, rooms, self._host, limits)
-        if isinstance(found, Short):
+        if isinstance(found, Shortfall):
             self._full.add((demand, name, self._view(kind)))
             return self.reserved_for_others(kind, name, demand) or found
         if self._tally.counts and demand.gpus and not demand.share:  # what it takes differs from card to card
@@ -170,21 +170,21 @@ class Stock:
         minded = [shadow for shadow in self.shadows.values() if not shadow.is_over(until)]
         if not all(shadow.allows(demand, found, until, pool) for shadow in minded):
             found = self._beside(kind, rooms, limits, minded)
-        if not isinstance(found, Short) and self._tally.counts:
+        if not isinstance(found, Shortfall) and self._tally.counts:
             part = self._part(kind, name, found)
             if (short := self._tally.blocked(*part)) is not None:
                 return short
             if any(self.takes_place(shadow, part) for shadow in self.shadows.values()):
-                return Short(Reason.RESERVED_FOR_TOP)
+                return Shortfall(Reason.RESERVED_FOR_TOP)
         return found
 
-    def takes_place(self, shadow: Shadow, part: Part) -> bool:
+    def takes_place(self, shadow: BackfillReservation, part: JobUsage) -> bool:
         """Whether a job with this part would leave too little of a limit to one with a reservation."""
         kept = shadow.part if shadow.at < math.inf else None
         return kept is not None and not self._tally.has_place_beside(kept, part)
 
     def _affordable(
-        self, kind: Kind, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
+        self, kind: JobClass, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
     ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
         """The cards that keep it within the limits, and what it gets there; as it was if that is nothing."""
         limits, gpus, left = self._limits[name], kind.demand.gpus, []
@@ -193,14 +193,14 @@ class Stock:
             if self._tally.blocked(*self._part(kind, name, holds)) is None:
                 left.append(room)
         there = attempt(kind.demand, left, self._host, limits) if len(left) >= gpus else None
-        return (rooms, found) if there is None or isinstance(there, Short) else (left, there)
+        return (rooms, found) if there is None or isinstance(there, Shortfall) else (left, there)
 
     def _beside(
-        self, kind: Kind, rooms: Sequence[Room], limits: Limits, minded: Sequence[Shadow]
-    ) -> tuple[Hold, ...] | Short:
+        self, kind: JobClass, rooms: Sequence[Room], limits: HostLimits, minded: Sequence[BackfillReservation]
+    ) -> tuple[Hold, ...] | Shortfall:
         """A place that leaves the reservations alone."""
         demand, here = kind.demand, [shadow for shadow in minded if shadow.pool == kind.reservation]
-        reserved = Short(
+        reserved = Shortfall(
             Reason.RESERVED_FOR_TOP, gpu=min((gpu for shadow in here for gpu in shadow.spare), default=None)
         )
         if not all(shadow.host.fits(demand) for shadow in minded):
@@ -210,14 +210,14 @@ class Stock:
             room for room in rooms if all(shadow.has_room(cost(demand, room.gpu, step)) for shadow in here)
         ]
         found = attempt(demand, left, self._host, limits) if left else reserved
-        return reserved if isinstance(found, Short) else found
+        return reserved if isinstance(found, Shortfall) else found
 
-    def _part(self, kind: Kind, name: str, holds: Sequence[Hold]) -> Part:
+    def _part(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> JobUsage:
         """What a job with these holds takes of its limits."""
         charge = sum(charged(hold, self._usable[hold.gpu]) for hold in holds)
-        return Part(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
+        return JobUsage(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
 
-    def take(self, kind: Kind, partition: str, holds: tuple[Hold, ...]) -> None:
+    def take(self, kind: JobClass, partition: str, holds: tuple[Hold, ...]) -> None:
         """A job starts."""
         until, pool = self._until(kind), kind.reservation
         for shadow in self.shadows.values():
@@ -231,11 +231,11 @@ class Stock:
             self._tally.take(*self._part(kind, partition, holds))
         self._measure()
 
-    def reserve(self, kind: Kind, name: str) -> Shadow | None:
+    def reserve(self, kind: JobClass, name: str) -> BackfillReservation | None:
         partition = self._policy.partition(name)
         assert partition is not None
         rooms, limits, before = self._rooms(partition), self._limits[name], self.shadows.values()
-        if self._policy.bookings:
+        if self._policy.reservations:
             found = self._soonest(kind, partition)
         else:
             found = reserve(kind.demand, self._running, rooms, self._host, limits=limits, before=before)
@@ -243,7 +243,7 @@ class Stock:
             found.part = self._least(kind, partition)
         return found
 
-    def _soonest(self, kind: Kind, partition: Partition) -> Shadow | None:
+    def _soonest(self, kind: JobClass, partition: Partition) -> BackfillReservation | None:
         """The same between operators' reservations, where room does not only grow."""
         free = {room.gpu.index: room for room in self._rooms(partition)}
         host = self._host
@@ -255,36 +255,42 @@ class Stock:
         limits = self._limits[partition.name]
         ends = sorted({job.until for job in self._running if job.until > self._now})
         tried = 0
-        for at in sorted({*ends, *(float(one.end) for one in self._policy.bookings if one.end > self._now)}):
+        for at in sorted(
+            {*ends, *(float(one.end) for one in self._policy.reservations if one.end > self._now)}
+        ):
             rooms, left = once_over((job for job in self._running if job.until <= at), free, host)
-            if isinstance(attempt(kind.demand, rooms, left, limits), Short):
+            if isinstance(attempt(kind.demand, rooms, left, limits), Shortfall):
                 continue
             tried += at in ends
             if tried > _LOOKED_AT and at in ends[:-1]:
                 continue
             if kind.reservation and closed(
-                self._policy.booking(kind.reservation), kind.reservation, kind.time_limit, at
+                self._policy.reservation(kind.reservation), kind.reservation, kind.time_limit, at
             ):
                 continue
             alive = [job for job in self._running if job.until > at]
             until = at + kind.time_limit if kind.time_limit else math.inf
-            rooms = list(Calendar.of(self._policy.bookings, alive, rooms, at).rooms(kind.reservation, until))
+            rooms = list(
+                Calendar.of(self._policy.reservations, alive, rooms, at).rooms(kind.reservation, until)
+            )
             found = attempt(kind.demand, rooms, left, limits)
-            if not isinstance(found, Short):
+            if not isinstance(found, Shortfall):
                 there = {room.gpu.index: room for room in rooms}
                 spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
                 left, most = left.less(kind.demand), limits.max_jobs_per_gpu
-                return Shadow(at, kind.demand, found, spare, left, pool=kind.reservation, most=most)
+                return BackfillReservation(
+                    at, kind.demand, found, spare, left, pool=kind.reservation, most=most
+                )
         return None
 
-    def why(self, kind: Kind) -> Short | None:
+    def why(self, kind: JobClass) -> Shortfall | None:
         """What the first of its partitions says to a kind of which none could start any more."""
-        first: Short | None = None
+        first: Shortfall | None = None
         for name in kind.partitions:
             short = self.kept_back(kind, name)
             if short is None:
                 found = self._place(kind, name)
-                short = found if isinstance(found, Short) else None
+                short = found if isinstance(found, Shortfall) else None
             if short is not None:
                 first = first or short
         return first

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from fgsched.domain.job import Demand, GpuState, Hold, Limits
+from fgsched.domain.job import Demand, GpuState, Hold, HostLimits
 from fgsched.scheduling.backfill import attempt
-from fgsched.scheduling.placement import Host, Room, Short, fits, is_of_type
+from fgsched.scheduling.placement import Host, Room, Shortfall, fits, is_of_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Place:
 
     rooms: tuple[Room, ...]
     host: Host
-    limits: Limits
+    limits: HostLimits
 
     def start(self, demand: Demand) -> "Place | None":
         """What is left once such a job has started, where the planner would put it; None if it cannot."""
         holds = attempt(demand, self.rooms, self.host, self.limits)
-        if isinstance(holds, Short):
+        if isinstance(holds, Shortfall):
             return None
         taken = {hold.gpu: hold for hold in holds}
         rooms = (room.less(taken[room.gpu.index]) if room.gpu.index in taken else room for room in self.rooms)
@@ -79,7 +79,7 @@ def _choices(demand: Demand, movable: Sequence[Movable], place: Place) -> Iterat
 
 
 def _clearing(
-    demand: Demand, room: Room, movable: Iterable[Movable], limits: Limits
+    demand: Demand, room: Room, movable: Iterable[Movable], limits: HostLimits
 ) -> tuple[Movable, ...] | None:
     """The jobs to take off a card so that it has room for `demand`; None if that does not do."""
     if room.gpu.state is not GpuState.OK or not is_of_type(room.gpu, demand.gpu_type):

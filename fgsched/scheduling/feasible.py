@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import WHOLE, Demand, Gpu, Limits
+from fgsched.domain.job import WHOLE, Demand, Gpu, HostLimits
 from fgsched.domain.text import quoted
 from fgsched.domain.units import format_mebibytes, format_share, neighbours
 from fgsched.scheduling.placement import cost, is_of_type
 
 
-def check(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
+def check(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     """Refused, with the nearest request that could run, if `demand` never can; drained cards count."""
     _check_form(demand, limits)
     if demand.cpus > limits.cpus:
@@ -27,7 +27,7 @@ def check(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
         _check_cards(demand, gpus, limits)
 
 
-def _check_form(demand: Demand, limits: Limits) -> None:
+def _check_form(demand: Demand, limits: HostLimits) -> None:
     """What fgsub never sends; a change of a job may come to it."""
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
         raise BadUsage("a part of a GPU is asked for, and no GPU", "Ask for GPUs too, such as gpus=1.")
@@ -46,7 +46,7 @@ def _check_form(demand: Demand, limits: Limits) -> None:
         )
 
 
-def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
+def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     if not gpus:
         raise Refused(
             "no GPU in this host can ever satisfy this: it has none",
@@ -65,12 +65,12 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> None:
         _refuse_memory(demand, able, limits)
 
 
-def _fits_alone(demand: Demand, gpu: Gpu, limits: Limits) -> bool:
+def _fits_alone(demand: Demand, gpu: Gpu, limits: HostLimits) -> bool:
     hold = cost(demand, gpu, limits.share_step)
     return hold.share <= WHOLE and hold.memory <= gpu.usable and hold.share > 0
 
 
-def _refuse_memory(demand: Demand, able: Sequence[Gpu], limits: Limits) -> None:
+def _refuse_memory(demand: Demand, able: Sequence[Gpu], limits: HostLimits) -> None:
     largest = sorted(able, key=lambda gpu: gpu.usable)[-demand.gpus]
     asked = cost(demand, largest, limits.share_step).memory
     raise Refused(

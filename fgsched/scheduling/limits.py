@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Reason
-from fgsched.domain.policy import INACTIVE, NO_CAPS, NORMAL, Caps, Partition, Policy
-from fgsched.scheduling.placement import Short
+from fgsched.domain.policy import INACTIVE, NO_LIMITS, NORMAL, Limits, Partition, Policy
+from fgsched.scheduling.placement import Shortfall
 
 
-class Who(NamedTuple):
+class Owner(NamedTuple):
     """On whose account a job runs."""
 
     user: str = ""
@@ -18,7 +18,7 @@ class Who(NamedTuple):
     qos: str = ""
 
 
-NOBODY = Who()
+NOBODY = Owner()
 Key = tuple[str, ...]
 
 
@@ -27,13 +27,13 @@ class Scope:
     """One set of limits that a job falls under."""
 
     key: Key
-    caps: Caps
+    caps: Limits
     says: str  # who has come to the limit, in words
     jobs: Reason
     gpus: Reason
 
 
-def scopes(partition: str, who: Who, policy: Policy) -> tuple[Scope, ...]:
+def scopes(partition: str, who: Owner, policy: Policy) -> tuple[Scope, ...]:
     """All sets of limits that a job of `who` in a partition falls under, those without any left out."""
     found: list[Scope] = []
     user, account, _ = who
@@ -48,7 +48,7 @@ def scopes(partition: str, who: Who, policy: Policy) -> tuple[Scope, ...]:
             Scope(("partition", name, "user", user), there.per_user, f"{user} in {where}", *one),
             Scope(
                 ("partition", name, "account", account),
-                there.per_account if account else NO_CAPS,
+                there.per_account if account else NO_LIMITS,
                 f"account {account} in {where}",
                 *group,
             ),
@@ -65,10 +65,10 @@ def scopes(partition: str, who: Who, policy: Policy) -> tuple[Scope, ...]:
         Scope(("account", account), policy.account(account).caps, f"account {account}", *both),
         Scope(("user", user), policy.user(user).caps, user, *both),
     ]
-    return tuple(scope for scope in found if scope.caps != NO_CAPS)
+    return tuple(scope for scope in found if scope.caps != NO_LIMITS)
 
 
-def falls_under(key: Key, partitions: str, who: Who) -> bool:
+def falls_under(key: Key, partitions: str, who: Owner) -> bool:
     """Whether a waiting job counts in the scope of this key."""
     kind, name, *of = key
     if kind == "partition":
@@ -78,7 +78,7 @@ def falls_under(key: Key, partitions: str, who: Who) -> bool:
     return name == (who.account if kind == "account" else who.user)
 
 
-def _is_of(of: list[str], who: Who) -> bool:
+def _is_of(of: list[str], who: Owner) -> bool:
     return not of or of[1] == (who.user if of[0] == "user" else who.account)
 
 
@@ -91,16 +91,16 @@ class _Sum:
     seconds: float = 0.0  # of charged GPU time that it may still come to
 
 
-class Part(NamedTuple):
+class JobUsage(NamedTuple):
     """What one job takes of the limits that it falls under."""
 
     partition: str
-    who: Who
+    who: Owner
     share: int  # on all its cards together
     seconds: float  # of charged GPU time that it may come to
 
 
-class Tally:
+class UsageCount:
     """What runs, counted in each scope that has a limit.
 
     `used`: charged GPU seconds of accounts and users.
@@ -110,20 +110,20 @@ class Tally:
         self._policy = policy
         self._used = used or {}
         self._sums: dict[Key, _Sum] = {}
-        self._scopes: dict[tuple[str, Who], tuple[Scope, ...]] = {}
+        self._scopes: dict[tuple[str, Owner], tuple[Scope, ...]] = {}
 
     @property
     def counts(self) -> bool:
         """Whether there is any limit."""
         return self._policy.is_capped
 
-    def _of(self, partition: str, who: Who) -> tuple[Scope, ...]:
+    def _of(self, partition: str, who: Owner) -> tuple[Scope, ...]:
         key = (partition, who)
         if key not in self._scopes:
             self._scopes[key] = scopes(partition, who, self._policy)
         return self._scopes[key]
 
-    def take(self, partition: str, who: Who, share: int, seconds: float) -> None:
+    def take(self, partition: str, who: Owner, share: int, seconds: float) -> None:
         """A job runs with `share` in all, and may still be charged for so many seconds of a GPU."""
         for scope in self._of(partition, who):
             found = self._sums.setdefault(scope.key, _Sum())
@@ -131,30 +131,36 @@ class Tally:
             found.share += share
             found.seconds += seconds
 
-    def blocked(self, partition: str, who: Who, share: int, seconds: float) -> Short | None:
+    def blocked(self, partition: str, who: Owner, share: int, seconds: float) -> Shortfall | None:
         """The limit that one more such job would break; None if there is none."""
         return next((short for _, short in self.all_blocked(partition, who, share, seconds)), None)
 
     def all_blocked(
-        self, partition: str, who: Who, share: int, seconds: float
-    ) -> Iterator[tuple[Scope, Short]]:
+        self, partition: str, who: Owner, share: int, seconds: float
+    ) -> Iterator[tuple[Scope, Shortfall]]:
         """Every limit that one more such job would break."""
         for scope in self._of(partition, who):
             caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
             if caps.running and found.jobs >= caps.running:
-                yield scope, Short(scope.jobs, "running", need=1, left=0, total=caps.running, who=scope.says)
+                yield (
+                    scope,
+                    Shortfall(scope.jobs, "running", need=1, left=0, total=caps.running, who=scope.says),
+                )
             if caps.share and found.share + share > caps.share:
                 left = caps.share - found.share
                 says, most = scope.says, caps.share
-                yield scope, Short(scope.gpus, "gpus", need=share, left=left, total=most, who=says)
+                yield scope, Shortfall(scope.gpus, "gpus", need=share, left=left, total=most, who=says)
             if caps.gpu_seconds:
                 left_s = caps.gpu_seconds - self._used.get(scope.key, 0.0) - found.seconds
                 if seconds > left_s or left_s <= 0:
                     need, left, total = -(-int(seconds) // 60), int(left_s) // 60, caps.gpu_seconds // 60
                     reason = Reason.ACCOUNT_GPU_MINUTES
-                    yield scope, Short(reason, "minutes", need=need, left=left, total=total, who=scope.says)
+                    yield (
+                        scope,
+                        Shortfall(reason, "minutes", need=need, left=left, total=total, who=scope.says),
+                    )
 
-    def has_place_beside(self, part: Part, other: Part) -> bool:
+    def has_place_beside(self, part: JobUsage, other: JobUsage) -> bool:
         """Whether a job with this part is within all limits still, once another has its own."""
         shared = {scope.key for scope in self._of(other.partition, other.who)}
         for scope in self._of(part.partition, part.who):
@@ -175,7 +181,7 @@ _NOTHING = _Sum()
 
 
 def check_pending(
-    partitions: Iterable[str], who: Who, more: int, policy: Policy, waiting: Callable[[Key], int]
+    partitions: Iterable[str], who: Owner, more: int, policy: Policy, waiting: Callable[[Key], int]
 ) -> None:
     """Refused if `more` jobs would be too many that wait; `waiting` counts those of a scope."""
     for partition in partitions:
@@ -188,14 +194,16 @@ def check_pending(
                 )
 
 
-def against(partition: Partition | None, name: str, time_limit: int) -> Short | None:
+def against(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
     """What a partition has against a job besides room."""
     if partition is None:
-        return Short(Reason.PARTITION_DOWN, "gone", who=name)
+        return Shortfall(Reason.PARTITION_DOWN, "gone", who=name)
     if not partition.starts:
         is_inactive = partition.state == INACTIVE
-        return Short(Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", who=name)
+        return Shortfall(
+            Reason.PARTITION_INACTIVE if is_inactive else Reason.PARTITION_DOWN, "state", who=name
+        )
     most = partition.most.time
     if most and (not time_limit or time_limit > most):
-        return Short(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, who=name)
+        return Shortfall(Reason.PARTITION_TIME_LIMIT, "time", need=time_limit, total=most, who=name)
     return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, Limits, Readings, Reason
+from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits, Readings, Reason
 from fgsched.scheduling.links import nearest
 
 
@@ -88,7 +88,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Shortfall:
     """Why a demand cannot be placed: the binding reason, with its figures."""
 
     reason: Reason
@@ -151,7 +151,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-def fits(demand: Demand, room: Room, limits: Limits) -> Hold | None:
+def fits(demand: Demand, room: Room, limits: HostLimits) -> Hold | None:
     """The hold that `demand` would take of this room, if it goes in now."""
     gpu = room.gpu
     if demand.share > room.share or gpu.state is not GpuState.OK or not is_of_type(gpu, demand.gpu_type):
@@ -165,8 +165,8 @@ def fits(demand: Demand, room: Room, limits: Limits) -> Hold | None:
 
 
 def place(
-    demand: Demand, free: Sequence[Room], limits: Limits, host: Host | None = None
-) -> tuple[Hold, ...] | Short:
+    demand: Demand, free: Sequence[Room], limits: HostLimits, host: Host | None = None
+) -> tuple[Hold, ...] | Shortfall:
     """The holds that `demand` gets, or why it gets none.
 
     `pack` takes the card that leaves the usual requests most to use, then the one
@@ -217,32 +217,32 @@ def _by_rest(rooms: Sequence[Room], *, spread: bool) -> Callable[[tuple[Room, Ho
     return rest
 
 
-def shortage(demand: Demand, free: Sequence[Room], limits: Limits) -> Short:
+def shortage(demand: Demand, free: Sequence[Room], limits: HostLimits) -> Shortfall:
     """The binding reason why `demand` cannot be placed now, and the card that comes closest."""
     able = [room for room in free if is_of_type(room.gpu, demand.gpu_type)]
     up = [room for room in able if room.gpu.state is GpuState.OK]
     if len(up) < demand.gpus:
-        return Short(Reason.GPU_DRAINED, "cards", need=demand.gpus, left=len(up), total=len(able))
+        return Shortfall(Reason.GPU_DRAINED, "cards", need=demand.gpus, left=len(up), total=len(able))
     if any(room.cleaning for room in up):
         cleaned = sum(1 for room in up if room.cleaning or fits(demand, room, limits))
         if cleaned >= demand.gpus and demand.is_whole:
-            return Short(
+            return Shortfall(
                 Reason.GPU_CLEANING, "share", gpu=next(room.gpu.index for room in up if room.cleaning)
             )
     if demand.gpus > 1:
         free_now = sum(1 for room in up if fits(demand, room, limits))
-        return Short(Reason.RESOURCES, "cards", need=demand.gpus, left=free_now, total=len(up))
+        return Shortfall(Reason.RESOURCES, "cards", need=demand.gpus, left=free_now, total=len(up))
     return _single(demand, up, limits)
 
 
-def _single(demand: Demand, up: Sequence[Room], limits: Limits) -> Short:
+def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall:
     """`shortage` for one card or a part of one."""
     closest = max(up, key=lambda room: (room.share, room.memory))
     need = cost(demand, closest.gpu, limits.share_step)
     wide = [room for room in up if room.share >= cost(demand, room.gpu, limits.share_step).share]
     roomy = [room for room in wide if room.memory >= cost(demand, room.gpu, limits.share_step).memory]
     if roomy:
-        return Short(
+        return Shortfall(
             Reason.GPU_MAX_JOBS, "jobs", gpu=roomy[0].gpu.index, need=1, total=limits.max_jobs_per_gpu
         )
     if not wide and not demand.share:
@@ -252,7 +252,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: Limits) -> Short:
         best = max(wide or up, key=lambda room: room.memory)
         need = cost(demand, best.gpu, limits.share_step)
         stranger = best.memory + best.external >= need.memory
-        return Short(
+        return Shortfall(
             Reason.GPU_EXTERNAL_USE if stranger else Reason.GPU_MEMORY,
             "memory",
             gpu=best.gpu.index,
@@ -262,7 +262,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: Limits) -> Short:
         )
     total = sum(room.share for room in up)
     scattered = demand.share and total >= need.share and not demand.is_whole and len(up) > 1
-    return Short(
+    return Shortfall(
         Reason.GPU_FRAGMENTED if scattered else Reason.RESOURCES,
         "share",
         gpu=closest.gpu.index,

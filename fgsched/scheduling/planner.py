@@ -19,14 +19,14 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple
 
-from fgsched.domain.job import Hold, Limits
-from fgsched.scheduling.backfill import Running, Shadow
-from fgsched.scheduling.capacity import Stock
-from fgsched.scheduling.placement import Host, Room, Short
-from fgsched.scheduling.priority import Kind
-from fgsched.scheduling.queue import Group, Pending, Queue
+from fgsched.domain.job import Hold, HostLimits
+from fgsched.scheduling.backfill import BackfillReservation, Running
+from fgsched.scheduling.capacity import Capacity
+from fgsched.scheduling.placement import Host, Room, Shortfall
+from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import Group, Queue, QueuedJob
 
-__all__ = ["Kind", "Pending", "Plan", "Queue", "Running", "Start", "plan"]
+__all__ = ["JobClass", "Plan", "Queue", "QueuedJob", "Running", "Start", "plan"]
 
 _TRIES = 256  # at a reservation in one partition: those that no empty host could run are passed over
 _MISSES = 128  # heads without room in a row, after which all are looked through at once
@@ -47,17 +47,17 @@ class Plan:
     """Who starts; and what is left after that, which tells why the others wait."""
 
     starts: tuple[Start, ...] = ()
-    _after: Stock | None = None
+    _after: Capacity | None = None
     _settle: Callable[[], None] = lambda: None
-    _waits: dict[Kind, Short | None] = field(default_factory=dict)
+    _waits: dict[JobClass, Shortfall | None] = field(default_factory=dict)
 
     @property
-    def reserved(self) -> Mapping[str, Shadow]:
+    def reserved(self) -> Mapping[str, BackfillReservation]:
         """By partition: where the first job that has no room will start."""
         self._settle()
         return self._after.shadows if self._after else {}
 
-    def short(self, kind: Kind) -> Short | None:
+    def short(self, kind: JobClass) -> Shortfall | None:
         """What the jobs of a kind that did not start wait for."""
         if kind not in self._waits:
             self._waits[kind] = self._after.why(kind) if self._after else None
@@ -65,20 +65,26 @@ class Plan:
 
 
 def plan(
-    queue: Queue, running: Sequence[Running], free: Sequence[Room], host: Host, *, limits: Limits, now: float
+    queue: Queue,
+    running: Sequence[Running],
+    free: Sequence[Room],
+    host: Host,
+    *,
+    limits: HostLimits,
+    now: float,
 ) -> Plan:
     """Decide for every job of `queue`, given what runs and what is free (`host`: CPUs and memory left)."""
-    stock = Stock(running, free, host, limits=limits, policy=queue.order.policy, now=now)
-    stock.count(queue.order.used)
-    planning = _Planning(queue, stock, now)
-    return Plan(tuple(planning.starts()), stock, planning.settle)
+    capacity = Capacity(running, free, host, limits=limits, policy=queue.order.policy, now=now)
+    capacity.count(queue.order.used)
+    planning = _Planning(queue, capacity, now)
+    return Plan(tuple(planning.starts()), capacity, planning.settle)
 
 
 class _Planning:
     """The order of one plan while it is made."""
 
-    def __init__(self, queue: Queue, stock: Stock, now: float) -> None:
-        self._queue, self._stock, self._now = queue, stock, now
+    def __init__(self, queue: Queue, capacity: Capacity, now: float) -> None:
+        self._queue, self._stock, self._now = queue, capacity, now
         weights = queue.order.policy.weights
         self._most, self._pace = weights.age, weights.age / weights.max_age
         self._passed: dict[str, list[Group]] = {}  # kinds that have no room, by partition
@@ -230,7 +236,7 @@ class _Planning:
         if first not in self._stock.shadows:
             self._push_passed(first, heads)
 
-    def _claim(self, kind: Kind, job_id: int) -> None:
+    def _claim(self, kind: JobClass, job_id: int) -> None:
         """Reservations for those that others make room for, one each, whoever is first of its partition."""
         for number in range(self._queue.claims[kind]):
             for name in kind.partitions:

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
-from fgsched.domain.job import WHOLE, Demand, Hold, Limits
-from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, Yielding
+from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
+from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, PreemptRule
 from fgsched.scheduling.backfill import Running, attempt
-from fgsched.scheduling.placement import Host, Room, Short, charged, fits
+from fgsched.scheduling.placement import Host, Room, Shortfall, charged, fits
 from fgsched.scheduling.planner import Start
-from fgsched.scheduling.priority import Kind
-from fgsched.scheduling.queue import Pending
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.snapshot import Snapshot
 
 _PAIRED = 12  # jobs on a card of which all pairs are looked at
 _WAYS = 6  # sets of jobs that are tried in the plan for one job
@@ -72,7 +72,7 @@ def _none_such(table: str, name: str, unknown: str, legal: Sequence[str]) -> Wro
     return Wrong(table, name, f"{table}.{name}.preempt names {unknown}, which there is not", remedy)
 
 
-def terms(policy: Policy, kind: Kind, partition: str, job: Running) -> Yielding | None:
+def terms(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
     """How a running job makes room for one of this kind in a partition; None if it need not."""
     its, own = policy.partition(job.partition), policy.quality(job.who.qos)
     there, quality = policy.partition(partition), policy.quality(kind.who.qos)
@@ -80,14 +80,14 @@ def terms(policy: Policy, kind: Kind, partition: str, job: Running) -> Yielding 
     by_quality = own is not None and quality is not None and own.name in quality.preempt
     if not (by_partition or by_quality):
         return None
-    ways = [one.yielding for one in (own, its) if one is not None]
+    ways = [one.preempt_rule for one in (own, its) if one is not None]
     modes = [way.mode for way in ways if way.mode] or [REQUEUE]
     if OFF in modes:
         return None
-    return Yielding(modes[0], max(way.grace for way in ways), max(way.exempt for way in ways))
+    return PreemptRule(modes[0], max(way.grace for way in ways), max(way.exempt for way in ways))
 
 
-def may_preempt(policy: Policy, kind: Kind) -> bool:
+def may_preempt(policy: Policy, kind: JobClass) -> bool:
     """Whether jobs of this kind may have any other make room."""
     quality = policy.quality(kind.who.qos)
     if quality is not None and quality.preempt:
@@ -136,10 +136,10 @@ class _Ground:
 
     rooms: tuple[Room, ...]
     host: Host
-    limits: Limits
+    limits: HostLimits
 
     def takes(self, demand: Demand) -> bool:
-        return not isinstance(attempt(demand, self.rooms, self.host, self.limits), Short)
+        return not isinstance(attempt(demand, self.rooms, self.host, self.limits), Shortfall)
 
     def without(self, victims: Iterable[Victim]) -> "_Ground":
         rooms, host = given_back(self.rooms, self.host, victims)
@@ -163,23 +163,25 @@ def _with(room: Room, hold: Hold, *, stays: bool) -> Room:
     return replace(room, share=room.share + hold.share) if stays else room.plus(hold)
 
 
-def without(scene: Scene, victims: Sequence[Victim]) -> Scene:
+def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
     """The scene once these have made room."""
     gone = {victim.job.id for victim in victims}
     left = [job for victim in victims if (job := victim.stays) is not None]
-    rooms, host = given_back(scene.free, scene.host, victims)
-    running = [job for job in scene.running if job.id not in gone] + left
-    return replace(scene, running=running, free=rooms, host=host)
+    rooms, host = given_back(snapshot.free, snapshot.host, victims)
+    running = [job for job in snapshot.running if job.id not in gone] + left
+    return replace(snapshot, running=running, free=rooms, host=host)
 
 
-def allowed(scene: Scene, kind: Kind, partition: str, occupants: Iterable[Occupant]) -> list[Victim]:
+def allowed(
+    snapshot: Snapshot, kind: JobClass, partition: str, occupants: Iterable[Occupant]
+) -> list[Victim]:
     """Those that may have to make room for a job of this kind in a partition, the cheapest first."""
-    policy = scene.queue.order.policy
-    usable = {room.gpu.index: room.gpu.usable for room in scene.free}
+    policy = snapshot.queue.order.policy
+    usable = {room.gpu.index: room.gpu.usable for room in snapshot.free}
     found = []
     for one in occupants:
         how = terms(policy, kind, partition, one.job)
-        age = max(0.0, scene.now - one.since)
+        age = max(0.0, snapshot.now - one.since)
         if how is None or age < how.exempt or one.job.reservation not in ("", kind.reservation):
             continue
         mode = CANCEL if how.mode == REQUEUE and not one.may_return else how.mode
@@ -190,29 +192,29 @@ def allowed(scene: Scene, kind: Kind, partition: str, occupants: Iterable[Occupa
 
 
 def victims(
-    scene: Scene, job: Pending, occupants: Sequence[Occupant], starts: Sequence[Start] = ()
+    snapshot: Snapshot, job: QueuedJob, occupants: Sequence[Occupant], starts: Sequence[Start] = ()
 ) -> tuple[Victim, ...]:
     """Who makes room so that this job of the queue starts; () if it starts anyway, or would not even so.
 
     `starts`: what the scene starts besides, which keeps its room.
     """
-    kind, stock = job.kind, scene.stock()
+    kind, capacity = job.kind, snapshot.capacity()
     ids = {job.id, *(start.job_id for start in starts)}
     for name in kind.partitions:
-        if scene.queue.order.policy.partition(name) is None or stock.kept_back(kind, name) is not None:
+        if snapshot.queue.order.policy.partition(name) is None or capacity.kept_back(kind, name) is not None:
             continue
-        found = allowed(scene, kind, name, occupants)
-        ground = _ground(scene, stock.open_to(kind, name), name, starts)
+        found = allowed(snapshot, kind, name, occupants)
+        ground = _ground(snapshot, capacity.open_to(kind, name), name, starts)
         if not found or ground.takes(kind.demand):
             continue
         for chosen in islice(choices(kind.demand, found, ground), _WAYS):
-            after = without(scene, chosen)
+            after = without(snapshot, chosen)
             if ids <= {start.job_id for start in after.plan().starts} and _all_yield(after, job, chosen):
                 return chosen
     return ()
 
 
-def _all_yield(after: Scene, job: Pending, chosen: Iterable[Victim]) -> bool:
+def _all_yield(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> bool:
     """Whether the job comes before all of these where it starts once its room is kept for it: of several
     partitions that may be another one than before, in which it could be sent away by them in turn.
     """
@@ -222,16 +224,16 @@ def _all_yield(after: Scene, job: Pending, chosen: Iterable[Victim]) -> bool:
     return where != "" and all(terms(policy, job.kind, where, each.job) is not None for each in chosen)
 
 
-def _ground(scene: Scene, free: Iterable[Room], partition: str, starts: Iterable[Start]) -> _Ground:
-    host = scene.host
+def _ground(snapshot: Snapshot, free: Iterable[Room], partition: str, starts: Iterable[Start]) -> _Ground:
+    host = snapshot.host
     rooms = {room.gpu.index: room for room in free}
     for start in starts:
-        kind = scene.queue.kind(start.job_id)
+        kind = snapshot.queue.kind(start.job_id)
         host = host.less(kind.demand) if kind else host
         for hold in start.holds:
             if hold.gpu in rooms:
                 rooms[hold.gpu] = rooms[hold.gpu].less(hold)
-    return _Ground(tuple(rooms.values()), host, scene.limits_of(partition))
+    return _Ground(tuple(rooms.values()), host, snapshot.limits_of(partition))
 
 
 def choices(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
@@ -274,7 +276,7 @@ def _by_card(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[t
     return sorted(cleared, key=_dearness)
 
 
-def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: Limits) -> bool:
+def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: HostLimits) -> bool:
     rooms, _ = given_back([room], Host(0, 0), gone)
     return fits(demand, rooms[0], limits) is not None
 

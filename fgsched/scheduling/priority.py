@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.policy import Policy
-from fgsched.scheduling.limits import NOBODY, Key, Who
+from fgsched.scheduling.limits import NOBODY, Key, Owner
 
 
-class Kind(NamedTuple):
+class JobClass(NamedTuple):
     """What jobs have to have in common in order to be alike to the planner, but for their age."""
 
     demand: Demand
     time_limit: int = 0  # seconds; 0: none
     partitions: tuple[str, ...] = ("main",)
-    who: Who = NOBODY
+    who: Owner = NOBODY
     nice: int = 0
     reservation: str = ""  # of an operator, that they belong to
 
@@ -50,7 +50,7 @@ class Order:
     gpus: int = 0  # of the host, in ten-thousandths
     cpus: int = 1  # of the host
 
-    def factors(self, kind: Kind, since: float, now: float) -> Factors:
+    def factors(self, kind: JobClass, since: float, now: float) -> Factors:
         """All that counts for a job that waits since then."""
         weights = self.policy.weights
         return Factors(
@@ -62,7 +62,7 @@ class Order:
             nice=kind.nice,
         )
 
-    def standing(self, kind: Kind) -> float:
+    def standing(self, kind: JobClass) -> float:
         """The priority of such a job that has just come: all but its age."""
         return self.factors(kind, 0.0, 0.0).priority
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from fgsched.domain.job import Demand
-from fgsched.scheduling.limits import NOBODY, Who
-from fgsched.scheduling.priority import Kind, Order
+from fgsched.scheduling.limits import NOBODY, Owner
+from fgsched.scheduling.priority import JobClass, Order
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class QueuedJob:
     """What the planner needs to know of a waiting job."""
 
     id: int
@@ -19,14 +19,14 @@ class Pending:
     time_limit: int = 0  # seconds; 0: none
     count: int = 1  # how many such may start: tasks of an array, each of which is a Start with this id
     partitions: tuple[str, ...] = ("main",)
-    who: Who = NOBODY
+    who: Owner = NOBODY
     nice: int = 0
     since: float = 0.0  # it waits since then, seconds since the epoch
     reservation: str = ""  # of an operator, that it belongs to
 
     @property
-    def kind(self) -> Kind:
-        return Kind(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
+    def kind(self) -> JobClass:
+        return JobClass(self.demand, self.time_limit, self.partitions, self.who, self.nice, self.reservation)
 
 
 class Group:
@@ -36,7 +36,7 @@ class Group:
         *("_heap", "_since", "cpus", "first", "gpus", "host_memory", "kind", "memory", "share", "standing"),
     )
 
-    def __init__(self, kind: Kind, standing: float) -> None:
+    def __init__(self, kind: JobClass, standing: float) -> None:
         self.kind = kind
         self.standing = standing  # its priority but for the age
         self.first: tuple[float, int] = (0.0, 0)  # since when, and id, of the first in order
@@ -88,11 +88,11 @@ class Group:
 class Queue:
     """Every job that may start, by kind."""
 
-    def __init__(self, jobs: Iterable[Pending] = (), order: Order | None = None) -> None:
+    def __init__(self, jobs: Iterable[QueuedJob] = (), order: Order | None = None) -> None:
         self.order = order or Order()
-        self._groups: dict[Kind, Group] = {}
+        self._groups: dict[JobClass, Group] = {}
         self._group_of: dict[int, Group] = {}
-        self.claims: Counter[Kind] = Counter()  # how many of a kind others make room for, in order
+        self.claims: Counter[JobClass] = Counter()  # how many of a kind others make room for, in order
         self._counts: dict[int, int] = {}  # of those that stand for more than one
         for job in jobs:
             self.add(job)
@@ -117,7 +117,7 @@ class Queue:
         for group in self._groups.values():
             group.standing = order.standing(group.kind)
 
-    def add(self, job: Pending) -> None:
+    def add(self, job: QueuedJob) -> None:
         """Take a job in, or what it asks for now if that has changed."""
         kind = job.kind
         before = self._group_of.get(job.id)
@@ -148,13 +148,13 @@ class Queue:
         """How many a waiting entry stands for."""
         return self._counts.get(job_id, 1)
 
-    def entry(self, job_id: int) -> Pending | None:
+    def entry(self, job_id: int) -> QueuedJob | None:
         """A waiting job as it was added."""
         group = self._group_of.get(job_id)
         if group is None:
             return None
         demand, time_limit, partitions, who, nice, reservation = group.kind
-        return Pending(
+        return QueuedJob(
             job_id,
             demand,
             time_limit,
@@ -166,6 +166,6 @@ class Queue:
             reservation=reservation,
         )
 
-    def kind(self, job_id: int) -> Kind | None:
+    def kind(self, job_id: int) -> JobClass | None:
         group = self._group_of.get(job_id)
         return group.kind if group else None

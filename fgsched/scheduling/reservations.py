@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fgsched.domain.job import WHOLE, Hold, Reason
-from fgsched.domain.policy import Booking
+from fgsched.domain.policy import Reservation
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.placement import Room, Short
+from fgsched.scheduling.placement import Room, Shortfall
 
 Amount = tuple[int, int]  # share, memory
 _NONE: Amount = (0, 0)
@@ -30,7 +30,7 @@ class _Moment:
 class Calendar:
     """The reservations while a plan is made. Room only shrinks here, as in the stock that it is of."""
 
-    bookings: Sequence[Booking]
+    reservations: Sequence[Reservation]
     free: Sequence[Room]  # what is free now; whoever owns it takes from it
     now: float
     _moments: list[_Moment] = field(default_factory=list)
@@ -39,9 +39,9 @@ class Calendar:
 
     @classmethod
     def of(
-        cls, bookings: Iterable[Booking], running: Sequence[Running], free: Sequence[Room], now: float
+        cls, reservations: Iterable[Reservation], running: Sequence[Running], free: Sequence[Room], now: float
     ) -> "Calendar":
-        open_ones = [one for one in bookings if one.end > now]
+        open_ones = [one for one in reservations if one.end > now]
         made = cls(open_ones, free, now)
         for at in sorted({max(now, one.start) for one in open_ones}):
             made._moments.append(_Moment(at, _left(open_ones, running, free, at, is_now=at == now)))
@@ -68,10 +68,10 @@ class Calendar:
         return self._seen[count]
 
     def _own(self, name: str) -> list[Room]:
-        booking = next((one for one in self.bookings if one.name == name), None)
-        if booking is None or booking.start > self.now:
+        reservation = next((one for one in self.reservations if one.name == name), None)
+        if reservation is None or reservation.start > self.now:
             return []
-        kept = {hold.gpu: (hold.share, hold.memory) for hold in booking.holds}
+        kept = {hold.gpu: (hold.share, hold.memory) for hold in reservation.holds}
         held = self._held[name]
         return [
             _least(room, [replace(room, share=share - taken, memory=memory - bytes_)])
@@ -82,18 +82,18 @@ class Calendar:
             ]
         ]
 
-    def in_the_way(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Booking:
+    def in_the_way(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Reservation:
         """The reservation that leaves too little for a job which may run until then."""
         for count, moment in enumerate(self._moments, 1):
             if moment.at >= until or not is_enough(self._open(count)):
                 break
-        active = [one for one in self.bookings if one.start <= moment.at < one.end]
+        active = [one for one in self.reservations if one.start <= moment.at < one.end]
         return max(active, key=lambda one: (one.start, one.name))
 
     def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
         """A job starts, of a reservation or of none."""
         self._seen.clear()
-        of_it = {one.name: one for one in self.bookings}.get(name)
+        of_it = {one.name: one for one in self.reservations}.get(name)
         for hold in holds:
             if of_it is not None:
                 taken, bytes_ = self._held[name].get(hold.gpu, _NONE)
@@ -114,18 +114,23 @@ def _least(room: Room, others: Iterable[Room]) -> Room:
     return replace(room, share=share, memory=min(room.memory, *(other.memory for other in others)))
 
 
-def _members(booking: Booking, running: Iterable[Running]) -> dict[int, Amount]:
+def _members(reservation: Reservation, running: Iterable[Running]) -> dict[int, Amount]:
     """What the jobs of a reservation hold on each card."""
     held: dict[int, Amount] = {}
     for job in running:
-        for hold in job.holds if job.reservation == booking.name else ():
+        for hold in job.holds if job.reservation == reservation.name else ():
             share, memory = held.get(hold.gpu, _NONE)
             held[hold.gpu] = (share + hold.share, memory + hold.memory)
     return held
 
 
 def _left(
-    bookings: Iterable[Booking], running: Sequence[Running], free: Iterable[Room], at: float, *, is_now: bool
+    reservations: Iterable[Reservation],
+    running: Sequence[Running],
+    free: Iterable[Room],
+    at: float,
+    *,
+    is_now: bool,
 ) -> dict[int, Room]:
     """What is free then: without the jobs that are over, and what the reservations still keep."""
     rooms = {room.gpu.index: room for room in free}
@@ -134,10 +139,10 @@ def _left(
         for hold in job.holds if job.until <= at else ():
             if hold.gpu in rooms:
                 rooms[hold.gpu] = _less(rooms[hold.gpu], -hold.share, -hold.memory)
-    for booking in bookings:
-        if booking.start <= at < booking.end:
-            held = _members(booking, alive)
-            for hold in booking.holds:
+    for reservation in reservations:
+        if reservation.start <= at < reservation.end:
+            held = _members(reservation, alive)
+            for hold in reservation.holds:
                 share, memory = held.get(hold.gpu, _NONE)
                 if hold.gpu in rooms:
                     kept = max(0, hold.share - share), max(0, hold.memory - memory)
@@ -145,34 +150,34 @@ def _left(
     return rooms
 
 
-def closed(booking: Booking | None, name: str, time_limit: int, now: float) -> Short | None:
+def closed(reservation: Reservation | None, name: str, time_limit: int, now: float) -> Shortfall | None:
     """What a reservation has against a job of its own; None: it may use it now."""
-    if booking is None or booking.end <= now:
-        return Short(Reason.RESERVATION, "gone", who=name)
-    if now < booking.start:
+    if reservation is None or reservation.end <= now:
+        return Shortfall(Reason.RESERVATION, "gone", who=name)
+    if now < reservation.start:
         against = "begin"
-    elif not time_limit or now + time_limit > booking.end:
+    elif not time_limit or now + time_limit > reservation.end:
         against = "end"
     else:
         return None
-    return Short(
-        Reason.RESERVATION, against, who=name, need=time_limit, left=booking.start, total=booking.end
+    return Shortfall(
+        Reason.RESERVATION, against, who=name, need=time_limit, left=reservation.start, total=reservation.end
     )
 
 
-def boundaries(bookings: Iterable[Booking], now: float) -> list[float]:
+def boundaries(reservations: Iterable[Reservation], now: float) -> list[float]:
     """When what may start changes by itself, in order."""
-    return sorted({float(at) for one in bookings for at in (one.start, one.end) if at > now})
+    return sorted({float(at) for one in reservations for at in (one.start, one.end) if at > now})
 
 
 def overbooked(
-    booking: Booking, others: Iterable[Booking], usable: Mapping[int, int]
+    reservation: Reservation, others: Iterable[Reservation], usable: Mapping[int, int]
 ) -> tuple[int, str] | None:
     """(card, the other) where two reservations would have more than a card at a time; None if nowhere."""
-    beside = [one for one in others if one.name != booking.name and _meet(one, booking)]
-    for at in sorted({max(booking.start, one.start) for one in beside}):
+    beside = [one for one in others if one.name != reservation.name and _meet(one, reservation)]
+    for at in sorted({max(reservation.start, one.start) for one in beside}):
         there = [one for one in beside if one.start <= at < one.end]
-        for hold in booking.holds:
+        for hold in reservation.holds:
             held = [each for one in there for each in one.holds if each.gpu == hold.gpu]
             share = sum(each.share for each in held) + hold.share
             memory = sum(each.memory for each in held) + hold.memory
@@ -182,29 +187,33 @@ def overbooked(
     return None
 
 
-def _meet(one: Booking, other: Booking) -> bool:
+def _meet(one: Reservation, other: Reservation) -> bool:
     return one.start < other.end and other.start < one.end
 
 
 def in_its_way(
-    booking: Booking, others: Iterable[Booking], running: Iterable[Running], rooms: Iterable[Room], now: float
+    reservation: Reservation,
+    others: Iterable[Reservation],
+    running: Iterable[Running],
+    rooms: Iterable[Room],
+    now: float,
 ) -> list[int]:
     """The jobs outside of it that may still hold what it keeps, by their limits, while it lasts."""
     free = {room.gpu.index: room for room in rooms}
     outside = []
     for job in running:
-        if job.reservation != booking.name:
+        if job.reservation != reservation.name:
             outside.append(job)
             continue
         for hold in job.holds:
             if hold.gpu in free:
                 free[hold.gpu] = _less(free[hold.gpu], -hold.share, -hold.memory)
-    beside = [one for one in others if one.name != booking.name and _meet(one, booking)]
-    starts = {max(now, booking.start, one.start) for one in beside} | {max(now, booking.start)}
+    beside = [one for one in others if one.name != reservation.name and _meet(one, reservation)]
+    starts = {max(now, reservation.start, one.start) for one in beside} | {max(now, reservation.start)}
     found: set[int] = set()
     for at in starts:
         left = _left(beside, outside, free.values(), at, is_now=at == now)
-        short = {hold.gpu for hold in booking.holds if _lacks(left.get(hold.gpu), hold)}
+        short = {hold.gpu for hold in reservation.holds if _lacks(left.get(hold.gpu), hold)}
         stay = [job for job in outside if at == now or job.until > at]
         found |= {job.id for job in stay if short & {hold.gpu for hold in job.holds}}
     return sorted(found)

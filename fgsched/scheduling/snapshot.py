@@ -6,26 +6,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from fgsched.domain.job import Demand, Limits
+from fgsched.domain.job import Demand, HostLimits
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.capacity import Stock
+from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.placement import Host, Room
 from fgsched.scheduling.planner import Plan, plan
-from fgsched.scheduling.priority import Kind
-from fgsched.scheduling.queue import Pending, Queue
+from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import Queue, QueuedJob
 
 _GLANCES = 100_000  # at a kind of job, in all plans of one answer
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Snapshot:
     """The queue, what runs and what is free at one moment. The queue is as it was after every question."""
 
     queue: Queue
     running: Sequence[Running]
     free: Sequence[Room]
     host: Host
-    limits: Limits
+    limits: HostLimits
     now: float
 
     def plan(self) -> Plan:
@@ -35,15 +35,17 @@ class Scene:
         """How many plans one answer may make: fewer where many kinds wait, for the loop stands still."""
         return max(1, min(most, _GLANCES // max(1, self.queue.kinds)))
 
-    def stock(self) -> Stock:
+    def capacity(self) -> Capacity:
         """What is free, with nothing reserved."""
         policy = self.queue.order.policy
-        stock = Stock(self.running, self.free, self.host, limits=self.limits, policy=policy, now=self.now)
-        stock.count(self.queue.order.used)
-        return stock
+        capacity = Capacity(
+            self.running, self.free, self.host, limits=self.limits, policy=policy, now=self.now
+        )
+        capacity.count(self.queue.order.used)
+        return capacity
 
     @contextmanager
-    def instead(self, job: Pending) -> Iterator[None]:
+    def instead(self, job: QueuedJob) -> Iterator[None]:
         """With this job in the place of the one with its id, or as one more."""
         before = self.queue.entry(job.id)
         self.queue.add(job)
@@ -55,7 +57,7 @@ class Scene:
                 self.queue.add(before)
 
     @contextmanager
-    def claimed(self, kind: Kind) -> Iterator[None]:
+    def claimed(self, kind: JobClass) -> Iterator[None]:
         """With others making room for one more job of this kind."""
         before = self.queue.claims
         self.queue.claims = before + Counter({kind: 1})
@@ -70,7 +72,7 @@ class Scene:
         cards = found.cards if found else ()
         return [room for room in self.free if not cards or room.gpu.index in cards]
 
-    def limits_of(self, partition: str) -> Limits:
+    def limits_of(self, partition: str) -> HostLimits:
         found = self.queue.order.policy.partition(partition)
         return found.limits(self.limits) if found else self.limits
 

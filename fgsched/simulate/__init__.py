@@ -10,9 +10,9 @@ figures     what came of it, in numbers
 drawing     the same as a picture
 """
 
-from fgsched.simulate.host import Site
+from fgsched.simulate.host import SimHost
 from fgsched.simulate.outcome import Outcome, Simulated
 from fgsched.simulate.replay import replay
 from fgsched.simulate.workload import Task
 
-__all__ = ["Outcome", "Simulated", "Site", "Task", "replay"]
+__all__ = ["Outcome", "SimHost", "Simulated", "Task", "replay"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from fgsched.controller.events import Effect
-from fgsched.controller.jobtable import Book
-from fgsched.controller.usage import Charges
-from fgsched.domain.job import Gpu, Hold, Job, JobState, Limits, Readings
+from fgsched.controller.jobtable import JobTable
+from fgsched.controller.usage import UsageCharges
+from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings
 from fgsched.domain.policy import Policy
 from fgsched.jobs.endings import over
 from fgsched.jobs.lifecycle import Result, finish
@@ -20,11 +20,11 @@ from fgsched.store import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class SimHost:
     """The host that is simulated, and its rules."""
 
     gpus: tuple[Gpu, ...]
-    limits: Limits
+    limits: HostLimits
     policy: Policy = field(default_factory=Policy)
 
 
@@ -49,17 +49,17 @@ class _Cards:
         return self.gpus
 
 
-class Host:
+class VirtualHost:
     """A host to the code that has jobs make room (controller/turning.Giving). It is its own launcher."""
 
-    def __init__(self, tasks: Sequence[Task], site: Site, book: Book) -> None:
-        self.book, self.policy, self.limits = book, site.policy, site.limits
+    def __init__(self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable) -> None:
+        self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
         self.cards, self.launcher = _Cards(site.gpus), self
         self.unheard: dict[int, float] = {}  # there is nobody who could not hear
         self.started: set[int] = set()  # jobs that have run at all
         self.outcomes: dict[int, Outcome] = {}
         self._tasks = tasks  # that of job 1 first
-        self._charges = Charges(_Paper())
+        self._charges = UsageCharges(_Paper())
         self._gpus = {gpu.index: gpu for gpu in site.gpus}
         self._due: dict[int, float] = {}  # when each job that runs ends, as things stand
         self._ends: list[tuple[float, int]] = []  # the same as a heap, with some that do not hold any more
@@ -70,10 +70,10 @@ class Host:
 
     def step(self, before: Job, after: Job, now: float) -> bool:
         if before.holds and not after.holds:
-            given = self.book.given.get(before.id, ())
+            given = self.jobtable.given.get(before.id, ())
             self._charges.charge(before, given, after.ended_at or now, self.policy)
         self._record(before, after, now)
-        self.book.put(after)
+        self.jobtable.put(after)
         return True
 
     def change(self, before: Job, now: float, **changes: object) -> Job:
@@ -101,22 +101,24 @@ class Host:
 
     def plan(self, now: float) -> Plan:
         """What the planner would have start now."""
-        self._charges.bring_up_to_date(self.book, self.policy, self.cards.gpus, self.limits, now)
-        return self.book.plan(self.cards.gpus, {}, limits=self.limits, now=now)
+        self._charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
+        return self.jobtable.plan(self.cards.gpus, {}, limits=self.limits, now=now)
 
     def start(self, start: Start, now: float) -> None:
-        job = self.book.jobs[start.job_id]
+        job = self.jobtable.jobs[start.job_id]
         begun = {"holds": start.holds, "partition": start.partition, "started_at": now}
-        after = job.advance(JobState.STARTING, attempt=job.attempt + 1, slot=self.book.free_slot(), **begun)
+        after = job.advance(
+            JobState.STARTING, attempt=job.attempt + 1, slot=self.jobtable.free_slot(), **begun
+        )
         self.step(job, after, now)
-        self.book.given[job.id] = tuple(self._allocation(hold) for hold in start.holds)
+        self.jobtable.given[job.id] = tuple(self._allocation(hold) for hold in start.holds)
         self._starting.append(job.id)
 
     def fork(self, now: float) -> bool:
         """Those that were started run, which takes no time; whether there are any."""
         begun, self._starting = self._starting, []
         for number in begun:
-            before = self.book.jobs[number]
+            before = self.jobtable.jobs[number]
             after = before.advance(JobState.RUNNING)
             self.step(before, after, now)
             self._date(after)
@@ -131,8 +133,8 @@ class Host:
     def _date(self, job: Job) -> None:
         """Its end follows from how it stands: who is told to make room goes on until its grace is over."""
         ends = [self._own_end(job)]
-        if job.leaves and job.eviction is not None:
-            ends.append(job.eviction.at + job.eviction.grace)
+        if job.is_being_preempted and job.preemption is not None:
+            ends.append(job.preemption.at + job.preemption.grace)
         self._due[job.id] = min(ends)
         heappush(self._ends, (min(ends), job.id))
 
@@ -154,7 +156,7 @@ class Host:
         while (due := self.next_end) is not None and due <= now:
             _, number = heappop(self._ends)
             del self._due[number]
-            job = self.book.jobs[number]
+            job = self.jobtable.jobs[number]
             how = finish(job, self._result(job, now))
             self.step(job, over(job, how, now, most=self.limits.max_requeue), now)
             ended = True

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import Demand, Gpu, Job, Limits, Request
+from fgsched.domain.job import Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.scheduling.feasible import check
 
@@ -77,7 +77,7 @@ def known(tasks: Iterable[Task], policy: Policy) -> list[Task]:
     ]
 
 
-def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: Limits) -> tuple[list[Task], int]:
+def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: HostLimits) -> tuple[list[Task], int]:
     """(those that this host could ever run, how many it could not)."""
     could: dict[Demand, bool] = {}
     kept, refused = [], 0
@@ -91,7 +91,7 @@ def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: Limits) -> tupl
     return kept, refused
 
 
-def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: Limits) -> bool:
+def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> bool:
     try:
         check(demand, gpus, limits)
     except FgschedError:

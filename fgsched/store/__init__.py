@@ -2,7 +2,7 @@
 
 from sqlite3 import OperationalError as DiskError
 
-from fgsched.store.rows import Allocation, NewJob, Past
+from fgsched.store.rows import Allocation, JobRecord, NewJob
 from fgsched.store.store import StorageBroken, Store, is_fatal
 
-__all__ = ["Allocation", "DiskError", "NewJob", "Past", "StorageBroken", "Store", "is_fatal"]
+__all__ = ["Allocation", "DiskError", "JobRecord", "NewJob", "StorageBroken", "Store", "is_fatal"]

@@ -11,7 +11,7 @@ from fgsched.scheduling.fairshare import Owner, Usage
 log = logging.getLogger(__name__)
 
 
-class Kept:
+class Metadata:
     """Written inside the transaction that is open."""
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fgsched.domain.job import Ended, Eviction, Hold, Job, JobState, Reason, Request
+from fgsched.domain.job import Ended, Hold, Job, JobState, Preemption, Reason, Request
 from fgsched.domain.shortage import PostMortem
 from fgsched.jobs.records import parse_record
 
@@ -52,7 +52,7 @@ class NewJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class JobRecord:
     """A job with what it was given, as accounting shows it."""
 
     job: Job
@@ -63,13 +63,13 @@ class Past:
 Row = sqlite3.Row | dict[str, Any]
 
 
-def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> Past:
+def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> JobRecord:
     """Return the job in a row of the table job; columns that cannot be read have defaults, and are named.
 
     A column cannot be read either if its value breaks a rule of the schema: the row could not be changed.
     """
     try:
-        past = Past(job_of(row, holds), allocations(row))
+        past = JobRecord(job_of(row, holds), allocations(row))
     except Exception as error:  # whatever a damaged column leads to concerns this job alone
         return _salvaged(dict(row), holds, error)
     if _breaks_rules(row, past.job):
@@ -101,7 +101,7 @@ def _breaks_rules(row: Row, job: Job) -> bool:
     )
 
 
-def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> Past:
+def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> JobRecord:
     """Each column is tried by itself, in a row that is otherwise sound."""
     sound = _SOUND | {"id": row["id"], "request": json.dumps({"name": str(row["name"])[:255]})}
     damage = []
@@ -115,10 +115,10 @@ def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) ->
         row |= _likely(row)
     told = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
     try:
-        return Past(job_of(row, holds), allocations(row), damage=told)
+        return JobRecord(job_of(row, holds), allocations(row), damage=told)
     except Exception:  # columns that do not go together
         kept = {column: row[column] for column in ("uid", "gid", "attempt", "boot", "state")}
-        return Past(job_of(sound | kept, holds), (), damage=told)
+        return JobRecord(job_of(sound | kept, holds), (), damage=told)
 
 
 def _why_unreadable(row: dict[str, Any]) -> str:
@@ -165,7 +165,7 @@ _SOUND: dict[str, Any] = {
 _request = lru_cache(maxsize=4096)(parse_record)  # arrays of equal jobs have equal texts
 
 
-def fresh_past_of(row: Sequence[Any]) -> Past | None:
+def fresh_past_of(row: Sequence[Any]) -> JobRecord | None:
     """The job in a row of fresh_jobs, at a quarter of the price; None where it cannot be read."""
     number, uid, gid, user, request, submitted_at = row
     try:
@@ -174,7 +174,7 @@ def fresh_past_of(row: Sequence[Any]) -> Past | None:
         )
     except Exception:  # whatever a damaged column leads to: `past_of` says what it is
         return None
-    return Past(job, ())
+    return JobRecord(job, ())
 
 
 @lru_cache(maxsize=256)
@@ -222,7 +222,7 @@ def job_of(row: Row, holds: tuple[Hold, ...] = ()) -> Job:
         **{name: row[name] for name in _AS_THEY_ARE},
         depends=row["depends"],
         **{name: row[name] for name in ("suspended_at", "suspended")},
-        eviction=_eviction(row["eviction"]),
+        preemption=_preemption(row["eviction"]),
         relimited=bool(row["relimited"]),
     )
 
@@ -252,14 +252,14 @@ def _post_mortem(text: str) -> PostMortem | None:
     return PostMortem(gpu=gpu, asked=asked, held=held, limit=limit, jobs=others, strangers=strangers)
 
 
-def _eviction(text: str) -> Eviction | None:
+def _preemption(text: str) -> Preemption | None:
     if not text:
         return None
     by, at, mode, attempt, grace, until = json.loads(text)
-    return Eviction(by=by, at=at, mode=mode, attempt=attempt, grace=grace, until=until)
+    return Preemption(by=by, at=at, mode=mode, attempt=attempt, grace=grace, until=until)
 
 
-def _eviction_text(found: Eviction | None) -> str:
+def _preemption_text(found: Preemption | None) -> str:
     if found is None:
         return ""
     return json.dumps([found.by, found.at, found.mode, found.attempt, found.grace, found.until])
@@ -316,6 +316,6 @@ def columns_of(job: Job) -> dict[str, Any]:
         "depends": job.depends,
         "suspended_at": job.suspended_at,
         "suspended": job.suspended,
-        "eviction": _eviction_text(job.eviction),
+        "eviction": _preemption_text(job.preemption),
         "relimited": int(job.relimited),
     }

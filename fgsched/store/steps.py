@@ -9,7 +9,7 @@ from fgsched.store.statements import Statement
 Row = tuple[int, int, float, str, str, str]  # job, attempt, when, from, to, reason
 
 
-class Steps:
+class EventLog:
     """Those of the open transaction, and what the file has of those before."""
 
     def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:

@@ -17,12 +17,20 @@ from fgsched.jobs.records import to_record
 from fgsched.scheduling.explain.runtimes import Run
 from fgsched.store.blobs import Blobs
 from fgsched.store.idle import Idle
-from fgsched.store.kept import Kept
+from fgsched.store.kept import Metadata
 from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import last_id, open_queue, raise_ids
-from fgsched.store.rows import Allocation, NewJob, Past, allocated_text, columns_of, fresh_past_of, past_of
+from fgsched.store.rows import (
+    Allocation,
+    JobRecord,
+    NewJob,
+    allocated_text,
+    columns_of,
+    fresh_past_of,
+    past_of,
+)
 from fgsched.store.statements import Statement
-from fgsched.store.steps import Steps
+from fgsched.store.steps import EventLog
 from fgsched.store.tasks import Tasks
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
@@ -75,8 +83,8 @@ class Store:
         self.blobs = Blobs(self._db, SQL)
         self._text_of = lru_cache(maxsize=64)(_record)
         self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
-        self.kept = Kept(self._db, SQL)
-        self.steps = Steps(self._db, SQL)
+        self.kept = Metadata(self._db, SQL)
+        self.steps = EventLog(self._db, SQL)
         self.tasks = Tasks(self._db, SQL)
 
     def close(self) -> None:
@@ -281,7 +289,7 @@ class Store:
         """Every job that is not over, in order, with its holds."""
         return [past.job for past in self.open_past()]
 
-    def open_past(self) -> list[Past]:
+    def open_past(self) -> list[JobRecord]:
         """The same, with what each was given."""
         holds: dict[int, list[Hold]] = {}
         for row in self._db.execute(SQL["all_holds"]):
@@ -293,20 +301,22 @@ class Store:
             return [past_of(row, tuple(holds.get(row["id"], ()))) for row in self._rows("open_jobs")]
         return [fresh.get(number) or self._open_past(number, holds.get(number, ())) for number in ids]
 
-    def _open_past(self, number: int, holds: Iterable[Hold]) -> Past:
+    def _open_past(self, number: int, holds: Iterable[Hold]) -> JobRecord:
         return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))
 
-    def past(self, job_id: int) -> Past | None:
+    def past(self, job_id: int) -> JobRecord | None:
         """One job, over or not."""
         rows = self._rows("get_job", {"id": job_id})
         return past_of(rows[0]) if rows else None
 
-    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> list[Past]:
+    def history(
+        self, *, since: float, until: float, uid: int | None, after: int, page: int
+    ) -> list[JobRecord]:
         """Jobs that existed in the window, by id, at most `page` after job `after`."""
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
         return [past_of(row) for row in self._rows("history", window)]
 
-    def ended_since(self, since: float) -> list[Past]:
+    def ended_since(self, since: float) -> list[JobRecord]:
         """Jobs that are over since then, by id."""
         return [past_of(row) for row in self._rows("ended_since", {"since": since})]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fgsched.domain.job import Job, JobState
 from fgsched.jobs.arrays import bits_from, bits_of
-from fgsched.store.rows import Past, past_of
+from fgsched.store.rows import JobRecord, past_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Tasks:
         rows = self._db.execute(self._sql["ends_of_array"], {"array": array})
         return {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
 
-    def get(self, array: int, task: int) -> Past | None:
+    def get(self, array: int, task: int) -> JobRecord | None:
         row = self._db.execute(self._sql["get_task"], {"array": array, "task": task}).fetchone()
         return past_of(row) if row else None
 
-    def of(self, array: int) -> list[Past]:
+    def of(self, array: int) -> list[JobRecord]:
         """Every row of an array; none if there is no such array."""
         rows = self._db.execute(self._sql["jobs_of_array"], {"array": array})
         return [past_of(row) for row in rows]

@@ -61,7 +61,7 @@ class Line(NamedTuple):
     value: str
 
 
-class Who(NamedTuple):
+class LoginOwner(NamedTuple):
     """A user as limits.conf names users."""
 
     name: str
@@ -81,7 +81,7 @@ def parse(text: str) -> list[Line]:
     return lines
 
 
-def closeness(domain: str, who: Who) -> int:
+def closeness(domain: str, who: LoginOwner) -> int:
     """How closely a domain names a user: 0, not at all. Only a line with the name is for root."""
     if domain == who.name:
         return _USER
@@ -121,7 +121,7 @@ def value_of(item: str, text: str) -> int | None:
     return value * factor if value * factor < 2**63 else UNLIMITED
 
 
-def limits_of(who: Who, lines: Sequence[Line], base: Limits) -> Limits:
+def limits_of(who: LoginOwner, lines: Sequence[Line], base: Limits) -> Limits:
     """What a login of this user has, as pam_limits(8) has it: the closest line wins, of equals the last."""
     found: dict[tuple[int, str], tuple[int, int]] = {}  # (resource, soft or hard) -> (closeness, value)
     for line in lines:
@@ -175,7 +175,7 @@ class Logins:
             self._found.clear()
         key = (name, uid, tuple(groups.items()))
         if key not in self._found:
-            who = Who(name, uid, groups)
+            who = LoginOwner(name, uid, groups)
             self._found[key] = limits_of(who, self._lines, self._base)
         return self._found[key]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fgsched.domain.job import Gpu
-from fgsched.jobs.private import Mounts
+from fgsched.jobs.private import MountPlan
 from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")
@@ -23,20 +23,20 @@ _USERS = (
 _MISSING = f"{PRELOAD} is not there, so nothing can be mounted over it: root can make an empty one"
 
 
-def find(wish: str, run: Path, cards: Iterable[Gpu], *, may_make: bool = False) -> Mounts:
+def find(wish: str, run: Path, cards: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
     """What `preload = wish` comes to here; `may_make`: the empty file that is mounted over, if need be."""
     how = "root" if os.geteuid() == 0 else "user"
     if wish == "environment":
-        return Mounts(note='preload = "environment" in [fence] of the settings')
+        return MountPlan(note='preload = "environment" in [fence] of the settings')
     if how == "user" and wish == "auto":
-        return Mounts(note=_USERS)
+        return MountPlan(note=_USERS)
     if may_make and how == "root":
         make_preload(PRELOAD)
     note = why_not(how, run)
     is_required = wish == "namespace"
     if note:
-        return Mounts(note=note, is_required=is_required)
-    return Mounts(how=how, is_required=is_required, nodes=nodes(), node_of=nodes_of(cards))
+        return MountPlan(note=note, is_required=is_required)
+    return MountPlan(how=how, is_required=is_required, nodes=nodes(), node_of=nodes_of(cards))
 
 
 def make_preload(path: Path) -> None:

@@ -29,7 +29,7 @@ _SOCKET_PATH_MAX = 107  # bytes that the kernel takes for the name of a socket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Paths:
     """The paths of one controller and of those who talk to it."""
 
     mode: Literal["user", "system"]
@@ -58,7 +58,7 @@ class Places:
     @classmethod
     def find(
         cls, environ: Mapping[str, str], uid: int, *, system: bool = False, system_run: Path = SYSTEM_RUN
-    ) -> "Places":
+    ) -> "Paths":
         """FG_HOME decides; else the host's controller, if asked for or there; else the user's own."""
         named = environ.get("FGSCHED_CONFIG", "")
         if environ.get("FG_HOME") and not system:
@@ -153,20 +153,20 @@ def is_of_the_disk(error: OSError) -> bool:
     return error.errno in _REMEDIES
 
 
-def _below(home: Path) -> Places:
-    return Places(mode="user", home=home, state=home, run=home / "run", config_file=home / "fgsched.toml")
+def _below(home: Path) -> Paths:
+    return Paths(mode="user", home=home, state=home, run=home / "run", config_file=home / "fgsched.toml")
 
 
-def _of_the_host(run: Path) -> Places:
-    return Places(mode="system", home=_SYSTEM_STATE, state=_SYSTEM_STATE, run=run, config_file=_SYSTEM_CONFIG)
+def _of_the_host(run: Path) -> Paths:
+    return Paths(mode="system", home=_SYSTEM_STATE, state=_SYSTEM_STATE, run=run, config_file=_SYSTEM_CONFIG)
 
 
-def _of_the_user(environ: Mapping[str, str], uid: int) -> Places:
+def _of_the_user(environ: Mapping[str, str], uid: int) -> Paths:
     state = _xdg(environ, uid, name="XDG_STATE_HOME", default=".local/state") / "fgsched"
     config = _xdg(environ, uid, name="XDG_CONFIG_HOME", default=".config") / "fgsched" / "fgsched.toml"
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     run = Path(runtime) / "fgsched" if os.path.isabs(runtime) else Path(f"/tmp/fgsched-{uid}")
-    return Places(mode="user", home=state, state=state, run=run, config_file=config)
+    return Paths(mode="user", home=state, state=state, run=run, config_file=config)
 
 
 def _xdg(environ: Mapping[str, str], uid: int, *, name: str, default: str) -> Path:

@@ -36,9 +36,9 @@ class Home:
 
     @property
     def places(self):
-        from fgsched.system.paths import Places
+        from fgsched.system.paths import Paths
 
-        return Places.find(os.environ, os.geteuid())
+        return Paths.find(os.environ, os.geteuid())
 
     def client(self):
         from fgsched.client import Client

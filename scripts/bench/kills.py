@@ -32,22 +32,22 @@ class Tally:
 
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
     """Job after job, each with one process that lives through all of it."""
-    luck, tally, jobs = random.Random(asked.seed), Tally(), 0
+    luck, usage_count, jobs = random.Random(asked.seed), Tally(), 0
     [card] = driver.cards(Card(memory=8 << 30))
-    while tally.killed < asked.kills:
+    while usage_count.killed < asked.kills:
         job = make_job(driver, folder / f"kills{jobs}", [(card, LIMIT)])
         survivor = job.start()
         survivor.say("alloc 1")
         survivor.say("free 0")
-        for at in range(min(A_JOB, asked.kills - tally.killed)):
-            kill_one(job, luck, tally)
-            look(survivor, at + 1, tally)
+        for at in range(min(A_JOB, asked.kills - usage_count.killed)):
+            kill_one(job, luck, usage_count)
+            look(survivor, at + 1, usage_count)
         survivor.end()
         jobs += 1
-    report(table, tally, asked.seed)
+    report(table, usage_count, asked.seed)
 
 
-def kill_one(job: Job, luck: random.Random, tally: Tally) -> None:
+def kill_one(job: Job, luck: random.Random, usage_count: Tally) -> None:
     """One process goes through every family; at some command it is stepped on, and killed."""
     is_locked, at = luck.random() < 1 / 3, luck.randrange(len(HISTORY))
     steps = luck.randrange(1, STEPS_LOCKED if is_locked else STEPS)
@@ -57,30 +57,30 @@ def kill_one(job: Job, luck: random.Random, tally: Tally) -> None:
     done = subprocess.run(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     if done.returncode == 2:
         sys.exit("a program may not be traced here")
-    tally.killed += done.returncode == 0
-    tally.ended += done.returncode == 1
-    tally.locked += is_locked and done.returncode == 0
+    usage_count.killed += done.returncode == 0
+    usage_count.ended += done.returncode == 1
+    usage_count.locked += is_locked and done.returncode == 0
 
 
-def look(survivor: Live, at: int, tally: Tally) -> None:
+def look(survivor: Live, at: int, usage_count: Tally) -> None:
     """All of the limit, at once; and then nothing is held."""
     begun = time.monotonic()
     [status] = survivor.say(f"alloc {LIMIT}")
-    tally.waits.append(time.monotonic() - begun)
-    tally.refused += status != 0
+    usage_count.waits.append(time.monotonic() - begun)
+    usage_count.refused += status != 0
     if status == 0:
         survivor.say(f"free {at}")
-    tally.inexact += survivor.say("info") != (0, LIMIT, LIMIT)
+    usage_count.inexact += survivor.say("info") != (0, LIMIT, LIMIT)
 
 
-def report(table: bench.Table, tally: Tally, seed: int) -> None:
+def report(table: bench.Table, usage_count: Tally, seed: int) -> None:
     """One line a figure."""
-    table.add("processes killed at a random instruction", tally.killed, "", f"seed {seed}")
-    table.add("  of these by counting instructions under the region's lock", tally.locked, "")
-    table.add("  that had ended before", tally.ended, "", "not counted above")
-    table.add("next allocations of all of the limit that were refused", tally.refused, "")
-    table.add("counts that were not exact after it", tally.inexact, "")
-    table.add("longest such allocation", max(tally.waits) * 1000, "ms", "of the clock, on this host")
-    if tally.refused or tally.inexact:
+    table.add("processes killed at a random instruction", usage_count.killed, "", f"seed {seed}")
+    table.add("  of these by counting instructions under the region's lock", usage_count.locked, "")
+    table.add("  that had ended before", usage_count.ended, "", "not counted above")
+    table.add("next allocations of all of the limit that were refused", usage_count.refused, "")
+    table.add("counts that were not exact after it", usage_count.inexact, "")
+    table.add("longest such allocation", max(usage_count.waits) * 1000, "ms", "of the clock, on this host")
+    if usage_count.refused or usage_count.inexact:
         table.end()
         sys.exit("a dead process was in the way")

@@ -34,19 +34,19 @@ class Tally:
 
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
     """Batch after batch, until as many allocations were raced for as was asked."""
-    luck, tally, length = random.Random(asked.seed), Tally(), 0.5
+    luck, usage_count, length = random.Random(asked.seed), Tally(), 0.5
     [card] = driver.cards(Card(memory=8 << 30))
-    while tally.given + tally.refused < asked.allocations:
-        job = make_job(driver, folder / f"race{tally.batches}", [(card, LIMIT)])
+    while usage_count.given + usage_count.refused < asked.allocations:
+        job = make_job(driver, folder / f"race{usage_count.batches}", [(card, LIMIT)])
         begun = time.monotonic()
-        batch(job, tally, luck, length)
+        batch(job, usage_count, luck, length)
         length = time.monotonic() - begun
-        check(job, driver, tally)
-        tally.batches += 1
-    report(table, tally, asked.seed)
+        check(job, driver, usage_count)
+        usage_count.batches += 1
+    report(table, usage_count, asked.seed)
 
 
-def batch(job: Job, tally: Tally, luck: random.Random, length: float) -> None:
+def batch(job: Job, usage_count: Tally, luck: random.Random, length: float) -> None:
     """All at once; a third of them meet a SIGKILL at some moment of the time that the last batch took."""
     racers = [job.start(FAKE_CUDA_POOL_STEP=str(luck.choice((2, 32)) * MIB)) for _ in range(PROCESSES)]
     for racer in racers:
@@ -60,50 +60,55 @@ def batch(job: Job, tally: Tally, luck: random.Random, length: float) -> None:
         time.sleep(max(0.0, begun + when - time.monotonic()))
         racer.process.kill()
     for racer in racers:
-        collect(racer, tally)
+        collect(racer, usage_count)
 
 
-def collect(racer: Live, tally: Tally) -> None:
+def collect(racer: Live, usage_count: Tally) -> None:
     """What one says at its end, if it came to that."""
     said = racer.process.stdout.readline().split()
     if racer.end() == 0 and said:
         _, wrong, *figures = map(int, ["0", *said[1:]])
         refused, taken = (*figures, 0, 0)[:2]
-        tally.wrong += wrong
-        tally.refused += refused
-        tally.given += taken - refused
-        tally.ended += 1
+        usage_count.wrong += wrong
+        usage_count.refused += refused
+        usage_count.given += taken - refused
+        usage_count.ended += 1
     else:
-        tally.killed += 1
+        usage_count.killed += 1
 
 
-def check(job: Job, driver: FakeDriver, tally: Tally) -> None:
+def check(job: Job, driver: FakeDriver, usage_count: Tally) -> None:
     """Never more than the limit; and now that all are gone, all of it can be had at once."""
-    tally.over = max(tally.over, driver.high()[0] - LIMIT)
+    usage_count.over = max(usage_count.over, driver.high()[0] - LIMIT)
     begun = time.monotonic()
     whole = job.run(f"alloc {LIMIT}", "free 0")
-    tally.pauses.append(time.monotonic() - begun)
-    tally.lost += job.region().gpus[0].held + sum(driver.used()) + (whole[0] != (0,)) * LIMIT
+    usage_count.pauses.append(time.monotonic() - begun)
+    usage_count.lost += job.region().gpus[0].held + sum(driver.used()) + (whole[0] != (0,)) * LIMIT
 
 
-def report(table: bench.Table, tally: Tally, seed: int) -> None:
+def report(table: bench.Table, usage_count: Tally, seed: int) -> None:
     """One line a figure."""
     shape = f"{PROCESSES} processes of {THREADS} threads, seed {seed}"
-    table.add("racing allocations, a third of them from pools", tally.given + tally.refused, "", shape)
-    table.add("  of these refused at the limit", tally.refused, "")
-    table.add("batches", tally.batches, "", "a fresh job each")
-    table.add("processes that ended by themselves", tally.ended, "")
+    table.add(
+        "racing allocations, a third of them from pools", usage_count.given + usage_count.refused, "", shape
+    )
+    table.add("  of these refused at the limit", usage_count.refused, "")
+    table.add("batches", usage_count.batches, "", "a fresh job each")
+    table.add("processes that ended by themselves", usage_count.ended, "")
     table.add(
         "processes that were killed in the midst of it",
-        tally.killed,
+        usage_count.killed,
         "",
         "their allocations not counted above",
     )
-    table.add("calls with another answer than success or out of memory", tally.wrong, "")
+    table.add("calls with another answer than success or out of memory", usage_count.wrong, "")
     table.add(
-        "most bytes over the limit at any moment", max(0, tally.over), "bytes", "by the driver's own count"
+        "most bytes over the limit at any moment",
+        max(0, usage_count.over),
+        "bytes",
+        "by the driver's own count",
     )
-    table.add("bytes lost", tally.lost, "bytes", "held by nobody after the end of all")
-    if tally.over > 0 or tally.lost or tally.wrong:
+    table.add("bytes lost", usage_count.lost, "bytes", "held by nobody after the end of all")
+    if usage_count.over > 0 or usage_count.lost or usage_count.wrong:
         table.end()
         sys.exit("the limit did not hold")

@@ -188,12 +188,12 @@ def build(folder: Path) -> FakeDriver:
 
 def _build_askers(folder: Path) -> None:
     """The program that looks names up, and the libraries that do so for it."""
-    asker = ("-DASKER", "-shared", "-fPIC", "-fvisibility=default")
+    submitter = ("-DASKER", "-shared", "-fPIC", "-fvisibility=default")
     plugins = folder / "plugins"
     plugins.mkdir(exist_ok=True)
-    compile_c([HERE / "lookups.c"], plugins / "libplugin.so", *asker)
-    compile_c([HERE / "lookups.c"], folder / "libasker.so", *asker, "-Wl,-rpath,$ORIGIN/plugins")
-    compile_c([HERE / "lookups.c"], folder / "libdeep.so", *asker, "-DDEEP", str(folder / "libcuda.so.1"))
+    compile_c([HERE / "lookups.c"], plugins / "libplugin.so", *submitter)
+    compile_c([HERE / "lookups.c"], folder / "libasker.so", *submitter, "-Wl,-rpath,$ORIGIN/plugins")
+    compile_c([HERE / "lookups.c"], folder / "libdeep.so", *submitter, "-DDEEP", str(folder / "libcuda.so.1"))
     compile_c([HERE / "lookups.c"], folder / "lookups", "-rdynamic", "-ldl")
     recorder = ("-shared", "-fPIC", "-fvisibility=default", "-ldl")
     compile_c([HERE / "recorder.c"], folder / "librecorder.so", *recorder)

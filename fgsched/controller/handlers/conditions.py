@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.domain.errors import NotPermitted, Refused
 from fgsched.domain.job import Job, Reason, Request
 from fgsched.jobs.arrays import bits_of, lowest
@@ -16,8 +16,8 @@ _LONGEST = 8192  # characters of a dependency
 class Conditions:
     """Checks against the jobs that there are and were."""
 
-    def __init__(self, conductor: Conductor, *, kill_invalid: bool) -> None:
-        self._conductor = conductor
+    def __init__(self, engine: Engine, *, kill_invalid: bool) -> None:
+        self._engine = engine
         self._kill_invalid = "yes" if kill_invalid else "no"
 
     def settled(self, job: NewJob, caller: Caller, now: float) -> NewJob:
@@ -60,13 +60,13 @@ class Conditions:
         if term.kind == "singleton":
             return term
         if term.job == LAST:
-            last = self._conductor.store.tasks.last_of(caller.uid)
+            last = self._engine.store.tasks.last_of(caller.uid)
             if last is None:
                 raise Refused(
                     "Job dependency problem: you have submitted no job before", "Name one by its id."
                 )
             term = replace(term, job=last)
-        past = self._conductor.store.past(term.job)
+        past = self._engine.store.past(term.job)
         if past is None:
             raise Refused(
                 f"Job dependency problem: job {term.job} does not exist", "fgq and fgacct list jobs."
@@ -94,7 +94,7 @@ class Conditions:
         while stack:
             text, way = stack.pop()
             for term in parse_dependency(text).terms if text else ():
-                job = self._conductor.book.jobs.get(term.job)
+                job = self._engine.jobtable.jobs.get(term.job)
                 target = (job.array or job.id) if job else term.job
                 if target == goal:
                     return [*way, goal]

@@ -12,38 +12,38 @@ from fgsched import PROTOCOL, __version__, gpus
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.earlier import EarlierJobs
-from fgsched.controller.enforcementcheck import Gate
-from fgsched.controller.eventloop import Loop, Operation
-from fgsched.controller.handlers.explain import Prospects
-from fgsched.controller.handlers.jobs import Desk
-from fgsched.controller.handlers.partitions import SiteDesk
-from fgsched.controller.handlers.priority import Standings
-from fgsched.controller.handlers.query import Answers
-from fgsched.controller.handlers.reservations import BookingDesk
-from fgsched.controller.handlers.wait import Waiters
+from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.eventloop import EventLoop, Operation
+from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.partitions import PartitionHandlers
+from fgsched.controller.handlers.priority import PriorityHandlers
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.unresolved import Unresolved
-from fgsched.jobs.private import Mounts
+from fgsched.jobs.private import MountPlan
 from fgsched.server import Connection
 from fgsched.system.accounts import Account, Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
-from fgsched.system.paths import Places
+from fgsched.system.paths import Paths
 from fgsched.system.spaces import Spaces
 
 Special = Callable[[Connection, Caller, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ControllerInfo:
     """What this controller is."""
 
-    places: Places
+    places: Paths
     config: Config
     inventory: gpus.Inventory
     memory: MemoryCgroup
     accounts: Accounts
     tier: str  # how jobs are held to their share, if they do not say
-    gate: Gate
-    mounts: Mounts
+    gate: EnforcementGate
+    mounts: MountPlan
     unresolved: Unresolved
     earlier: EarlierJobs
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
@@ -51,25 +51,32 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Desks:
+class Handlers:
     """Whoever knows the requests that change something."""
 
-    jobs: Desk
-    site: SiteDesk
-    standings: Standings
-    prospects: Prospects
-    bookings: BookingDesk
+    jobs: JobHandlers
+    site: PartitionHandlers
+    standings: PriorityHandlers
+    prospects: ExplainHandlers
+    reservations: ReservationHandlers
 
 
-class Reception:
+class Dispatcher:
     """Knows every request by its name."""
 
-    def __init__(self, desks: Desks, answers: Answers, waiters: Waiters, loop: Loop, about: About) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        answers: QueryHandlers,
+        waiters: WaitHandlers,
+        loop: EventLoop,
+        about: ControllerInfo,
+    ) -> None:
         self._answers, self._waiters, self._loop = answers, waiters, loop
-        self._writing = desks.jobs.operations | desks.site.operations | desks.standings.writing
-        self._writing |= desks.bookings.operations
-        self._reading = answers.operations | desks.standings.operations | desks.prospects.operations
-        self._reading |= desks.bookings.reading
+        self._writing = handlers.jobs.operations | handlers.site.operations | handlers.standings.writing
+        self._writing |= handlers.reservations.operations
+        self._reading = answers.operations | handlers.standings.operations | handlers.prospects.operations
+        self._reading |= handlers.reservations.reading
         self.about = about
         self._started_at = time.time()
         self._specials: dict[str, Special] = {"ping": self._ping, "wait": self._wait, "stop": self._stop}

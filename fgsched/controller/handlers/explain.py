@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
-from fgsched.controller.handlers.jobs import Desk
+from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.references import References, name_of
 from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, room_made
@@ -20,20 +20,20 @@ from fgsched.scheduling.explain.explain import gate, sentence
 from fgsched.scheduling.explain.forecast import Expected, forecast
 from fgsched.scheduling.explain.remedies import advised, lifted, shown, update_word
 from fgsched.scheduling.explain.runtimes import History
-from fgsched.scheduling.queue import Pending
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.snapshot import Snapshot
 
 _MOST = 50  # jobs whose blockers are told in one answer
 _PARTS = {"likely": 0.5, "late": 0.9}  # of a name's earlier runs: how many were over by then
 _REMEMBERED = 30 * 86400.0  # seconds of history that count
 
 
-class Prospects:
+class ExplainHandlers:
     """`answer = prospects.operations[name](caller, arguments, now)`."""
 
-    def __init__(self, conductor: Conductor, desk: Desk) -> None:
-        self._conductor, self._desk = conductor, desk
-        self._references = References(conductor)
+    def __init__(self, engine: Engine, handlers: JobHandlers) -> None:
+        self._engine, self._job_handlers = engine, handlers
+        self._references = References(engine)
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "why": self.why,
             "starts": self.starts,
@@ -45,11 +45,11 @@ class Prospects:
     def why(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Of each job named, or else of the caller's that wait: every blocker, and what to do about it."""
         jobs = self._meant(caller, arguments)
-        scene = self._scene(now)
+        snapshot = self._scene(now)
         jobs, left_out = jobs[:_MOST], len(jobs) - _MOST
-        tries = max(1, scene.plans(TRIES * len(jobs)) // max(1, len(jobs)))
-        told = [self._told(scene, job, tries) for job in jobs]
-        starts = self._starts(scene, {job.id for job in jobs})
+        tries = max(1, snapshot.plans(TRIES * len(jobs)) // max(1, len(jobs)))
+        told = [self._told(snapshot, job, tries) for job in jobs]
+        starts = self._starts(snapshot, {job.id for job in jobs})
         return {
             "jobs": [record | {"start": starts.get(record["id"])} for record in told],
             "left_out": max(0, left_out),
@@ -58,45 +58,45 @@ class Prospects:
     def _meant(self, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
         names = arguments.get("ids")
         if names is None:
-            mine = (job for job in self._conductor.book.jobs.values() if job.uid == caller.uid)
+            mine = (job for job in self._engine.jobtable.jobs.values() if job.uid == caller.uid)
             return [job for job in mine if job.state is JobState.PENDING]
         if not isinstance(names, list):
             raise BadUsage("why: ids is not a list")
         return [job for name in names for job in self._references.rows(name)]
 
-    def _told(self, scene: Scene, job: Job, tries: int) -> dict[str, Any]:
+    def _told(self, snapshot: Snapshot, job: Job, tries: int) -> dict[str, Any]:
         record: dict[str, Any] = {
             "id": job.id,
             "called": name_of(job),
             "name": job.request.name,
             "user": job.user,
             "state": job.state.value,
-            "reason": self._conductor.book.reason(job).value,
-            "blockers": self._gates(job),
+            "reason": self._engine.jobtable.reason(job).value,
+            "blockers": self._wait_index(job),
             "advice": [],
-            "notes": room_made(self._conductor.book, job),
+            "notes": room_made(self._engine.jobtable, job),
         }
-        entry = scene.queue.entry(job.id)
+        entry = snapshot.queue.entry(job.id)
         if entry is not None:
-            record |= self._of_waiting(scene, entry, tries)
-            record["notes"] = record["notes"] or outlook(self._conductor, scene, entry)
+            record |= self._of_waiting(snapshot, entry, tries)
+            record["notes"] = record["notes"] or outlook(self._engine, snapshot, entry)
         return record
 
-    def _gates(self, job: Job) -> list[dict[str, Any]]:
+    def _wait_index(self, job: Job) -> list[dict[str, Any]]:
         """What keeps it from being considered at all."""
         if job.state is not JobState.PENDING:
             return []
-        book, found = self._conductor.book, []
+        jobtable, found = self._engine.jobtable, []
         if job.held:
             release = "fgctl release" if job.held == "user" else "an operator's fgctl release"
-            found.append(_blocker(book.reason(job), "is held", f"with {release} {name_of(job)}"))
-        closed = book.gates.closed(job)
+            found.append(_blocker(jobtable.reason(job), "is held", f"with {release} {name_of(job)}"))
+        closed = jobtable.wait_index.closed(job)
         if closed is not None:
             found.append(_blocker(closed, gate(job, closed), "", at=opens(job) or None))
         return found
 
-    def _of_waiting(self, scene: Scene, entry: Pending, tries: int) -> dict[str, Any]:
-        decided = scene.plan()
+    def _of_waiting(self, snapshot: Snapshot, entry: QueuedJob, tries: int) -> dict[str, Any]:
+        decided = snapshot.plan()
         return {
             "blockers": [
                 _blocker(
@@ -107,7 +107,7 @@ class Prospects:
                     jobs=each.lift.jobs,
                 )
                 | {"partition": each.partition}
-                for each in blockers(scene, entry, decided)
+                for each in blockers(snapshot, entry, decided)
             ],
             "advice": [
                 {
@@ -117,33 +117,33 @@ class Prospects:
                     "update": update_word(each.change),
                     "gpus": [hold.gpu for hold in each.start.holds],
                 }
-                for each in advice(scene, entry, decided, most=tries)
+                for each in advice(snapshot, entry, decided, most=tries)
             ],
         }
 
-    def _scene(self, now: float) -> Scene:
-        conductor = self._conductor
-        gpus = conductor.cards.gpus_for_planning(now)
-        return conductor.book.scene(gpus, conductor.cards.readings, limits=conductor.limits, now=now)
+    def _scene(self, now: float) -> Snapshot:
+        engine = self._engine
+        gpus = engine.cards.gpus_for_planning(now)
+        return engine.jobtable.snapshot(gpus, engine.cards.readings, limits=engine.limits, now=now)
 
     # -- when -----------------------------------------------------------------------------------
 
     def starts(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """When the jobs that wait will start: at the latest by their limits, and likely."""
-        scene = self._scene(now)
-        waiting = {job.id for job in self._conductor.book.jobs.values() if job.state is JobState.PENDING}
-        found = self._starts(scene, {one for one in waiting if scene.queue.entry(one)})
-        for job in self._conductor.book.jobs.values():
+        snapshot = self._scene(now)
+        waiting = {job.id for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING}
+        found = self._starts(snapshot, {one for one in waiting if snapshot.queue.entry(one)})
+        for job in self._engine.jobtable.jobs.values():
             if job.id in waiting and job.id not in found and opens(job) > now:
                 found[job.id] = {"not_before": opens(job)}
         return {"starts": [[job_id, record] for job_id, record in sorted(found.items())]}
 
-    def _starts(self, scene: Scene, wanted: set[int]) -> dict[int, dict[str, Any]]:
+    def _starts(self, snapshot: Snapshot, wanted: set[int]) -> dict[int, dict[str, Any]]:
         """{job: at the latest, likely, late, cards, how much of it history knows}."""
-        worst = forecast(scene, _by_limit, lambda job: job.until, wanted)
-        history = History(self._conductor.store.runs_since(scene.now - _REMEMBERED))
-        lengths = {name: self._lengths(history, part, scene.now) for name, part in _PARTS.items()}
-        guesses = {name: forecast(scene, *both, wanted) for name, both in lengths.items()}
+        worst = forecast(snapshot, _by_limit, lambda job: job.until, wanted)
+        history = History(self._engine.store.runs_since(snapshot.now - _REMEMBERED))
+        lengths = {name: self._lengths(history, part, snapshot.now) for name, part in _PARTS.items()}
+        guesses = {name: forecast(snapshot, *both, wanted) for name, both in lengths.items()}
         found = {}
         for job_id in wanted:
             said = {name: _at(guess.get(job_id)) for name, guess in guesses.items()}
@@ -160,14 +160,14 @@ class Prospects:
         return found
 
     def _name(self, job_id: int) -> tuple[int, str]:
-        job = self._conductor.book.jobs.get(job_id)
+        job = self._engine.jobtable.jobs.get(job_id)
         return (job.uid, job.request.name) if job else (-1, "")
 
     def _lengths(self, history: History, part: float, now: float) -> tuple[Any, Any]:
         """(how long a waiting job, until when a running one) is supposed to run, by their earlier runs."""
-        jobs = self._conductor.book.jobs
+        jobs = self._engine.jobtable.jobs
 
-        def waits(entry: Pending) -> float:
+        def waits(entry: QueuedJob) -> float:
             likely = history.likely(self._name(entry.id), entry.time_limit, part)
             return likely if likely is not None else _by_limit(entry)
 
@@ -184,23 +184,23 @@ class Prospects:
 
     def test(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """What would become of a submission; nothing is queued. Refused as the submission would be."""
-        made = self._desk.tried(caller, arguments, now)
-        first = self._conductor.store.last_id() + 1
+        made = self._job_handlers.tried(caller, arguments, now)
+        first = self._engine.store.last_id() + 1
         who = (caller.uid, caller.gid, caller.name)
         jobs = [new.job(number, who, now) for number, new in enumerate(made[:_MOST], first)]
         return {"jobs": [self._tested(job, now) for job in jobs], "left_out": max(0, len(made) - _MOST)}
 
     def _tested(self, job: Job, now: float) -> dict[str, Any]:
-        scene = self._scene(now)
+        snapshot = self._scene(now)
         untimely = self._untimely(job, now)
         record: dict[str, Any] = {"id": job.id, "blockers": untimely, "advice": [], "notes": []}
         entry = replace(pending(job), count=1)
-        with scene.instead(entry):
-            start = None if record["blockers"] else self._starts(scene, {job.id}).get(job.id)
+        with snapshot.instead(entry):
+            start = None if record["blockers"] else self._starts(snapshot, {job.id}).get(job.id)
             if not record["blockers"]:
-                record |= self._of_waiting(scene, entry, scene.plans(TRIES))
-                record["notes"] = outlook(self._conductor, scene, entry) if record["blockers"] else []
-            holds = _holds(scene, entry)
+                record |= self._of_waiting(snapshot, entry, snapshot.plans(TRIES))
+                record["notes"] = outlook(self._engine, snapshot, entry) if record["blockers"] else []
+            holds = _holds(snapshot, entry)
         return record | {"start": start, "holds": holds, "partition": job.request.partition}
 
     def _untimely(self, job: Job, now: float) -> list[dict[str, Any]]:
@@ -219,7 +219,7 @@ def _blocker(
     return {"reason": reason.value, "text": text, "lifted": lifts, "at": at, "jobs": list(jobs)}
 
 
-def _by_limit(entry: Pending) -> float:
+def _by_limit(entry: QueuedJob) -> float:
     return float(entry.time_limit) if entry.time_limit else math.inf
 
 
@@ -227,8 +227,8 @@ def _at(expected: Expected | None) -> float | None:
     return expected.at if expected else None
 
 
-def _holds(scene: Scene, entry: Pending) -> list[Mapping[str, int]]:
+def _holds(snapshot: Snapshot, entry: QueuedJob) -> list[Mapping[str, int]]:
     """What it would be given if it started now; empty if it would not."""
-    start = next((one for one in scene.plan().starts if one.job_id == entry.id), None)
+    start = next((one for one in snapshot.plan().starts if one.job_id == entry.id), None)
     holds = start.holds if start else ()
     return [{"gpu": hold.gpu, "share": hold.share, "memory": hold.memory} for hold in holds]

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.references import split_reference
-from fgsched.controller.jobtable import Book, pending
+from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Hold, Job, JobState
@@ -20,8 +20,8 @@ from fgsched.scheduling.placement import cost, is_of_type
 class Look:
     """One look at the queue: for whom, when, and what equal demands come to."""
 
-    def __init__(self, conductor: Conductor, caller: Caller, now: float) -> None:
-        self.conductor = conductor
+    def __init__(self, engine: Engine, caller: Caller, now: float) -> None:
+        self.engine = engine
         self.now = now
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
@@ -38,9 +38,9 @@ class Look:
         return self._costs[demand]
 
     def _cost(self, demand: Demand) -> Hold | None:
-        conductor = self.conductor
-        able = [gpu for gpu in conductor.cards.gpus if is_of_type(gpu, demand.gpu_type)]
-        holds = [cost(demand, gpu, conductor.limits.share_step) for gpu in able] if demand.gpus else []
+        engine = self.engine
+        able = [gpu for gpu in engine.cards.gpus if is_of_type(gpu, demand.gpu_type)]
+        holds = [cost(demand, gpu, engine.limits.share_step) for gpu in able] if demand.gpus else []
         return holds[0] if len({(hold.share, hold.memory) for hold in holds}) == 1 else None
 
     def share(self, job: Job) -> int | None:
@@ -58,7 +58,7 @@ class Look:
     def place(self, job: Job) -> int:
         """Where its partition stands in their order; of several, the first."""
         if not self._places:
-            named = enumerate(one.name for one in self.conductor.policy.partitions)
+            named = enumerate(one.name for one in self.engine.policy.partitions)
             self._places = {name: place for place, name in named}
         names = (job.partition or job.request.partition).split(",")
         return min(self._places.get(name, len(self._places)) for name in names)
@@ -69,41 +69,41 @@ class Look:
             return None
         key = (id(job.request), job.user)  # jobs of one submission share their request
         if key not in self._standings:
-            self._standings[key] = self.conductor.book.order.standing(pending(job).kind)
-        weights = self.conductor.book.order.policy.weights
+            self._standings[key] = self.engine.jobtable.order.standing(pending(job).kind)
+        weights = self.engine.jobtable.order.policy.weights
         waited = max(0.0, self.now - max(job.submitted_at, job.request.begin)) / weights.max_age
         return self._standings[key] + weights.age * min(1.0, waited)
 
     def why(self, job: Job) -> str:
-        return why(self.conductor.book, job)
+        return why(self.engine.jobtable, job)
 
     def tasks(self, job: Job) -> str | None:
-        return rest_text(self.conductor, job)
+        return rest_text(self.engine, job)
 
     def owned(self, job: Job, value: str) -> str | None:
         """What only the owner and operators are told."""
         return value if self._caller.may_see_secrets(job) else None
 
 
-def rest_text(conductor: Conductor, job: Job) -> str | None:
+def rest_text(engine: Engine, job: Job) -> str | None:
     """The tasks that a row stands for, as Slurm writes them: 3-15:4%2; None where it is one job."""
     if not job.is_rest:
         return None
-    array = conductor.book.arrays.get(job.array)
-    waiting = array.rest if array and not job.state.is_final else conductor.store.tasks.rest(job)
+    array = engine.jobtable.arrays.get(job.array)
+    waiting = array.rest if array and not job.state.is_final else engine.store.tasks.rest(job)
     most = f"%{job.request.throttle}" if job.request.throttle else ""
     return (format_array(waiting) if waiting else "") + most
 
 
-def why(book: Book, job: Job) -> str:
+def why(jobtable: JobTable, job: Job) -> str:
     """Why a job waits, in a sentence; what one that stands still keeps."""
-    if (short := book.short(job)) is not None:
+    if (short := jobtable.short(job)) is not None:
         return sentence(short)
     if job.state is JobState.SUSPENDED:
         return standing_still(job)
     if job.state.holds or job.state.is_final:
         return leaving(job)
-    return gate(job, book.reason(job)) if job.state is JobState.PENDING else ""
+    return gate(job, jobtable.reason(job)) if job.state is JobState.PENDING else ""
 
 
 def elapsed(job: Job, now: float) -> float:
@@ -132,7 +132,7 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "user": lambda look, job: job.user,
     "uid": lambda look, job: job.uid,
     "state": lambda look, job: job.state.value,
-    "reason": lambda look, job: look.conductor.book.reason(job).value,
+    "reason": lambda look, job: look.engine.jobtable.reason(job).value,
     "why": lambda look, job: look.why(job),
     "elapsed": lambda look, job: elapsed(job, look.now),
     "submitted_at": lambda look, job: job.submitted_at,
@@ -148,7 +148,7 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "gpu_type": lambda look, job: job.request.demand.gpu_type,
     "indices": lambda look, job: [hold.gpu for hold in job.holds],
     "tier": lambda look, job: job.tier,
-    "gpu_compute": lambda look, job: policy_of(job, look.conductor.policy),
+    "gpu_compute": lambda look, job: policy_of(job, look.engine.policy),
     "comment": lambda look, job: look.owned(job, job.request.comment),
     "chdir": lambda look, job: look.owned(job, job.request.chdir),
     "command": lambda look, job: look.owned(job, job.request.submit_line),

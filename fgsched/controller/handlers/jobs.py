@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.conditions import Conditions
 from fgsched.controller.handlers.orders import Orders
 from fgsched.controller.handlers.quota import MaterialQuota
@@ -19,7 +19,7 @@ from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.arrays import size
 from fgsched.jobs.enforcement import check_tier
-from fgsched.scheduling.admission import Asker, Ground
+from fgsched.scheduling.admission import AdmissionContext, Submitter
 from fgsched.store import NewJob
 
 _LONGEST_NOTE = 1024
@@ -38,16 +38,16 @@ class Rules:
     max_material: int = 0  # bytes of scripts and environments of a user's jobs that are not over; 0: no limit
 
 
-class Desk:
+class JobHandlers:
     """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
 
-    def __init__(self, conductor: Conductor, rules: Rules) -> None:
-        self._conductor = conductor
+    def __init__(self, engine: Engine, rules: Rules) -> None:
+        self._engine = engine
         self.rules = rules
-        self._verbs = Verbs(conductor)
-        self._references = References(conductor)
+        self._verbs = Verbs(engine)
+        self._references = References(engine)
         self._admission = Admission()
-        self._quota = MaterialQuota(conductor.store)
+        self._quota = MaterialQuota(engine.store)
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "submit": self.submit,
             "cancel": self.cancel,
@@ -58,21 +58,21 @@ class Desk:
             "update": self.update,
             "drain": self.drain,
             "resume": self.resume,
-            **Orders(conductor).operations,
+            **Orders(engine).operations,
         }
 
     def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The ids of the new jobs; a key that was seen before gets the ids it got then."""
-        conductor = self._conductor
+        engine = self._engine
         key, jobs = self._read(caller, arguments)
-        known = conductor.store.submitted(caller.uid, key)
+        known = engine.store.submitted(caller.uid, key)
         if known is None:
             jobs = self._settled(caller, jobs, now)
             size = self._quota.check(caller.uid, jobs, self.rules.max_material)
             who = (caller.uid, caller.gid, caller.name)
-            made = conductor.store.submit(jobs, key=key, who=who, now=now)
+            made = engine.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
-                conductor.book.put(job)
+                engine.jobtable.put(job)
             self._quota.add(caller.uid, size)
             known = range(made[0].id, made[-1].id + 1)
         return {"first": known.start, "count": len(known)}
@@ -88,34 +88,34 @@ class Desk:
         ground = self._ground
         key, jobs = read_submission(
             arguments,
-            lambda request: self._admission.admit(request, caller.asker, ground),
+            lambda request: self._admission.admit(request, caller.submitter, ground),
             max_script=self.rules.max_script,
         )
         for request in {id(job.request): job.request for job in jobs}.values():
-            check_tier(request.tier, self.rules.tiers, self._conductor.tier)
+            check_tier(request.tier, self.rules.tiers, self._engine.tier)
         return key, jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """The same with what only the controller knows; refused where they would be too many."""
-        book = self._conductor.book
-        pending = book.open_of(caller.name)
+        jobtable = self._engine.jobtable
+        pending = jobtable.open_of(caller.name)
         if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
             raise Refused(f"{caller.name} has {pending} jobs already", f"{MAX_PENDING} is the limit.")
-        room_for(jobs, book, caller.name, self._conductor.policy)
-        conditions = Conditions(self._conductor, kill_invalid=self.rules.kill_invalid)
+        room_for(jobs, jobtable, caller.name, self._engine.policy)
+        conditions = Conditions(self._engine, kill_invalid=self.rules.kill_invalid)
         return [conditions.settled(job, caller, now) for job in jobs]
 
-    def _asker_of(self, caller: Caller, job: Job) -> Asker:
+    def _asker_of(self, caller: Caller, job: Job) -> Submitter:
         """Whose right counts when a job is changed: its owner's, or that of an operator."""
-        return replace(caller.asker, user=job.user)
+        return replace(caller.submitter, user=job.user)
 
     @property
-    def _ground(self) -> Ground:
-        conductor = self._conductor
-        return Ground(
-            gpus=conductor.cards.gpus,
-            limits=conductor.limits,
-            policy=conductor.policy,
+    def _ground(self) -> AdmissionContext:
+        engine = self._engine
+        return AdmissionContext(
+            gpus=engine.cards.gpus,
+            limits=engine.limits,
+            policy=engine.policy,
             default_time=self.rules.default_time,
         )
 
@@ -137,10 +137,10 @@ class Desk:
                 return {"outcome": "over", "state": (job.outcome or job.state).value}
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
-            must_hear(self._conductor, job)
+            must_hear(self._engine, job)
             said = {"outcome": "signalled"}
-            deliver = partial(self._conductor.launcher.deliver, job, number, target)
-            self._conductor.then(tell_once(job, deliver, said))
+            deliver = partial(self._engine.launcher.deliver, job, number, target)
+            self._engine.then(tell_once(job, deliver, said))
             return said
 
         return self._verbs.each(caller, named(arguments), act, now)
@@ -161,30 +161,30 @@ class Desk:
         changes = arguments.get("changes")
         if not isinstance(changes, dict) or not changes:
             raise BadUsage("update: nothing to change")
-        conductor = self._conductor
+        engine = self._engine
         rows = self._references.own_rows(arguments.get("id"), caller.must_own)
-        conditions = Conditions(conductor, kill_invalid=self.rules.kill_invalid)
+        conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
         said = {"id": arguments.get("id")}
-        for job in touched(rows, changes, caller.asker):
+        for job in touched(rows, changes, caller.submitter):
             request = updated(job, changes, self._asker_of(caller, job), self._ground)
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit
             if is_limited and job.state is not JobState.PENDING:
-                must_hear(conductor, job)
-            conductor.store.change_request(job.id, after.request)
-            conductor.book.put(after)
+                must_hear(engine, job)
+            engine.store.change_request(job.id, after.request)
+            engine.jobtable.put(after)
             if (after.depends, after.reason) != (job.depends, job.reason):
-                conductor.change(after, now)
+                engine.change(after, now)
             if is_limited and job.state is not JobState.PENDING:
                 self._relimit(after, said, now)
         return said
 
     def _relimit(self, job: Job, said: dict[str, Any], now: float) -> None:
         """Of a job under way. One that is only starting has no shepherd yet: that is reminded once it has."""
-        told = self._conductor.change(job, now, relimited=True)
+        told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            relimit = partial(self._conductor.launcher.relimit, told)
-            self._conductor.then(tell(self._conductor, told, relimit, said))
+            relimit = partial(self._engine.launcher.relimit, told)
+            self._engine.then(tell(self._engine, told, relimit, said))
 
     def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """No new jobs on a card; those on it go on."""
@@ -192,61 +192,61 @@ class Desk:
         index, note = self._card(arguments), str(arguments.get("reason", ""))[:255]
         if not note:
             raise BadUsage("a reason is needed to drain a GPU", "fgctl drain gpu=N reason='fan is loud'")
-        self._conductor.cards.drain(index, f"{note} [{caller.name}]", now)
+        self._engine.cards.drain(index, f"{note} [{caller.name}]", now)
         return {"gpu": index}
 
     def resume(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         caller.must_operate("resume a GPU")
         index = self._card(arguments)
-        self._conductor.cards.resume(index, now)
+        self._engine.cards.resume(index, now)
         return {"gpu": index}
 
     # -- one job --------------------------------------------------------------------------------
 
     def _cancel(self, note: str, caller: Caller, job: Job, now: float) -> dict[str, Any]:
-        conductor = self._conductor
+        engine = self._engine
         by = {"cancelled_by": caller.uid, "note": note}
         if job.state is JobState.COMPLETING and job.outcome is JobState.PENDING:
-            conductor.change(job, now, outcome=JobState.CANCELLED, **by)  # it was to run again
+            engine.change(job, now, outcome=JobState.CANCELLED, **by)  # it was to run again
             return {"outcome": "cancelled"}
         if job.state.is_final or job.state is JobState.COMPLETING:
             return {"outcome": "over", "state": (job.outcome or job.state).value}
         if job.state is JobState.PENDING:
             over = {"ended_at": now, "reason": Reason.NONE}
-            conductor.change(job, now, state=JobState.CANCELLED, **by, **over)
+            engine.change(job, now, state=JobState.CANCELLED, **by, **over)
             return {"outcome": "cancelled"}
-        asked = job if job.cancelled_by is not None else conductor.change(job, now, **by)
-        conductor.then(tell(conductor, asked, partial(conductor.launcher.cancel, asked)))
+        asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
+        engine.then(tell(engine, asked, partial(engine.launcher.cancel, asked)))
         return {"outcome": "cancelled"}
 
     def _hold(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
         _must_wait(job)
         held = "user" if caller.uid == job.uid else "admin"
         if job.held != "admin":
-            self._conductor.change(job, now, held=held)
+            self._engine.change(job, now, held=held)
         return {"outcome": "held"}
 
     def _hold_as_user(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
         _must_wait(job)
         if job.held == "admin" and not caller.is_operator:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
-        self._conductor.change(job, now, held="user")
+        self._engine.change(job, now, held="user")
         return {"outcome": "held"}
 
     def _release(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
         _must_wait(job)
         if job.held == "admin" and not caller.is_operator:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
-        if job.id in self._conductor.book.unreadable:
+        if job.id in self._engine.jobtable.unreadable:
             raise Refused(f"job {job.id} cannot be released: {job.warning}", "Cancel it and submit it again.")
         never = Reason.DEPENDENCY_NEVER  # no release changes that
         reason = job.reason if job.reason is never else Reason.NONE
-        self._conductor.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)
+        self._engine.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)
         return {"outcome": "released"}
 
     def _card(self, arguments: dict[str, Any]) -> int:
         index = arguments.get("gpu")
-        if type(index) is not int or index not in self._conductor.cards:
+        if type(index) is not int or index not in self._engine.cards:
             raise Refused(f"this host has no GPU {str(index)[:20]}", "fginfo -g lists its GPUs.")
         return index
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.verbs import Verbs, named
 from fgsched.controller.preemption import go_on, has_room
 from fgsched.controller.telling import must_hear, tell
@@ -17,9 +17,9 @@ _UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED}
 class Orders:
     """`answer = orders.operations[name](caller, arguments, now)`, inside the turn's transaction."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        self._conductor = conductor
-        self._verbs = Verbs(conductor)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._verbs = Verbs(engine)
         self.operations = {
             "requeue": self.requeue,
             "suspend": self.suspend,
@@ -33,10 +33,8 @@ class Orders:
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
             _must_be_under_way(job)
             held = "" if not hold else "user" if caller.uid == job.uid else "admin"
-            asked = self._conductor.change(job, now, wish="requeue", held=held)
-            self._conductor.then(
-                tell(self._conductor, asked, partial(self._conductor.launcher.requeue, asked))
-            )
+            asked = self._engine.change(job, now, wish="requeue", held=held)
+            self._engine.then(tell(self._engine, asked, partial(self._engine.launcher.requeue, asked)))
             return {"outcome": "requeued"}
 
         return self._verbs.each(caller, named(arguments), act, now, meant=_is_under_way)
@@ -48,12 +46,12 @@ class Orders:
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
-            must_hear(self._conductor, job)
+            must_hear(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
-            self._conductor.step(job, after, now)
+            self._engine.step(job, after, now)
             said = {"outcome": "suspended"}
-            suspend = partial(self._conductor.launcher.suspend, after)
-            self._conductor.then(tell(self._conductor, after, suspend, said))
+            suspend = partial(self._engine.launcher.suspend, after)
+            self._engine.then(tell(self._engine, after, suspend, said))
             return said
 
         return self._verbs.each(
@@ -67,15 +65,15 @@ class Orders:
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
             if job.state is not JobState.SUSPENDED:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
-            if job.is_laid_aside and not has_room(self._conductor, job, now):
-                by = job.eviction.by if job.eviction else 0
+            if job.is_suspended_by_preemption and not has_room(self._engine, job, now):
+                by = job.preemption.by if job.preemption else 0
                 raise Refused(
                     f"job {job.id} made room for job {by}: its part of the GPU is not free",
                     "It goes on by itself once there is room.",
                 )
-            must_hear(self._conductor, job)
+            must_hear(self._engine, job)
             said = {"outcome": "resumed"}
-            go_on(self._conductor, job, now, said)
+            go_on(self._engine, job, now, said)
             return said
 
         return self._verbs.each(

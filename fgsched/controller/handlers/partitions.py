@@ -13,7 +13,7 @@ from fgsched.config.load import KEYS, Config
 from fgsched.config.overrides import changed, key_of, overlaid
 from fgsched.config.precedence import checked
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.policy import Policy
 
@@ -31,18 +31,18 @@ Overlay = dict[str, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ConfigActions:
     """What this desk reaches into: the file, and whoever obeys it."""
 
     load: Callable[[], Config]
     obey: Callable[[Config], None]  # everything but the policy and the limits
 
 
-class SiteDesk:
+class PartitionHandlers:
     """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
 
-    def __init__(self, conductor: Conductor, config: Config, hands: Hands) -> None:
-        self._conductor, self._hands = conductor, hands
+    def __init__(self, engine: Engine, config: Config, hands: ConfigActions) -> None:
+        self._engine, self._hands = engine, hands
         self._config = config  # as read in this turn
         self._in_force = config  # as of the last turn that was committed
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
@@ -51,13 +51,13 @@ class SiteDesk:
             "update_partition": self.update,
             "delete_partition": self.delete,
         }
-        conductor.forgotten.append(self._forget)
+        engine.forgotten.append(self._forget)
         self._govern(self._policy_kept(config))
 
     @property
     def _overlay(self) -> Overlay:
         """Asked of the store each time: a turn that is undone takes its changes with it."""
-        found: Overlay = self._conductor.store.kept.recall_json(_PARTITIONS, {})
+        found: Overlay = self._engine.store.kept.recall_json(_PARTITIONS, {})
         return found
 
     def _policy_kept(self, config: Config) -> Policy:
@@ -76,8 +76,8 @@ class SiteDesk:
 
     def _govern(self, policy: Policy) -> None:
         """From now on go by this, others of this turn too; the reservations are another desk's."""
-        self._conductor.policy = replace(policy, bookings=self._conductor.policy.bookings)
-        self._conductor.limits = self._config.limits
+        self._engine.policy = replace(policy, reservations=self._engine.policy.reservations)
+        self._engine.limits = self._config.limits
 
     def _forget(self) -> None:
         """The turn was undone: what was in force before it is."""
@@ -103,7 +103,7 @@ class SiteDesk:
             self._in_force = obeyed
             self._hands.obey(obeyed)
 
-        self._conductor.then(obey)
+        self._engine.then(obey)
         return {
             "changed": [_shown(name) for name in differing if name not in _AT_START],
             "later": [_shown(name) for name in differing if name in _AT_START],
@@ -124,7 +124,7 @@ class SiteDesk:
     def create(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Another partition, after those of the file."""
         name = self._name(caller, arguments, "create")
-        if self._conductor.policy.partition(name) is not None:
+        if self._engine.policy.partition(name) is not None:
             raise Refused(
                 f"there is a partition {name} already", f"fgctl update partition={name} changes it."
             )
@@ -147,7 +147,7 @@ class SiteDesk:
                 f"partition {name} is in the configuration file",
                 "Remove it there, then: fgctl reconfigure. To close it: fgctl update partition=… state=down",
             )
-        for job in self._conductor.book.jobs.values():
+        for job in self._engine.jobtable.jobs.values():
             if name in (job.partition or job.request.partition).split(","):
                 raise Refused(f"job {job.id} is in partition {name}", "Wait for its jobs, or cancel them.")
         return self._put({one: values for one, values in overlay.items() if one != name}, name)
@@ -160,8 +160,8 @@ class SiteDesk:
         return name
 
     def _must_exist(self, name: str) -> None:
-        if self._conductor.policy.partition(name) is None:
-            legal = ", ".join(one.name for one in self._conductor.policy.partitions)
+        if self._engine.policy.partition(name) is None:
+            legal = ", ".join(one.name for one in self._engine.policy.partitions)
             raise Refused(f"invalid partition name specified: {name[:80]}", f"This host has {legal}.")
 
     def _lay_over(self, name: str, values: dict[str, str]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class SiteDesk:
     def _put(self, overlay: Overlay, name: str) -> dict[str, Any]:
         """Write it down and obey it at once: jobs may start in this very turn."""
         policy = self._policy(self._config, overlay)
-        self._conductor.store.kept.remember(_PARTITIONS, json.dumps(overlay))
+        self._engine.store.kept.remember(_PARTITIONS, json.dumps(overlay))
         self._govern(policy)
         return {"partition": name}
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from fgsched.controller.caller import Caller, no_such_job
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import pending
 from fgsched.controller.pieces import Pieces, cut
 from fgsched.controller.runs import who_of
@@ -16,11 +16,11 @@ from fgsched.domain.policy import Partition
 from fgsched.jobs.records import NICEST
 
 
-class Standings:
+class PriorityHandlers:
     """`answer = standings.operations[name](caller, arguments, now)`. `writing` change something."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        self._conductor = conductor
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "partitions": self.partitions,
             "priorities": self.priorities,
@@ -33,19 +33,19 @@ class Standings:
     def partitions(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Every partition in order: what it gives and allows, its cards, its jobs."""
         counts: dict[str, dict[str, int]] = {}
-        for job in self._conductor.book.jobs.values():
+        for job in self._engine.jobtable.jobs.values():
             for name in (job.partition or job.request.partition).split(","):
                 of_it = counts.setdefault(name, {})
-                of_it[job.state.value] = of_it.get(job.state.value, 0) + self._conductor.book.tasks(job)
+                of_it[job.state.value] = of_it.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
         return {
             "partitions": [
                 self._partition(one) | {"jobs": counts.get(one.name, {})}
-                for one in self._conductor.policy.partitions
+                for one in self._engine.policy.partitions
             ]
         }
 
     def _partition(self, partition: Partition) -> dict[str, Any]:
-        there = [gpu.index for gpu in self._conductor.cards.gpus]
+        there = [gpu.index for gpu in self._engine.cards.gpus]
         record = asdict(partition)
         cards = [index for index in there if not partition.cards or index in partition.cards]
         return record | {"cards": cards}
@@ -55,14 +55,14 @@ class Standings:
     def priorities(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
         """Each waiting job's priority and its parts; and the weights."""
         self._bring_up_to_date(now)
-        waiting = [job for job in self._conductor.book.jobs.values() if job.state is JobState.PENDING]
-        weights = asdict(self._conductor.policy.weights)
+        waiting = [job for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING]
+        weights = asdict(self._engine.policy.weights)
         rows = ([self._priority(job, now) for job in piece] for piece in cut(waiting))
         return Pieces({"weights": weights}, "jobs", rows)
 
     def _priority(self, job: Job, now: float) -> dict[str, Any]:
         here = pending(job)
-        factors = self._conductor.book.order.factors(here.kind, here.since, now)
+        factors = self._engine.jobtable.order.factors(here.kind, here.since, now)
         return {
             "id": job.id,
             "user": job.user,
@@ -74,16 +74,14 @@ class Standings:
         }
 
     def _bring_up_to_date(self, now: float) -> None:
-        conductor = self._conductor
-        conductor.charges.bring_up_to_date(
-            conductor.book, conductor.policy, conductor.cards.gpus, conductor.limits, now
-        )
+        engine = self._engine
+        engine.charges.bring_up_to_date(engine.jobtable, engine.policy, engine.cards.gpus, engine.limits, now)
 
     def shares(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Accounts and users: their shares, what they used, and the factor that comes of it."""
-        conductor = self._conductor
-        rows = conductor.charges.standings(conductor.book, conductor.policy, now)
-        return {"shares": [asdict(row) for row in rows], "half_life": conductor.policy.weights.half_life}
+        engine = self._engine
+        rows = engine.charges.standings(engine.jobtable, engine.policy, now)
+        return {"shares": [asdict(row) for row in rows], "half_life": engine.policy.weights.half_life}
 
     # -- top ------------------------------------------------------------------------------------
 
@@ -96,7 +94,7 @@ class Standings:
         job_id = arguments.get("id")
         if type(job_id) is not int:
             raise BadUsage("id is not a job id")
-        job = self._conductor.book.jobs.get(job_id)
+        job = self._engine.jobtable.jobs.get(job_id)
         if job is None:
             raise no_such_job(job_id)
         caller.must_own(job)
@@ -120,7 +118,7 @@ class Standings:
         own = place(job)
         return [
             one
-            for one in self._conductor.book.jobs.values()
+            for one in self._engine.jobtable.jobs.values()
             if one.state is JobState.PENDING
             and one.uid == job.uid
             and who_of(one) == who_of(job)
@@ -130,5 +128,5 @@ class Standings:
 
     def _lower(self, job: Job, by: int) -> None:
         request = replace(job.request, nice=min(NICEST, job.request.nice + by))
-        self._conductor.store.change_request(job.id, request)
-        self._conductor.book.put(replace(job, request=request))
+        self._engine.store.change_request(job.id, request)
+        self._engine.jobtable.put(replace(job, request=request))

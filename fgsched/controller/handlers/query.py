@@ -7,11 +7,11 @@ from typing import Any
 from weakref import ref
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import Choice, Look, elapsed, getters, rest_text, why
 from fgsched.controller.handlers.references import References, split_reference
 from fgsched.controller.handlers.wait import Key, standing
-from fgsched.controller.jobtable import Book
+from fgsched.controller.jobtable import JobTable
 from fgsched.controller.pieces import PIECE, Pieces, cut
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
@@ -23,7 +23,7 @@ from fgsched.jobs.enforcement import is_hooked
 from fgsched.jobs.pacing import policy_of
 from fgsched.jobs.private import others_of, preload_of
 from fgsched.jobs.records import to_record
-from fgsched.store import Past
+from fgsched.store import JobRecord
 
 PAGE = 500  # jobs of history at a time
 _CHECKED = 60.0  # seconds for which users who are no operators are told what the last check found
@@ -35,18 +35,18 @@ _MOST = 10**15  # in a number that is asked with: floats and SQLite hold it exac
 _RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
 
 
-class Answers:
+class QueryHandlers:
     """`answer = answers.operations[name](caller, arguments, now)`."""
 
     def __init__(
         self,
-        conductor: Conductor,
+        engine: Engine,
         pids: Callable[[Job], list[int]],
         mechanism: Callable[[Job], str] = lambda job: "",
         refusal: Callable[[Job], str] = lambda job: "",
     ) -> None:
-        self._conductor = conductor
-        self._references = References(conductor)
+        self._engine = engine
+        self._references = References(engine)
         self._pids = pids
         self._mechanism = mechanism
         self._refusal = refusal
@@ -70,10 +70,10 @@ class Answers:
         """
         names = arguments.get("fields")
         wanted = getters(names)
-        look = Look(self._conductor, caller, now)
+        look = Look(self._engine, caller, now)
         open_jobs, ended = self._snapshot(), []
         if arguments.get("recent"):
-            ended = [past.job for past in self._conductor.store.ended_since(now - _RECENT)]
+            ended = [past.job for past in self._engine.store.ended_since(now - _RECENT)]
         choice = Choice(arguments.get("where", {}), look)
 
         def rows() -> Iterator[list[Any]]:
@@ -87,7 +87,7 @@ class Answers:
         try:
             return [get(look, job) for get in wanted]
         except Exception as error:
-            self._conductor.faults.note(f"the row of job {job.id}", error)
+            self._engine.faults.note(f"the row of job {job.id}", error)
             return [get(look, _bare(job)) for get in wanted]
 
     def _chosen(self, choice: Choice, jobs: Sequence[Job]) -> Iterable[Job]:
@@ -95,14 +95,14 @@ class Answers:
         try:
             return choice.of(jobs)
         except Exception as error:
-            self._conductor.faults.note("the choice of jobs", error)
+            self._engine.faults.note("the choice of jobs", error)
             return [] if len(jobs) == 1 else [one for job in jobs for one in self._chosen(choice, [job])]
 
     def _snapshot(self) -> "_Snapshot":
         """All open jobs as they are now; the same object for all who ask before anything changes."""
-        book, last = self._conductor.book, self._last()
-        if last is None or last.book is not book or last.revision != book.revision:
-            last = _Snapshot(book)
+        jobtable, last = self._engine.jobtable, self._last()
+        if last is None or last.jobtable is not jobtable or last.revision != jobtable.revision:
+            last = _Snapshot(jobtable)
             self._last = ref(last)
         return last
 
@@ -115,11 +115,11 @@ class Answers:
         found = self._references.past(arguments.get("id"))
         return {"jobs": [self._full(past, caller, now) for past in found]}
 
-    def _full(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
+    def _full(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
         record = self._record(past, caller, now)
         record["refused"] = "" if record["is_private"] else self._refusal(past.job)
-        record["why"] = why(self._conductor.book, past.job)
-        record["events"] = self._conductor.store.steps.of(past.job.id)
+        record["why"] = why(self._engine.jobtable, past.job)
+        record["events"] = self._engine.store.steps.of(past.job.id)
         return record
 
     def script(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Answers:
             raise NotPermitted(
                 f"job {job.id} belongs to another user", "Its script is shown to its owner only."
             )
-        script, _ = self._conductor.store.material(job.id)
+        script, _ = self._engine.store.material(job.id)
         if not script:
             raise Refused(
                 f"the script of job {job.id} is no longer kept",
@@ -150,16 +150,16 @@ class Answers:
         """
         if not isinstance(ids, list) or len(ids) > _WAITED:
             raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
-        names, book = _distinct(ids), self._conductor.book.jobs
+        names, jobtable = _distinct(ids), self._engine.jobtable.jobs
         over: dict[Any, Job] = {}
-        for piece in cut([name for name in names if type(name) is int and name not in book]):
+        for piece in cut([name for name in names if type(name) is int and name not in jobtable]):
             found = (past.job for name in piece for past in self._references.past(name))
             over |= {job.id: job for job in found if job.state.is_final and not job.array}
             yield
         keys: set[Key] = set()
-        book = self._conductor.book.jobs
+        jobtable = self._engine.jobtable.jobs
         for name in names:
-            if name in book and not book[name].array:
+            if name in jobtable and not jobtable[name].array:
                 keys.add(name)
             elif name not in over:
                 keys |= self._open_of(name, over)
@@ -180,18 +180,18 @@ class Answers:
         if job.array and name == job.array:
             return {(job.array, None)}
         _, wanted = split_reference(name)
-        array = self._conductor.book.arrays.get(job.array) if job.is_rest else None
+        array = self._engine.jobtable.arrays.get(job.array) if job.is_rest else None
         if array is None:
             return {job.id}
         return {(job.array, task) for task in tasks(array.rest & (wanted or 0))}
 
     @property
     def policy(self) -> Policy:
-        return self._conductor.policy
+        return self._engine.policy
 
     @property
     def running(self) -> int:
-        return len(self._conductor.book.holding)
+        return len(self._engine.jobtable.holding)
 
     def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
         """A page of the jobs that existed in a window of time, by id; `next` asks for the one after.
@@ -212,11 +212,11 @@ class Answers:
         rows = ([self._record(past, caller, now) for past in piece] for piece in found)
         return Pieces({}, "jobs", rows, lambda: tail)
 
-    def _window(self, window: dict[str, Any], after: int, tail: dict[str, Any]) -> Iterator[list[Past]]:
+    def _window(self, window: dict[str, Any], after: int, tail: dict[str, Any]) -> Iterator[list[JobRecord]]:
         """The pieces of a page of the jobs in a window."""
         left = PAGE
         while left:
-            found = self._conductor.store.history(**window, after=after, page=min(left, PIECE))
+            found = self._engine.store.history(**window, after=after, page=min(left, PIECE))
             yield found
             left -= len(found)
             if len(found) < PIECE:
@@ -224,21 +224,21 @@ class Answers:
             after = found[-1].job.id
         tail["next"] = after
 
-    def _record(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
+    def _record(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
         """What a list says of a job; of one for which that fails, with the defaults of its request."""
         try:
             return self._described(past, caller, now)
         except Exception as error:
-            self._conductor.faults.note(f"the record of job {past.job.id}", error)
-            return self._described(Past(_bare(past.job), ()), caller, now)
+            self._engine.faults.note(f"the record of job {past.job.id}", error)
+            return self._described(JobRecord(_bare(past.job), ()), caller, now)
 
-    def _described(self, past: Past, caller: Caller, now: float) -> dict[str, Any]:
+    def _described(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
         """`describe`, with the present reason, and without what is the owner's secret."""
-        record = describe(past, now) | {"reason": self._conductor.book.reason(past.job).value}
-        record["gpu_compute"] = policy_of(past.job, self._conductor.policy)
-        record["eviction"] = asdict(past.job.eviction) if past.job.eviction else None
+        record = describe(past, now) | {"reason": self._engine.jobtable.reason(past.job).value}
+        record["gpu_compute"] = policy_of(past.job, self._engine.policy)
+        record["eviction"] = asdict(past.job.preemption) if past.job.preemption else None
         record["pacing"] = self._mechanism(past.job)
-        record["tasks"] = rest_text(self._conductor, past.job)
+        record["tasks"] = rest_text(self._engine, past.job)
         record["is_private"] = not caller.may_see_secrets(past.job)
         if record["is_private"]:
             record["detail"] = ""  # it names paths
@@ -248,9 +248,9 @@ class Answers:
 
     def gpus(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """The cards, what is left of each, what was last seen on it, and its jobs."""
-        conductor = self._conductor
-        rooms = conductor.book.rooms(conductor.cards.gpus, conductor.cards.readings)
-        host = conductor.book.host(conductor.limits)
+        engine = self._engine
+        rooms = engine.jobtable.rooms(engine.cards.gpus, engine.cards.readings)
+        host = engine.jobtable.host(engine.limits)
         return {
             "gpus": [
                 asdict(room.gpu)
@@ -261,7 +261,7 @@ class Answers:
                     "external": room.external,
                     "jobs": [
                         job.id
-                        for job in conductor.book.holding.values()
+                        for job in engine.jobtable.holding.values()
                         if any(hold.gpu == room.gpu.index for hold in job.holds)
                     ],
                     "seen": self._seen(room.gpu.index),
@@ -269,32 +269,32 @@ class Answers:
                 }
                 for room in rooms
             ],
-            "enforce": conductor.tier,
-            "preload": conductor.mounts.word,
-            "preload_note": conductor.mounts.note,
-            "other_gpus": conductor.mounts.others,
-            "cpus": {"free": host.cpus, "total": conductor.limits.cpus},
-            "memory": {"free": host.memory, "total": conductor.limits.host_memory},
+            "enforce": engine.tier,
+            "preload": engine.mounts.word,
+            "preload_note": engine.mounts.note,
+            "other_gpus": engine.mounts.others,
+            "cpus": {"free": host.cpus, "total": engine.limits.cpus},
+            "memory": {"free": host.memory, "total": engine.limits.host_memory},
             "jobs": self._counts(),
         }
 
     def _seen(self, index: int) -> dict[str, Any] | None:
-        reading = self._conductor.cards.readings.get(index)
+        reading = self._engine.cards.readings.get(index)
         return asdict(reading) if reading else None
 
     def _counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for job in self._conductor.book.jobs.values():
-            found[job.state.value] = found.get(job.state.value, 0) + self._conductor.book.tasks(job)
+        for job in self._engine.jobtable.jobs.values():
+            found[job.state.value] = found.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
         return found
 
     def check(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Whether the queue file is whole. It takes long: only an operator has it read at each request."""
         if caller.is_operator or not self._verdict or not 0 <= now - self._checked_at < _CHECKED:
-            self._verdict, self._checked_at = self._conductor.store.check(), now
+            self._verdict, self._checked_at = self._engine.store.check(), now
         return {"queue": self._verdict}
 
-    def _past(self, arguments: dict[str, Any]) -> Past:
+    def _past(self, arguments: dict[str, Any]) -> JobRecord:
         """The one job that is named."""
         name = arguments.get("id")
         found = self._references.past(name)
@@ -302,14 +302,14 @@ class Answers:
             raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
         return found[0]
 
-    def _named(self, ids: Any, missing: list[Any]) -> Iterator[list[Past]]:
+    def _named(self, ids: Any, missing: list[Any]) -> Iterator[list[JobRecord]]:
         """Pieces of those that there are of a page of names; the names that nothing has go to `missing`."""
         if not isinstance(ids, list) or len(ids) > PAGE:
             raise BadUsage(f"history: ids is not a list of at most {PAGE} job ids")
         for one in ids:
             split_reference(one)
 
-        def found() -> Iterator[list[Past]]:
+        def found() -> Iterator[list[JobRecord]]:
             for one in ids:
                 try:
                     yield self._references.past(one)
@@ -330,18 +330,18 @@ def _distinct(ids: list[Any]) -> list[Any]:
 class _Snapshot:
     """The open jobs at one moment, for as long as an answer is made of them."""
 
-    def __init__(self, book: Book) -> None:
-        self.book, self.revision = book, book.revision
-        self.jobs = tuple(book.jobs.values())
+    def __init__(self, jobtable: JobTable) -> None:
+        self.jobtable, self.revision = jobtable, jobtable.revision
+        self.jobs = tuple(jobtable.jobs.values())
 
 
 def _bare(job: Job) -> Job:
     """A job without anything that is written in a form of its own."""
     nothing: dict[str, Any] = {"array": 0, "task": None, "depends": "", "resources": (), "cpus": ""}
-    return job.changed(request=Request(name=job.request.name), eviction=None, post_mortem=None, **nothing)
+    return job.changed(request=Request(name=job.request.name), preemption=None, post_mortem=None, **nothing)
 
 
-def describe(past: Past, now: float) -> dict[str, Any]:
+def describe(past: JobRecord, now: float) -> dict[str, Any]:
     """One job as a plain record."""
     job = past.job
     ended = job.ended or Ended(status=0)

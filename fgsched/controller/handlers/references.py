@@ -6,12 +6,12 @@ from typing import Any
 
 from fgsched.controller.arrays import Array
 from fgsched.controller.caller import no_such_job
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Job
 from fgsched.domain.text import quoted
 from fgsched.jobs.arrays import bits_of, lowest, parse_tasks, tasks
-from fgsched.store import Past
+from fgsched.store import JobRecord
 
 Reference = int | str
 _TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,6})|\[([0-9,:-]{1,8192})\])")
@@ -35,17 +35,17 @@ def split_reference(reference: Any) -> tuple[int, int | None]:
 class References:
     """Rows by their names, as they stand now: open, or over."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        self._conductor = conductor
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def rows(self, reference: Any) -> list[Job]:
         """The open rows that a name means, and of what is named alone those that are over; else NoSuchJob."""
         number, wanted = split_reference(reference)
         job = self._one(number)
-        array = self._conductor.book.arrays.get(number) if job.array == number else None
+        array = self._engine.jobtable.arrays.get(number) if job.array == number else None
         if wanted is not None:
             return self._tasks(job, wanted, array)
-        return [job] if array is None else [self._conductor.book.jobs[row] for row in sorted(array.rows)]
+        return [job] if array is None else [self._engine.jobtable.jobs[row] for row in sorted(array.rows)]
 
     def own_rows(self, reference: Any, may: Callable[[Job], None]) -> list[Job]:
         """The same for what is to be changed: tasks that wait and are named alone get rows of their own."""
@@ -55,32 +55,34 @@ class References:
             may(row)
         found: list[Job] = []
         for row in rows:
-            array = self._conductor.book.arrays.get(row.array) if row.is_rest else None
+            array = self._engine.jobtable.arrays.get(row.array) if row.is_rest else None
             if wanted is None or array is None or not array.rest & ~wanted:
                 found.append(row)
                 continue
-            found += [self._conductor.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
+            found += [self._engine.eligibility.split(row, task) for task in tasks(array.rest & wanted)]
         return found
 
-    def past(self, reference: Any) -> list[Past]:
+    def past(self, reference: Any) -> list[JobRecord]:
         """All rows that a name means, as accounting knows them."""
         number, wanted = split_reference(reference)
-        store, known = self._conductor.store, self._conductor.book.jobs
+        store, known = self._engine.store, self._engine.jobtable.jobs
         job = self._one(number)
         if wanted is None and job.array == number:
             found = store.tasks.of(number)
         else:
             rows = (
-                [job] if wanted is None else self._tasks(job, wanted, self._conductor.book.arrays.get(number))
+                [job]
+                if wanted is None
+                else self._tasks(job, wanted, self._engine.jobtable.arrays.get(number))
             )
             found = [past for row in rows if (past := store.past(row.id)) is not None]
-        return [Past(known.get(past.job.id, past.job), past.allocated) for past in found]
+        return [JobRecord(known.get(past.job.id, past.job), past.allocated) for past in found]
 
     def _one(self, number: int) -> Job:
-        job = self._conductor.book.jobs.get(number)
+        job = self._engine.jobtable.jobs.get(number)
         if job is not None:
             return job
-        past = self._conductor.store.past(number) if 0 < number < 2**63 else None
+        past = self._engine.store.past(number) if 0 < number < 2**63 else None
         if past is None:
             raise no_such_job(number)
         return past.job
@@ -93,13 +95,13 @@ class References:
             raise no_such_job(f"{number}_{lowest(missing)}")
         found: dict[int, Job] = {}
         if array is not None:
-            for row in (self._conductor.book.jobs[one] for one in sorted(array.rows)):
+            for row in (self._engine.jobtable.jobs[one] for one in sorted(array.rows)):
                 its = array.rest if row.task is None else 1 << row.task
                 if its & wanted:
                     found[row.id] = row
                     wanted &= ~its
         for task in tasks(wanted):
-            past = self._conductor.store.tasks.get(number, task)
+            past = self._engine.store.tasks.get(number, task)
             row = past.job if past else first  # the rest was cancelled as it stood
             found[row.id] = row
         return list(found.values())

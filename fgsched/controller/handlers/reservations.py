@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE, Hold, Job, JobState
-from fgsched.domain.policy import Access, Booking
+from fgsched.domain.policy import Access, Reservation
 from fgsched.domain.text import quoted, shown
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_indices
@@ -26,11 +26,11 @@ _LATEST = 2**40
 Record = dict[str, Any]  # as it is kept: cards by UUID, since indices change
 
 
-class BookingDesk:
+class ReservationHandlers:
     """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        self._conductor = conductor
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "create_reservation": self.create,
             "update_reservation": self.update,
@@ -39,14 +39,14 @@ class BookingDesk:
         self.reading: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "reservations": self.reservations
         }
-        conductor.forgotten.append(self._obey)
+        engine.forgotten.append(self._obey)
         self._obey()
 
     # -- what is kept ---------------------------------------------------------------------------
 
     def _records(self) -> list[Record]:
         """Asked of the store each time: a turn that is undone takes its changes with it."""
-        found: list[Record] = self._conductor.store.kept.recall_json(_KEY, [])
+        found: list[Record] = self._engine.store.kept.recall_json(_KEY, [])
         return [record for record in found if self._is_sound(record)]
 
     def _is_sound(self, record: Any) -> bool:
@@ -61,34 +61,34 @@ class BookingDesk:
     def _keep(self, records: Iterable[Record], now: float) -> None:
         """Write them down and obey them at once: jobs may start in this very turn."""
         kept = [record for record in records if record["end"] > now]
-        self._conductor.store.kept.remember(_KEY, json.dumps(kept))
+        self._engine.store.kept.remember(_KEY, json.dumps(kept))
         self._obey()
 
     def _obey(self) -> None:
-        conductor = self._conductor
-        bookings = tuple(self._booking(record) for record in self._records())
-        conductor.policy = replace(conductor.policy, bookings=bookings)
+        engine = self._engine
+        reservations = tuple(self._booking(record) for record in self._records())
+        engine.policy = replace(engine.policy, reservations=reservations)
 
     def tidy(self, now: float) -> None:
         """Forget those that are over."""
-        policy = self._conductor.policy
-        if any(one.end <= now for one in policy.bookings):
-            left = tuple(one for one in policy.bookings if one.end > now)
-            self._conductor.policy = replace(policy, bookings=left)
+        policy = self._engine.policy
+        if any(one.end <= now for one in policy.reservations):
+            left = tuple(one for one in policy.reservations if one.end > now)
+            self._engine.policy = replace(policy, reservations=left)
 
     def next_due(self, now: float) -> float | None:
         """When the next begins or ends."""
-        return next(iter(boundaries(self._conductor.policy.bookings, now)), None)
+        return next(iter(boundaries(self._engine.policy.reservations, now)), None)
 
-    def _booking(self, record: Record) -> Booking:
+    def _booking(self, record: Record) -> Reservation:
         """A card that is gone keeps nothing."""
-        there = {gpu.uuid: gpu for gpu in self._conductor.cards.gpus}
+        there = {gpu.uuid: gpu for gpu in self._engine.cards.gpus}
         holds = [
             Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
             for uuid, share in record["cards"]
             if (gpu := there.get(uuid))
         ]
-        return Booking(
+        return Reservation(
             name=record["name"],
             start=record["start"],
             end=record["end"],
@@ -102,9 +102,9 @@ class BookingDesk:
 
     def reservations(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """Each one that is not over, with the jobs that are of it."""
-        jobs = self._conductor.book.jobs.values()
-        bookings = sorted(self._conductor.policy.bookings, key=lambda one: (one.start, one.name))
-        return {"reservations": [_told(one, jobs, now) for one in bookings if one.end > now]}
+        jobs = self._engine.jobtable.jobs.values()
+        reservations = sorted(self._engine.policy.reservations, key=lambda one: (one.start, one.name))
+        return {"reservations": [_told(one, jobs, now) for one in reservations if one.end > now]}
 
     def create(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         name, given = self._read(caller, arguments, "create")
@@ -189,14 +189,14 @@ class BookingDesk:
             self._must_be_for(self._booking(record))
 
     def _uuid(self, index: int) -> str:
-        if index not in self._conductor.cards:
+        if index not in self._engine.cards:
             raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
-        return self._conductor.cards.gpu(index).uuid
+        return self._engine.cards.gpu(index).uuid
 
     def _some(self, record: Record, count: int, share: int, now: float) -> list[list[Any]]:
         """So many cards that can be reserved then, the first by index."""
         found, why = [], None
-        for gpu in self._conductor.cards.gpus:
+        for gpu in self._engine.cards.gpus:
             problem = self._problem(record | {"cards": [[gpu.uuid, share]]}, now)
             if problem is None:
                 found.append([gpu.uuid, share])
@@ -204,25 +204,25 @@ class BookingDesk:
         if len(found) < count:
             first = f"; the first of the others: {why.cause}" if why else ""
             raise Refused(
-                f"{len(found)} GPUs of {len(self._conductor.cards.gpus)} can be reserved so{first}",
+                f"{len(found)} GPUs of {len(self._engine.cards.gpus)} can be reserved so{first}",
                 "fgctl show reservation tells what is reserved. flags=ignore_jobs overlooks jobs that run.",
             )
         return found[:count]
 
     def _problem(self, record: Record, now: float) -> Refused | None:
         """Why this cannot be reserved then: another reservation, or jobs that may still run."""
-        conductor, booking = self._conductor, self._booking(record)
+        engine, reservation = self._engine, self._booking(record)
         others = [self._booking(one) for one in self._records() if one["end"] > now]
-        usable = {gpu.index: gpu.usable for gpu in conductor.cards.gpus}
-        if over := overbooked(booking, others, usable):
+        usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
+        if over := overbooked(reservation, others, usable):
             return Refused(
                 f"GPU {over[0]} has not so much left then: reservation {over[1]} keeps part of it",
                 "fgctl show reservation tells when and how much.",
             )
-        scene = conductor.book.scene(
-            conductor.cards.gpus, conductor.cards.readings, limits=conductor.limits, now=now
+        snapshot = engine.jobtable.snapshot(
+            engine.cards.gpus, engine.cards.readings, limits=engine.limits, now=now
         )
-        jobs = in_its_way(booking, others, scene.running, scene.free, now)
+        jobs = in_its_way(reservation, others, snapshot.running, snapshot.free, now)
         if jobs and "ignore_jobs" not in record["flags"]:
             return Refused(
                 f"jobs may still run on its GPUs when it begins: {format_indices(jobs)}",
@@ -230,23 +230,23 @@ class BookingDesk:
             )
         return None
 
-    def _must_be_for(self, booking: Booking) -> None:
+    def _must_be_for(self, reservation: Reservation) -> None:
         """A waiting job that names it must not come by a reservation of others with the same name."""
-        for job in self._of(booking.name):
-            if job.state is JobState.PENDING and not booking.admits(job.user, (), job.request.account):
+        for job in self._of(reservation.name):
+            if job.state is JobState.PENDING and not reservation.admits(job.user, (), job.request.account):
                 raise Refused(
                     f"job {job.id} of {job.user} waits for a reservation of this name, and it is for others",
                     "Give it another name.",
                 )
 
-    def _must_keep_jobs(self, booking: Booking, now: float) -> None:
+    def _must_keep_jobs(self, reservation: Reservation, now: float) -> None:
         """Running jobs stay inside."""
-        kept = {hold.gpu: hold.share for hold in booking.holds}
+        kept = {hold.gpu: hold.share for hold in reservation.holds}
         used: dict[int, int] = {}
-        for job in self._of(booking.name):
+        for job in self._of(reservation.name):
             for hold in job.holds:
                 used[hold.gpu] = used.get(hold.gpu, 0) + hold.share
-            if job.state.holds and (booking.start > now or (job.deadline or 0) > booking.end):
+            if job.state.holds and (reservation.start > now or (job.deadline or 0) > reservation.end):
                 raise Refused(f"job {job.id} runs in it, and not within that time", "Wait for it.")
         if over := [gpu for gpu, share in used.items() if share > kept.get(gpu, 0)]:
             raise Refused(f"its jobs have more of GPU {min(over)} than that", "Wait for them.")
@@ -258,24 +258,26 @@ class BookingDesk:
         raise Refused(f"invalid reservation name: {shown(name)}", "fgctl show reservation lists them.")
 
     def _of(self, name: str) -> list[Job]:
-        return [job for job in self._conductor.book.jobs.values() if job.request.reservation == name]
+        return [job for job in self._engine.jobtable.jobs.values() if job.request.reservation == name]
 
 
 def _is_list(value: Any, kind: type) -> bool:
     return isinstance(value, list) and len(value) <= 1024 and all(type(one) is kind for one in value)
 
 
-def _told(booking: Booking, jobs: Iterable[Job], now: float) -> Record:
-    own = [job for job in jobs if job.request.reservation == booking.name]
+def _told(reservation: Reservation, jobs: Iterable[Job], now: float) -> Record:
+    own = [job for job in jobs if job.request.reservation == reservation.name]
     return {
-        "name": booking.name,
-        "start": booking.start,
-        "end": booking.end,
-        "is_active": booking.start <= now < booking.end,
-        "cards": [{"gpu": hold.gpu, "share": hold.share, "memory": hold.memory} for hold in booking.holds],
-        **{name: list(getattr(booking.access, name)) for name in _LISTS},
-        "flags": ["maint"] if booking.is_maintenance else [],
-        "by": booking.by,
+        "name": reservation.name,
+        "start": reservation.start,
+        "end": reservation.end,
+        "is_active": reservation.start <= now < reservation.end,
+        "cards": [
+            {"gpu": hold.gpu, "share": hold.share, "memory": hold.memory} for hold in reservation.holds
+        ],
+        **{name: list(getattr(reservation.access, name)) for name in _LISTS},
+        "flags": ["maint"] if reservation.is_maintenance else [],
+        "by": reservation.by,
         "running": [job.id for job in own if job.state.holds],
         "pending": [job.id for job in own if job.state is JobState.PENDING],
     }

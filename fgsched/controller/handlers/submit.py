@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fgsched.controller.jobtable import Book
+from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import parse_array, size
 from fgsched.jobs.dependencies import parse_dependency
 from fgsched.jobs.records import check_plain, from_record
-from fgsched.scheduling.admission import Asker, Ground, admit
-from fgsched.scheduling.limits import Who, check_pending
+from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
+from fgsched.scheduling.limits import Owner, check_pending
 from fgsched.store import NewJob
 
 MAX_JOBS = 20_000  # in one request
@@ -26,16 +26,16 @@ class Admission:
     """Remembers what became of requests: many submissions have the same. A refusal is always found anew."""
 
     def __init__(self) -> None:
-        self._ground: Ground | None = None
-        self._admitted: dict[tuple[Request, Asker], Request] = {}
+        self._ground: AdmissionContext | None = None
+        self._admitted: dict[tuple[Request, Submitter], Request] = {}
 
-    def admit(self, request: Request, asker: Asker, ground: Ground) -> Request:
+    def admit(self, request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
         """`admission.admit`; what it says depends on nothing else."""
         if ground != self._ground or len(self._admitted) >= _REMEMBERED:
             self._ground, self._admitted = ground, {}
-        found = self._admitted.get((request, asker))
+        found = self._admitted.get((request, submitter))
         if found is None:
-            found = self._admitted[request, asker] = admit(request, asker, ground)
+            found = self._admitted[request, submitter] = admit(request, submitter, ground)
         return found
 
 
@@ -120,12 +120,12 @@ def _environment(entry: Any) -> bytes:
     return data
 
 
-def room_for(jobs: Sequence[NewJob], book: Book, user: str, policy: Policy) -> None:
+def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:
     """Refused if a limit of jobs that wait would be passed."""
     if not policy.is_capped:
         return
-    more: Counter[tuple[str, Who]] = Counter()
+    more: Counter[tuple[str, Owner]] = Counter()
     for job in jobs:
-        more[job.request.partition, Who(user, job.request.account, job.request.qos)] += size(job.request)
+        more[job.request.partition, Owner(user, job.request.account, job.request.qos)] += size(job.request)
     for (partitions, who), count in more.items():
-        check_pending(partitions.split(","), who, count, policy, book.waiting_in)
+        check_pending(partitions.split(","), who, count, policy, jobtable.waiting_in)

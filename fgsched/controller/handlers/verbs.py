@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fgsched.controller.caller import Caller
-from fgsched.controller.engine import Conductor
+from fgsched.controller.engine import Engine
 from fgsched.controller.faults import told
 from fgsched.controller.handlers.references import References, name_of
 from fgsched.domain.errors import BadUsage, FgschedError, OurFault
@@ -28,9 +28,9 @@ def named(arguments: dict[str, Any]) -> list[Any]:
 class Verbs:
     """`verbs.each(caller, names, act, now)`: an error of one does not touch the others."""
 
-    def __init__(self, conductor: Conductor) -> None:
-        self._conductor = conductor
-        self._references = References(conductor)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._references = References(engine)
 
     def each(
         self,
@@ -55,7 +55,7 @@ class Verbs:
 
     def _one(self, caller: Caller, row: Job, act: Act, now: float) -> dict[str, Any]:
         """What fails unexpectedly for one job is its answer; the turn is repeated without that job."""
-        containment = self._conductor.containment
+        containment = self._engine.containment
         if row.id in containment.blamed:  # nothing of what failed is carried out
             return _failed(name_of(row), OurFault(containment.blamed[row.id]))
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fgsched.controller.events import Effect
 from fgsched.controller.faults import Faults
-from fgsched.controller.jobtable import Book
+from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
 from fgsched.domain.job import Ended, Job, JobState
 from fgsched.jobs.arrays import bits_of, tasks
@@ -29,7 +29,7 @@ class _Waiter:
     told: dict[str, int] = field(default_factory=dict)  # the last news it got
 
 
-class Waiters:
+class WaitHandlers:
     """Each is answered once, when the last of its jobs is over; or, if it asked so, the first."""
 
     def __init__(self, send: Callable[[Connection, Effect], None], faults: Faults | None = None) -> None:
@@ -68,28 +68,28 @@ class Waiters:
         if kept and sum(kept) + more > _MOST:
             raise Busy(f"uid {uid} waits for {sum(kept)} jobs already", "End some waiting commands.")
 
-    def over(self, jobs: Iterable[Job], book: Book) -> None:
+    def over(self, jobs: Iterable[Job], jobtable: JobTable) -> None:
         """These jobs have ended."""
         if not self._waiters:
             return
         ended: dict[Key, Job] = {}
         for job in jobs:
             with self._faults.contained(f"the end of job {job.id}"):
-                ended |= dict.fromkeys(_keys(job, book), job)
+                ended |= dict.fromkeys(_keys(job, jobtable), job)
         if ended:
-            self._waiters = [one for one in self._waiters if not self._is_served(one, ended, book)]
+            self._waiters = [one for one in self._waiters if not self._is_served(one, ended, jobtable)]
 
-    def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], book: Book) -> bool:
+    def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
         """Whether a waiter needs nothing more. One that something fails for is dropped, and may ask again."""
         with self._faults.contained("a client that waits"):
-            return self._advance(waiter, ended, book)
+            return self._advance(waiter, ended, jobtable)
         self._send(waiter.connection, waiter.connection.close)
         return True
 
-    def tell(self, book: Book, now: float) -> None:
+    def tell(self, jobtable: JobTable, now: float) -> None:
         """Tell those who asked for it how far their jobs have come: only news, and seldom."""
         curious = [waiter for waiter in self._waiters if waiter.wants_progress]
-        here = (id(book), book.revision)
+        here = (id(jobtable), jobtable.revision)
         if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
             self.delay = None
             return
@@ -99,19 +99,19 @@ class Waiters:
             return
         self.delay, self._looked_at, self._next = None, here, now + _BETWEEN
         for waiter in curious:
-            news = _progress(waiter, book)
+            news = _progress(waiter, jobtable)
             if news != waiter.told:
                 waiter.told = news
                 self._send(waiter.connection, partial(waiter.connection.tell, news))
 
-    def _advance(self, waiter: _Waiter, ended: dict[Key, Job], book: Book) -> bool:
+    def _advance(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
         """True once the waiter needs nothing more."""
         if waiter.connection.is_closed:
             return True
         for key, job in ended.items():
             if key in waiter.open or job.array in waiter.whole:
                 waiter.over[job.id] = standing(job)
-        gone = {array for array in waiter.whole if book.arrays.get(array) is None}
+        gone = {array for array in waiter.whole if jobtable.arrays.get(array) is None}
         waiter.whole -= gone
         waiter.open.difference_update(ended, ((array, None) for array in gone))  # as long as what ended
         return self._answered(waiter)
@@ -125,32 +125,32 @@ class Waiters:
         return True
 
 
-def _keys(job: Job, book: Book) -> Iterable[Key]:
+def _keys(job: Job, jobtable: JobTable) -> Iterable[Key]:
     """What is over with a job: itself; with a rest that was cancelled, each of its tasks."""
     yield job.id
     if job.task is not None:
         yield job.array, job.task
     elif job.array:
-        array = book.arrays.get(job.array)
-        own = {book.jobs[row].task for row in array.rows} if array else set()
+        array = jobtable.arrays.get(job.array)
+        own = {jobtable.jobs[row].task for row in array.rows} if array else set()
         yield from ((job.array, task) for task in tasks(bits_of(job.request.array)) if task not in own)
 
 
-def _progress(waiter: _Waiter, book: Book) -> dict[str, int]:
+def _progress(waiter: _Waiter, jobtable: JobTable) -> dict[str, int]:
     waiting = running = 0
     for key in waiter.open:
-        pending, others = _counts(key, book)
+        pending, others = _counts(key, jobtable)
         waiting += pending
         running += others
     return {"done": len(waiter.over), "running": running, "pending": waiting}
 
 
-def _counts(key: Key, book: Book) -> tuple[int, int]:
+def _counts(key: Key, jobtable: JobTable) -> tuple[int, int]:
     """How many jobs wait and run of what is waited for."""
     if isinstance(key, int):
-        waits = key in book.jobs and book.jobs[key].state is JobState.PENDING
+        waits = key in jobtable.jobs and jobtable.jobs[key].state is JobState.PENDING
         return int(waits), int(not waits)
-    array = book.arrays.get(key[0])
+    array = jobtable.arrays.get(key[0])
     if array is None:
         return 0, 0
     if key[1] is not None:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.scheduling.backfill import attempt
-from fgsched.scheduling.placement import Room, Short, is_of_type
+from fgsched.scheduling.placement import Room, Shortfall, is_of_type
 from fgsched.scheduling.planner import Plan, Start
-from fgsched.scheduling.queue import Pending
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.snapshot import Snapshot
 
 _MIB = 2**20
 _STEP = 500  # ten-thousandths: rather 0.5 than 0.5417
@@ -23,7 +23,7 @@ class Change:
     """One change of one thing. `option` is fgsub's, without dashes."""
 
     option: str
-    job: Pending  # with the change made
+    job: QueuedJob  # with the change made
     before: int  # ten-thousandths, bytes, seconds or a number
     after: int  # the same; of a type: 0, any
 
@@ -41,39 +41,43 @@ class Advice:
     start: Start
 
 
-def advice(scene: Scene, job: Pending, decided: Plan | None = None, *, most: int = TRIES) -> list[Advice]:
+def advice(
+    snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None, *, most: int = TRIES
+) -> list[Advice]:
     """Single changes that are enough, of each thing the smallest, the smallest first; `most` are tried."""
-    decided = decided or scene.plan()
+    decided = decided or snapshot.plan()
     found: list[Advice] = []
     tries = 0
-    for changes in _ways(scene, job, decided):
+    for changes in _ways(snapshot, job, decided):
         for change in changes:  # from the smallest change on: the first that is enough will do
-            if not _has_room(scene, change.job):
+            if not _has_room(snapshot, change.job):
                 continue
             tries += 1
-            start = _start(scene, change.job) if tries <= most else None
+            start = _start(snapshot, change.job) if tries <= most else None
             if start is not None:
                 found.append(Advice(change, start))
                 break
     return sorted(found, key=lambda each: each.change.size)
 
 
-def _has_room(scene: Scene, job: Pending) -> bool:
+def _has_room(snapshot: Snapshot, job: QueuedJob) -> bool:
     """A glance, before the whole queue is planned anew."""
     return any(
-        not isinstance(attempt(job.demand, scene.rooms_of(name), scene.host, scene.limits_of(name)), Short)
+        not isinstance(
+            attempt(job.demand, snapshot.rooms_of(name), snapshot.host, snapshot.limits_of(name)), Shortfall
+        )
         for name in job.partitions
     )
 
 
-def _start(scene: Scene, job: Pending) -> Start | None:
-    with scene.instead(job):
-        return next((start for start in scene.plan().starts if start.job_id == job.id), None)
+def _start(snapshot: Snapshot, job: QueuedJob) -> Start | None:
+    with snapshot.instead(job):
+        return next((start for start in snapshot.plan().starts if start.job_id == job.id), None)
 
 
-def _ways(scene: Scene, job: Pending, decided: Plan) -> Iterator[Iterable[Change]]:
+def _ways(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[Change]]:
     demand = job.demand
-    rooms = [room for name in job.partitions for room in scene.rooms_of(name)]
+    rooms = [room for name in job.partitions for room in snapshot.rooms_of(name)]
     if demand.gpus:
         yield _shares(job, rooms)
         yield _memories(job, rooms)
@@ -81,14 +85,14 @@ def _ways(scene: Scene, job: Pending, decided: Plan) -> Iterator[Iterable[Change
         if demand.gpu_type and any(not is_of_type(room.gpu, demand.gpu_type) for room in rooms):
             other = replace(demand, gpu_type="")
             yield [Change("gpu-type", replace(job, demand=other), 0, 0)]
-    yield _times(scene, job, decided)
-    yield _less(job, "cpus-per-task", demand.cpus, scene.host.cpus, lambda n: replace(demand, cpus=n))
+    yield _times(snapshot, job, decided)
+    yield _less(job, "cpus-per-task", demand.cpus, snapshot.host.cpus, lambda n: replace(demand, cpus=n))
     if demand.host_memory:
-        left = scene.host.memory // _MIB * _MIB
+        left = snapshot.host.memory // _MIB * _MIB
         yield _less(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
 
 
-def _shares(job: Pending, rooms: Iterable[Room]) -> Iterator[Change]:
+def _shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
     """A smaller share, as large as a card has left; bytes that were asked for stay."""
     demand = job.demand
     if not demand.share:
@@ -101,7 +105,7 @@ def _shares(job: Pending, rooms: Iterable[Room]) -> Iterator[Change]:
             yield Change("gpus", _with(job, replace(demand, share=share)), demand.share, share)
 
 
-def _memories(job: Pending, rooms: Iterable[Room]) -> Iterator[Change]:
+def _memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
     demand = job.demand
     if not demand.memory:
         return
@@ -111,24 +115,24 @@ def _memories(job: Pending, rooms: Iterable[Room]) -> Iterator[Change]:
             yield Change("gpu-mem", _with(job, replace(demand, memory=memory)), demand.memory, memory)
 
 
-def _counts(job: Pending) -> Iterator[Change]:
+def _counts(job: QueuedJob) -> Iterator[Change]:
     demand = job.demand
     for gpus in range(demand.gpus - 1, 0, -1):
         changed = _with(job, replace(demand, gpus=gpus))
         yield Change("gpus", changed, demand.gpus * WHOLE, gpus * WHOLE)
 
 
-def _times(scene: Scene, job: Pending, decided: Plan) -> Iterator[Change]:
+def _times(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
     """A limit with which it ends before a reservation, or that a partition allows."""
     most = [
-        int(shadow.at - scene.now)
+        int(shadow.at - snapshot.now)
         for shadow in decided.reserved.values()
-        if scene.now < shadow.at < math.inf and shadow.job != job.id
+        if snapshot.now < shadow.at < math.inf and shadow.job != job.id
     ]
-    policy = scene.queue.order.policy
-    most += [int(one.start - scene.now) for one in policy.bookings if one.start > scene.now]
-    if booking := policy.booking(job.reservation):
-        most.append(int(booking.end - scene.now))
+    policy = snapshot.queue.order.policy
+    most += [int(one.start - snapshot.now) for one in policy.reservations if one.start > snapshot.now]
+    if reservation := policy.reservation(job.reservation):
+        most.append(int(reservation.end - snapshot.now))
     for name in job.partitions:
         partition = policy.partition(name)
         if partition is not None and partition.most.time:
@@ -139,12 +143,12 @@ def _times(scene: Scene, job: Pending, decided: Plan) -> Iterator[Change]:
 
 
 def _less(
-    job: Pending, option: str, asked: int, left: int, changed: Callable[[int], Demand]
+    job: QueuedJob, option: str, asked: int, left: int, changed: Callable[[int], Demand]
 ) -> Iterator[Change]:
     """As much as is left."""
     if 0 < left < asked:
         yield Change(option, _with(job, changed(left)), asked, left)
 
 
-def _with(job: Pending, demand: Demand) -> Pending:
+def _with(job: QueuedJob, demand: Demand) -> QueuedJob:
     return replace(job, demand=demand)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from fgsched.domain.job import Demand, Reason
 from fgsched.scheduling.backfill import Running, attempt, reserve
-from fgsched.scheduling.capacity import Stock
+from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.limits import Scope, scopes
-from fgsched.scheduling.placement import Short
+from fgsched.scheduling.placement import Shortfall
 from fgsched.scheduling.planner import Plan
-from fgsched.scheduling.priority import Kind
-from fgsched.scheduling.queue import Pending
-from fgsched.scheduling.snapshot import Scene, ends_by, parts_of
+from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.snapshot import Snapshot, ends_by, parts_of
 
 
 @dataclass(frozen=True, slots=True)
-class Lift:
+class Unblock:
     """What lifts a blocker, as far as jobs do."""
 
     jobs: tuple[int, ...] = ()  # whose ends
@@ -24,69 +24,69 @@ class Lift:
     is_start: bool = False  # not their end but their start, which has the reservation
 
 
-NOTHING_KNOWN = Lift()
+NOTHING_KNOWN = Unblock()
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
     """One thing that keeps a job from starting."""
 
-    short: Short
-    lift: Lift = NOTHING_KNOWN
+    short: Shortfall
+    lift: Unblock = NOTHING_KNOWN
     partition: str = ""
 
 
-def blockers(scene: Scene, job: Pending, decided: Plan | None = None) -> list[Blocker]:
+def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) -> list[Blocker]:
     """Every blocker of a job of the queue. `decided`: the scene's plan, if there is one already."""
-    decided = decided or scene.plan()
+    decided = decided or snapshot.plan()
     if any(start.job_id == job.id for start in decided.starts):
         return []
-    kind, stock = job.kind, scene.stock()
-    found = [each for name in kind.partitions for each in _in_partition(scene, stock, kind, name)]
+    kind, capacity = job.kind, snapshot.capacity()
+    found = [each for name in kind.partitions for each in _in_partition(snapshot, capacity, kind, name)]
     if not any(each.short.reason is not Reason.RESERVED_FOR_TOP for each in found):
-        found += _reservations(scene, kind, decided)
+        found += _reservations(snapshot, kind, decided)
     shown = decided.short(kind)
     if shown is not None and all(each.short != shown for each in found):
         found.append(Blocker(shown, partition=kind.partitions[0]))
     return sorted(dict.fromkeys(found), key=lambda each: each.short != shown)
 
 
-def _in_partition(scene: Scene, stock: Stock, kind: Kind, name: str) -> Iterator[Blocker]:
-    if (rule := stock.rule(kind, name)) is not None:
+def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: str) -> Iterator[Blocker]:
+    if (rule := capacity.rule(kind, name)) is not None:
         begins = rule.reason is Reason.RESERVATION and rule.what == "begin"
-        yield Blocker(rule, Lift(at=rule.left) if begins else NOTHING_KNOWN, name)
+        yield Blocker(rule, Unblock(at=rule.left) if begins else NOTHING_KNOWN, name)
         return
-    for scope, short in stock.limits_hit(kind, name):
-        yield Blocker(short, _end_within(scene, scope, short), name)
-    rooms, limits = scene.rooms_of(name), scene.limits_of(name)
+    for scope, short in capacity.limits_hit(kind, name):
+        yield Blocker(short, _end_within(snapshot, scope, short), name)
+    rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
     if kind.reservation:
-        rooms = list(stock.open_to(kind, name))
+        rooms = list(capacity.open_to(kind, name))
     for part in parts_of(kind.demand):
-        tried = attempt(part, rooms, scene.host, limits)
-        if isinstance(tried, Short):
-            yield Blocker(tried, _room_for(scene, part, name), name)
-        elif part.gpus and (booked := stock.reserved_for_others(kind, name, part)) is not None:
-            yield Blocker(booked, Lift(at=booked.total), name)
+        tried = attempt(part, rooms, snapshot.host, limits)
+        if isinstance(tried, Shortfall):
+            yield Blocker(tried, _room_for(snapshot, part, name), name)
+        elif part.gpus and (booked := capacity.reserved_for_others(kind, name, part)) is not None:
+            yield Blocker(booked, Unblock(at=booked.total), name)
 
 
-def _end_within(scene: Scene, scope: Scope, short: Short) -> Lift:
+def _end_within(snapshot: Snapshot, scope: Scope, short: Shortfall) -> Unblock:
     """The first end among the jobs that fill a limit."""
     if short.what == "minutes":
         return NOTHING_KNOWN
-    policy = scene.queue.order.policy
+    policy = snapshot.queue.order.policy
     inside = [
         job
-        for job in scene.running
+        for job in snapshot.running
         if any(each.key == scope.key for each in scopes(job.partition, job.who, policy))
     ]
     first = min(inside, key=lambda job: (job.until, job.id), default=None)
-    return Lift((first.id,), first.until) if first else NOTHING_KNOWN
+    return Unblock((first.id,), first.until) if first else NOTHING_KNOWN
 
 
-def _room_for(scene: Scene, part: Demand, name: str) -> Lift:
+def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
     """The ends that make room for a part of a demand, soonest by the running jobs' limits."""
-    rooms, limits = scene.rooms_of(name), scene.limits_of(name)
-    shadow = reserve(part, scene.running, rooms, scene.host, limits=limits)
+    rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
+    shadow = reserve(part, snapshot.running, rooms, snapshot.host, limits=limits)
     if shadow is None:
         return NOTHING_KNOWN
     cards = {hold.gpu for hold in shadow.holds}
@@ -96,8 +96,8 @@ def _room_for(scene: Scene, part: Demand, name: str) -> Lift:
             return False
         return bool(cards & {hold.gpu for hold in job.holds}) if cards else _gives_back(job.demand, part)
 
-    named = sorted(filter(matters, scene.running), key=lambda job: (job.until, job.id))
-    return Lift(tuple(job.id for job in named if job.id), shadow.at)
+    named = sorted(filter(matters, snapshot.running), key=lambda job: (job.until, job.id))
+    return Unblock(tuple(job.id for job in named if job.id), shadow.at)
 
 
 def _gives_back(demand: Demand, part: Demand) -> bool:
@@ -108,18 +108,18 @@ def _gives_back(demand: Demand, part: Demand) -> bool:
     return demand.host_memory > 0 if part.host_memory else demand.cpus > 0
 
 
-def _reservations(scene: Scene, kind: Kind, decided: Plan) -> Iterator[Blocker]:
+def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator[Blocker]:
     """Those of jobs before it which it would delay."""
-    until = scene.now + kind.time_limit if kind.time_limit else math.inf
+    until = snapshot.now + kind.time_limit if kind.time_limit else math.inf
     for name, shadow in decided.reserved.items():
         if shadow.is_over(until):
             continue
         for partition in kind.partitions:
-            limits = scene.limits_of(partition)
-            found = attempt(kind.demand, scene.stock().open_to(kind, partition), scene.host, limits)
-            if isinstance(found, Short):
+            limits = snapshot.limits_of(partition)
+            found = attempt(kind.demand, snapshot.capacity().open_to(kind, partition), snapshot.host, limits)
+            if isinstance(found, Shortfall):
                 continue
             if not shadow.allows(kind.demand, found, until, kind.reservation):
                 gpu = min((hold.gpu for hold in found if hold.gpu in shadow.spare), default=None)
-                short = Short(Reason.RESERVED_FOR_TOP, gpu=gpu)
-                yield Blocker(short, Lift((shadow.job,), shadow.at, is_start=True), name.split(" ")[0])
+                short = Shortfall(Reason.RESERVED_FOR_TOP, gpu=gpu)
+                yield Blocker(short, Unblock((shadow.job,), shadow.at, is_start=True), name.split(" ")[0])

@@ -3,7 +3,7 @@
 from fgsched.domain.job import WHOLE, Job, JobState, Reason
 from fgsched.domain.times import format_limit, format_time
 from fgsched.domain.units import format_mebibytes, format_share
-from fgsched.scheduling.placement import Short
+from fgsched.scheduling.placement import Shortfall
 
 _SENTENCES: dict[Reason, str] = {
     Reason.GPU_MEMORY: "needs {need_bytes}, {left_bytes} left on GPU {gpu}",
@@ -89,16 +89,20 @@ def _times(count: int) -> str:
 def standing_still(job: Job) -> str:
     """What a suspended job keeps."""
     kept = ", ".join(f"{format_mebibytes(hold.memory)} on GPU {hold.gpu}" for hold in job.holds)
-    why = f"made room for job {job.eviction.by}" if job.is_laid_aside and job.eviction else "suspended"
+    why = (
+        f"made room for job {job.preemption.by}"
+        if job.is_suspended_by_preemption and job.preemption
+        else "suspended"
+    )
     return f"{why}; keeps {kept}" if kept else why
 
 
 def leaving(job: Job) -> str:
     """What becomes of a job that makes room for another, or did the last time."""
-    found = job.eviction
+    found = job.preemption
     if found is None:
         return ""
-    if job.leaves:
+    if job.is_being_preempted:
         then = "runs again later" if found.mode == "requeue" else "is over then"
         return f"makes room for job {found.by}: gone by {format_time(found.until)}, and {then}"
     if job.state is JobState.PREEMPTED or (job.state is JobState.PENDING and found.attempt == job.attempt):
@@ -106,7 +110,7 @@ def leaving(job: Job) -> str:
     return ""
 
 
-def sentence(short: Short) -> str:
+def sentence(short: Shortfall) -> str:
     """One sentence that tells the binding blocker of a waiting job."""
     what = "card" if short.what == "share" and short.need == WHOLE else short.what
     if short.reason is Reason.RESERVATION:

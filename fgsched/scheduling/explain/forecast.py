@@ -9,12 +9,12 @@ from fgsched.domain.job import Hold
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.placement import Host, Room
 from fgsched.scheduling.planner import Start, plan
-from fgsched.scheduling.queue import Pending
+from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.reservations import boundaries
-from fgsched.scheduling.snapshot import Scene
+from fgsched.scheduling.snapshot import Snapshot
 
 LOOKED_AHEAD = 400  # plans of one forecast: beyond that nothing is said
-Length = Callable[[Pending], float]  # seconds that a waiting job is supposed to run; infinite: unknown
+Length = Callable[[QueuedJob], float]  # seconds that a waiting job is supposed to run; infinite: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Later:
         heappush(self.ends, (end, self.count, job.id))
         return self.count
 
-    def start(self, start: Start, entry: Pending, until: float, end: float) -> None:
+    def start(self, start: Start, entry: QueuedJob, until: float, end: float) -> None:
         job = Running(
             entry.demand, start.holds, until, start.partition, entry.who, start.job_id, entry.reservation
         )
@@ -81,53 +81,53 @@ def _cleaned(room: Room) -> Room:
 
 
 def forecast(
-    scene: Scene, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
+    snapshot: Snapshot, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
 ) -> dict[int, Expected]:
     """The starts of the wanted jobs of the queue, as far as they can be foreseen.
 
     `ends`: when a running job is supposed to end. Of an array the first start counts. The queue is as it
     was afterwards.
     """
-    later = _begun(scene, ends)
+    later = _begun(snapshot, ends)
     found: dict[int, Expected] = {}
-    taken: list[Pending] = []
-    missing, at = set(wanted), scene.now
+    taken: list[QueuedJob] = []
+    missing, at = set(wanted), snapshot.now
     try:
-        for _ in range(scene.plans(LOOKED_AHEAD)):
+        for _ in range(snapshot.plans(LOOKED_AHEAD)):
             decided = plan(
-                scene.queue,
+                snapshot.queue,
                 list(later.running.values()),
                 list(later.rooms.values()),
                 later.host,
-                limits=scene.limits,
+                limits=snapshot.limits,
                 now=at,
             )
             for start in decided.starts:
                 if start.job_id in missing:
                     missing.discard(start.job_id)
                     found[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
-                _take(scene, later, start, taken, length=length, at=at)
+                _take(snapshot, later, start, taken, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
                 break
     finally:
-        _put_back(scene, taken)
+        _put_back(snapshot, taken)
     return found
 
 
-def _begun(scene: Scene, ends: Callable[[Running], float]) -> _Later:
-    bounds = boundaries(scene.queue.order.policy.bookings, scene.now)
-    later = _Later({}, {room.gpu.index: room for room in scene.free}, scene.host, [], {}, bounds)
-    for job in scene.running:
-        later.begin(job, max(scene.now, ends(job)))
+def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
+    bounds = boundaries(snapshot.queue.order.policy.reservations, snapshot.now)
+    later = _Later({}, {room.gpu.index: room for room in snapshot.free}, snapshot.host, [], {}, bounds)
+    for job in snapshot.running:
+        later.begin(job, max(snapshot.now, ends(job)))
     heapify(later.ends)
     return later
 
 
 def _take(
-    scene: Scene, later: _Later, start: Start, taken: list[Pending], *, length: Length, at: float
+    snapshot: Snapshot, later: _Later, start: Start, taken: list[QueuedJob], *, length: Length, at: float
 ) -> None:
     """A start of the forecast: one fewer waits."""
-    entry = scene.queue.entry(start.job_id)
+    entry = snapshot.queue.entry(start.job_id)
     assert entry is not None, "it was planned from this queue"
     if entry.id not in later.left:
         taken.append(entry)
@@ -136,11 +136,11 @@ def _take(
     until = at + entry.time_limit if entry.time_limit else math.inf
     later.start(start, entry, until, at + max(1.0, length(entry)))
     if later.left[entry.id] > 0:
-        scene.queue.add(replace(entry, count=later.left[entry.id]))
+        snapshot.queue.add(replace(entry, count=later.left[entry.id]))
     else:
-        scene.queue.remove(entry.id)
+        snapshot.queue.remove(entry.id)
 
 
-def _put_back(scene: Scene, taken: Iterable[Pending]) -> None:
+def _put_back(snapshot: Snapshot, taken: Iterable[QueuedJob]) -> None:
     for entry in taken:
-        scene.queue.add(entry)
+        snapshot.queue.add(entry)
