@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from fixtures_cuda import built_driver, cuda_runtime, driver, job, new_job
 from fixtures_spawner import gate, go, spawner
-from home import home
+from live_host import home
 from simulated import simulate
 
 __all__ = [

@@ -3,7 +3,7 @@
 import pytest
 
 from fgshim import spawner as program
-from spawning import Gate, spawning
+from spawner_driver import Gate, spawning
 
 NEEDS_SPAWNER = [
     pytest.mark.compiler,

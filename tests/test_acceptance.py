@@ -7,7 +7,7 @@ test_acceptance_driver.py.
 import os
 import select
 
-from home import PATIENCE, living
+from live_host import PATIENCE, living
 
 STATES, STATE_AND_CARDS = "%i %t", "%i %t %g"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import fgshim
-from driven import hosting
+from driver_host import hosting
 from fakecuda import Card
 from fakecuda.job import answers
-from home import PATIENCE
+from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30

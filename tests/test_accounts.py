@@ -11,7 +11,7 @@ import pytest
 from fgsched.domain.errors import Busy
 from fgsched.system import names
 from fgsched.system.accounts import Account, Accounts, Helper, look_up, of_user, parse
-from home import ROOT
+from live_host import ROOT
 
 ANN = Account(name="ann", gid=7, home="/home/ann", groups=(7, 8), names=("ann", "lab"))
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from builders import GIB, a_demand, a_gpu
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, Refused
 from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, HostLimits, Request
 from fgsched.domain.policy import (
@@ -16,7 +17,6 @@ from fgsched.domain.policy import (
     User,
 )
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
-from worlds import GIB, a_demand, a_gpu
 
 ANN, BOB = Submitter(user="ann", groups=("lab",)), Submitter(user="bob")
 ROOT = Submitter(user="root", is_operator=True)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fgsched.domain.errors import Exit
-from home import PATIENCE, living
+from live_host import PATIENCE, living
 
 ONE_AT_A_TIME = "[host]\ncpus = 64\n"
 

@@ -4,11 +4,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from builders import PowerCut, a_demand, a_gpu, a_result
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.jobs.arrays import bits_of
 from test_arrays import Hall
-from worlds import PowerCut, a_demand, a_gpu, a_result
 
 GPUS = [a_gpu(0), a_gpu(1)]
 SHARES = st.sampled_from([100, 2500, 5000, WHOLE])

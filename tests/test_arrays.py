@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import PowerCut, World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -14,7 +15,6 @@ from fgsched.domain.job import WHOLE, JobState, Reason
 from fgsched.domain.text import BadValue
 from fgsched.jobs.arrays import bits_from, format_array, lowest, parse_array, parse_tasks, tasks, variables
 from fgsched.store.store import SQL
-from worlds import PowerCut, World, a_demand, a_gpu, a_result
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
 from fgsched.domain.policy import Limits, Partition, Policy
 from fgsched.scheduling.explain.advice import advice
@@ -17,7 +18,6 @@ from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running
 from fgsched.scheduling.priority import Order
 from fgsched.scheduling.snapshot import Snapshot
-from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
 

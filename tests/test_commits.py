@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from builders import a_demand, new_jobs
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import GpuState, JobState
 from fgsched.scheduling.fairshare import Usage
 from fgsched.store import Store
 from fgsched.store.opening import VERSION
-from worlds import a_demand, new_jobs
 
 ANN = (1, 1, "ann")
 KEPT = Path(__file__).parent / "data" / "queue-v1.db"

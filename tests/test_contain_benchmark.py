@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from home import ROOT
+from live_host import ROOT
 
 
 @pytest.mark.compiler

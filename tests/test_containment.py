@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.events import ClientRequest, Faulted
@@ -24,8 +25,7 @@ from fgsched.jobs.records import check_plain, from_record
 from fgsched.jobs.watchdog import Policy
 from fgsched.scheduling.planner import plan
 from fgsched.store import Store
-from worlds import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
-from yards import Yard
+from site_fixture import Yard
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 

@@ -4,9 +4,9 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import pytest
 
+from builders import a_job
 from fgsched.domain.copies import copier
 from fgsched.domain.job import Job, JobState
-from worlds import a_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from fgsched.crash import POINTS
-from home import living
+from live_host import living
 
 pytestmark = pytest.mark.compiler
 ONCE = {"controller_in_recovery", "controller_before_signal"}  # passed once in this story

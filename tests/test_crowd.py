@@ -12,7 +12,7 @@ import pytest
 from fgsched import client
 from fgsched.domain.errors import NoSuchJob, Unreachable
 from fgsched.system.paths import Paths
-from home import PATIENCE
+from live_host import PATIENCE
 
 
 @pytest.fixture

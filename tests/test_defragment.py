@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, World, a_demand, a_gpu, a_result
 from fgsched.domain.job import WHOLE, Hold, HostLimits, JobState
 from fgsched.scheduling.defragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import Host, rooms
-from home import living
-from worlds import GIB, LIMITS, World, a_demand, a_gpu, a_result
+from live_host import living
 
 PLENTY = Host(100, 1 << 50)
 

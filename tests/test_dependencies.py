@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import FgschedError, NotPermitted, Refused
@@ -20,7 +21,6 @@ from fgsched.jobs.dependencies import (
     parse_dependency,
 )
 from test_arrays import Hall
-from worlds import a_demand, a_gpu, a_result
 
 ANN = Caller(1, 1, "ann", is_operator=False)
 BOB = Caller(2, 2, "bob", is_operator=False)

@@ -5,10 +5,10 @@ import os
 import pytest
 
 import fgshim
-from driven import hosting
+from driver_host import hosting
 from fakecuda import Card
 from fgsched.system import cgroups
-from home import living
+from live_host import living
 
 GIB = 1 << 30
 CARD = Card("A100", 8 * GIB, context=64 << 20)

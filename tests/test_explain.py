@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from builders import a_job
 from fgsched.domain.job import Reason
 from fgsched.scheduling.explain.explain import gate
-from worlds import a_job
 
 KEPT = [
     *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),

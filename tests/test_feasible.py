@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, a_demand, a_gpu
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits
 from fgsched.scheduling.feasible import check
 from fgsched.scheduling.placement import Shortfall, place, rooms
-from worlds import GIB, a_demand, a_gpu
 
 SMALL = HostLimits(cpus=4, host_memory=8 * GIB, share_step=1250)
 CARDS = (a_gpu(0), a_gpu(1, memory=40 * GIB, model="NVIDIA A100"))

@@ -13,7 +13,7 @@ from fgsched.cli.accttable import Delimited, columns
 from fgsched.cli.fgacct import Window, _window
 from fgsched.client import Client
 from fgsched.domain.job import JobState
-from home import Home, living
+from live_host import Home, living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 DASHES = "------------ ---------- ---------- --------- -------- ---------- ---------- ---------- --------"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fgsched.domain.errors import Exit
-from home import PATIENCE
+from live_host import PATIENCE
 
 
 def states(home, *ids):

@@ -6,7 +6,7 @@ import pwd
 import pytest
 
 from fgsched.cli.fginfo import _host_state, _state, _who
-from home import living
+from live_host import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 

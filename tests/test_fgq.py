@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
+from builders import a_job
 from fgsched.cli import queueformat
 from fgsched.cli.cells import fit
 from fgsched.cli.queuecolumns import indices
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import Look
 from fgsched.domain.errors import BadUsage
-from home import Home, living
-from worlds import a_job
+from live_host import Home, living
 
 HEADER = "             JOBID PARTITION     NAME     USER ST       TIME   GPUS    GPUMEM GPU(REASON)"
 ME = pwd.getpwuid(os.geteuid()).pw_name

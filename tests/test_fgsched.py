@@ -17,7 +17,7 @@ from fgsched.config.load import KEYS, Config, load
 from fgsched.domain.errors import Exit
 from fgsched.store.engine import may_lose_commits
 from fgsched.system.process import identify
-from home import PATIENCE
+from live_host import PATIENCE
 
 
 def controller_of(home):

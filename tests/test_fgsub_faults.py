@@ -17,7 +17,7 @@ import pytest
 
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Exit, Unreachable
-from home import PATIENCE, living
+from live_host import PATIENCE, living
 
 WITNESS = ("--output=/dev/null", "--wrap", "echo $FG_JOB_ID >>witness")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0, to become another user")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fgsched.domain.errors import Exit
-from home import PATIENCE
+from live_host import PATIENCE
 
 
 def following(home, *words):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from fgsched.cli.waiting import Progress
-from home import PATIENCE
+from live_host import PATIENCE
 
 
 def until(is_so):

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from home import PATIENCE, ROOT
-from hosts import why_not
+from fakehost import why_not
+from live_host import PATIENCE, ROOT
 
 _WHY_NOT = why_not()
 KINDS = ["newlines", "junk lines", "ping", "queue", "history", "never reads", "half sent"]

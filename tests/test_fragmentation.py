@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits
 from fgsched.scheduling.fragmentation import Fragmentation, Recent
 from fgsched.scheduling.placement import Host, place, rooms
-from worlds import GIB, LIMITS, a_demand, a_gpu
 
 WHOLE_CARDS = 126  # that 1000 requests are thought to be accompanied by
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from builders import a_gpu
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import GpuState
 from fgsched.system import generations
 from fgsched.system.process import descendants, identify, kill
-from home import PATIENCE, living
-from worlds import a_gpu
+from live_host import PATIENCE, living
 
 OLD, NEW = "0123abcd", "89abcdef"
 

@@ -9,7 +9,7 @@ import pytest
 
 import fgshim
 from fakecuda import Card
-from home import PATIENCE, ROOT
+from live_host import PATIENCE, ROOT
 
 sys.path.append(str(ROOT / "scripts"))
 

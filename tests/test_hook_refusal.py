@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from fgshim import region
-from spawning import spawning
+from spawner_driver import spawning
 
 pytestmark = pytest.mark.compiler
 MIB, GIB = 1 << 20, 1 << 30

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders import a_job
 from fgsched.domain.job import JobState
 from fgsched.jobs.launchcontext import job_dir
 from fgsched.launch import launcher as shepherds
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir
 from fgsched.system.process import identify, marked
-from spawning import await_end
+from spawner_driver import await_end
 from tracing import TRACE_EXIT, traced
-from worlds import a_job
 
 JOB = a_job(1, state=JobState.RUNNING, attempt=1, uid=os.geteuid())
 

@@ -6,6 +6,7 @@ from errno import ENOSPC
 
 import pytest
 
+from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import JobState
 from fgsched.jobs.launchcontext import JobOwner, LaunchContext
@@ -13,7 +14,6 @@ from fgsched.jobs.launchspec import launch
 from fgsched.jobs.lifecycle import Unclaimed
 from fgsched.launch.message import pack
 from fgsched.launch.rundir import RunDir
-from worlds import BOOT, a_job
 
 SITE = LaunchContext(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
 

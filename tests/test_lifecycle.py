@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import BOOT, a_job, a_result
 from fgsched.domain.job import IllegalStep, JobState, Reason
 from fgsched.domain.shortage import Refusal
 from fgsched.jobs.lifecycle import (
@@ -25,7 +26,6 @@ from fgsched.jobs.lifecycle import (
     reason_of,
     recover,
 )
-from worlds import BOOT, a_job, a_result
 
 SHEPHERD = Shepherd(7, 70, BOOT)
 ENDS = [

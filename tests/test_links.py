@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold, Near
 from fgsched.scheduling.links import nearest
 from fgsched.scheduling.placement import place, rooms
-from worlds import GIB, LIMITS, a_demand, a_gpu
 
 
 def linked(count, *ties):

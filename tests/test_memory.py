@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fgsched.system.cgroups import MemoryCgroup, find
-from home import living
+from live_host import living
 
 HERE = find()
 EATS = "python3 -c 'x = bytearray(300 << 20)'"

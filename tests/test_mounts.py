@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import fgshim
+from builders import GIB, a_gpu, a_job
 from fgsched.config.load import Config
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Hold, JobState
@@ -15,8 +16,7 @@ from fgsched.jobs.launchspec import launch
 from fgsched.jobs.private import MountPlan, others_of, preload_of
 from fgsched.launch.message import pack
 from fgsched.system.mounts import find, make_preload, nodes, nodes_of
-from spawning import HEAD
-from worlds import GIB, a_gpu, a_job
+from spawner_driver import HEAD
 
 CARDS = {"GPU-a": "/dev/nvidia3", "GPU-b": "/dev/nvidia0"}
 ROOTS = MountPlan(how="root", nodes=("/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia3"), node_of=CARDS)

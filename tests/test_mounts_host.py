@@ -2,8 +2,8 @@
 
 import pytest
 
+from fakehost import hosting, why_not
 from fixtures_spawner import NEEDS_SPAWNER
-from hosts import hosting, why_not
 
 NO_HOST = why_not()
 pytestmark = [

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import fakecuda
-from home import PATIENCE
-from hosts import UIDS, hosting, why_not
+from fakehost import UIDS, hosting, why_not
+from live_host import PATIENCE
 
 _WHY_NOT = why_not()
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fgsched.domain.errors import Unreachable
-from home import PATIENCE, living
+from live_host import PATIENCE, living
 
 pytestmark = pytest.mark.compiler
 TELLS = (  # a job that writes a word for each signal, and ends at TERM

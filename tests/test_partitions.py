@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from fgsched.domain.errors import Exit
-from home import living
+from live_host import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 CONFIG = """

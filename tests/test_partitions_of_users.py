@@ -2,8 +2,8 @@
 
 import pytest
 
+from fakehost import CONFIG, hosting, why_not
 from fgsched.domain.errors import Exit
-from hosts import CONFIG, hosting, why_not
 
 _WHY_NOT = why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading, Reason
 from fgsched.scheduling.explain.explain import sentence
 from fgsched.scheduling.placement import Room, Shortfall, charged, cost, place, rooms
-from worlds import GIB, LIMITS, a_demand, a_gpu
 
 
 def free(*gpus, holds=(), readings=None):

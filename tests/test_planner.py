@@ -5,13 +5,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
 from fgsched.domain.policy import Partition, Policy
 from fgsched.scheduling.backfill import reserve
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, Start, plan
 from fgsched.scheduling.priority import Order
-from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
 ONE_PARTITION = Policy()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 from fgsched.config.precedence import checked
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.orders import Orders
@@ -36,8 +37,7 @@ from fgsched.scheduling.preemption import Occupant, allowed, victims, without
 from fgsched.scheduling.priority import Order
 from fgsched.scheduling.queue import Queue, QueuedJob
 from fgsched.scheduling.snapshot import Snapshot
-from home import living
-from worlds import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
+from live_host import living
 
 NOW = 10_000.0
 

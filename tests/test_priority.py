@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import a_demand, a_gpu
 from fgsched.domain.job import WHOLE, HostLimits
 from fgsched.domain.policy import Partition, Policy, Qos, Weights
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, plan
 from fgsched.scheduling.priority import Order
-from worlds import a_demand, a_gpu
 
 PARTITIONS = tuple(Partition(name=name, is_default=name == "a") for name in ("a", "b", "c", "d"))
 NO_WEIGHTS = {"partition": 0, "qos": 0, "fairshare": 0, "age": 0, "size": 0}

@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from builders import World
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.quota import MaterialQuota
@@ -13,8 +14,7 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState, Request
 from fgsched.store import NewJob, Store
 from fgsched.store.opening import VERSION
-from home import living
-from worlds import World
+from live_host import living
 
 DAY, MIB = 86_400.0, 1 << 20
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold, JobState
 from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
-from home import PATIENCE, living
-from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
+from live_host import PATIENCE, living
 
 ANN = (1, 1, "ann")
 FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised")

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
+from builders import PowerCut, World, a_demand, a_gpu
 from fgsched.controller.caller import Caller
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.domain.job import WHOLE, JobState
-from home import living
-from worlds import PowerCut, World, a_demand, a_gpu
+from live_host import living
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 TIMED = "trap 'exit 9' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"

@@ -11,7 +11,7 @@ import pytest
 
 from fgsched.client import Client, TimedOut
 from fgsched.system.unanswered import VALID, Unanswered
-from home import PATIENCE
+from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 LINE = "--output=/dev/null --wrap true\n"

@@ -7,7 +7,7 @@ import pwd
 import pytest
 
 from fgsched.domain.errors import Exit
-from home import living
+from live_host import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 

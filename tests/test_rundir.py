@@ -12,6 +12,7 @@ from itertools import product
 
 import pytest
 
+from builders import BOOT
 from fgsched.client import Client
 from fgsched.controller.presence import Presence
 from fgsched.jobs.lifecycle import Gone, Unclaimed
@@ -20,8 +21,7 @@ from fgsched.system import generations
 from fgsched.system.inotify import MOVED_TO, Inotify
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify
-from home import PATIENCE
-from worlds import BOOT
+from live_host import PATIENCE
 
 
 def a_socket(path):

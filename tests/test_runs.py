@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from builders import a_job
 from fgsched.controller.runs import Runs
 from fgsched.domain.job import JobState
-from worlds import a_job
 
 
 def limited(seconds=100, **more):

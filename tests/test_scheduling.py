@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import GIB, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold, HostLimits, Reason
 from fgsched.domain.policy import Account, Limits, Partition, Policy, Weights
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, plan
 from fgsched.scheduling.priority import Order
-from worlds import GIB, a_demand, a_gpu
 
 LIMITS = HostLimits(cpus=12, host_memory=2**50)
 

@@ -8,9 +8,9 @@ from hypothesis.stateful import invariant
 
 from fgsched.controller.jobtable import JobTable, pending
 from fgsched.domain.job import WHOLE, JobState, Reason
-from happenings import NAMES, Happenings
-from reasons import Reasons
-from truths import Truth
+from oracle import Truth
+from oracle_reasons import Reasons
+from site_machine import NAMES, Happenings
 
 
 class Scheduling(Happenings):

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from builders import a_job
 from fgsched.controller.seeing import understood
 from fgsched.controller.unresolved import Unresolved
 from fgsched.domain.job import GpuProcess, Hold, JobState, Reading
 from fgsched.gpus.sim import STRANGER
-from worlds import a_job
 
 RUN = "/run/of/a/test"
 

@@ -8,6 +8,7 @@ from errno import EEXIST, EINVAL, ESRCH
 
 import pytest
 
+from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 from fgsched import PROTOCOL
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import Failed, JobEnded, JobStarted
@@ -20,7 +21,6 @@ from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer
 from fgsched.server import MAX_FRAME, Connection, listen, parse
 from fgsched.store import DiskError
-from worlds import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 
 BIG = "x" * 2_000_000  # more than a socket takes at once
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders import GIB, World, new_jobs
 from fgsched.controller.events import ClientRequest
 from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
 from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
 from fgsched.gpus.sim import parse
 from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.figures import MadeRoom, figures
-from worlds import GIB, World, new_jobs
-from yards import SlowHost
+from site_fixture import SlowHost
 
 HOST = HostLimits(cpus=64, host_memory=1 << 50)
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from home import Home
+from live_host import Home
 
 
 @pytest.fixture

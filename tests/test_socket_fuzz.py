@@ -8,7 +8,7 @@ import pytest
 
 from fgsched import PROTOCOL
 from fgsched.client import connect
-from home import ROOT
+from live_host import ROOT
 
 DEEP = [[[[[[[[{"a": [None]}]]]]]]]]
 VALUES = [

@@ -12,7 +12,7 @@ import pytest
 
 from fgshim import spawner as program
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import APPEND, NO_NEW_PRIVILEGES, Gate, Spawner, spawning
+from spawner_driver import APPEND, NO_NEW_PRIVILEGES, Gate, Spawner, spawning
 
 pytestmark = NEEDS_SPAWNER
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import Gate, is_gone
+from spawner_driver import Gate, is_gone
 
 pytestmark = NEEDS_SPAWNER
 PATH = {"PATH": os.environ["PATH"]}

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import HEAD, spawning
+from spawner_driver import HEAD, spawning
 from test_spawner_rest import done, fresh
 
 pytestmark = NEEDS_SPAWNER

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import ALL, CANCEL, DELIVER, RESUME, SUSPEND, limit_value
+from spawner_driver import ALL, CANCEL, DELIVER, RESUME, SUSPEND, limit_value
 from test_spawner_lost import environment, kill_shepherd, noticed
 
 pytestmark = NEEDS_SPAWNER

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import (
+from spawner_driver import (
     ALL,
     ANSWER,
     ANSWER_MAGIC,

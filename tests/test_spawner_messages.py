@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import HEAD, Launch, Result
+from spawner_driver import HEAD, Launch, Result
 
 pytestmark = NEEDS_SPAWNER
 

@@ -12,10 +12,10 @@ import pytest
 import fakecuda
 import fgshim
 from fakecuda import Card, FakeDriver
+from fakehost import why_not
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
-from hosts import why_not
-from spawning import BECOME_USER, OWN_MOUNTS, OWN_USERS, PROVE_FENCE, Gate, spawning
+from spawner_driver import BECOME_USER, OWN_MOUNTS, OWN_USERS, PROVE_FENCE, Gate, spawning
 
 NO_MOUNTS = why_not()
 pytestmark = [

@@ -6,7 +6,7 @@ import fakecuda
 import fgshim
 from fgshim import region
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import CANCEL, PROVE_FENCE, Gate
+from spawner_driver import CANCEL, PROVE_FENCE, Gate
 
 pytestmark = NEEDS_SPAWNER
 UUID = f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import (
+from spawner_driver import (
     ALL,
     BECOME_USER,
     CANCEL,

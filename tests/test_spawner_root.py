@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fixtures_spawner import NEEDS_SPAWNER
-from spawning import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
+from spawner_driver import BECOME_USER, CANCEL, Gate, Result, is_gone, spawning
 
 pytestmark = [
     *NEEDS_SPAWNER,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fakehost import why_not
 from fgsched.system.process import parents
-from home import PATIENCE, living
-from hosts import why_not
+from live_host import PATIENCE, living
 
 pytestmark = pytest.mark.compiler
 _COMMAND = f"{sys.executable} -m fgsched.cli"

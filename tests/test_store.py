@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
@@ -18,7 +19,6 @@ from fgsched.store.opening import VERSION
 from fgsched.store.rows import past_of
 from fgsched.store.statements import Statement
 from fgsched.store.store import SQL
-from worlds import BOOT, GIB, a_demand, a_gpu, new_jobs
 
 ANN = (1, 1, "ann")
 KEPT = Path(__file__).parent / "data" / "queue-v1.db"

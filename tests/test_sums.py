@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
+from builders import a_demand, a_gpu, new_jobs
 from fgsched.controller.filecheck import FileCheck
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Request
 from fgsched.store import NewJob, Store, opened, opening, sums, wal
-from home import living
-from worlds import a_demand, a_gpu, new_jobs
+from live_host import living
 
 ANN = (1, 1, "ann")
 PAGE = 4096

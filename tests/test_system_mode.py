@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fakehost import LAB, UIDS, hosting, why_not
 from fgsched.domain.errors import Exit
 from fgsched.system import cgroups
-from home import ROOT
-from hosts import LAB, UIDS, hosting, why_not
+from live_host import ROOT
 
 _WHY_NOT = why_not()
 pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "can be made")]

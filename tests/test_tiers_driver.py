@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import driven
+import driver_host
 import fakecuda
 import fgshim
-from driven import Host
+from driver_host import Host
 from fakecuda import Card
 from fgsched.system import cgroups
 
@@ -32,7 +32,7 @@ class Hosting:
 
     def __call__(self, more=ALL, **env):
         self.driver.cards(Card("A100", 40 * GIB, context=CONTEXT))
-        config = driven.CONFIG.format(timeout=60, more=more)
+        config = driver_host.CONFIG.format(timeout=60, more=more)
         host = Host(self.path, devices="auto", config=config, driver=self.driver, extra=env)
         self.made.append(host)
         return host

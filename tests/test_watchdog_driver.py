@@ -6,9 +6,9 @@ import time
 import pytest
 
 import fgshim
-from driven import hosting
+from driver_host import hosting
 from fakecuda import Card
-from home import PATIENCE
+from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 GIB, MIB = 1 << 30, 1 << 20

@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
+from builders import a_job
 from fgsched.controller.seeing import Seen
 from fgsched.controller.watching import Watching
 from fgsched.domain.job import GpuProcess, JobState, Reading
 from fgsched.jobs.watchdog import Policy
 from fgshim import region
-from worlds import a_job
 
 GIB, CONTEXT = 1 << 30, 256 << 20
 UUID = f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}"

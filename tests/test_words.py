@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from home import PATIENCE, living
+from live_host import PATIENCE, living
 
 ROOT = Path(__file__).parent.parent
 LENGTHS = {"README.md": 120, "CONTRIBUTING.md": 100, "docs/architecture.md": 120}

@@ -5,13 +5,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold, Reason
 from fgsched.domain.policy import Policy, Reservation
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, plan
 from fgsched.scheduling.priority import Order
 from fgsched.scheduling.reservations import Calendar, in_its_way, overbooked
-from worlds import GIB, LIMITS, a_demand, a_gpu
 
 PLENTY = Host(cpus=1000, memory=2**50)
 CARDS = [a_gpu(0), a_gpu(1)]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from builders import World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -9,7 +10,6 @@ from fgsched.controller.handlers.verbs import MAX_IDS
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
 from fgsched.domain.policy import DOWN, Partition, PerJobLimits, Policy
-from worlds import World, a_demand, a_gpu, a_result
 
 ANN = Caller(1, 1, "ann", is_operator=False)
 BOB = Caller(2, 2, "bob", is_operator=False)

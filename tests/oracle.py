@@ -7,7 +7,7 @@ from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState
 from fgsched.domain.policy import Partition, Reservation
 from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.placement import charged, cost, is_of_type
-from yards import Yard
+from site_fixture import Yard
 
 Left = dict[int, tuple[int, int]]  # card -> share, bytes
 

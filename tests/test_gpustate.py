@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.events import Failed, JobEnded
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, JobState, Reading, Reason
 from fgsched.store import Store
-from worlds import World, a_demand, a_gpu, a_job, a_result
 
 
 class Looked(GpuStates):

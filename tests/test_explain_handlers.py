@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from home import Home, living
+from live_host import Home, living
 
 STARTS = ["JOBID", "PARTITION", "NAME", "USER", "ST", "START_TIME", "LIKELY_START"]
 STARTS += ["KNOWN", "GPUS", "GPU(REASON)"]

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from builders import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded, JobStarted, due_now
 from fgsched.controller.jobtable import Slots
 from fgsched.domain.errors import StorageError
@@ -12,7 +13,6 @@ from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Re
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.scheduling.explain.explain import gate
 from fgsched.store import StorageBroken
-from worlds import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
 
 
 def cancel(world, job_id, uid=1):

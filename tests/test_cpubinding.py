@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import World, a_demand, a_gpu, a_job
 from fgsched.domain.job import JobState
 from fgsched.domain.units import format_indices
 from fgsched.jobs.cpubinding import Binding
@@ -14,8 +15,7 @@ from fgsched.jobs.launchcontext import JobOwner, LaunchContext
 from fgsched.jobs.launchspec import launch
 from fgsched.launch.message import cpu_words, pack
 from fgsched.system.cpus import binding
-from home import living
-from worlds import World, a_demand, a_gpu, a_job
+from live_host import living
 
 HERE = sorted(os.sched_getaffinity(0))
 EIGHT = Binding(allowed=frozenset(range(8)))

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from builders import World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
 from fgsched.controller.caller import Caller
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.domain.job import WHOLE, JobState
-from worlds import World, a_demand, a_gpu, full_disk
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 

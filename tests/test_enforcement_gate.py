@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import a_job
 from fgsched import gpus
 from fgsched.controller import enforcementcheck as wait_index
 from fgsched.controller.enforcementcheck import EnforcementGate
@@ -11,7 +12,6 @@ from fgsched.domain.job import JobState
 from fgsched.gpus.fence import LIMIT, judged
 from fgsched.launch.launcher import Launching
 from fgsched.store import Allocation
-from worlds import a_job
 
 CARD = Allocation(0, "GPU-0", "A100", 5000, 1 << 30, 5000)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from builders import PretendHost, World, a_result
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.events import ClientRequest, Effect, Event, WatchdogFinding
@@ -20,7 +21,6 @@ from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, Job, JobState, Reading, Reason
 from fgsched.jobs.watchdog import Fault
-from worlds import PretendHost, World, a_result
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 _CLEAN = 30.0  # seconds after which a card is called dirty

@@ -7,7 +7,7 @@ from fgsched.domain.job import Demand, GpuState, Hold, Job, JobState, Reason
 from fgsched.domain.policy import Partition
 from fgsched.jobs.dependencies import parse_dependency
 from fgsched.scheduling.placement import Shortfall, charged, cost
-from truths import Left, Truth
+from oracle import Left, Truth
 
 
 class Reasons(Truth):

@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from builders import GIB, PowerCut, a_demand, a_gpu
 from fgsched.cli.changes import read_changes, words_by_key
 from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
@@ -12,8 +13,7 @@ from fgsched.domain.job import WHOLE, JobState, Request
 from fgsched.domain.policy import MODES
 from fgsched.domain.units import SubmitContext as Units
 from fgsched.jobs.records import to_record
-from worlds import GIB, PowerCut, a_demand, a_gpu
-from yards import ROOT, Yard
+from site_fixture import ROOT, Yard
 
 GPUS = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]
 CPUS = 12

@@ -5,11 +5,11 @@ import time
 import pytest
 
 import fgshim
-from driven import hosting
+from driver_host import hosting
 from fakecuda import Card
 from fgsched.jobs.pacing import FAIR, HARD, NONE
 from fgshim import region
-from home import PATIENCE
+from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30

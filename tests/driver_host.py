@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fakecuda import FakeDriver
 from fakecuda.job import Live, answers
-from home import PATIENCE, Home
+from live_host import PATIENCE, Home
 
 CONFIG = "[host]\ncpus = 64\n[sampling]\ninterval = 1\nclean_timeout = {timeout}\n{more}\n"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from home import PATIENCE, ROOT, Done
+from live_host import PATIENCE, ROOT, Done
 
 UIDS = {"root": 0, "daemon": 1, "alice": 4001, "bob": 4002, "carol": 4003, "dave": 4004}
 LAB = 4100  # a group of alice's and dave's
