@@ -13,7 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 
 LAYERS = {
-    "domain": {"", "domain"},
+    "domain": {"", "domain", "protocol"},
     "core": {"jobs", "scheduling"},
     "edges": {"config", "system", "launch", "store", "gpus", "server", "client", "crash"},
     "controller": {"controller", "simulate"},
@@ -26,6 +26,9 @@ HOMES = {
     "pynvml": {"gpus"},
     "click": {"cli"},
     "tabulate": {"cli"},
+    "msgspec": set(
+        LAYERS["domain"] | LAYERS["core"] | LAYERS["edges"] | LAYERS["controller"] | LAYERS["cli"]
+    ),
     "filelock": {"controller/daemon.py", "client.py"},
 }
 # Modules that import more than 20 others, and how many: none may grow, and no other may join.
