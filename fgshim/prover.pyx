@@ -2,7 +2,7 @@
 #
 # A small program of the linker's own making, like a user's: the hook is preloaded into
 # it as into any other, and nothing is asked of the driver that needs a start of it.
-# docs/fence.md says what that proves; its exit status is its answer.
+# docs/enforcement.md says what that proves; its exit status is its answer.
 #
 # cython: language_level=3, cdivision=True
 

@@ -45,7 +45,7 @@ class Submit(Command, OptionsCommand):
     options_metavar="[OPTION]... [SCRIPT | COMMAND] [ARGUMENT]...",
 )
 def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
-    """Queue a script for its share of a GPU and print the job's id."""
+    """Submit a batch script and print the job's id."""
     with Client(find_places()) as client:
         about = client.ask("ping")
         site = SubmitContext(**about["site"])
