@@ -23,22 +23,23 @@ def _static_where_possible() -> list[str]:
     static = Path(found).is_absolute() and Path(found).with_name("libc.a").exists()
     if static:
         return ["-static-pie", "-Wl,-z,noseparate-code"]
-    return ["-pie", "-Wl,--version-script=fgshim/spawner.map"]
+    return ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]
 
 
+INCLUDES = ["fgshim/include", "fgshim/hook", "fgshim/spawner"]
 NATIVE = {
     # extension: (file it becomes, flags of its own)
     "fgshim.hook": (
         "libfgshim.so",
         [
             *("-shared", "-nostartfiles", "-Wl,-soname,libfgshim.so"),
-            *("-Wl,-Bsymbolic", "-Wl,--version-script=fgshim/exports.map"),
+            *("-Wl,-Bsymbolic", "-Wl,--version-script=fgshim/hook/exports.map"),
             "-Wl,-z,noseparate-code",  # half the mappings
             "-Wl,-z,lazy",  # few processes of a job call CUDA: the others need no look-ups
         ],
     ),
     "fgshim.spawner": ("fgspawn", _static_where_possible()),
-    "fgshim.prover": ("fgprove", ["-pie", "-Wl,--version-script=fgshim/spawner.map"]),
+    "fgshim.prover": ("fgprove", ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]),
 }
 
 
@@ -57,7 +58,7 @@ class BuildNative(build_ext):
         objects = self.compiler.compile(
             ext.sources,
             output_dir=self.build_temp,
-            include_dirs=self.compiler.include_dirs,
+            include_dirs=[*ext.include_dirs, *self.compiler.include_dirs],
             extra_postargs=SHARED,
         )
         command = [self.compiler.compiler_so[0], *objects, "-o", str(target), *STRICT, *NATIVE[ext.name][1]]
@@ -86,11 +87,15 @@ def data_files() -> list[tuple[str, list[str]]]:
 def main() -> None:
     """Say what there is to build."""
     sys.path.insert(0, str(HERE))
-    from fgshim import table  # the one list of hooked calls
+    from fgshim import calls  # the one list of hooked calls
 
-    table.write(HERE / "fgshim")
+    calls.write(HERE / "fgshim/hook")
     names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region").split()
-    extensions = [Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"]) for name in names]
+    headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
+    extensions = [
+        Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"], include_dirs=INCLUDES, depends=headers)
+        for name in names
+    ]
     setup(
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),
         package_data={"fgsched.store": ["*.sql", "migrations/*.sql"]},

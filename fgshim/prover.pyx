@@ -38,7 +38,7 @@ cdef extern from * nogil:
     long fg_length(int fd)
     unsigned long strtoul(const char *text, char **end, int base)
 
-cdef enum:  # as spawn_prove.pxi knows them
+cdef enum:  # as spawner/prove.pxi knows them
     HOLDS = 90
     NOT_LOADED
     NOT_FIRST

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fgshim
-from fgshim import table
+from fgshim import calls
 
 SANITIZERS = {"address": "libasan.so", "thread": "libtsan.so", "undefined": "libubsan.so"}
 FLAGS = ("-O1", "-g", "-w", "-D_GNU_SOURCE", "-fPIC", "-ffunction-sections", "-fdata-sections", "-shared")
@@ -38,9 +38,10 @@ def build(name: str, folder: Path) -> Path:
     source = SOURCES / "hook.c"
     if not source.exists():
         pytest.skip("the hook's C is not here: run setup.py build_ext --inplace")
-    visible = " ".join(f"{call.export};" for call in table.CALLS if call.library != table.LINKER)
+    visible = " ".join(f"{call.export};" for call in calls.CALLS if call.library != calls.LINKER)
     (folder / "map").write_text(f"{{ global: {visible} local: *; }};\n")
-    includes = [f"-I{sysconfig.get_path('include')}", f"-I{SOURCES}", f"-I{SOURCES.parent}"]
+    folders = (sysconfig.get_path("include"), SOURCES, SOURCES.parent, SOURCES / "include", SOURCES / "hook")
+    includes = [f"-I{folder}" for folder in folders]
     target = folder / "libfgshim.so"
     words = ["gcc", *FLAGS, *STRICT, *LINK, f"-fsanitize={name}", f"-Wl,--version-script={folder / 'map'}"]
     subprocess.run([*words, *includes, source, "-o", target], check=True)

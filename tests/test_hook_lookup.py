@@ -8,15 +8,15 @@ import subprocess
 import pytest
 
 import fgshim
-from fgshim import table
+from fgshim import calls
 
 pytestmark = pytest.mark.compiler
 HOOK, DRIVER, NVML = "libfgshim.so", "libcuda.so.1", "libnvidia-ml.so.1"
 PLAIN = ["next", "default", "global", "asker-default", "asker-next", "libc"]
 WAYS = [*PLAIN, "versioned-default", "versioned-next", "versioned-libc"]
-LINKERS = [call.export for call in table.CALLS if call.library == table.LINKER]
-CUDA_NAMES = [call.export for call in table.CALLS if call.library == table.CUDA]
-NVML_NAMES = [call.export for call in table.CALLS if call.library == table.NVML]
+LINKERS = [call.export for call in calls.CALLS if call.library == calls.LINKER]
+CUDA_NAMES = [call.export for call in calls.CALLS if call.library == calls.CUDA]
+NVML_NAMES = [call.export for call in calls.CALLS if call.library == calls.NVML]
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_library_is_looked_for_by_the_path_of_the_library_that_opens_it(lookup
 
 @pytest.mark.parametrize("old", [{}, {"PROCS_OLD": "1"}])
 def test_each_abi_is_answered_by_the_hook_of_that_abi(procs, old):
-    for call in table.CALLS:
+    for call in calls.CALLS:
         if call.name:
             said = procs(call.version, 2 if call.twin else 0, call.name, **old)
             assert [(status, *where) for status, _, *where in said] == [("0", HOOK, call.export)]
@@ -163,7 +163,7 @@ def symbols():
 
 
 def test_the_library_shows_what_the_table_says(symbols):
-    assert symbols[1] == {call.export for call in table.CALLS}
+    assert symbols[1] == {call.export for call in calls.CALLS}
 
 
 def test_the_library_needs_no_python_and_no_driver(symbols):
@@ -190,6 +190,6 @@ def test_the_library_asks_for_no_newer_libc_than_it_says():
 
 
 def test_the_table_names_nothing_twice_and_is_sorted():
-    exports = [call.export for call in table.CALLS]
+    exports = [call.export for call in calls.CALLS]
     assert exports == sorted(set(exports))
-    assert not {name for names in table.ASKED.values() for name in names} & set(exports)
+    assert not {name for names in calls.ASKED.values() for name in names} & set(exports)

@@ -15,7 +15,7 @@ import fgshim
 from cudapackages import Abi
 from fakecuda import Card, everyname
 from fakecuda.job import make_job
-from fgshim import table
+from fgshim import calls
 
 pytestmark = [pytest.mark.compiler, pytest.mark.cudapackages]
 HOOK, DRIVER = "libfgshim.so", "libcuda.so.1"
@@ -87,8 +87,8 @@ def test_the_runtime_gets_every_hooked_name_from_the_hook_in_the_abi_that_it_ask
     asked = [answer for answer in looked_up(major) if answer.way != "dlsym"]
     assert len(asked) >= least
     exports = everyname.exports(every_abi)
-    ours = {call.export for call in table.CALLS}
-    names = {call.name for call in table.CALLS if call.name}
+    ours = {call.export for call in calls.CALLS}
+    names = {call.name for call in calls.CALLS if call.name}
     wrong = []
     for answer in asked:
         abi = best(every_abi, answer)
@@ -110,7 +110,7 @@ def test_the_runtime_finds_the_look_up_itself_in_the_hook_and_private_tables_in_
 def test_every_abi_and_twin_of_every_name_is_answered_as_the_table_says(whole_driver, every_abi, tmp_path):
     [card] = whole_driver.cards(Card())
     job = make_job(whole_driver, tmp_path / "job", [(card, 1 << 30)])
-    exports, ours = everyname.exports(every_abi), {call.export for call in table.CALLS}
+    exports, ours = everyname.exports(every_abi), {call.export for call in calls.CALLS}
     for version, flags in ((2000, 0), (11020, 2), (12000, 0), (13050, 0), (13050, 2)):
         names = sorted({abi.name for abi in every_abi})
         words = [whole_driver.folder / "procs", str(version), str(flags), *names]

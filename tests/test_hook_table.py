@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fakecuda.everyname import exports
-from fgshim import table, untouched
+from fgshim import calls, unhooked_calls
 
 pytestmark = pytest.mark.cudapackages
 ENUMERATES = re.compile(
@@ -22,7 +22,7 @@ def abis(cuda_runtime):
 
 
 def hooked():
-    return [call for call in table.CALLS if call.name]
+    return [call for call in calls.CALLS if call.name]
 
 
 def test_every_abi_and_every_twin_of_a_hooked_name_is_in_the_table(abis):
@@ -42,8 +42,8 @@ def test_every_row_has_the_name_that_the_driver_exports(abis, cuda_runtime):
 
 
 def test_no_name_of_a_hooked_group_is_neither_hooked_nor_left_alone_for_a_reason(abis):
-    concerned = {abi.name for abi in abis if untouched.CONCERNS.match(abi.name)}
-    left = set(untouched.untouched())
+    concerned = {abi.name for abi in abis if unhooked_calls.CONCERNS.match(abi.name)}
+    left = set(unhooked_calls.unhooked())
     ours = {call.name for call in hooked()}
     assert concerned - ours - left == set(), "hookable names that the table lacks"
     assert ours & left == set(), "hooked, and said to be left alone"
@@ -51,7 +51,7 @@ def test_no_name_of_a_hooked_group_is_neither_hooked_nor_left_alone_for_a_reason
 
 
 def test_what_the_hook_asks_is_known_to_cuda(abis):
-    assert set(table.ASKED[table.CUDA]) - set(exports(abis).values()) == set()
+    assert set(calls.ASKED[calls.CUDA]) - set(exports(abis).values()) == set()
 
 
 @pytest.mark.parametrize("major", [12, 13])
@@ -65,5 +65,5 @@ def test_every_call_of_nvml_that_tells_of_cards_or_processes_is_in_the_table():
     """By pynvml, which knows all of them: what NVML has and the table lacks would show others to a job."""
     pynvml = pytest.importorskip("pynvml")
     known = set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', inspect.getsource(pynvml)))
-    ours = {call.export for call in table.CALLS if call.library == table.NVML}
+    ours = {call.export for call in calls.CALLS if call.library == calls.NVML}
     assert {name for name in known if ENUMERATES.match(name)} - ours == set()

@@ -13,7 +13,7 @@ from typing import Any
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
 from fgsched.domain.states import Reason, Tier
-from fgshim import trial
+from fgshim import selftest
 
 HOLDS, FAILS, ABSENT = "holds", "does not hold", "not offered here"
 _VERDICTS = {True: HOLDS, False: FAILS, None: ABSENT}
@@ -63,7 +63,7 @@ class _Trials:
 
     def tried(self, tier: Tier) -> Iterator[Row]:
         """Every way, view and process, in one job."""
-        job, said = self._run(tier, trial.command("all", self.limit))
+        job, said = self._run(tier, selftest.command("all", self.limit))
         if not said:
             why = job["detail"] or f"the job ended {job['state']} ({job['reason']}) and said nothing"
             yield Row(tier.value, "all", FAILS, why)
@@ -77,7 +77,7 @@ class _Trials:
         """A process without the hook: the watchdog has to see it, and what the policy says has to follow."""
         row, kills = (Tier.WATCHDOG.value, "unhooked process"), config["watchdog"] == "kill"
         seconds = int(config["interval"] * 5) + 30 if kills else int(config["interval"] * 2) + 3
-        job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *trial.command("hold", seconds)])
+        job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
         if said and said[0].get("hooked"):
             return Row(*row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see")
         if not job["warning"]:

@@ -17,7 +17,7 @@ import fgshim.region as region
 
 from fgsched.gpus import wire
 from fgsched.gpus.wire import Report
-from fgshim import trial
+from fgshim import selftest
 
 LIMIT = 4 << 20  # bytes
 _PATIENCE = 60  # seconds; the keeper has less
@@ -42,7 +42,7 @@ def _tried(about: dict[str, Any]) -> str:
         (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
         (folder / "libfgshim.so").symlink_to(about["hook"])
         done = subprocess.run(
-            trial.command("fence"),
+            selftest.command("fence"),
             env=_environment(folder, about["gpu"]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -73,6 +73,6 @@ def judged(said: str, complaint: str, refusals: int) -> str:
         return str(found["error"])
     if found["total"] != LIMIT:
         return f"a job would see {found['total']} bytes of memory where its share is {LIMIT}"
-    if found["status"] != trial.OUT_OF_MEMORY or not refusals:
+    if found["status"] != selftest.OUT_OF_MEMORY or not refusals:
         return f"more than the limit was not refused (status {found['status']}, refusals {refusals})"
     return ""

@@ -51,9 +51,9 @@ def _family(share: Share, what: str, name: str) -> Row:
 
 def _trial(share: Share, part: str) -> Iterator[Row]:
     """Views, another process, a killed one, and one with a cleared environment."""
-    from fgshim import trial
+    from fgshim import selftest
 
-    done = share.run(share.place.python, *trial.command("all", share.limit)[1:])
+    done = share.run(share.place.python, *selftest.command("all", share.limit)[1:])
     for line in done.stdout.splitlines():
         found = json.loads(line) if line.startswith("{") else {}
         if "error" in found:

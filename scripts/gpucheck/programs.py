@@ -13,8 +13,8 @@ from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 
-from fgshim.trial import OUT_OF_MEMORY, NotOffered
-from fgshim.trial.ways import WAYS, driver, linear, with_context
+from fgshim.selftest import OUT_OF_MEMORY, NotOffered
+from fgshim.selftest.ways import WAYS, driver, linear, with_context
 
 MIB = 1 << 20
 _STEPS = 64  # pieces that a limit is filled with

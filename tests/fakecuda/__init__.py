@@ -181,7 +181,7 @@ def build(folder: Path) -> FakeDriver:
     compile_c([HERE / "stepkill.c"], folder / "stepkill")
     compile_c([HERE / "procs.c"], folder / "procs", "-ldl")
     compile_c([HERE / "launcher.c"], folder / "launcher", "-ldl")
-    compile_c([HERE / "pacesim.c"], folder / "pacesim", "-O2", f"-I{HERE.parents[1] / 'fgshim'}")
+    compile_c([HERE / "pacesim.c"], folder / "pacesim", "-O2", f"-I{HERE.parents[1] / 'fgshim/include'}")
     _build_askers(folder)
     return FakeDriver(folder, folder / "cards")
 

@@ -105,6 +105,6 @@ UNTOUCHED: dict[str, tuple[str, ...]] = {
 }
 
 
-def untouched() -> dict[str, str]:
+def unhooked() -> dict[str, str]:
     """name -> why it is left to the driver."""
     return {name: reason for reason, names in UNTOUCHED.items() for name in names}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
-from fgshim.trial import BEYOND, OUT_OF_MEMORY, NotOffered
+from fgshim.selftest import BEYOND, OUT_OF_MEMORY, NotOffered
 
 _VERSION = 12000
 _RUNTIMES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")

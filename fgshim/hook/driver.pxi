@@ -4,7 +4,7 @@ cdef extern from *:
     """
     #include <dlfcn.h>
     #include <link.h>
-    #include "_table.h"
+    #include "_calls.h"
 
     enum { FG_linker, FG_cuda, FG_nvml };
     #define FG_NAME(export, ...) FG_##export,

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fgshim.trial import BEYOND, OUT_OF_MEMORY, command
-from fgshim.trial.ways import linear
+from fgshim.selftest import BEYOND, OUT_OF_MEMORY, command
+from fgshim.selftest.ways import linear
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-# Graphs are instantiated, uploaded and destroyed (hook_launch.pxi launches them); those that take memory are known from the first on.
+# Graphs are instantiated, uploaded and destroyed (launch.pxi launches them); those that take memory are known from the first on.
 
 cdef int fg_instantiated(int status, void **made, const fg_graph_needs *needs) noexcept nogil:
     cdef void *destroy = fg_function(FG_cuGraphExecDestroy)

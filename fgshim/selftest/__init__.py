@@ -13,9 +13,12 @@ from pathlib import Path
 
 OUT_OF_MEMORY = 2
 BEYOND = 64 << 20  # bytes more than the limit: no rounding explains them
-_CODE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from fgshim.trial.program import main; main(sys.argv[2:])"
-)
+_CODE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from fgshim.selftest.program import main
+main(sys.argv[2:])
+"""
 
 
 class NotOffered(Exception):

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from ctypes import byref, c_size_t
 from functools import partial
 
-from fgshim.trial import BEYOND, NotOffered
-from fgshim.trial.others import OTHERS
-from fgshim.trial.views import VIEWS
-from fgshim.trial.ways import WAYS, driver, linear, virtual, way, with_context
+from fgshim.selftest import BEYOND, NotOffered
+from fgshim.selftest.others import OTHERS
+from fgshim.selftest.views import VIEWS
+from fgshim.selftest.ways import WAYS, driver, linear, virtual, way, with_context
 
 
 def everything(limit: int) -> Iterator[dict[str, object]]:

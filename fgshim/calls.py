@@ -1,6 +1,7 @@
 """The one table of hooked calls: exports, look-ups by name and the tests all come from here.
 
-`setup.py` writes `_table.h`, `_rows.pxi` and `exports.map` from it; nothing else lists the hooked names.
+`setup.py` writes `hook/_calls.h`, `hook/_calls.pxi` and `hook/exports.map` from it; nothing else lists the
+hooked names.
 """
 
 from collections.abc import Sequence
@@ -217,7 +218,7 @@ def rows() -> str:
 
 def write(folder: Path) -> None:
     """Write what the build derives from the table, where it is not so already."""
-    for name, text in (("_table.h", header()), ("_rows.pxi", rows()), ("exports.map", exports_map())):
+    for name, text in (("_calls.h", header()), ("_calls.pxi", rows()), ("exports.map", exports_map())):
         path = folder / name
         if not path.exists() or path.read_text() != text:
             path.write_text(text)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
-from fgshim.trial import NotOffered
+from fgshim.selftest import NotOffered
 
 
 class _Memory(ctypes.Structure):
