@@ -25,23 +25,27 @@ _FIELDS = ("id", "array", "task", "tasks", "name", "partition", "user", "state")
 
 
 @click.command(cls=Command, epilog="fgcancel 7 10-14")
-@click.option("-s", "--signal", "named", metavar="SIG", help="Send SIG; all but TERM and KILL let it go on.")
-@click.option("-b", "--batch", is_flag=True, help="Signal the script's shell only (TERM, or -s).")
-@click.option("-f", "--full", is_flag=True, help="Signal the shell and its children: the default.")
-@click.option("-t", "--state", "states", multiple=True, metavar="LIST", help="Jobs in these states.")
+@click.option("-s", "--signal", "named", metavar="SIG", help="Send SIG instead; only TERM and KILL cancel.")
+@click.option("-b", "--batch", is_flag=True, help="Signal only the shell of the script.")
+@click.option("-f", "--full", is_flag=True, help="Signal the shell and its children (default).")
+@click.option("-t", "--state", "states", multiple=True, metavar="LIST", help="Select jobs in these states.")
 @click.option(
-    "-n", "--name", "--jobname", "names", multiple=True, metavar="LIST", help="Jobs of these names."
+    "-n", "--name", "--jobname", "names", multiple=True, metavar="LIST", help="Select jobs with these names."
 )
-@click.option("-u", "--user", "users", multiple=True, metavar="LIST", help="Jobs of these users.")
-@click.option("--me", is_flag=True, help="Your own jobs.")
-@click.option("-p", "--partition", "partitions", multiple=True, metavar="LIST", help="Jobs there.")
-@click.option("-A", "--account", "accounts", multiple=True, metavar="LIST", help="Of these accounts.")
-@click.option("-q", "--qos", "qualities", multiple=True, metavar="LIST", help="Of these QOS.")
-@click.option("-i", "--interactive", is_flag=True, help="Ask before each job.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell of every job.")
-@click.option("--strict", is_flag=True, help="A job that is over is an error.")
-@click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the job.")
+@click.option("-u", "--user", "users", multiple=True, metavar="LIST", help="Select jobs of these users.")
+@click.option("--me", is_flag=True, help="Select your own jobs.")
+@click.option(
+    "-p", "--partition", "partitions", multiple=True, metavar="LIST", help="Select jobs in these partitions."
+)
+@click.option(
+    "-A", "--account", "accounts", multiple=True, metavar="LIST", help="Select jobs of these accounts."
+)
+@click.option("-q", "--qos", "qualities", multiple=True, metavar="LIST", help="Select jobs with these QOS.")
+@click.option("-i", "--interactive", is_flag=True, help="Ask for confirmation of each job.")
+@click.option("--dry-run", is_flag=True, help="Print the selected jobs and do nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="Report every job on standard error.")
+@click.option("--strict", is_flag=True, help="Treat an ended job as an error.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded with the job.")
 @click.argument("words", nargs=-1, metavar="[ID|FIRST-LAST|-]...")
 def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, **given: Any) -> int:
     """Cancel jobs, or send them a signal."""

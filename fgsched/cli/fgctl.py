@@ -24,16 +24,16 @@ _jobs = click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST.
 
 @click.group(cls=Group, epilog="fgctl show job 7", unbuilt=_UNBUILT)
 def fgctl() -> None:
-    """Show a job or a GPU in full, and hold, release, change or drain it."""
+    """Show and change jobs, GPUs, partitions and reservations."""
 
 
 @fgctl.command("show")
-@click.option("-o", "--oneliner", is_flag=True, help="One line for each.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("-o", "--oneliner", is_flag=True, help="Print one line for each record.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.argument("what", type=click.Choice(["job", "gpu", "partition", "reservation", "config"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
-    """Show jobs, GPUs, partitions, reservations or the settings."""
+    """Show jobs, GPUs, partitions, reservations or settings."""
     with Client(find_places()) as client:
         records = show.ASKED[what](client, words)
     if as_json:
@@ -61,49 +61,49 @@ def _told(outcomes: Sequence[dict[str, Any]]) -> int:
 @fgctl.command("hold")
 @_jobs
 def _hold(words: Sequence[str]) -> int:
-    """Keep pending jobs from starting."""
+    """Hold pending jobs."""
     return _each("hold", words)
 
 
 @fgctl.command("uhold")
 @_jobs
 def _uhold(words: Sequence[str]) -> int:
-    """Hold jobs so that their owner can release them."""
+    """Hold jobs; their owner can release them."""
     return _each("uhold", words)
 
 
 @fgctl.command("release")
 @_jobs
 def _release(words: Sequence[str]) -> int:
-    """Let held jobs start."""
+    """Release held jobs."""
     return _each("release", words)
 
 
 @fgctl.command("requeue")
 @_jobs
 def _requeue(words: Sequence[str]) -> int:
-    """End jobs that run, and put them back in the queue."""
+    """End running jobs and requeue them."""
     return _each("requeue", words)
 
 
 @fgctl.command("requeuehold")
 @_jobs
 def _requeuehold(words: Sequence[str]) -> int:
-    """The same, and hold them there."""
+    """Requeue jobs and hold them."""
     return _each("requeue", words, hold=True)
 
 
 @fgctl.command("suspend")
 @_jobs
 def _suspend(words: Sequence[str]) -> int:
-    """Stop running jobs; they keep what they hold."""
+    """Suspend running jobs; they keep their allocations."""
     return _each("suspend", words)
 
 
 @fgctl.command("update")
 @click.argument("words", nargs=-1, required=True, metavar="job=ID|partition=|reservation=NAME KEY=VALUE...")
 def _update(words: Sequence[str]) -> int:
-    """Change what jobs ask for, a partition or a reservation."""
+    """Change jobs, a partition or a reservation."""
     if is_about_reservation(words):
         return _reservation("update_reservation", words)
     if is_about_partition(words):
@@ -153,20 +153,20 @@ def _site(verb: str, words: Sequence[str]) -> int:
 @fgctl.command("create")
 @click.argument("words", nargs=-1, required=True, metavar="partition=NAME|reservation=NAME [KEY=VALUE]...")
 def _create(words: Sequence[str]) -> int:
-    """Add a partition, or reserve GPUs for some users for a while."""
+    """Create a partition or a reservation."""
     return _site("create", words)
 
 
 @fgctl.command("delete")
 @click.argument("words", nargs=-1, required=True, metavar="partition=NAME|reservation=NAME")
 def _delete(words: Sequence[str]) -> int:
-    """Remove a partition or a reservation that was created so."""
+    """Delete a created partition or a reservation."""
     return _site("delete", words)
 
 
 @fgctl.command("reconfigure")
 def _reconfigure() -> None:
-    """Have the controller read its configuration anew."""
+    """Make the controller reread its configuration file."""
     with Client(find_places()) as client:
         said = client.ask("reconfigure")
     for name in said["later"]:
@@ -176,7 +176,7 @@ def _reconfigure() -> None:
 @fgctl.command("top")
 @_jobs
 def _top(words: Sequence[str]) -> int:
-    """Put pending jobs before their owner's others, in this order."""
+    """Move pending jobs to the front of their owner's jobs."""
     worst = int(Exit.DONE)
     with Client(find_places()) as client:
         for job_id in reversed([job for word in words for job in parse_ids(word)]):
@@ -200,7 +200,7 @@ def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
 @fgctl.command("drain")
 @click.argument("words", nargs=-1, required=True, metavar="gpu=N reason=TEXT")
 def _drain(words: Sequence[str]) -> None:
-    """Give no new jobs to GPUs."""
+    """Drain GPUs: start no new jobs on them."""
     given = _card_words(words, "reason")
     with Client(find_places()) as client:
         for index in parse_indices(given["gpu"]):
@@ -210,7 +210,7 @@ def _drain(words: Sequence[str]) -> None:
 @fgctl.command("resume")
 @click.argument("words", nargs=-1, required=True, metavar="ID...|gpu=N")
 def _resume(words: Sequence[str]) -> int:
-    """Let suspended jobs go on, or give jobs to drained GPUs again."""
+    """Resume suspended jobs or drained GPUs."""
     if not any("=" in word for word in words):
         return _each("resume_jobs", words)
     with Client(find_places()) as client:
@@ -237,7 +237,7 @@ def _listpids(word: str) -> None:
 @click.argument("word", metavar="ID")
 @click.argument("file", default="", metavar="[FILE|-]")
 def _write(what: str, word: str, file: str) -> None:
-    """Write a job's script to a file; default fg-ID.sh."""
+    """Write a job's script to a file; default: fg-ID.sh."""
     ids = choices.ids([word])
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
@@ -257,7 +257,7 @@ def _write(what: str, word: str, file: str) -> None:
 
 @fgctl.command("ping")
 def _ping() -> None:
-    """Say whether the controller answers; never start it."""
+    """Check whether the controller answers."""
     with Client(find_places(), may_start=False) as client:
         about: dict[str, Any] = client.ask("ping")
     write(f"the controller at {about['host']} is UP (pid {about['pid']}, version {about['version']})\n")

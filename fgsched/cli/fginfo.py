@@ -25,17 +25,19 @@ Card = dict[str, Any]
 
 
 @click.command(cls=Command, epilog="fginfo -g")
-@click.option("-g", "--gpus", is_flag=True, help="A line for each GPU: what is taken, used and free.")
-@click.option("-l", "--long", is_flag=True, help="A line for each GPU: the hardware.")
-@click.option("-R", "--list-reasons", "reasons", is_flag=True, help="Why GPUs take no jobs; who said so.")
-@click.option("-T", "--reservation", "reservations", is_flag=True, help="A line for each reservation.")
-@click.option("--types", is_flag=True, help="A line for each model.")
-@click.option("-s", "--summarize", is_flag=True, help="A line for each partition, without jobs.")
-@click.option("-N", "--node", is_flag=True, help="A line for the host: GPUs, CPUs and memory.")
-@click.option("-h", "-n", "--noheader", is_flag=True, help="No heading.")
-@click.option("--json", "as_json", is_flag=True, help="All of it, as one JSON object.")
+@click.option("-g", "--gpus", is_flag=True, help="One line for each GPU: usage.")
+@click.option("-l", "--long", is_flag=True, help="One line for each GPU: hardware.")
+@click.option(
+    "-R", "--list-reasons", "reasons", is_flag=True, help="GPUs that accept no jobs, with reason and user."
+)
+@click.option("-T", "--reservation", "reservations", is_flag=True, help="One line for each reservation.")
+@click.option("--types", is_flag=True, help="One line for each GPU model.")
+@click.option("-s", "--summarize", is_flag=True, help="One line for each partition, without jobs.")
+@click.option("-N", "--node", is_flag=True, help="One line for the host: GPUs, CPUs and memory.")
+@click.option("-h", "-n", "--noheader", is_flag=True, help="Print no header.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
 def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
-    """Show the GPUs, and how much of them is taken and free."""
+    """Show the state and the usage of partitions and GPUs."""
     wanted = [view for view, is_on in views.items() if is_on]
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")

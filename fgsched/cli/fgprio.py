@@ -20,16 +20,16 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
 @click.command(cls=Command, epilog="fgprio -u ann")
-@click.option("-j", "--jobs", **_LIST, help="These jobs: 7,10-14.")
+@click.option("-j", "--jobs", **_LIST, help="Jobs with these ids: 7,10-14.")
 @click.option("-u", "--user", **_LIST, help="Jobs of these users.")
 @click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
-@click.option("-l", "--long", is_flag=True, help="User, account and quality of service too.")
-@click.option("-n", "--norm", is_flag=True, help="Each factor from 0 to 1, without its weight.")
-@click.option("-w", "--weights", is_flag=True, help="The weights instead.")
-@click.option("-h", "--noheader", is_flag=True, help="No heading.")
-@click.option("--json", "as_json", is_flag=True, help="All of it, as one JSON object.")
+@click.option("-l", "--long", is_flag=True, help="Also print user, account and QOS.")
+@click.option("-n", "--norm", is_flag=True, help="Print factors from 0 to 1, without weights.")
+@click.option("-w", "--weights", is_flag=True, help="Print the weights.")
+@click.option("-h", "--noheader", is_flag=True, help="Print no header.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
 def fgprio(**options: Any) -> int:
-    """Show the priority of waiting jobs, and what it is made of."""
+    """Show the priority of pending jobs and its factors."""
     ids = [job for text in options["jobs"] for job in parse_ids(text)]
     with Client(find_places()) as client:
         answer = client.ask("priorities")

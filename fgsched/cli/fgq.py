@@ -25,29 +25,33 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 @click.command(cls=Command, epilog="fgq --why 18")
 @click.option("-u", "--user", **_LIST, help="Jobs of these users.")
-@click.option("--me", is_flag=True, help="My jobs.")
-@click.option("-j", "--jobs", **_LIST, help="These jobs: 7,10-14.")
-@click.option("-t", "--states", **_LIST, help="Jobs in these states: R,PD; all.")
+@click.option("--me", is_flag=True, help="Your own jobs.")
+@click.option("-j", "--jobs", **_LIST, help="Jobs with these ids: 7,10-14.")
+@click.option("-t", "--states", **_LIST, help="Jobs in these states: R,PD, or all.")
 @click.option("-p", "--partition", **_LIST, help="Jobs of these partitions.")
 @click.option("-A", "--account", **_LIST, help="Jobs of these accounts.")
 @click.option("-q", "--qos", **_LIST, hidden=True, help="Jobs of these qualities of service.")
 @click.option("-n", "--name", **_LIST, hidden=True, help="Jobs with these names.")
 @click.option("--recent", is_flag=True, hidden=True, help="Also jobs that ended in the last 5 minutes.")
-@click.option("-l", "--long", is_flag=True, help="More columns.")
-@click.option("-o", "--format", "form", metavar="FORMAT", help="Columns by letter: '%.8i %j %T'.")
+@click.option("-l", "--long", is_flag=True, help="Print more columns.")
+@click.option(
+    "-o", "--format", "form", metavar="FORMAT", help="Columns by letter, as squeue -o: '%.8i %j %T'."
+)
 @click.option("-O", "--Format", "names", metavar="LIST", help="Columns by name: JobID:8,Why:60.")
-@click.option("-S", "--sort", metavar="KEYS", help="Letters or names; -: descending.")
-@click.option("-h", "--noheader", is_flag=True, help="No heading.")
-@click.option("-i", "--iterate", type=parse_count, metavar="SECONDS", help="Again and again.")
-@click.option("--slurm-columns", "as_slurm", is_flag=True, help="The columns of squeue.")
-@click.option("--json", "as_json", is_flag=True, help="All fields, as one JSON object.")
-@click.option("-a", "--all", is_flag=True, expose_value=False, hidden=True, help="No partition is hidden.")
-@click.option("-r", "--array", "expand", is_flag=True, help="A line for each task of an array.")
-@click.option("--start", is_flag=True, help="When the jobs that wait will start.")
-@click.option("--why", is_flag=True, help="All that keeps jobs waiting, and what to do about it.")
+@click.option("-S", "--sort", metavar="KEYS", help="Sort by these columns; - for descending order.")
+@click.option("-h", "--noheader", is_flag=True, help="Print no header.")
+@click.option("-i", "--iterate", type=parse_count, metavar="SECONDS", help="Repeat at this interval.")
+@click.option("--slurm-columns", "as_slurm", is_flag=True, help="Print exactly the columns of squeue.")
+@click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
+@click.option(
+    "-a", "--all", is_flag=True, expose_value=False, hidden=True, help="Accepted; no partition is hidden."
+)
+@click.option("-r", "--array", "expand", is_flag=True, help="Print one line for each array task.")
+@click.option("--start", is_flag=True, help="Print expected start times of pending jobs.")
+@click.option("--why", is_flag=True, help="Print all reasons why jobs are pending, and remedies.")
 @click.argument("named", nargs=-1, metavar="[JOB]...")
 def fgq(iterate: int | None, **options: Any) -> int:
-    """Show the jobs that wait and run, and why those wait that do."""
+    """Show pending and running jobs, and why jobs are pending."""
     if options["why"]:
         return _why(options)
     if options["named"]:

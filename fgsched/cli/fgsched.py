@@ -21,15 +21,15 @@ from fgsched.system.paths import Paths
 _LEAVING = 60  # seconds that a controller has to stop
 _UNBUILT = ("init",)
 _cards = click.option(
-    "--gpus", default="", metavar="GPUS", help="Cards: auto, none, a number, 0,2-3, sim:2x16G."
+    "--gpus", default="", metavar="GPUS", help="GPUs: auto, none, a number, 0,2-3, sim:2x16G."
 )
-_system = click.option("--system", is_flag=True, help="The host's controller, as root.")
-_as_json = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+_system = click.option("--system", is_flag=True, help="The host's controller; needs root.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
 @click.group(cls=Group, epilog="fgsched doctor", unbuilt=_UNBUILT)
 def fgsched() -> None:
-    """Start, stop and check the controller that runs the jobs."""
+    """Start, stop and check the controller."""
 
 
 fgsched.add_command(simulate)
@@ -63,7 +63,7 @@ def _start(gpus: str, system: bool) -> int:
 @_cards
 @_system
 def _run(gpus: str, system: bool) -> None:
-    """Be the controller, in the foreground; for systemd."""
+    """Run the controller in the foreground, for systemd."""
     from fgsched.controller.foreground import attend
     from fgsched.system.inside import IN_A_JOB, is_inside_job
 
@@ -74,9 +74,9 @@ def _run(gpus: str, system: bool) -> None:
 
 
 @fgsched.command("stop")
-@click.option("--kill", is_flag=True, help="End all jobs first; otherwise they go on.")
+@click.option("--kill", is_flag=True, help="Cancel all jobs first; by default they continue.")
 def _stop(kill: bool) -> int:
-    """Stop the controller; the jobs go on."""
+    """Stop the controller; running jobs continue."""
     with Client(find_places(), may_start=False) as client:
         try:
             about = client.ask("ping")
@@ -114,7 +114,7 @@ def _end_all(client: Client) -> None:
 @fgsched.command("status")
 @_as_json
 def _status(as_json: bool) -> int:
-    """Show the controller: its pid, its GPUs, its jobs."""
+    """Show the controller's pid, GPUs and jobs."""
     places = find_places()
     try:
         with Client(places, may_start=False) as client:
@@ -148,12 +148,12 @@ def _described(about: dict[str, Any]) -> str:
 
 
 @fgsched.command("doctor")
-@click.option("--enforcement", is_flag=True, help="Run jobs that try to get past their share of a GPU.")
-@click.option("--recover", is_flag=True, help="Make a new queue of what can be read of a damaged one.")
+@click.option("--enforcement", is_flag=True, help="Test whether jobs can exceed their share of a GPU.")
+@click.option("--recover", is_flag=True, help="Recover what is readable of a damaged queue.")
 @_system
 @_as_json
 def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> int:
-    """Check this host and this controller; 1 if anything fails."""
+    """Check the host and the controller; 1 if a check fails."""
     if enforcement:
         return _enforcement(as_json)
     if recover:
@@ -202,10 +202,10 @@ def _enforcement(as_json: bool) -> int:
 
 @fgsched.command("config")
 @click.option(
-    "--check", is_flag=False, flag_value="", metavar="[FILE]", help="Say whether it is right, or FILE is."
+    "--check", is_flag=False, flag_value="", metavar="[FILE]", help="Check the configuration file, or FILE."
 )
 def _config(check: str | None) -> None:
-    """Print the settings in force, as TOML."""
+    """Print the settings in effect as TOML."""
     from fgsched.cli.settingsfile import as_toml
     from fgsched.config.load import load
 

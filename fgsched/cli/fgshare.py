@@ -16,16 +16,16 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
 @click.command(cls=Command, epilog="fgshare --all")
-@click.option("-a", "--all", "everybody", is_flag=True, help="All users, not only me.")
-@click.option("-u", "--users", **_LIST, help="These users.")
-@click.option("-A", "--accounts", **_LIST, help="These accounts.")
-@click.option("-m", "--accounts-only", is_flag=True, help="No users.")
-@click.option("-p", "--parsable", is_flag=True, help="Columns divided by |, one at the end too.")
-@click.option("-P", "--parsable2", is_flag=True, help="Columns divided by |.")
-@click.option("-h", "-n", "--noheader", is_flag=True, help="No heading.")
-@click.option("--json", "as_json", is_flag=True, help="All of it, as one JSON object.")
+@click.option("-a", "--all", "everybody", is_flag=True, help="Show all users, not only yourself.")
+@click.option("-u", "--users", **_LIST, help="Show these users.")
+@click.option("-A", "--accounts", **_LIST, help="Show these accounts.")
+@click.option("-m", "--accounts-only", is_flag=True, help="Show accounts without users.")
+@click.option("-p", "--parsable", is_flag=True, help="Separate columns with |, also at the end.")
+@click.option("-P", "--parsable2", is_flag=True, help="Separate columns with |.")
+@click.option("-h", "-n", "--noheader", is_flag=True, help="Print no header.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
 def fgshare(**options: Any) -> int:
-    """Show shares of the GPUs, what of them was used, and the factor."""
+    """Show fair-share usage of accounts and users."""
     if options["everybody"] and options["users"]:
         raise BadUsage("-a shows all users, -u some; give one of them")
     users = None if options["everybody"] else choices.users(options["users"]) or [choices.me()]

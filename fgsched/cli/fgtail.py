@@ -30,14 +30,14 @@ def _lines(ctx: click.Context, option: click.Parameter, text: str | None) -> int
 
 @click.command(cls=Command, epilog="fgtail -n 20 7")
 @click.option(
-    "-n", "--lines", callback=_lines, metavar="LINES", help="Begin with the last LINES; default: all."
+    "-n", "--lines", callback=_lines, metavar="LINES", help="Start with the last LINES lines; default: all."
 )
-@click.option("-e", "--error", is_flag=True, help="The file of the errors, where the job has one.")
+@click.option("-e", "--error", is_flag=True, help="Print standard error, if it has its own file.")
 @click.option("-F", "--wait", is_flag=True, help="Wait for a pending job to start.")
-@click.option("--no-follow", is_flag=True, help="Print what is there, and end.")
+@click.option("--no-follow", is_flag=True, help="Print the current contents and exit.")
 @click.argument("word", metavar="ID")
 def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: bool) -> int:
-    """Print a job's output file, and follow it until the job is over."""
+    """Print a job's output file, and follow it until the job ends."""
     ids = choices.ids([word])
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; one can be followed")

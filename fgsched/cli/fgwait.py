@@ -21,11 +21,11 @@ def _seconds(ctx: click.Context, option: click.Parameter, text: str | None) -> f
 
 
 @click.command(cls=Command, epilog="fgwait 7 10-14 && echo all done")
-@click.option("--any", "any_will_do", is_flag=True, help="Wait for the first of them only.")
+@click.option("--any", "any_will_do", is_flag=True, help="Wait only until the first job ends.")
 @click.option(
-    "--timeout", callback=_seconds, metavar="SECONDS", help="Give up after this time, with exit 124."
+    "--timeout", callback=_seconds, metavar="SECONDS", help="Give up after this time with exit status 124."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print how they ended, as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as a JSON object.")
 @click.argument("words", nargs=-1, required=True, metavar="ID|FIRST-LAST...")
 def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_json: bool) -> int:
     """Wait for jobs to end, and exit with the largest of their exit codes."""

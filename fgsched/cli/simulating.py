@@ -29,22 +29,24 @@ _POLICIES = ("pack", "spread")
 
 @click.command("simulate")
 @click.argument("file", required=False, metavar="[FILE]")
-@click.option(
-    "--gpus", default="", metavar="CARDS", help="Such as 4x80G:H100; +1x80G:A100 adds to the host's."
-)
+@click.option("--gpus", default="", metavar="CARDS", help="GPUs: 4x80G:H100; +1x80G:A100 adds to the host's.")
 @click.option("--cpus", type=click.IntRange(1, 65536), help="CPUs of the host.")
 @click.option("--mem", default="", metavar="SIZE", help="Memory of the host.")
-@click.option("--policy", type=click.Choice(_POLICIES), help="Placement; default: as the settings say.")
+@click.option(
+    "--policy", type=click.Choice(_POLICIES), help="Placement policy; default: that of the settings."
+)
 @click.option("--partition", default="", metavar="NAMES", help="Only jobs of these partitions.")
-@click.option("--seed", default=1, show_default=True, metavar="N", help="Without FILE: which made-up jobs.")
+@click.option(
+    "--seed", default=1, show_default=True, metavar="N", help="Without FILE: seed of the generated jobs."
+)
 @click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0.1, 24 * 366),
-              help="Without FILE: for how long they come.")  # fmt: skip
+              help="Without FILE: period of submissions, in hours.")  # fmt: skip
 @click.option("--load", default=0.9, show_default=True, type=click.FloatRange(0.01, 10),
-              help="Without FILE: the part of the GPUs they need.")  # fmt: skip
-@click.option("--svg", metavar="FILE", help="Draw the allocation over time.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+              help="Without FILE: load, where 1 is all GPUs.")  # fmt: skip
+@click.option("--svg", metavar="FILE", help="Draw a chart of the allocation over time.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> None:
-    """Replay a log in virtual time, and say how long jobs wait."""
+    """Replay jobs in virtual time and print waiting times."""
     from fgsched.client import find_places
     from fgsched.config.load import load
     from fgsched.simulate import SimHost
