@@ -186,7 +186,7 @@ def test_a_job_whose_end_cannot_be_taken_in_fails_and_gives_its_share_back():
     assert (job.state, job.reason) == (JobState.FAILED, Reason.INTERNAL_ERROR)
     assert (job.ended.exit_code, job.ended.detail) == (
         3,
-        "internal error: Broken: Charges.charge \\xe9 of job 1",
+        "internal error: Broken: UsageCharges.charge \\xe9 of job 1",
     )
     assert world.job(2).state is JobState.RUNNING
     assert (1, 1) not in world.host.attempts, "its traces are removed"

@@ -141,7 +141,7 @@ def _check_booking(request: Request, submitter: Submitter, account: str, ground:
     if not 0 < request.time_limit <= longest:
         asked = format_limit(request.time_limit)
         raise Refused(
-            f"reservation {reservation.name} lasts {format_limit(longest)}, and the time limit is {asked}",
+            f"reservation {reservation.name} lasts {format_limit(longest)}; the job's time limit is {asked}",
             f"Ask for at most --time={format_limit(longest)}.",
         )
     demand, step = request.demand, ground.limits.share_step
