@@ -16,6 +16,7 @@ from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.jobtable import JobTable
 from fgsched.controller.seeing import Seen
 from fgsched.controller.watching import Watching
 from fgsched.domain.errors import BadUsage, OurFault
@@ -330,6 +331,72 @@ def test_a_running_job_whose_row_cannot_be_read_goes_on_to_its_end(column):
     rest(world)
     assert world.job(1).state is JobState.COMPLETED
     assert world.job(2).state is JobState.RUNNING
+
+
+def test_a_damaged_row_is_marked_once_although_marking_repairs_only_some_of_its_columns():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    damage(world, 2, "request", "no JSON")
+    damage(world, 2, "outcome", "Y")
+    world.start()
+    marked = world.engine.jobtable.jobs[2]
+    assert "outcome: " in marked.warning
+    world.start()
+    assert world.engine.containment.aside == {}
+    assert world.engine.jobtable.jobs[2] == marked
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_jobs_that_cannot_be_put_into_the_table_cost_a_start_one_more_table(count, monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * (2 * count + 1))
+    world.settle()
+    damaged = range(count + 2, 2 * count + 2)
+    for job in damaged:
+        damage(world, job, "depends", "nothing of the kind")
+    puts = []
+    real = JobTable.put
+    monkeypatch.setattr(JobTable, "put", lambda table, job: puts.append(job.id) or real(table, job))
+    world.start()
+    assert sorted(world.engine.containment.aside) == list(damaged)
+    assert len(puts) < 6 * count + 3
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_many_jobs_that_cannot_be_marked_cost_a_start_two_rounds(count, monkeypatch):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * (count + 1))
+    world.settle()
+    for job in range(2, count + 2):
+        damage(world, job, "outcome", "Y")
+    reads = []
+    read, save = Store.open_past, Store.save
+    monkeypatch.setattr(Store, "open_past", lambda store: reads.append(1) or read(store))
+    refused = range(2, count + 2)
+    monkeypatch.setattr(
+        Store,
+        "save",
+        lambda store, before, *how, **more: before.id not in refused and save(store, before, *how, **more),
+    )
+    world.start()
+    assert sorted(world.engine.containment.aside) == list(range(2, count + 2))
+    assert len(reads) == 2
+
+
+@pytest.mark.parametrize("ended_at", [-1.0, 5.0, 1e12])
+def test_a_row_that_says_that_a_running_job_is_over_gives_its_card_to_no_other_job(ended_at):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    damage(world, 1, "ended_at", ended_at)
+    world.start()
+    world.submit([a_demand(WHOLE)])
+    rest(world)
+    assert [world.job(one).state for one in (1, 2)] == [JobState.RUNNING, JobState.PENDING]
+    assert (world.job(2).held, world.job(2).warning) == ("", "")
+    end(world, 1)
+    rest(world)
+    assert [world.job(one).state for one in (1, 2)] == [JobState.COMPLETED, JobState.RUNNING]
 
 
 def test_a_job_whose_request_cannot_be_read_is_not_released():

@@ -95,9 +95,13 @@ class Containment:
         self.is_doomed = True
 
     def damage(self, job: Job, what: str) -> None:
-        """A row has columns that cannot be read: the job is marked in this turn, unless it was before."""
+        """Record that columns of a row cannot be read. The job is marked in this turn, unless it is already.
+
+        Marking repairs some columns and not all, so the text may differ at the next start.
+        """
         why = f"internal error: its row in the queue cannot be read: {what}"[:_LONGEST]
-        if self.damaged.get(job.id) != why and job.warning != why:
+        is_new = self.damaged.get(job.id) != why and job.warning != why
+        if is_new and not is_held_for_an_error(job):
             self.blamed[job.id] = why
             log.error("job %d: %s", job.id, why)
         self.damaged[job.id] = why
@@ -116,6 +120,11 @@ class Containment:
         """Raise again what concerns the whole store, not one job."""
         if isinstance(error, StorageError) or is_fatal(error):
             raise error
+
+
+def is_held_for_an_error(job: Job) -> bool:
+    """Return whether a pending job is held because something failed for it."""
+    return job.state is JobState.PENDING and bool(job.held) and job.reason is Reason.INTERNAL_ERROR
 
 
 def marked(job: Job, why: str, now: float, *, lives: bool, status: int, is_sampled: bool) -> Job:

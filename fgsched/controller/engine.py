@@ -8,7 +8,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from fgsched.controller.containment import PAUSE, AlreadyMarked, Containment, Doomed, Unattributed, marked
+from fgsched.controller.containment import (
+    PAUSE,
+    AlreadyMarked,
+    Containment,
+    Doomed,
+    Unattributed,
+    is_held_for_an_error,
+    marked,
+)
 from fgsched.controller.culprits import culprits
 from fgsched.controller.defragmentation import Defragmenter
 from fgsched.controller.eligibility import Eligibility
@@ -273,8 +281,9 @@ class Engine:
     def _read_book(self) -> None:
         found = self.store.open_past()
         self.charges.read()
-        while (bad := self._filled_book(found)) is not None:
-            self.containment.set_aside(*bad)
+        while bad := self._filled_table(found):
+            for job_id, error in bad.items():
+                self.containment.set_aside(job_id, error)
         self.jobtable.given = {
             past.job.id: past.allocated for past in found if past.job.id in self.jobtable.holding
         }
@@ -282,22 +291,24 @@ class Engine:
             if past.damage:
                 self.containment.damage(past.job, past.damage)
 
-    def _filled_book(self, found: Iterable[JobRecord]) -> tuple[int, Exception] | None:
-        """Make the book anew; returns the first job that it cannot take, and why."""
+    def _filled_table(self, found: Iterable[JobRecord]) -> dict[int, Exception]:
+        """Build the job table from the open jobs; return the jobs that it cannot take, and why.
+
+        A failed `put` may leave the table inconsistent. So every later job that fails is tried in a table of
+        its own, and is named only if it fails there as well.
+        """
         self.jobtable = JobTable(made=self.store.tasks.made)
+        bad = dict[int, Exception]()
         for past in found:
             if past.job.id in self.containment.aside:
                 self.jobtable.set_aside(past.job)
                 continue
             if past.damage:
                 self.jobtable.unreadable.add(past.job.id)
-            try:
-                self.jobtable.put(past.job)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                return past.job.id, error
-        return None
+            error = _failure_of(self.jobtable, past.job)
+            if error and (not bad or _failure_of(JobTable(made=self.store.tasks.made), past.job)):
+                bad[past.job.id] = error
+        return bad
 
     def _resume_cleaning(self, now: float) -> None:
         for job in self.jobtable.holding.values():
@@ -307,7 +318,11 @@ class Engine:
     # -- what failed for one job ------------------------------------------------------------------
 
     def _mark_blamed(self, now: float) -> None:
-        """Mark the jobs that something failed for; set those aside that cannot be marked."""
+        """Mark the jobs that something failed for; set aside those that cannot be marked.
+
+        One round finds all of these, so that their number does not multiply the rounds of a turn.
+        """
+        failed = False
         for job_id, why in list(self.containment.unmarked.items()):
             job = self.jobtable.jobs.get(job_id)
             if job is None:
@@ -318,11 +333,15 @@ class Engine:
             except Exception as error:
                 self.containment.let_pass(error)
                 self.containment.set_aside(job_id, error)
-                raise Doomed from error
+                failed = True
+                if self.jobtable.is_torn:
+                    break  # what fails from here on may fail because of the table
+        if failed:
+            raise Doomed
 
     def _mark(self, job: Job, why: str, now: float) -> None:
         """Write down what failed for a job (`containment.marked`)."""
-        if job.state is JobState.PENDING and job.held and job.reason is Reason.INTERNAL_ERROR:
+        if is_held_for_an_error(job):
             raise AlreadyMarked
         seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
         lives = isinstance(seen, Alive) or (isinstance(seen, Gone) and not self.launcher.hunt(job))
@@ -591,3 +610,17 @@ class Engine:
         self.step(job, returned(job, now, most=self.limits.max_requeue, ran=False), now)
         self.orphans.pop(job.id, None)
         self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+
+
+def _failure_of(table: JobTable, job: Job) -> Exception | None:
+    """Put a job into a table; return the exception that this raises, None if there is none.
+
+    Raises: sqlite3.DatabaseError if it is the queue file that fails.
+    """
+    try:
+        table.put(job)
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        return error
+    return None

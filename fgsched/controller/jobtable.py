@@ -75,6 +75,7 @@ class JobTable:
         self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
         self.aside: dict[int, Job] = {}  # jobs that are left alone; what they hold stays taken
         self.unreadable: set[int] = set()  # jobs whose rows are damaged: they are not started as they stand
+        self.is_torn = False  # a `put` failed half-way: the indexes may contradict each other
         self.revision = 0  # another one after every change
         self._decided = Plan()
         self.arrays = Arrays(made)
@@ -91,7 +92,7 @@ class JobTable:
 
     def put(self, job: Job) -> None:
         """Take in a job's present state; one that is over leaves the book."""
-        self.revision += 1
+        self.revision, self.is_torn = self.revision + 1, True
         self._runs.changed(job.id)
         before = self.jobs.get(job.id)
         waits = before is None or JobState.PENDING in (before.state, job.state)
@@ -119,6 +120,7 @@ class JobTable:
             self.offer(job)
         if job.array and (before is None or job.request.throttle):
             self._offer_rest(job)
+        self.is_torn = False
 
     def set_aside(self, job: Job) -> None:
         """Count what a job holds, and do nothing else with it."""

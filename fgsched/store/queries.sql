@@ -134,10 +134,11 @@ INSERT INTO event (job, attempt, at, old, new, reason) VALUES (:job, :attempt, :
 SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 
 -- name: open_jobs
-SELECT * FROM job WHERE ended_at IS NULL ORDER BY id;
+-- A job that holds a part of a card is not over, whatever a damaged row says.
+SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
 -- name: open_ids
-SELECT id FROM job WHERE ended_at IS NULL ORDER BY id;
+SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold ORDER BY id;
 
 -- name: fresh_jobs
 -- Jobs that wait as they were submitted: all other columns are those of a new row.

@@ -72,7 +72,7 @@ def past_of(row: Row, holds: tuple[Hold, ...] = ()) -> JobRecord:
         past = JobRecord(job_of(row, holds), allocations(row))
     except Exception as error:  # whatever a damaged column leads to concerns this job alone
         return _salvaged(dict(row), holds, error)
-    if _breaks_rules(row, past.job):
+    if _breaks_rules(row, past.job) or (holds and past.job.state.is_final):
         return _salvaged(dict(row), holds, ValueError("columns contradict each other"))
     return past
 
@@ -110,9 +110,13 @@ def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) ->
         if why:
             damage.append(f"{column}: {why}")
             row[column] = sound[column]
-    if why := _why_unreadable(sound | {column: row[column] for column in _TOGETHER}):
+    together = {column: row[column] for column in _TOGETHER}
+    why = _why_unreadable(sound | together)
+    if not why and holds and row["ended_at"] is not None:
+        why = "it is over and holds a card"
+    if why:
         damage.append(f"state: {why}")
-        row |= _likely(row)
+        row |= _likely(row, holds)
     told = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
     try:
         return JobRecord(job_of(row, holds), allocations(row), damage=told)
@@ -140,14 +144,18 @@ _TOGETHER = (
 )  # that rules compare
 
 
-def _likely(row: dict[str, Any]) -> dict[str, Any]:
-    """Return where a job stands whose state cannot be read: what was started may still run."""
+def _likely(row: dict[str, Any], holds: tuple[Hold, ...]) -> dict[str, Any]:
+    """Return the probable state of a job whose state cannot be read: a job that was started may still run.
+
+    A job that holds a part of a card was started and is not over.
+    """
     attempt, boot = row["attempt"], row["boot"]
-    if row["ended_at"] is not None:
+    if row["ended_at"] is not None and not holds:
         return {"state": "FAILED", "attempt": max(0, attempt), "suspended_at": None}
+    open_row = {"ended_at": None, "suspended_at": None}
     if attempt > 0 and boot:
-        return {"state": "RUNNING", "started_at": row["started_at"] or 0.0, "suspended_at": None}
-    return {"state": "PENDING", "attempt": max(0, attempt), "suspended_at": None}
+        return open_row | {"state": "RUNNING", "started_at": row["started_at"] or 0.0}
+    return open_row | {"state": "PENDING", "attempt": max(0, attempt)}
 
 
 _SOUND: dict[str, Any] = {
