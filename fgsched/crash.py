@@ -11,6 +11,7 @@ POINTS = (
     "controller_after_commit",
     "controller_before_launch",
     "controller_after_launch",
+    "controller_before_follow",
     "controller_before_answer",
     "controller_after_answer",
     "controller_before_forget",

@@ -4,8 +4,9 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from fgsched.controller.effects import Effect, Reply
 from fgsched.controller.engine import Engine
-from fgsched.controller.events import ClientRequest, Effect, Event, JobEnded, JobStarted, due_now
+from fgsched.controller.events import ClientRequest, Event, JobEnded, JobStarted, due_now
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
@@ -194,7 +195,7 @@ class Crashing(Engine):
         self.count()
         super().perform(effect)
 
-    def carry_out(self, effects: Iterable[tuple[Effect, Job | None]]) -> None:
+    def carry_out(self, effects: Iterable[Effect]) -> None:
         super().carry_out(effects)
         self.count()
 
@@ -267,10 +268,12 @@ class World:
                 for job in made:
                     self.engine.jobtable.put(job)
                 known = range(made[0].id, made[-1].id + 1)
-            ids = list(known)
-            return lambda: self.acknowledged.extend(one for one in ids if one not in self.acknowledged)
+            return Reply(self.acknowledge, list(known))
 
         self.turn(ClientRequest(act, lambda error: None))
+
+    def acknowledge(self, ids: Iterable[int]) -> None:
+        self.acknowledged.extend(one for one in ids if one not in self.acknowledged)
 
     def job(self, job_id: int) -> Job:
         past = self.store.past(job_id)

@@ -12,7 +12,8 @@ from typing import Any
 from builders import PretendHost, World, a_result
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.events import ClientRequest, Effect, Event, WatchdogFinding
+from fgsched.controller.effects import Reply
+from fgsched.controller.events import ClientRequest, Event, WatchdogFinding
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -82,7 +83,7 @@ class Yard(World):
         self.lost: set[int] = set()  # cards
         self.lingering: set[int] = set()  # jobs that are over, and still on a card
         self.is_calm = False  # nothing but time and ends since somebody last looked
-        self.watched: Effect = lambda: None
+        self.watched: Callable[[], None] = lambda: None
         super().__init__(gpus, limits=config.limits, host=SlowHost(dawdle=dawdle))
 
     def new_cards(self) -> GpuStates:
@@ -153,13 +154,13 @@ class Yard(World):
         """The answer, or the refusal."""
         said: list[Any] = []
 
-        def act(now: float) -> Effect:
+        def act(now: float) -> Reply:
             answer: Any
             try:
                 answer = self.operations[operation](caller, arguments, now)
             except FgschedError as error:
                 answer = error
-            return lambda: said.append(answer)
+            return Reply(said.append, answer)
 
         self.is_calm = False
         self.turn(ClientRequest(act, said.append))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from builders import PowerCut, World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
+from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.domain.errors import FgschedError
@@ -91,7 +92,7 @@ class Hall(World):
                 answer = handlers.operations[name](caller, arguments, now)
             except FgschedError as error:
                 answer = error
-            return lambda: said.append(answer)
+            return Reply(said.append, answer)
 
         self.turn(ClientRequest(act, said.append))
         if isinstance(said[0], Exception):

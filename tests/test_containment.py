@@ -11,6 +11,7 @@ import pytest
 from builders import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
+from fgsched.controller.effects import NO_REPLY, Reply
 from fgsched.controller.events import ClientRequest, Faulted
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -97,7 +98,7 @@ def ask(world, operation, **arguments):
 
     def act(now):
         answer = handlers.operations[operation](ROOT, arguments, now)
-        return lambda: said.append(answer)
+        return Reply(said.append, answer)
 
     world.turn(ClientRequest(act, said.append))
     return said
@@ -216,7 +217,7 @@ def test_a_request_that_fails_is_refused_and_the_others_of_its_turn_are_not():
 
     world.turn(
         ClientRequest(broken, lambda error: said.append((type(error), error.cause))),
-        ClientRequest(lambda now: lambda: said.append("acknowledged"), said.append),
+        ClientRequest(lambda now: Reply(said.append, "acknowledged"), said.append),
     )
     assert said == [(OurFault, "Broken: half done"), "acknowledged"]
 
@@ -515,7 +516,7 @@ def test_a_card_whose_mark_was_not_stored_is_marked_again():
     world = World([a_gpu(0)])
     with full_disk(world):
         world.engine.cards.drain(0, "loud", world.now)
-        world.turn(ClientRequest(lambda now: lambda: None, lambda error: None))
+        world.turn(ClientRequest(lambda now: NO_REPLY, lambda error: None))
     world.turn()
     assert [mark[:2] for mark in world.store.card_marks().values()] == [(GpuState.DRAINED, "loud")]
 
@@ -703,10 +704,10 @@ def test_nothing_of_a_request_that_failed_for_a_job_is_carried_out(monkeypatch):
     world.submit([a_demand(2500)])
     world.settle()
 
-    def tell(*args):
+    def cancel(*args):
         raise Broken("after the change")
 
-    monkeypatch.setattr("fgsched.controller.handlers.jobs.tell", tell)
+    monkeypatch.setattr("fgsched.controller.effects.Cancel", cancel)
     (answer,) = ask(world, "cancel", ids=[1])
     assert answer["jobs"][0]["error"]["exit"] == 7
     assert world.job(1).cancelled_by is None

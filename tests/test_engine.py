@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from builders import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
+from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded, JobStarted, due_now
 from fgsched.controller.jobtable import Slots
 from fgsched.domain.errors import StorageError
@@ -23,9 +24,11 @@ def cancel(world, job_id, uid=1):
     handlers = JobHandlers(world.engine, Rules(max_script=2**20, default_time=0))
     caller = Caller(uid, uid, "ann", is_operator=uid == 0)
 
+    replies = []
+
     def act(now):
         answer = handlers.operations["cancel"](caller, {"ids": [job_id]}, now)
-        return lambda: answer
+        return Reply(replies.append, answer)
 
     world.turn(ClientRequest(act, lambda error: None))
 
@@ -250,7 +253,7 @@ def test_a_full_disk_refuses_what_was_asked_and_keeps_what_has_happened():
     world.host.finish(1, 1, a_result())
     world.turn(
         ClientRequest(
-            lambda now: lambda: refused.append("acknowledged"), lambda error: refused.append(error.cause)
+            lambda now: Reply(refused.append, "acknowledged"), lambda error: refused.append(error.cause)
         )
     )
     assert refused == ["the queue cannot be written: database or disk is full"]
@@ -533,7 +536,7 @@ def test_nothing_is_launched_or_answered_when_the_commit_fails():
     with full_disk(world):
         world.submit([a_demand(5000)])
         world.turn(
-            ClientRequest(lambda now: lambda: said.append("done"), lambda error: said.append(error.exit_code))
+            ClientRequest(lambda now: Reply(said.append, "done"), lambda error: said.append(error.exit_code))
         )
     world.settle()
     assert (world.host.runs, world.acknowledged, said) == ([], [], [6])

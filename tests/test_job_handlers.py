@@ -4,6 +4,7 @@ import pytest
 
 from builders import World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
+from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.verbs import MAX_IDS
@@ -32,8 +33,8 @@ class Office(World):
                 answer = JobHandlers(self.engine, self.rules).operations[name](caller, arguments, now)
             except FgschedError as error:
                 refusal = error
-                return lambda: said.append(refusal)
-            return lambda: said.append(answer)
+                return Reply(said.append, refusal)
+            return Reply(said.append, answer)
 
         self.turn(ClientRequest(act, said.append))
         if isinstance(said[0], Exception):
@@ -531,7 +532,7 @@ def test_an_order_that_was_not_delivered_is_given_again_until_it_is(office, fail
     del office.host.suspend
     office.turn()
     assert office.host.stopped == {(1, 1)}
-    assert office.engine.unheard == {}
+    assert office.engine.undelivered == {}
 
 
 def test_a_job_that_a_request_names_several_times_is_acted_on_once():

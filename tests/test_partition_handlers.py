@@ -8,6 +8,7 @@ from builders import World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
 from fgsched.controller.caller import Caller
+from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.domain.job import WHOLE, JobState
@@ -27,12 +28,12 @@ class Site(World):
 
     def together(self, *requests):
         """Several requests in one turn; the errors of those that were refused."""
-        refused = []
+        refused, answers = [], []
 
         def asked(name, arguments):
             def act(now):
                 answer = self.handlers.operations[name](ROOT, arguments, now)
-                return lambda: answer
+                return Reply(answers.append, answer)
 
             return ClientRequest(act, refused.append)
 

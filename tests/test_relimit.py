@@ -8,6 +8,7 @@ import pytest
 
 from builders import PowerCut, World, a_demand, a_gpu
 from fgsched.controller.caller import Caller
+from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.domain.job import WHOLE, JobState
@@ -21,7 +22,7 @@ def update(world, limit, answered=lambda limit: None):
     def act(now):
         handlers = JobHandlers(world.engine, Rules(max_script=1000, default_time=0))
         handlers.update(ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
-        return lambda: answered(limit)
+        return Reply(answered, limit)
 
     world.turn(ClientRequest(act, lambda error: None))
 

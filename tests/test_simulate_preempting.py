@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders import GIB, World, new_jobs
+from fgsched.controller.effects import NO_REPLY
 from fgsched.controller.events import ClientRequest
 from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
 from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
@@ -177,7 +178,7 @@ class Real(World):
             who, key = (task.uid, task.uid, task.user), f"the-key-of-task-{self.next}"
             (job,) = self.store.submit(new_jobs([task.demand], **more), key=key, who=who, now=now)
             self.engine.jobtable.put(job)
-        return lambda: None
+        return NO_REPLY
 
     def runs(self):
         found = []

@@ -20,6 +20,7 @@ from fgsched import gpus
 from fgsched.config.load import Config, load
 from fgsched.controller.contexts import ContextCosts
 from fgsched.controller.earlier import EarlierJobs
+from fgsched.controller.effects import RETRY
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop
@@ -39,7 +40,6 @@ from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.presence import Presence
 from fgsched.controller.pruner import Keep, Pruner
 from fgsched.controller.remembered import remembered
-from fgsched.controller.telling import RETRY
 from fgsched.controller.watching import Watching
 from fgsched.domain.errors import StorageError, Unreachable
 from fgsched.domain.states import Tier
@@ -306,7 +306,7 @@ class _Controller:
     def _due(self) -> float | None:
         engine = self._engine
         unsaved = engine.due(time.time())
-        unheard = RETRY if engine.unheard else None
+        unheard = RETRY if engine.undelivered else None
         orphans = _SOON if engine.orphans else None
         dated = (engine.jobtable.wait_index.next_due, self._reservations.next_due(time.time()))
         due = min((each for each in dated if each is not None), default=None)

@@ -3,11 +3,10 @@
 import logging
 import math
 from collections.abc import Iterable
-from functools import partial
 
+from fgsched.controller.context import EngineContext
+from fgsched.controller.effects import Requeue
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.telling import tell
-from fgsched.controller.turning import EngineContext
 from fgsched.domain.job import WHOLE, Job, JobState
 from fgsched.scheduling.backfill import BackfillReservation
 from fgsched.scheduling.defragmentation import Movable, Place, moves
@@ -38,7 +37,7 @@ class Defragmenter:
             for job in chosen:
                 self._moved.add(job.id)
                 asked = host.change(host.jobtable.jobs[job.id], now, wish="requeue")
-                host.then(tell(host, asked, partial(host.launcher.requeue, asked)))
+                host.then(Requeue(asked))
                 log.info("job %d: requeued to make room in %s, after %.0f GPU s", job.id, partition, job.loss)
             if chosen:
                 return

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from fgsched.controller.turning import EngineContext
+from fgsched.controller.context import EngineContext
 from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.dependencies import (

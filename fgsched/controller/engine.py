@@ -19,10 +19,10 @@ from fgsched.controller.containment import (
 )
 from fgsched.controller.culprits import culprits
 from fgsched.controller.defragmentation import Defragmenter
+from fgsched.controller.effects import AskGpus, Effect, Executor, Follow, Forget, Launch, Remind, job_to_mark
 from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import (
     ClientRequest,
-    Effect,
     Event,
     Failed,
     Faulted,
@@ -33,12 +33,16 @@ from fgsched.controller.events import (
     WatchdogFinding,
 )
 from fgsched.controller.faults import Faults, told
+from fgsched.controller.followup import (
+    follow_up_orphans,
+    post_mortem,
+    resend_orders,
+    take_finding,
+    with_gpu_fault,
+)
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.noticing import found_out, post_mortem, take_notice
-from fgsched.controller.orphans import look_after_orphans
 from fgsched.controller.preemption import Preempter
-from fgsched.controller.reminders import attend, remind, remind_again
 from fgsched.controller.usage import UsageCharges
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
@@ -91,14 +95,15 @@ class Engine:
         self.jobtable = JobTable()
         self.eligibility = Eligibility(self)
         self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
-        self.unheard: dict[int, float] = {}  # jobs with an order to be given again -> when it was tried last
+        self.undelivered: dict[int, float] = {}  # job -> when an order to it was tried last
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
-        self.forgotten: list[Effect] = []  # who else has to know that a turn was undone
+        self.forgotten: list[Callable[[], None]] = []  # who else has to know that a turn was undone
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
         self.containment = Containment(self.faults)
-        self._after: list[tuple[Effect, Job | None]] = []
+        self._after: list[Effect] = []
+        self._executor = Executor(self)
         self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
         self._ended_before: list[Job] = []  # of `ended`, what the turns before this one committed
@@ -125,8 +130,8 @@ class Engine:
         """Everything of a turn that is inside its transaction."""
         for event in events:
             self._take_in(event, now)
-        look_after_orphans(self, now)
-        remind_again(self, now)
+        follow_up_orphans(self, now)
+        resend_orders(self, now)
         self._clean(now)
         self.containment.check()
         self._mark_blamed(now)  # jobs that were submitted in this turn
@@ -212,33 +217,34 @@ class Engine:
         self.carry_out(self._drain())
         return False
 
-    def carry_out(self, effects: Iterable[tuple[Effect, Job | None]]) -> None:
-        """Do what was decided, in order. What fails for one job does not keep the others from theirs."""
-        for effect, job in effects:
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects in order. An effect that fails for one job leaves the others alone."""
+        for effect in effects:
             try:
                 self.perform(effect)
             except Exception as error:
-                self._effect_failed(job, error)
+                self._effect_failed(effect, error)
 
     def perform(self, effect: Effect) -> None:
-        effect()
+        self._executor.perform(effect)
 
-    def _effect_failed(self, job: Job | None, error: Exception) -> None:
+    def _effect_failed(self, effect: Effect, error: Exception) -> None:
         """The next turn looks what became of the job."""
+        job = job_to_mark(effect)
         if isinstance(error, StorageError) or is_fatal(error):
             self.is_broken = True  # what is committed and not done yet, the next controller does
         what = f"job {job.id}" if job else "an effect"
         why = f"internal error: {self.faults.note(what, error)}"
-        if job is not None and not job.state.is_final:
+        if job is not None:
             self._faulted.append(Faulted(job.id, job.attempt, why))
 
-    def _drain(self) -> list[tuple[Effect, Job | None]]:
+    def _drain(self) -> list[Effect]:
         effects, self._after = self._after, []
         return effects
 
-    def then(self, effect: Effect, job: Job | None = None) -> None:
-        """Do this once the turn is committed. `job`: whose it is, should it fail."""
-        self._after.append((effect, job))
+    def then(self, effect: Effect) -> None:
+        """Carry this out once the turn is committed."""
+        self._after.append(effect)
 
     def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
         """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
@@ -364,7 +370,7 @@ class Engine:
         elif after.state is JobState.COMPLETING:
             self.cards.begin_cleaning(job.id, now)
         if job.state not in (JobState.PENDING, JobState.COMPLETING):
-            self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+            self.then(Forget(job))
 
     def _plan(self, now: float) -> None:
         """Start what fits. Jobs for which planning fails are held; where it fails for none, it pauses."""
@@ -426,7 +432,7 @@ class Engine:
             case JobEnded(attempt=attempt) if attempt in {0, job.attempt}:
                 self.take_up(job, self.launcher.seize(job), now)  # with a result or not
             case WatchdogFinding(attempt=job.attempt):
-                take_notice(self, job, event, now)
+                take_finding(self, job, event, now)
             case Faulted(attempt=job.attempt):
                 self.containment.accuse(job.id, event.why)
 
@@ -436,7 +442,7 @@ class Engine:
             if self.store.run(job, running, now=now):
                 self.jobtable.put(running)
                 job = running
-        self.then(lambda: attend(self, job, shepherd), job)
+        self.then(Follow(job, shepherd))
 
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
@@ -455,7 +461,7 @@ class Engine:
         if how.survivor:
             self.cards.left_alive(job, how.survivor, now)
         gone = job.changed(supervisor_lost=True) if how.lost else job
-        self.then(lambda: self.launcher.forget(gone), after)
+        self.then(Forget(gone, marks=not after.state.is_final))
 
     def step(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
@@ -489,7 +495,7 @@ class Engine:
     def _settle_clean(self, job: Job, now: float, *, is_clean: bool) -> None:
         if not is_clean:
             self.cards.left_dirty(job, now)
-        seen = found_out(self, job, now)
+        seen = with_gpu_fault(self, job, now)
         self.step(job, settled(seen, now, most=self.limits.max_requeue), now)
 
     def _start_what_fits(self, now: float) -> None:
@@ -497,7 +503,7 @@ class Engine:
         if not self.jobtable.waiting:
             return
         if not self.cards.is_fresh(now):
-            self.then(self.cards.ask)
+            self.then(AskGpus())
         self.charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
         decided = self.preempter.decide(self, self._start_planned, now)
         if self.limits.defragment:
@@ -539,7 +545,7 @@ class Engine:
         if self.store.start(job, after, given):
             self.jobtable.put(after)
             self.jobtable.given[after.id] = given
-            self.then(lambda: self.launcher.start(after, given), after)
+            self.then(Launch(after, given))
 
     # -- after a crash --------------------------------------------------------------------------
 
@@ -591,7 +597,7 @@ class Engine:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
-                self.then(lambda: remind(self, job), job)  # who was told may be who is gone
+                self.then(Remind(job))  # the shepherd that had the orders may be gone
 
     def _delay(self, job: Job, why: str, now: float) -> None:
         """The host was short of something; whoever cancelled the job meanwhile has it cancelled."""
@@ -600,7 +606,7 @@ class Engine:
             return
         self.step(job, delayed(job, why, now), now)
         self.orphans.pop(job.id, None)
-        self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+        self.then(Forget(job))
 
     def _requeue(self, job: Job, now: float) -> None:
         """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
@@ -609,7 +615,7 @@ class Engine:
             return
         self.step(job, returned(job, now, most=self.limits.max_requeue, ran=False), now)
         self.orphans.pop(job.id, None)
-        self.then(lambda: self.launcher.forget(job), job.changed(state=JobState.FAILED))
+        self.then(Forget(job))
 
 
 def _failure_of(table: JobTable, job: Job) -> Exception | None:

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.clients import Clients, Work
+from fgsched.controller.effects import Reply
 from fgsched.controller.engine import Engine
 from fgsched.controller.events import (
     ClientRequest,
-    Effect,
     Event,
     Failed,
     HostShort,
@@ -29,7 +29,6 @@ from fgsched.controller.events import (
 )
 from fgsched.controller.faults import Faults
 from fgsched.controller.pieces import Pieces
-from fgsched.crash import point
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Shepherd
@@ -90,16 +89,16 @@ class EventLoop:
         """Something that the next turn has to take in."""
         self._events.append(event)
 
-    def watch(self, fileobj: Any, ready: Effect) -> None:
+    def watch(self, fileobj: Any, ready: Callable[[], None]) -> None:
         self._register(fileobj, ready)
 
-    def _register(self, fileobj: Any, ready: Effect) -> None:
+    def _register(self, fileobj: Any, ready: Callable[[], None]) -> None:
         """Whoever had this descriptor number before has closed it: the number would not be free otherwise."""
         if fileobj in self.selector.get_map():
             self.selector.unregister(fileobj)
         self.selector.register(fileobj, selectors.EVENT_READ, ready)
 
-    def watch_once(self, pidfd: int, ended: Effect) -> None:
+    def watch_once(self, pidfd: int, ended: Callable[[], None]) -> None:
         """A pidfd becomes readable once, for good: when its process has ended."""
 
         def heard() -> None:
@@ -236,12 +235,12 @@ class EventLoop:
         return expected
 
     def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> ClientRequest:
-        def inside(now: float) -> Effect:
+        def inside(now: float) -> Reply:
             begun = time.monotonic()
             try:
                 result = act(now)
             except FgschedError as error:
-                return partial(self._refuse, connection, error)
+                return Reply(partial(self._refuse, connection), error)
             except Exception as error:  # half done, maybe: the turn is undone, and done again without it
                 if is_fatal(error):
                     raise
@@ -249,7 +248,7 @@ class EventLoop:
                 raise OurFault(f"{type(error).__name__}: {error}") from error
             finally:
                 self._measured(connection.uid, time.monotonic() - begun, expected)
-            return lambda: self._acknowledge(connection, result)
+            return Reply(partial(self._acknowledge, connection), result)
 
         return ClientRequest(inside, partial(self._refuse, connection))
 
@@ -259,9 +258,7 @@ class EventLoop:
 
     def _acknowledge(self, connection: Connection, result: Any) -> None:
         self._clients.asked(connection, waits=False)
-        point("controller_before_answer")
         self.finish(connection, lambda: connection.succeed(result))
-        point("controller_after_answer")
 
     def _refuse(self, connection: Connection, error: FgschedError) -> None:
         self._clients.asked(connection, waits=False)
@@ -277,7 +274,7 @@ class EventLoop:
         else:
             connection.succeed(found)
 
-    def finish(self, connection: Connection, send: Effect) -> None:
+    def finish(self, connection: Connection, send: Callable[[], None]) -> None:
         """Send an answer and mind what it did to the connection."""
         if not connection.is_closed:
             send()

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.jobs.watchdog import Fault
 from fgsched.store import Allocation
-
-Effect = Callable[[], None]
 
 
 class Launcher(Protocol):
@@ -119,9 +117,10 @@ class WatchdogFinding:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A request that writes. `act` is called inside the transaction, `refuse` if that fails."""
+    """A request that writes. `act` is called inside the transaction and returns the reply, an effect;
+    `refuse` is called if the transaction fails."""
 
-    act: Callable[[float], Effect]
+    act: Callable[[float], Any]
     refuse: Callable[[FgschedError], None]
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from fgsched.controller.context import PreemptionHost
+from fgsched.controller.effects import Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.telling import tell
-from fgsched.controller.turning import PreemptionHost
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.times import format_time
@@ -152,7 +152,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     _settle_debts(host, job, by, now)
     if victim.mode != SUSPEND:
         asked = host.change(job, now, preemption=found)
-        host.then(tell(host, asked, lambda: host.launcher.preempt(asked)))
+        host.then(Preempt(asked))
         return
     aside = job.advance(
         JobState.SUSPENDED,
@@ -162,7 +162,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
         reason=Reason.PREEMPTED,
     )
     host.step(job, aside, now)
-    host.then(tell(host, aside, lambda: host.launcher.suspend(aside)))
+    host.then(Suspend(aside))
 
 
 def _settle_debts(host: PreemptionHost, job: Job, by: int, now: float) -> None:
@@ -222,7 +222,7 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: dict[str, Any] | Non
         changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
-    host.then(tell(host, after, lambda: host.launcher.resume(after), said))
+    host.then(Resume(after, said))
 
 
 def room_made(jobtable: JobTable, job: Job) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Protocol
 
 import fgshim.region as region
 
-from fgsched.crash import point
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import Job
 from fgsched.domain.states import Tier
@@ -157,7 +156,6 @@ class Launcher:
         self._accounts.look_up(job.uid, partial(self._launch_as, job, given))
 
     def _launch_as(self, job: Job, given: Sequence[Allocation], account: Account | None) -> None:
-        point("controller_before_launch")
         try:
             self.spawner.send(self._message(job, given, account))
         except StorageError:
@@ -169,7 +167,6 @@ class Launcher:
         except Exception as error:  # another job's answer may have come with this one
             log.exception("job %d: its launch cannot be told", job.id)
             self._ports.failed(job, f"internal error: {type(error).__name__}: {error}")
-        point("controller_after_launch")
 
     def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
         script, environment = self._ports.material(job.id)
@@ -235,7 +232,6 @@ class Launcher:
 
     def _command(self, job: Job, value: int) -> bool:
         """To its shepherd, or to the spawner that inherited the job from it. False: to nobody."""
-        point("controller_before_signal")
         pidfd = self._following.pidfd(job.id)
         if pidfd is not None and commands.give(pidfd, job.id, job.attempt, value):
             return True
@@ -299,14 +295,12 @@ class Launcher:
         return now - self._asked_at.setdefault(job.id, now) > grace + self._site.kill_wait + _SLACK
 
     def forget(self, job: Job) -> None:
-        point("controller_before_forget")
         self._asked_at.pop(job.id, None)
         self._killed_at.pop(job.id, None)
         self._following.leave(job.id)
         self.run.forget(job.id, job.attempt)
         if job.supervisor_lost:
             self.run.clear(job.id, job.attempt)
-        point("controller_after_forget")
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
         for job, attempt in self.run.leftovers():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fgsched.controller.events import Effect
+from fgsched.controller.effects import Effect, Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings
@@ -50,12 +50,11 @@ class _Cards:
 
 
 class VirtualHost:
-    """A host to the code that has jobs make room (controller/turning.Giving). It is its own launcher."""
+    """A host on which the controller's preempter works (controller/context.PreemptionHost)."""
 
     def __init__(self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable) -> None:
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
-        self.cards, self.launcher = _Cards(site.gpus), self
-        self.unheard: dict[int, float] = {}  # there is nobody who could not hear
+        self.cards = _Cards(site.gpus)
         self.started: set[int] = set()  # jobs that have run at all
         self.outcomes: dict[int, Outcome] = {}
         self._tasks = tasks  # that of job 1 first
@@ -82,20 +81,12 @@ class VirtualHost:
         return after
 
     def then(self, effect: Effect) -> None:
-        """There is nothing to be committed first."""
-        effect()
-
-    def preempt(self, job: Job) -> bool:
-        self._date(job)
-        return True
-
-    def suspend(self, job: Job) -> bool:
-        del self._due[job.id]
-        return True
-
-    def resume(self, job: Job) -> bool:
-        self._date(job)
-        return True
+        """Carry an effect out at once: a simulation commits nothing."""
+        match effect:
+            case Preempt(job=job) | Resume(job=job):
+                self._date(job)
+            case Suspend(job=job):
+                del self._due[job.id]
 
     # -- jobs start -----------------------------------------------------------------------------
 

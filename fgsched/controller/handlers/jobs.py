@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from fgsched.controller import effects
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.conditions import Conditions
@@ -14,7 +15,6 @@ from fgsched.controller.handlers.references import References
 from fgsched.controller.handlers.submit import MAX_PENDING, Admission, read_submission, room_for
 from fgsched.controller.handlers.updating import touched, updated
 from fgsched.controller.handlers.verbs import Verbs, named
-from fgsched.controller.telling import must_hear, tell, tell_once
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.arrays import size
@@ -137,10 +137,9 @@ class JobHandlers:
                 return {"outcome": "over", "state": (job.outcome or job.state).value}
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
-            must_hear(self._engine, job)
+            effects.require_supervisor(self._engine, job)
             said = {"outcome": "signalled"}
-            deliver = partial(self._engine.launcher.deliver, job, number, target)
-            self._engine.then(tell_once(job, deliver, said))
+            self._engine.then(effects.Signal(job, number, target, said))
             return said
 
         return self._verbs.each(caller, named(arguments), act, now)
@@ -170,7 +169,7 @@ class JobHandlers:
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit
             if is_limited and job.state is not JobState.PENDING:
-                must_hear(engine, job)
+                effects.require_supervisor(engine, job)
             engine.store.change_request(job.id, after.request)
             engine.jobtable.put(after)
             if (after.depends, after.reason) != (job.depends, job.reason):
@@ -183,8 +182,7 @@ class JobHandlers:
         """Of a job under way. One that is only starting has no shepherd yet: that is reminded once it has."""
         told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            relimit = partial(self._engine.launcher.relimit, told)
-            self._engine.then(tell(self._engine, told, relimit, said))
+            self._engine.then(effects.Relimit(told, said))
 
     def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
         """No new jobs on a card; those on it go on."""
@@ -216,7 +214,7 @@ class JobHandlers:
             engine.change(job, now, state=JobState.CANCELLED, **by, **over)
             return {"outcome": "cancelled"}
         asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
-        engine.then(tell(engine, asked, partial(engine.launcher.cancel, asked)))
+        engine.then(effects.Cancel(asked))
         return {"outcome": "cancelled"}
 
     def _hold(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:

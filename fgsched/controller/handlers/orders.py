@@ -1,13 +1,12 @@
 """What is done to jobs under way: run again, stopped, let go on. An order is durable before it is given."""
 
-from functools import partial
 from typing import Any
 
+from fgsched.controller import effects
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.verbs import Verbs, named
 from fgsched.controller.preemption import go_on, has_room
-from fgsched.controller.telling import must_hear, tell
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Job, JobState
 
@@ -34,7 +33,7 @@ class Orders:
             _must_be_under_way(job)
             held = "" if not hold else "user" if caller.uid == job.uid else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
-            self._engine.then(tell(self._engine, asked, partial(self._engine.launcher.requeue, asked)))
+            self._engine.then(effects.Requeue(asked))
             return {"outcome": "requeued"}
 
         return self._verbs.each(caller, named(arguments), act, now, meant=_is_under_way)
@@ -46,12 +45,11 @@ class Orders:
         def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
-            must_hear(self._engine, job)
+            effects.require_supervisor(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
             said = {"outcome": "suspended"}
-            suspend = partial(self._engine.launcher.suspend, after)
-            self._engine.then(tell(self._engine, after, suspend, said))
+            self._engine.then(effects.Suspend(after, said))
             return said
 
         return self._verbs.each(
@@ -71,7 +69,7 @@ class Orders:
                     f"job {job.id} made room for job {by}: its part of the GPU is not free",
                     "It goes on by itself once there is room.",
                 )
-            must_hear(self._engine, job)
+            effects.require_supervisor(self._engine, job)
             said = {"outcome": "resumed"}
             go_on(self._engine, job, now, said)
             return said

@@ -7,12 +7,14 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from fgsched.config.load import KEYS, Config
 from fgsched.config.overrides import changed, key_of, overlaid
 from fgsched.config.precedence import checked
 from fgsched.controller.caller import Caller
+from fgsched.controller.effects import NO_REPLY, Reconfigure, Reply
 from fgsched.controller.engine import Engine
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.policy import Policy
@@ -99,25 +101,25 @@ class PartitionHandlers:
         self._config = obeyed = replace(config, **{name: getattr(before, name) for name in _AT_START})
         self._govern(policy)
 
-        def obey() -> None:
-            self._in_force = obeyed
-            self._hands.obey(obeyed)
-
-        self._engine.then(obey)
+        self._engine.then(Reconfigure(self._put_in_force, obeyed))
         return {
             "changed": [_shown(name) for name in differing if name not in _AT_START],
             "later": [_shown(name) for name in differing if name in _AT_START],
         }
 
-    def hang_up(self, now: float) -> Callable[[], None]:
+    def _put_in_force(self, config: Config) -> None:
+        self._in_force = config
+        self._hands.obey(config)
+
+    def hang_up(self, now: float) -> Reply:
         """SIGHUP: as `reconfigure`, with the log as the only reader."""
         try:
             said = self.reread()
         except FgschedError as error:
             log.error("the configuration stays as it was: %s", error)
-            return lambda: None
+            return NO_REPLY
         names = ", ".join(said["changed"]) or "nothing"
-        return lambda: log.info("read the configuration anew; changed: %s", names)
+        return Reply(partial(log.info, "read the configuration anew; changed: %s"), names)
 
     # -- partitions -----------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fgsched.controller.events import Effect
 from fgsched.controller.faults import Faults
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
@@ -16,6 +15,8 @@ from fgsched.server import Connection
 _MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
 _BETWEEN = 0.5  # seconds between two lines of progress
 Key = int | tuple[int, int | None]  # a job, a task that has no row yet, or (array, None): all of it
+
+Send = Callable[[Connection, Callable[[], None]], None]
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class _Waiter:
 class WaitHandlers:
     """Each is answered once, when the last of its jobs is over; or, if it asked so, the first."""
 
-    def __init__(self, send: Callable[[Connection, Effect], None], faults: Faults | None = None) -> None:
+    def __init__(self, send: Send, faults: Faults | None = None) -> None:
         """`send(connection, effect)`: does it, and minds what that did to the connection."""
         self._send = send
         self._faults = faults or Faults()

@@ -1,10 +1,11 @@
-"""What those need of the conductor who do a part of its turn, so that they need not know it."""
+"""What the parts of a turn need of the engine, so that they need not import it."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
 from fgsched.controller.containment import Containment
-from fgsched.controller.events import Effect, Launcher
+from fgsched.controller.effects import Effect
+from fgsched.controller.events import Launcher
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import Gpu, HostLimits, Job, Readings
@@ -13,8 +14,8 @@ from fgsched.jobs.lifecycle import Finish, Seen
 from fgsched.store import Store
 
 
-class Planned(Protocol):
-    """The cards as a plan goes by them."""
+class PlannedGpus(Protocol):
+    """The GPUs as a plan sees them."""
 
     @property
     def readings(self) -> Readings: ...
@@ -22,33 +23,14 @@ class Planned(Protocol):
     def gpus_for_planning(self, now: float) -> Iterable[Gpu]: ...
 
 
-class Halting(Protocol):
-    """Has jobs end, stand still and go on. The launcher is one."""
-
-    def preempt(self, job: Job) -> bool: ...
-
-    def suspend(self, job: Job) -> bool: ...
-
-    def resume(self, job: Job) -> bool: ...
-
-
-class Telling(Protocol):
-    """Keeps in mind which jobs have yet to hear an order."""
-
-    unheard: dict[int, float]  # jobs with an order to be given again -> when it was tried last
-
-
-class PreemptionHost(Telling, Protocol):
-    """A host on which jobs make room for others: that of the conductor, or one that is simulated."""
+class PreemptionHost(Protocol):
+    """A host on which jobs are preempted: the engine's, or a simulated one."""
 
     @property
     def jobtable(self) -> JobTable: ...
 
     @property
-    def cards(self) -> Planned: ...
-
-    @property
-    def launcher(self) -> Halting: ...
+    def cards(self) -> PlannedGpus: ...
 
     @property
     def limits(self) -> HostLimits: ...
@@ -63,8 +45,8 @@ class PreemptionHost(Telling, Protocol):
     def then(self, effect: Effect) -> None: ...
 
 
-class EngineContext(Telling, Protocol):
-    """The turn as it is made: what there is, and how it is changed. The conductor is one."""
+class EngineContext(Protocol):
+    """The turn as it is made: its state, and how that is changed. The engine is one."""
 
     jobtable: JobTable
     store: Store
@@ -72,6 +54,7 @@ class EngineContext(Telling, Protocol):
     launcher: Launcher
     limits: HostLimits
     orphans: dict[int, float]
+    undelivered: dict[int, float]
     containment: Containment
 
     @property
@@ -85,4 +68,4 @@ class EngineContext(Telling, Protocol):
 
     def take_up(self, job: Job, seen: Seen, now: float) -> None: ...
 
-    def then(self, effect: Effect, job: Job | None = None) -> None: ...
+    def then(self, effect: Effect) -> None: ...

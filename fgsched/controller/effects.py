@@ -1,0 +1,267 @@
+"""What the engine does once a turn is committed: effects as values, and the executor that carries them out.
+
+An effect may be carried out again after a crash, and then does no harm: the controller that starts next makes
+the effects that it cannot know to be done. So each has a crash point before it and most have one after it.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from fgsched.config.load import Config
+from fgsched.controller.events import Launcher
+from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.jobtable import JobTable
+from fgsched.crash import point
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Job, JobState
+from fgsched.jobs.lifecycle import Shepherd
+from fgsched.store import Allocation
+
+log = logging.getLogger(__name__)
+RETRY = 1.0  # seconds after which an order that was not delivered is given again
+_SUPERVISED = {JobState.RUNNING, JobState.SUSPENDED}  # an earlier state has no supervisor yet
+Answer = dict[str, Any]
+
+
+class Launch(Struct, frozen=True):
+    """Start an attempt on the GPU shares that were allocated to it."""
+
+    job: Job
+    given: Sequence[Allocation]
+
+
+class Follow(Struct, frozen=True):
+    """Watch a job's shepherd, and give it the orders that are in the store."""
+
+    job: Job
+    shepherd: Shepherd
+
+
+class Remind(Struct, frozen=True):
+    """Give a job's supervisor the orders that are in the store, since it may not have had them."""
+
+    job: Job
+    is_again: bool = False  # an earlier try failed
+
+
+class Forget(Struct, frozen=True):
+    """Remove the traces of an attempt whose end is committed."""
+
+    job: Job
+    marks: bool = False  # a failure marks the job, which is still being cleaned up
+
+
+class Order(Struct, frozen=True):
+    """An order to a job's supervisor. It is in the store: an order that is not delivered is given again."""
+
+    job: Job
+    answer: Answer | None = None  # becomes an error if the order is not delivered
+
+
+class Cancel(Order, frozen=True):
+    """End the job."""
+
+
+class Requeue(Order, frozen=True):
+    """End the job, which returns to the queue."""
+
+
+class Preempt(Order, frozen=True):
+    """Warn the job, and end it after its grace time."""
+
+
+class Suspend(Order, frozen=True):
+    """Stop the job's processes and the clock of its time limit."""
+
+
+class Resume(Order, frozen=True):
+    """Continue the job's processes."""
+
+
+class Relimit(Order, frozen=True):
+    """Make the supervisor keep to the time limit that the job has now."""
+
+
+class Signal(Struct, frozen=True):
+    """Send a running job a signal. It is not in the store, so a lost one is the client's to repeat."""
+
+    job: Job
+    number: int
+    target: str  # all, shell or children
+    answer: Answer
+
+
+class Reply(Struct, frozen=True):
+    """Answer a request. `send` is given the answer, or the error that refuses the request."""
+
+    send: Callable[[Any], None]
+    answer: Any = None
+
+
+NO_REPLY = Reply(lambda answer: None)  # to a request that has no reader
+
+
+class Reconfigure(Struct, frozen=True):
+    """Put a configuration that was read again into force outside the engine."""
+
+    obey: Callable[[Config], None]
+    config: Config
+
+
+class AskGpus(Struct, frozen=True):
+    """Request a reading of the GPUs."""
+
+
+Effect = Launch | Follow | Remind | Forget | Order | Signal | Reply | Reconfigure | AskGpus
+
+
+class EffectHost(Protocol):
+    """What the executor needs of the engine."""
+
+    launcher: Launcher
+    cards: GpuStates
+    jobtable: JobTable
+    undelivered: dict[int, float]  # job -> when an order to it was tried last
+
+
+def require_supervisor(host: EffectHost, job: Job) -> None:
+    """Refuse an order that no process could carry out, before anything is written.
+
+    Raises: Refused.
+    """
+    if job.state in _SUPERVISED and not host.launcher.hears(job):
+        raise Refused(
+            f"job {job.id}: not delivered: the job's supervisor is gone",
+            f"What is left of the job is being ended. See: fgctl show job {job.id}",
+        )
+
+
+def job_to_mark(effect: Effect) -> Job | None:
+    """Return the job that is marked when the effect fails unexpectedly, since its state is unknown then."""
+    if isinstance(effect, Launch | Follow | Remind) or (isinstance(effect, Forget) and effect.marks):
+        return effect.job
+    return None
+
+
+class Executor:
+    """Carries out one effect after another."""
+
+    def __init__(self, host: EffectHost) -> None:
+        self._host = host
+        orders: dict[type[Order], Callable[[Launcher, Job], bool]] = {
+            Cancel: lambda launcher, job: launcher.cancel(job),
+            Requeue: lambda launcher, job: launcher.requeue(job),
+            Preempt: lambda launcher, job: launcher.preempt(job),
+            Suspend: lambda launcher, job: launcher.suspend(job),
+            Resume: lambda launcher, job: launcher.resume(job),
+            Relimit: lambda launcher, job: launcher.relimit(job),
+        }
+        self._orders = orders
+        own: dict[type, tuple[str, Callable[[Any], None]]] = {
+            Launch: ("launch", self._launch),
+            Follow: ("follow", self._follow),
+            Remind: ("signal", self._remind),
+            Forget: ("forget", self._forget),
+            Signal: ("signal", self._signal),
+            Reply: ("answer", self._reply),
+            Reconfigure: ("reconfigure", self._reconfigure),
+            AskGpus: ("ask", self._ask),
+        }
+        own |= dict.fromkeys(orders, ("signal", self._order))
+        self._acts = {
+            kind: (f"controller_before_{name}", act, f"controller_after_{name}")
+            for kind, (name, act) in own.items()
+        }
+
+    def perform(self, effect: Effect) -> None:
+        """Carry out one effect, between its crash points."""
+        before, act, after = self._acts[type(effect)]
+        point(before)
+        act(effect)
+        point(after)
+
+    def _launch(self, effect: Launch) -> None:
+        self._host.launcher.start(effect.job, effect.given)
+
+    def _follow(self, effect: Follow) -> None:
+        """Do nothing for an attempt whose end was taken in together with its beginning."""
+        job, now = effect.job, self._host.jobtable.under_way(effect.job.id)
+        if now is not None and now.attempt == job.attempt:
+            self._host.launcher.follow(job, effect.shepherd)
+            if not self._is_reminded(job):
+                self._host.undelivered.setdefault(job.id, 0.0)
+
+    def _remind(self, effect: Remind) -> None:
+        if self._is_reminded(effect.job):
+            if effect.is_again:
+                self._host.undelivered.pop(effect.job.id, None)
+        elif not effect.is_again:
+            self._host.undelivered.setdefault(effect.job.id, 0.0)
+
+    def _is_reminded(self, job: Job) -> bool:
+        return all([self._is_given(order) for order in pending_orders(job)])
+
+    def _order(self, effect: Order) -> None:
+        """A job that is starting has no supervisor yet: it gets the order when it is followed."""
+        if self._is_given(effect) or effect.job.state is JobState.STARTING:
+            return
+        self._host.undelivered[effect.job.id] = 0.0
+        if effect.answer is not None:
+            remedy = "The order is kept and given again until the job has heard of it."
+            _amend(effect.answer, effect.job, remedy)
+
+    def _signal(self, effect: Signal) -> None:
+        launcher, job = self._host.launcher, effect.job
+        if not _delivered(lambda: launcher.deliver(job, effect.number, effect.target)):
+            _amend(effect.answer, job, "Repeat the command.")
+
+    def _is_given(self, order: Order) -> bool:
+        give = self._orders[type(order)]
+        return _delivered(lambda: give(self._host.launcher, order.job))
+
+    def _forget(self, effect: Forget) -> None:
+        self._host.launcher.forget(effect.job)
+
+    def _reply(self, effect: Reply) -> None:
+        effect.send(effect.answer)
+
+    def _reconfigure(self, effect: Reconfigure) -> None:
+        effect.obey(effect.config)
+
+    def _ask(self, effect: AskGpus) -> None:
+        self._host.cards.ask()
+
+
+def pending_orders(job: Job) -> list[Order]:
+    """Return the orders that the store has for a job under way. None of them does harm when given twice."""
+    orders: list[Order] = [Relimit(job)] if job.relimited else []
+    if job.is_to_end:
+        orders.append(Cancel(job))
+    elif job.is_being_preempted and not job.wish:
+        orders.append(Preempt(job))
+    elif job.wish:
+        orders.append(Requeue(job))
+    elif job.state is JobState.SUSPENDED:
+        orders.append(Suspend(job))
+    elif job.suspended:
+        orders.append(Resume(job))
+    return orders
+
+
+def _delivered(give: Callable[[], bool]) -> bool:
+    """Return whether an order was delivered. One that fails, for want of descriptors for example, was not."""
+    try:
+        return give()
+    except OSError:
+        log.exception("an order to a job could not be given")
+        return False
+
+
+def _amend(answer: Answer, job: Job, remedy: str) -> None:
+    """Turn the answer, which is sent after the orders of its turn, into an error."""
+    error = Refused(f"job {job.id}: not delivered: the job's supervisor cannot be reached", remedy)
+    answer.pop("outcome", None)
+    answer["error"] = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}

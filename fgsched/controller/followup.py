@@ -1,0 +1,80 @@
+"""Follow up on jobs under way: undelivered orders, lost shepherds, findings of the watchdog."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+from fgsched.controller.context import EngineContext
+from fgsched.controller.effects import RETRY, Cancel, Remind
+from fgsched.controller.events import WatchdogFinding
+from fgsched.domain.job import Job, JobState
+from fgsched.domain.shortage import PostMortem, Refusal
+from fgsched.jobs.endings import blamed
+from fgsched.jobs.lifecycle import Alive, Gone, Result, lost, reason_of
+from fgsched.jobs.postmortem import examine, noticed
+
+_GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
+
+
+def resend_orders(engine: EngineContext, now: float) -> None:
+    """Give each order that was not delivered again, once in `RETRY` seconds."""
+    for job_id, tried_at in list(engine.undelivered.items()):
+        job = engine.jobtable.under_way(job_id)
+        if job is None:
+            del engine.undelivered[job_id]
+        elif not 0 < now - tried_at < RETRY:  # the clock may be set back
+            engine.undelivered[job_id] = now
+            engine.then(Remind(job, is_again=True))
+
+
+def follow_up_orphans(engine: EngineContext, now: float) -> None:
+    """Take in the result of each job without a shepherd, or end what is left of it."""
+    orphans = engine.orphans
+    for job_id, empty_since in list(orphans.items()):
+        job = engine.jobtable.jobs.get(job_id)
+        if job is None:
+            del orphans[job_id]
+            continue
+        engine.containment.run(job_id, partial(_follow_up, engine, job, empty_since, now))
+
+
+def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) -> None:
+    """The spawner that inherited the job may still bring its result. Else what is left of it is ended."""
+    orphans = engine.orphans
+    seen = engine.launcher.seize(job)
+    if isinstance(seen, Alive):  # something failed for the job earlier, and may not fail any more
+        del orphans[job.id]
+        engine.take_up(job, seen, now)
+    elif isinstance(seen, Result):
+        engine.take_up(job, seen, now)
+    elif not engine.launcher.hunt(job):
+        orphans[job.id] = math.inf
+        if job.state is JobState.STARTING and engine.launcher.hears(job):
+            engine.step(job, job.advance(JobState.RUNNING), now)  # its JobStarted never came
+    elif now - empty_since >= _GRACE:
+        engine.end(job, lost(job, seen if isinstance(seen, Gone) else Gone()), now)
+    else:
+        orphans[job.id] = min(now, empty_since)
+
+
+def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now: float) -> None:
+    """Record what the watchdog found, and end the job if the finding demands that."""
+    if job.is_to_end:
+        return
+    others = engine.jobtable.holding.values()
+    changes = noticed(job, finding.warn, finding.end, others, readings=engine.cards.readings)
+    after = engine.change(job, now, **changes)
+    if after.is_to_end:
+        engine.then(Cancel(after))
+
+
+def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
+    """Return a cleaned-up job with the blame put on its GPU, if that failed while the job ran."""
+    gpus = [hold.gpu for hold in job.holds]
+    over = blamed(job, is_sick=engine.cards.failed_since(gpus, job.started_at or 0.0))
+    return replace(over, reason=reason_of(over), ended_at=over.ended_at or now)
+
+
+def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> PostMortem:
+    """Return which processes were on the GPU when the job ran out of its share of memory."""
+    return examine(job, refusal, engine.jobtable.holding.values(), engine.cards.readings)

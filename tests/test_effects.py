@@ -1,0 +1,137 @@
+"""What a turn decides, as values, and how the executor carries each of them out."""
+
+import pytest
+
+from builders import World, a_demand, a_gpu, a_job, a_result
+from fgsched.controller.effects import (
+    Cancel,
+    Executor,
+    Follow,
+    Forget,
+    Launch,
+    Preempt,
+    Relimit,
+    Remind,
+    Reply,
+    Requeue,
+    Resume,
+    Signal,
+    Suspend,
+    job_to_mark,
+    pending_orders,
+)
+from fgsched.controller.events import JobStarted
+from fgsched.domain.job import WHOLE, JobState, Preemption
+from fgsched.jobs.lifecycle import Shepherd
+
+UNREACHABLE = "job 1: not delivered: the job's supervisor cannot be reached"
+
+
+class Recording(World):
+    """A world whose engine keeps the effects of its turns beside carrying them out."""
+
+    def furnish(self):
+        self.performed = []
+        real = self.engine.perform
+        self.engine.perform = lambda effect: (self.performed.append(effect), real(effect))
+
+
+def kinds(world):
+    performed, world.performed[:] = list(world.performed), []
+    return [(type(one).__name__, one.job.id) for one in performed if not isinstance(one, Reply)]
+
+
+def test_a_turn_leaves_its_effects_as_values_in_the_order_of_its_decisions():
+    world = Recording([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    assert kinds(world) == [("Launch", 1)]
+    world.settle()
+    assert kinds(world) == [("Follow", 1)]
+    world.host.finish(1, 1, a_result())
+    world.turn()
+    assert kinds(world) == [("Forget", 1), ("Launch", 2)]
+
+
+def test_a_launch_has_the_job_as_it_was_committed():
+    world = Recording([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    (launch,) = [one for one in world.performed if isinstance(one, Launch)]
+    assert launch == Launch(world.engine.jobtable.jobs[1], world.engine.jobtable.given[1])
+    assert (launch.job.state, world.job(1).state) == (JobState.STARTING, JobState.STARTING)
+
+
+def test_a_job_whose_end_came_with_its_beginning_is_not_followed():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    followed = []
+    world.host.follow = lambda job, shepherd: followed.append(job.id)
+    begun, *_ = world.host.inbox
+    world.host.finish(1, 1, a_result())
+    world.turn()
+    assert isinstance(begun, JobStarted)
+    assert (world.job(1).state, followed) == (JobState.COMPLETED, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "orders"),
+    [
+        ({}, []),
+        ({"relimited": True}, [Relimit]),
+        ({"cancelled_by": 0}, [Cancel]),
+        ({"wish": "requeue"}, [Requeue]),
+        ({"state": JobState.SUSPENDED, "suspended_at": 2.0}, [Suspend]),
+        ({"suspended": 5.0}, [Resume]),
+        ({"suspended": 5.0, "cancelled_by": 0, "relimited": True}, [Relimit, Cancel]),
+        ({"preemption": Preemption(by=2, at=1.0, mode="requeue", attempt=1, grace=0, until=2.0)}, [Preempt]),
+    ],
+)
+def test_the_store_has_the_orders_that_a_new_shepherd_gets(changes, orders):
+    job = a_job(state=JobState.RUNNING).changed(**changes)
+    assert pending_orders(job) == [order(job) for order in orders]
+
+
+def test_an_order_that_is_not_delivered_is_kept_and_its_answer_says_so():
+    world = World([a_gpu(0)])
+    job, answer = a_job(state=JobState.RUNNING), {"outcome": "resumed"}
+    world.host.resume = lambda job: False
+    Executor(world.engine).perform(Resume(job, answer))
+    assert world.engine.undelivered == {1: 0.0}
+    assert answer["error"]["cause"] == UNREACHABLE
+    assert "outcome" not in answer
+
+
+def test_an_order_to_a_job_that_is_starting_waits_for_its_shepherd():
+    world = World([a_gpu(0)])
+    Executor(world.engine).perform(Cancel(a_job(state=JobState.STARTING)))
+    assert world.engine.undelivered == {}
+
+
+def test_an_order_that_fails_for_want_of_descriptors_is_kept():
+    world = World([a_gpu(0)])
+
+    def fails(job):
+        raise OSError("too many open files")
+
+    world.host.cancel = fails
+    Executor(world.engine).perform(Cancel(a_job(state=JobState.RUNNING)))
+    assert world.engine.undelivered == {1: 0.0}
+
+
+def test_a_signal_that_is_not_delivered_is_not_kept():
+    world = World([a_gpu(0)])
+    answer = {"outcome": "signalled"}
+    Executor(world.engine).perform(Signal(a_job(state=JobState.RUNNING), 10, "all", answer))
+    assert world.engine.undelivered == {}
+    assert answer["error"]["remedy"] == "Repeat the command."
+
+
+def test_what_fails_for_a_launch_marks_its_job_and_what_fails_for_an_answer_marks_none():
+    job = a_job(state=JobState.RUNNING)
+    marked = [
+        Launch(job, ()),
+        Follow(job, Shepherd(1, 1, "boot-1")),
+        Remind(job),
+        Forget(job, marks=True),
+    ]
+    assert [job_to_mark(one) for one in marked] == [job] * 4
+    assert [job_to_mark(one) for one in (Forget(job), Cancel(job), Reply(print))] == [None] * 3
