@@ -105,6 +105,10 @@ class Home:
         )
         return int(answer["first"])
 
+    def why(self, job: int) -> str:
+        """Why a job does not run, as a client puts it."""
+        return str(self.run("fgq", "-h", "-j", str(job), "-O", "Why:0").lines[0])
+
     def ended(self, script: str = "exit 0", **more: Any) -> int:
         """A job that is over."""
         job_id = self.submit(script, **more)

@@ -160,7 +160,7 @@ def test_what_strangers_hold_is_not_given_out_and_is_named(host):
     host.client.ask("cancel", ids=[host.ended("exit 0", share=100)])  # a look at the card lies in between
     shown = host.job(job)
     assert (shown["state"], shown["reason"]) == ("PENDING", "GpuExternalUse")
-    assert "where processes of no job hold" in shown["why"]
+    assert "because processes outside fgsched hold" in host.why(job)
     assert host.card()["external"] == 30 * GIB + CONTEXT
     stranger.kill()
     fakejob.until_ready()

@@ -32,8 +32,16 @@ def running(share, job, *, gpu=0, until=math.inf, who=NOBODY):
     return Running(a_demand(share), (Hold(gpu=gpu, share=share, memory=share),), until, "main", who, job)
 
 
+def _never(at):
+    return math.inf if at is None else at
+
+
+def _starts(*given):
+    return forecast(*given).starts
+
+
 def reasons(found):
-    return [each.short.reason for each in found]
+    return [each.cause.reason for each in found]
 
 
 def test_a_job_that_starts_has_no_blocker():
@@ -45,7 +53,7 @@ def test_a_full_card_is_left_by_its_jobs_and_the_last_that_has_to_end_tells_when
     one = QueuedJob(9, a_demand(WHOLE))
     there = snapshot([one], [running(2500, 3, until=500.0), running(2500, 4, until=700.0)])
     (only,) = blockers(there, one)
-    assert only.short.reason is Reason.RESOURCES
+    assert only.cause.reason is Reason.RESOURCES
     assert (only.lift.jobs, only.lift.at) == ((3, 4), 700.0)
 
 
@@ -59,21 +67,21 @@ def test_only_the_jobs_in_the_way_are_named():
 def test_nobody_can_say_when_a_job_without_a_limit_ends():
     one = QueuedJob(9, a_demand(7500))
     (only,) = blockers(snapshot([one], [running(5000, 3)]), one)
-    assert (only.lift.jobs, only.lift.at) == ((3,), math.inf)
+    assert (only.lift.jobs, only.lift.at) == ((3,), None)
 
 
 def test_everything_that_is_short_is_told_and_the_binding_one_first():
     one = QueuedJob(9, replace(a_demand(7500), cpus=4, host_memory=8 * GIB))
     there = snapshot([one], [running(5000, 3, until=50.0)], host=Host(cpus=2, memory=GIB))
     found = blockers(there, one)
-    assert [each.short.what for each in found] == ["cpus", "host memory", "share"]
+    assert [each.cause.what for each in found] == ["cpus", "host memory", "share"]
 
 
 def test_the_reservation_of_a_job_before_it_is_a_blocker_that_ends_with_its_start():
     top, small = QueuedJob(1, a_demand(WHOLE)), QueuedJob(2, a_demand(2500))
     there = snapshot([top, small], [running(5000, 3, until=900.0)])
     (only,) = blockers(there, small)
-    assert only.short.reason is Reason.RESERVED_FOR_TOP
+    assert only.cause.reason is Reason.RESERVED_FOR_TOP
     assert (only.lift.jobs, only.lift.at, only.lift.is_start) == ((1,), 900.0, True)
 
 
@@ -87,7 +95,7 @@ def test_a_limit_is_lifted_by_the_first_end_of_those_that_fill_it():
     jobs = [running(1000, 3, until=70.0, who=ann), running(1000, 4, until=60.0, who=ann)]
     jobs.append(running(1000, 5, until=10.0, who=bob))
     (only,) = blockers(snapshot([one], jobs, policy=limited(running=2)), one)
-    assert only.short.reason is Reason.MAX_JOBS_PER_USER
+    assert only.cause.reason is Reason.MAX_JOBS_PER_USER
     assert (only.lift.jobs, only.lift.at) == ((4,), 60.0)
 
 
@@ -138,27 +146,27 @@ def test_a_question_leaves_the_queue_as_it_was():
 def test_jobs_start_one_after_the_other_as_those_before_them_end():
     queue = [QueuedJob(number, a_demand(WHOLE), 100) for number in (1, 2, 3)]
     there = snapshot(queue, [running(5000, 9, until=50.0)], now=10.0)
-    found = forecast(there, lambda job: job.time_limit, lambda job: job.until, {1, 2, 3})
+    found = _starts(there, lambda job: job.time_limit, lambda job: job.until, {1, 2, 3})
     assert {job: one.at for job, one in found.items()} == {1: 50.0, 2: 150.0, 3: 250.0}
     assert found[2].before == (9, 1)
 
 
 def test_an_array_starts_as_many_at_a_time_as_fit():
     there = snapshot([QueuedJob(1, a_demand(5000), 100, 4), QueuedJob(2, a_demand(WHOLE), 100)])
-    found = forecast(there, lambda job: 100.0, lambda job: job.until, {1, 2})
+    found = _starts(there, lambda job: 100.0, lambda job: job.until, {1, 2})
     assert (found[1].at, found[2].at) == (0.0, 200.0)
 
 
 def test_nothing_is_foretold_behind_a_job_that_never_ends():
     there = snapshot([QueuedJob(1, a_demand(WHOLE))], [running(5000, 9)])
-    assert forecast(there, lambda job: 1.0, lambda job: job.until, {1}) == {}
+    assert _starts(there, lambda job: 1.0, lambda job: job.until, {1}) == {}
 
 
 def test_the_limit_of_a_user_counts_in_the_forecast_too():
     ann = Owner("ann")
     queue = [QueuedJob(number, a_demand(1000), 100, who=ann) for number in (1, 2)]
     there = snapshot(queue, policy=limited(running=1))
-    found = forecast(there, lambda job: 100.0, lambda job: job.until, {1, 2})
+    found = _starts(there, lambda job: 100.0, lambda job: job.until, {1, 2})
     assert (found[1].at, found[2].at) == (0.0, 100.0)
 
 
@@ -228,7 +236,7 @@ def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, car
     for job in [entry for one in queue if (entry := there.queue.entry(one.id))]:
         found = blockers(there, job, decided)
         assert found
-        assert found[0].short == decided.short(job.kind)
+        assert found[0].cause == decided.short(job.kind)
         for each in advice(there, job, decided):
             with there.instead(each.change.job):
                 assert each.start in there.plan().starts
@@ -242,11 +250,11 @@ def test_a_forecast_never_starts_a_job_before_its_blockers_can_be_lifted(jobs, c
     queue = [job for job in queue if job.demand.gpus <= cards]
     there = settled(queue, cards)
     left = [entry for one in queue if (entry := there.queue.entry(one.id))]
-    found = forecast(there, lambda job: job.time_limit, lambda job: job.until, {job.id for job in left})
+    found = _starts(there, lambda job: job.time_limit, lambda job: job.until, {job.id for job in left})
     assert set(found) == {job.id for job in left}, "every job has a limit: each will start"
     for job in left:
         by_ends = [each.lift for each in blockers(there, job) if not each.lift.is_start and each.lift.jobs]
-        assert found[job.id].at >= max((lift.at for lift in by_ends), default=0.0)
+        assert found[job.id].at >= max((_never(lift.at) for lift in by_ends), default=0.0)
 
 
 def test_an_answer_makes_fewer_plans_where_many_kinds_wait():

@@ -134,7 +134,7 @@ def ask_once(places):
 
 def test_a_list_of_the_queue_that_is_read_slowly_tells_of_the_moment_when_it_was_asked_for(home):
     home.submit(count=20_000, hold=True, share=0)
-    fields = ["id", "state", "why", "reason", "priority", "tasks", "share", "elapsed"]
+    fields = ["id", "state", "cause", "reason", "priority", "tasks", "share", "elapsed"]
     with client.connect(home.places) as slow, slow.makefile("rb") as answers:
         slow.sendall(client._message("queue", {"fields": fields}))
         begun = answers.read(1)

@@ -1,6 +1,8 @@
 """fgq --why and --start, fgsub --test-only: what keeps a job waiting, what helps, and when it starts."""
 
 import re
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -37,7 +39,7 @@ def test_every_blocker_is_told_with_figures_what_lifts_it_and_a_smaller_request(
     user = home.client.ask("job", id=3)["user"]
     assert plain(done.out) == (
         f"Job 3 (eval, {user}) waits: GpuFragmented\n"
-        "  needs 0.75 of one GPU; 0.95 is free in total, at most 0.55 on one card\n"
+        "  needs 0.75 of one GPU; 0.95 is free in total, at most 0.55 on one GPU\n"
         "    lifted when job 1 ends, by TIME at the latest\n"
         "  starts by TIME at the latest\n"
         "  --gpus=0.55 instead of 0.75 starts now on GPU 0:\n"
@@ -76,17 +78,31 @@ def test_a_job_behind_a_reservation_is_told_whose_it_is_and_how_short_it_would_h
         home.submit(share=10_000)
         home.submit(share=2500)
         told = plain(home.run("fgq", "--why", "3").out)
-        assert "would fit, and would delay the first job that does not\n" in told
-        assert "    lifted once job 2 has started there, by TIME at the latest\n" in told
+        assert "fits now, but would delay a job with higher priority\n" in told
+        assert "    lifted when job 2 has started, by TIME at the latest\n" in told
         assert "  --time=1:59:00 instead of UNLIMITED starts now on GPU 0:\n" in told
         assert home.run("fgctl", "update", "job=3", "timelimit=1:59:00").status == 0
         assert home.wait(3)[0]["state"] == "COMPLETED"
 
 
+def test_an_instant_is_shown_in_the_readers_time_zone_and_format(home):
+    """The sentences are made in the client: one time zone in one answer, whatever the controller's is."""
+    home.running(share=10_000, time_limit=3600)
+    home.running(share=10_000, time_limit=7200)
+    home.submit(share=10_000)
+    at = home.run("fgq", "--json", "--why", "3").json["jobs"][0]["blockers"][0]["at"]
+    for zone, form in (("Asia/Tokyo", "%d.%m. %H:%M"), ("America/New_York", "%m/%d %I:%M %p")):
+        said = home.run("fgq", "--why", "3", env={"TZ": zone, "FG_TIME_FORMAT": form}).out
+        local = datetime.fromtimestamp(at, ZoneInfo(zone)).strftime(form)
+        assert re.findall(r"by (.*) at the latest", said) == [local, local]
+
+
 def test_one_that_is_held_is_told_how_it_is_released(home):
     job = home.submit(hold=True)
     told = home.run("fgq", "--why", str(job)).out
-    assert told.endswith("is held\n    lifted with fgctl release 1\n"), "more would be untrue"
+    assert told.endswith("  held; its owner can release it\n    lifted with fgctl release 1\n"), (
+        "more would be untrue"
+    )
 
 
 def test_one_that_waits_for_another_is_told_for_which(home):
@@ -96,7 +112,7 @@ def test_one_that_waits_for_another_is_told_for_which(home):
 
 
 def test_without_a_name_it_is_about_all_of_mine_that_wait(home):
-    assert home.run("fgq", "--why").out == "No job of yours waits.\n"
+    assert home.run("fgq", "--why").out == "None of your jobs is waiting.\n"
     home.running(share=10_000)
     home.running(share=10_000)
     home.submit(share=10_000, count=2)
@@ -140,7 +156,7 @@ def test_a_job_behind_one_without_a_limit_has_no_start(home):
         home.running(share=10_000)
     home.submit(share=10_000)
     assert home.run("fgq", "-h", "-j", "3", "--start").lines[0].split()[5:7] == ["N/A", "N/A"]
-    assert "nobody can say when it starts" in home.run("fgq", "--why", "3").out
+    assert "start time unknown: a job ahead of it has no time limit" in home.run("fgq", "--why", "3").out
 
 
 def test_of_a_job_that_is_to_wait_for_its_time_only_that_is_told(home):
@@ -182,7 +198,7 @@ def test_test_only_tells_what_a_job_would_wait_for_and_until_when(home):
     assert done.status == 0
     assert plain(done.err) == (
         "fgsub: Job 3 to start at TIME on GPU 0 in partition main, at the latest\n"
-        "  needs 0.5 of one GPU, 0 left on GPU 0\n"
+        "  needs 0.5 of one GPU; GPU 0 has 0 left\n"
         "    lifted when job 1 ends, by TIME at the latest\n"
     )
 

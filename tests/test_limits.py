@@ -2,10 +2,10 @@
 
 import pytest
 
+from fgsched.cli.wording import why
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Reason
 from fgsched.domain.policy import Account, Limits, Partition, Policy, Qos, User
-from fgsched.scheduling.explain.explain import sentence
 from fgsched.scheduling.limits import Owner, UsageCount, check_pending, falls_under, scopes
 
 ANN, BOB = Owner("ann", "lab", "high"), Owner("bob", "lab", "high")
@@ -65,7 +65,7 @@ def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, 
     assert usage_count.blocked("main", ANN, 2000, 0) is None
     short = usage_count.blocked("main", ANN, 2500, 0)
     assert (short.reason, short.need, short.left, short.total) == (gpus, 2500, 2000, 5000)
-    assert sentence(short) == f"needs 0.25 of a GPU; of the 0.5 that {says} may hold, 0.2 is left"
+    assert why(short) == f"limit reached: needs 0.25 of a GPU; {says} may use 0.2 more (limit 0.5)"
 
 
 @pytest.mark.parametrize("scope", ["account", "user"])

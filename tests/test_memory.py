@@ -33,9 +33,9 @@ def test_memory_that_is_taken_is_not_given_out_again(tmp_path):
         first = home.running(demand={"cpus": 1, "host_memory": 700 << 20})
         second = home.submit("true", demand={"cpus": 1, "host_memory": 400 << 20})
         waiting = home.client.ask("job", id=second)
-        assert (waiting["state"], waiting["why"]) == (
+        assert (waiting["state"], home.why(second)) == (
             "PENDING",
-            "needs 400M of host memory, 324M of 1024M is free",
+            "needs 400M of host memory; 324M of 1024M is free",
         )
         home.client.ask("cancel", ids=[first])
         home.wait(second)

@@ -115,7 +115,8 @@ def test_a_limit_is_told_with_its_figures_and_keeps_nobody_else_back(site):
     assert job(site, passes)["state"] == "COMPLETED"
     found = job(site, waits)
     assert found["reason"] == "QOSMaxJobsPerUserLimit"
-    assert found["why"] == f"1 jobs of {ME} in partition night run, which is the most"
+    limit = "already has 1 running job (limit 1)"
+    assert site.why(waits) == f"limit reached: {ME} in partition night {limit}"
     site.client.ask("cancel", ids=[busy, waits])
     site.wait(busy, waits)
 
@@ -128,7 +129,7 @@ def test_countable_resources_come_as_indices_and_run_out(site):
     demand = {"resources": [["matlab", 2]]}
     busy = site.running(demand=demand)
     waits = site.submit(demand=demand)
-    assert (job(site, waits)["reason"], job(site, waits)["why"]) == ("Licenses", "needs 2 matlab, 0 left")
+    assert (job(site, waits)["reason"], site.why(waits)) == ("Licenses", "needs 2 matlab, 0 left")
     site.client.ask("cancel", ids=[busy, waits])
     site.wait(busy, waits)
     done = site.run("fgsub", "--gres=matlab:3", script(site, ""))

@@ -93,7 +93,9 @@ def test_a_quota_of_gpu_minutes_keeps_a_job_back_that_might_pass_it(host):
     host.run("bob", "fgctl", "release", str(job_id))
     found = host.job(job_id)
     assert (found["state"], found["reason"]) == ("PENDING", "AssocGrpGRESMinutes")
-    assert "may use 120 GPU minutes; of the 60 that account physics may use" in found["why"]
+    why = host.run("bob", "fgq", "-h", "-j", str(job_id), "-O", "Why:0").out
+    assert "limit reached: may use 120 GPU minutes; account physics has " in why
+    assert why.endswith(" (limit 60)\n")
     assert host.run("bob", "fgctl", "update", f"job={job_id}", "timelimit=30").status == 0
     assert host.over(job_id)["state"] == "COMPLETED"
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, a_demand, a_gpu
+from fgsched.cli.wording import why
 from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading, Reason
-from fgsched.scheduling.explain.explain import sentence
 from fgsched.scheduling.placement import Room, Shortfall, charged, cost, place, rooms
 
 
@@ -39,14 +39,14 @@ def test_a_whole_job_never_shares_a_card():
 def test_a_job_of_several_whole_cards_is_told_how_many_are_free():
     held = [Hold(gpu=0, share=1, memory=1)]
     found = place(a_demand(WHOLE, gpus=2), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
-    assert sentence(found) == "needs 2 whole GPUs, 1 of 2 free"
+    assert why(found) == "needs 2 whole GPUs; 1 of 2 are free"
 
 
 def test_a_fraction_never_spans_two_cards():
     held = [Hold(gpu=index, share=5000, memory=GIB) for index in (0, 1)]
     found = place(a_demand(7500), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
     assert found.reason is Reason.GPU_FRAGMENTED
-    assert sentence(found) == "needs 0.75 of one GPU; 1 is free in total, at most 0.5 on one card"
+    assert why(found) == "needs 0.75 of one GPU; 1 is free in total, at most 0.5 on one GPU"
 
 
 def test_memory_alone_decides_the_share_rounded_up_to_the_step():
@@ -67,14 +67,16 @@ def test_memory_that_does_not_fit_is_told_in_figures():
     held = [Hold(gpu=0, share=3750, memory=6 * GIB)] * 2
     found = place(a_demand(memory=6 * GIB), free(a_gpu(0), holds=held), LIMITS)
     assert found.reason is Reason.GPU_MEMORY
-    assert sentence(found) == "needs 6144M, 4096M left on GPU 0"
+    assert why(found) == "needs 6144M of GPU memory; GPU 0 has 4096M left"
 
 
 def test_strangers_memory_is_taken_off_and_named():
     seen = {0: Reading(gpu=0, used=12 * GIB, external=12 * GIB)}
     found = place(a_demand(5000), free(a_gpu(0), readings=seen), LIMITS)
     assert found.reason is Reason.GPU_EXTERNAL_USE
-    assert sentence(found) == "needs 8192M, 4096M left on GPU 0, where processes of no job hold 12288M"
+    assert why(found) == (
+        "needs 8192M of GPU memory; GPU 0 has 4096M left, because processes outside fgsched hold 12288M"
+    )
 
 
 def test_a_type_is_any_part_of_the_model_whatever_its_dashes():
@@ -138,7 +140,7 @@ def test_whoever_asks_for_bytes_that_are_there_lacks_the_share_and_no_stranger_i
     cards = [Room(a_gpu(0, memory=40 * GIB), 1500, 15 * GIB), Room(a_gpu(1), 0, 0)]
     found = place(a_demand(memory=8 * GIB), cards, LIMITS)
     assert (found.reason, found.what, found.gpu) == (Reason.RESOURCES, "share", 0)
-    assert sentence(found) == "needs 0.2 of one GPU, 0.15 left on GPU 0"
+    assert why(found) == "needs 0.2 of one GPU; GPU 0 has 0.15 left"
 
 
 def test_cleaning_is_blamed_only_where_it_would_help():

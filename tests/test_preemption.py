@@ -655,7 +655,7 @@ def test_a_job_is_ended_and_queued_again_and_everybody_tells_of_it(tmp_path):
             "Preempt=night  PreemptMode=REQUEUE  GraceTime=0"
             in home.run("fgctl", "show", "partition", "day").out
         )
-        assert f"made room for job {high} at" in home.run("fgq", "--why", str(low)).out
+        assert f"preempted by job {high} at" in home.run("fgq", "--why", str(low)).out
         home.client.ask("cancel", ids=[low, high])
         home.wait(high)
 
@@ -701,7 +701,7 @@ def test_a_grace_holds_while_no_controller_runs(tmp_path):
         fifo.read_text()
         high = home.submit("exit 0", partition="day", share=WHOLE)
         why = home.run("fgq", "--why", str(high)).out
-        assert f"job {low} makes room for it" in why
+        assert f"job {low} is being preempted for it" in why
         home.wait(low, high)
         assert job(home, low)["state"] == "PREEMPTED"
 
@@ -713,7 +713,7 @@ def test_one_that_stands_still_says_what_it_keeps(tmp_path):
         high = home.running(partition="day", demand=demand)
         found = job(home, low)
         assert (found["state"], found["reason"]) == ("SUSPENDED", "Preempted")
-        assert found["why"] == f"made room for job {high}; keeps 4096M on GPU 0"
+        assert home.why(low) == f"suspended: preempted by job {high}; keeps 4096M on GPU 0"
         done = home.run("fgctl", "resume", str(low))
         assert done.status != 0
         assert f"made room for job {high}" in done.err
@@ -740,10 +740,10 @@ def test_who_asks_what_would_be_is_told_who_would_make_room(tmp_path):
             return home.run("fgsub", "--test-only", "-p", partition, "--gpus=1", "job.sh").err
 
         busy = home.running(partition="day", share=5000)
-        assert "may have others make room, and no such job runs" in said("day")
+        assert "preemption would not help: it may not preempt any running job" in said("day")
         low = home.running(partition="night", share=5000)
-        assert "would not be enough" in said("day")
+        assert "would not free enough" in said("day")
         home.client.ask("cancel", ids=[busy])
         home.wait(busy)
-        assert f"job {low} would make room for it" in said("day")
-        assert "room" not in said("night")
+        assert f"would preempt job {low}" in said("day")
+        assert "preempt" not in said("night")

@@ -31,7 +31,8 @@ def test_strangers_memory_is_in_the_way_until_it_is_gone(scripted):
     waiting = home.client.ask("job", id=job)
     while waiting["reason"] != "GpuExternalUse":
         waiting = home.client.ask("job", id=job)
-    assert waiting["why"] == "needs 8192M, 4096M left on GPU 0, where processes of no job hold 12288M"
+    left = "GPU 0 has 4096M left, because processes outside fgsched hold 12288M"
+    assert home.why(job) == f"needs 8192M of GPU memory; {left}"
     show()
     home.wait(job)
     assert home.client.ask("job", id=job)["state"] == "COMPLETED"

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from fgsched.cli.cells import shown_time
 from fgsched.cli.choices import name_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, Reason
 from fgsched.domain.text import shown
-from fgsched.domain.times import HOUR, MINUTE, format_elapsed, format_time
+from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
 
 Record = Mapping[str, Any]
@@ -168,14 +169,7 @@ def _planned(record: Record) -> str:
 
 
 def _time(epoch: float | None, unknown: str = "Unknown") -> str:
-    import os
-
-    style = os.environ.get("FG_TIME_FORMAT", "standard")
-    if style == "relative":
-        import time
-
-        return format_time(epoch, style, now=time.time(), unknown=unknown)
-    return format_time(epoch, style, unknown=unknown)
+    return shown_time(epoch, unknown=unknown)
 
 
 def _cpu_time(seconds: float) -> str:

@@ -1,6 +1,18 @@
-"""Text in columns: what is safe to show, how wide it is, and how it is made to fit."""
+"""Lay out text in columns: make it safe for a terminal, measure its width, pad or cut it."""
 
+import os
+import time
 from collections.abc import Iterable, Sequence
+
+from fgsched.domain.times import format_time
+
+_TIME_FORMAT = os.environ.get("FG_TIME_FORMAT", "standard")
+
+
+def shown_time(epoch: float | None, *, unknown: str = "N/A") -> str:
+    """Return a time (seconds since the epoch) in the reader's time zone, in the form of FG_TIME_FORMAT."""
+    now = time.time() if _TIME_FORMAT == "relative" else None
+    return format_time(epoch, _TIME_FORMAT, now=now, unknown=unknown)
 
 
 def clean(text: str) -> str:

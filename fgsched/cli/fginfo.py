@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from fgsched.cli import machine, reservation
-from fgsched.cli.cells import table
+from fgsched.cli.cells import shown_time, table
 from fgsched.cli.command import Command, write
-from fgsched.cli.queuecolumns import host, indices, shown_time
+from fgsched.cli.queuecolumns import host, indices
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near

@@ -95,11 +95,14 @@ def _asked(request: dict[str, Any]) -> dict[str, Any]:
 
 def _test(client: Client, jobs: Sequence[Prepared]) -> int:
     """Say on stderr, as sbatch does, when and where each would start."""
+    from msgspec import convert
+
     from fgsched.cli.prospects import tested
+    from fgsched.domain.waiting import Trial
 
     answer = client.ask("test", patience=60, key=secrets.token_hex(16), **_message(jobs))
     for job in answer["jobs"]:
-        first, *others = tested(job)
+        first, *others = tested(convert(job, Trial))
         click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
     if answer["left_out"]:
         click.echo(f"fgsub: … and {answer['left_out']} more, which would be taken too", err=True)

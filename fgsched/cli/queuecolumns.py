@@ -5,18 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fgsched.cli.cells import clean
+from msgspec import convert
+
+from fgsched.cli.cells import clean, shown_time
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState
 from fgsched.domain.text import shown
-from fgsched.domain.times import format_limit, format_runtime, format_time
+from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 
 _LONGEST_LIST = 64  # bytes of an index list
 _CODES = {state.value: state.code for state in JobState}
 _ORDER = {state.value: place for place, state in enumerate(JobState)}
 _HOLDING = {state.value for state in JobState if state.holds}
-_STYLE = os.environ.get("FG_TIME_FORMAT", "standard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +41,6 @@ class Column:
         if self.fields[0] == "state":
             return _ORDER[value]
         return (value is None, value if value is not None else 0)
-
-
-def shown_time(epoch: float | None, style: str = _STYLE) -> str:
-    """A point in time as FG_TIME_FORMAT wants it; N/A if unknown."""
-    if style != "relative":
-        return format_time(epoch, style)
-    import time
-
-    return format_time(epoch, style, now=time.time())
 
 
 def _end(ended: float | None, started: float | None, limit: int) -> str:
@@ -114,6 +106,14 @@ def _task(task: int | None, rest: str | None) -> str:
     return str(task) if task is not None else "N/A" if rest is None else _cut(rest)
 
 
+def why_of(cause: Any) -> str:
+    """Return why a job does not run, as a sentence."""
+    from fgsched.cli import wording
+    from fgsched.domain.waiting import Cause
+
+    return wording.why(None if cause is None else convert(cause, Cause))
+
+
 COLUMNS = (
     Column("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
     Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
@@ -152,7 +152,7 @@ COLUMNS = (
     Column("NODELIST", ("state",), lambda state: host() if state in _HOLDING else "", ("NodeList",), "N"),
     Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
     Column("REASON", ("reason",), str, ("Reason",), "r"),
-    Column("WHY", ("why",), str, ("Why",)),
+    Column("WHY", ("cause",), why_of, ("Why",)),
     Column("GPUS", ("share",), _share, ("GPUs",), "G"),
     Column("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
     Column("GPUMEM", ("memory",), _memory, ("GpuMem",)),

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from fgsched.cli import machine
+from fgsched.cli.queuecolumns import why_of
 from fgsched.domain.job import JobState
 
 _OWN = ("account", "qos", "reservation", "nice", "priority")
 FIELDS = (
     *("array", "task", "tasks", "dependency", "deadline"),
-    *("id", "name", "partition", "user", "uid", "state", "reason", "why", "elapsed", "time_limit"),
+    *("id", "name", "partition", "user", "uid", "state", "reason", "cause", "elapsed", "time_limit"),
     *_OWN,
     *("submitted_at", "started_at", "ended_at", "share", "gpus", "memory", "gpu_type", "indices", "tier"),
     "gpu_compute",
@@ -24,7 +25,7 @@ def document(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _job(job: dict[str, Any]) -> dict[str, Any]:
     moments = {"submit": job["submitted_at"], "start": job["started_at"], "end": job["ended_at"]}
-    named = ("name", "partition", "user", "uid", "state", "reason", "why", *_OWN)
+    named = ("name", "partition", "user", "uid", "state", "reason", *_OWN)
     plain = {name: job[name] for name in named}
     return {
         "job_id": job["id"],
@@ -34,6 +35,8 @@ def _job(job: dict[str, Any]) -> dict[str, Any]:
         "dependency": job["dependency"] or None,
         "deadline": job["deadline"],
         **plain,
+        "why": why_of(job["cause"]),
+        "cause": job["cause"],
         "state_code": JobState(job["state"]).code,
         "elapsed": job["elapsed"],
         "time_limit": job["time_limit"] or None,

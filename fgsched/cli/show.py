@@ -7,6 +7,7 @@ from fgsched.cli import choices, machine
 from fgsched.cli.acctfields import others
 from fgsched.cli.cells import clean
 from fgsched.cli.jobfiles import files_of
+from fgsched.cli.queuecolumns import why_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.times import format_limit, format_runtime, format_time
@@ -28,6 +29,7 @@ def document(what: str, records: Sequence[Record]) -> str:
     name = "config" if what == "config" else f"{what}s"
     for record in records if what == "job" else ():
         record |= {f"{key}_iso": machine.iso(record[key]) for key in _TIMED}
+        record["why"] = why_of(record["cause"])
     return machine.document(**{name: records[0] if what == "config" else list(records)})
 
 
@@ -92,7 +94,7 @@ def _job(job: Record) -> Group:
         [("JobId", job["id"]), *_array(job), ("JobName", request["name"])],
         [("UserId", f"{job['user']}({job['uid']})"), ("GroupId", job["gid"])],
         [("JobState", job["state"]), ("Reason", job["reason"]), ("Held", job["held"] or "no")],
-        [("Why", job["why"])] if job["why"] else [],
+        [("Why", why)] if (why := why_of(job["cause"])) else [],
         [("ExitCode", f"{job['exit_code']}:{job['signal']}"), ("Attempt", job["attempt"])],
         [("Requeue", int(request.get("requeue", True))), ("Restarts", job["restarts"]), *_suspended(job)],
         _preemption(job["eviction"]),

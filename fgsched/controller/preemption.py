@@ -1,7 +1,7 @@
 """Running jobs make room for one that comes before them; those that stood still for it go on afterwards."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -11,10 +11,9 @@ from fgsched.controller.effects import Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
-from fgsched.domain.times import format_time
-from fgsched.domain.units import format_indices
+from fgsched.domain.waiting import Note, Outlook, Preempting
 from fgsched.jobs.endings import stood_still
-from fgsched.scheduling.explain.explain import leaving, standing_still
+from fgsched.scheduling.explain.causes import preemption, suspension
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, terms, victims, without
 from fgsched.scheduling.priority import JobClass
@@ -225,31 +224,29 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: dict[str, Any] | Non
     host.then(Resume(after, said))
 
 
-def room_made(jobtable: JobTable, job: Job) -> list[str]:
-    """For whom a job makes room or has made it, and who makes room for it, in sentences."""
+def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
+    """Return the preemptions that a job takes part in, as the preempted job or as the preempting one."""
     if job.is_suspended_by_preemption:
-        return [standing_still(job)]
-    if said := leaving(job):
-        return [said]
+        return [suspension(job)]
+    if (found := preemption(job)) is not None:
+        return [found]
     going = [
-        one
+        (one.id, one.preemption.until)
         for one in jobtable.holding.values()
         if one.is_being_preempted and one.preemption and one.preemption.by == job.id
     ]
     if not going or job.state is not JobState.PENDING:
         return []
-    who = _named([one.id for one in going])
-    until = max(one.preemption.until for one in going if one.preemption)
-    return [f"{who} {'makes' if len(going) == 1 else 'make'} room for it: gone by {format_time(until)}"]
+    return [Preempting(jobs=tuple(one for one, _ in going), until=max(until for _, until in going))]
 
 
-def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[str]:
-    """Whether running jobs would make room for a job of the scene's queue, in a sentence."""
+def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[Note]:
+    """Return what preemption could do for a job of the snapshot's queue; none if it may not preempt."""
     if not may_preempt(host.policy, entry.kind):
         return []
     occupants = _occupants(host, snapshot)
     if chosen := victims(snapshot, entry, occupants):
-        return [f"{_named([victim.job.id for victim in chosen])} would make room for it"]
+        return [Outlook(victims=tuple(victim.job.id for victim in chosen))]
     free_at = [
         one.since + how.exempt
         for one in occupants
@@ -257,11 +254,5 @@ def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[
         if (how := terms(host.policy, entry.kind, name, one.job)) is not None
     ]
     if not free_at:
-        return ["may have others make room, and no such job runs"]
-    if min(free_at) > snapshot.now:
-        return [f"may have others make room, not before {format_time(min(free_at))}"]
-    return ["may have others make room, and that of all who have to would not be enough or not its own"]
-
-
-def _named(ids: Sequence[int]) -> str:
-    return ("job " if len(ids) == 1 else "jobs ") + format_indices(ids)
+        return [Outlook(no_candidates=True)]
+    return [Outlook(not_before=min(free_at) if min(free_at) > snapshot.now else None)]

@@ -144,7 +144,14 @@ class UsageCount:
             if caps.running and found.jobs >= caps.running:
                 yield (
                     scope,
-                    Shortfall(scope.jobs, "running", need=1, left=0, total=caps.running, who=scope.says),
+                    Shortfall(
+                        scope.jobs,
+                        "running",
+                        need=1,
+                        left=caps.running - found.jobs,
+                        total=caps.running,
+                        who=scope.says,
+                    ),
                 )
             if caps.share and found.share + share > caps.share:
                 left = caps.share - found.share

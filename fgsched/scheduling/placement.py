@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits, Readings, Reason
+from fgsched.domain.waiting import Shortfall as Shortfall
 from fgsched.scheduling.links import nearest
 
 
@@ -85,19 +86,6 @@ class Host:
             and demand.host_memory <= self.memory
             and all(count <= self.resources.get(name, 0) for name, count in demand.resources)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Shortfall:
-    """Why a demand cannot be placed: the binding reason, with its figures."""
-
-    reason: Reason
-    what: str = ""  # is short: "share", "memory", "cards", "jobs", "cpus" or "host memory"
-    gpu: int | None = None  # the card that comes closest
-    need: int = 0  # ten-thousandths of a card, bytes, or a number of `what`
-    left: int = 0  # the same, there
-    total: int = 0  # the same, on all cards together, or that strangers hold
-    who: str = ""  # has come to a limit
 
 
 def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Readings) -> list[Room]:

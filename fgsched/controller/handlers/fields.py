@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec import to_builtins
+
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.references import split_reference
@@ -10,10 +12,11 @@ from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Hold, Job, JobState
+from fgsched.domain.waiting import Cause
 from fgsched.jobs.arrays import format_array
 from fgsched.jobs.endings import stood_still
 from fgsched.jobs.pacing import policy_of
-from fgsched.scheduling.explain.explain import gate, leaving, sentence, standing_still
+from fgsched.scheduling.explain.causes import gate, preemption, suspension
 from fgsched.scheduling.placement import cost, is_of_type
 
 
@@ -74,8 +77,9 @@ class Look:
         waited = max(0.0, self.now - max(job.submitted_at, job.request.begin)) / weights.max_age
         return self._standings[key] + weights.age * min(1.0, waited)
 
-    def why(self, job: Job) -> str:
-        return why(self.engine.jobtable, job)
+    def cause(self, job: Job) -> Any:
+        found = cause(self.engine.jobtable, job)
+        return None if found is None else to_builtins(found)
 
     def tasks(self, job: Job) -> str | None:
         return rest_text(self.engine, job)
@@ -95,15 +99,15 @@ def rest_text(engine: Engine, job: Job) -> str | None:
     return (format_array(waiting) if waiting else "") + most
 
 
-def why(jobtable: JobTable, job: Job) -> str:
-    """Why a job waits, in a sentence; what one that stands still keeps."""
+def cause(jobtable: JobTable, job: Job) -> Cause | None:
+    """Return why a job does not run; None if it does, or has ended by itself."""
     if (short := jobtable.short(job)) is not None:
-        return sentence(short)
+        return short
     if job.state is JobState.SUSPENDED:
-        return standing_still(job)
+        return suspension(job)
     if job.state.holds or job.state.is_final:
-        return leaving(job)
-    return gate(job, jobtable.reason(job)) if job.state is JobState.PENDING else ""
+        return preemption(job)
+    return gate(job, jobtable.reason(job)) if job.state is JobState.PENDING else None
 
 
 def elapsed(job: Job, now: float) -> float:
@@ -133,7 +137,7 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "uid": lambda look, job: job.uid,
     "state": lambda look, job: job.state.value,
     "reason": lambda look, job: look.engine.jobtable.reason(job).value,
-    "why": lambda look, job: look.why(job),
+    "cause": lambda look, job: look.cause(job),
     "elapsed": lambda look, job: elapsed(job, look.now),
     "submitted_at": lambda look, job: job.submitted_at,
     "started_at": lambda look, job: job.started_at,

@@ -6,9 +6,11 @@ from itertools import chain
 from typing import Any
 from weakref import ref
 
+from msgspec import to_builtins
+
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.fields import Choice, Look, elapsed, getters, rest_text, why
+from fgsched.controller.handlers.fields import Choice, Look, cause, elapsed, getters, rest_text
 from fgsched.controller.handlers.references import References, split_reference
 from fgsched.controller.handlers.wait import Key, standing
 from fgsched.controller.jobtable import JobTable
@@ -118,7 +120,8 @@ class QueryHandlers:
     def _full(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
         record = self._record(past, caller, now)
         record["refused"] = "" if record["is_private"] else self._refusal(past.job)
-        record["why"] = why(self._engine.jobtable, past.job)
+        found = cause(self._engine.jobtable, past.job)
+        record["cause"] = None if found is None else to_builtins(found)
         record["events"] = self._engine.store.steps.of(past.job.id)
         return record
 

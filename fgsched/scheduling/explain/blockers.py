@@ -1,60 +1,41 @@
-"""Everything that keeps a waiting job from starting, the binding one first, and what would lift each."""
+"""Find everything that keeps a waiting job from starting, and what would remove each blocker."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fgsched.domain.job import Demand, Reason
+from fgsched.domain.waiting import UNKNOWN, Blocker, Shortfall, Unblock
 from fgsched.scheduling.backfill import Running, attempt, reserve
 from fgsched.scheduling.capacity import Capacity
 from fgsched.scheduling.limits import Scope, scopes
-from fgsched.scheduling.placement import Shortfall
 from fgsched.scheduling.planner import Plan
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.snapshot import Snapshot, ends_by, parts_of
 
 
-@dataclass(frozen=True, slots=True)
-class Unblock:
-    """What lifts a blocker, as far as jobs do."""
-
-    jobs: tuple[int, ...] = ()  # whose ends
-    at: float = math.inf  # by then at the latest, seconds since the epoch; infinite: nobody can say
-    is_start: bool = False  # not their end but their start, which has the reservation
-
-
-NOTHING_KNOWN = Unblock()
-
-
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """One thing that keeps a job from starting."""
-
-    short: Shortfall
-    lift: Unblock = NOTHING_KNOWN
-    partition: str = ""
-
-
 def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) -> list[Blocker]:
-    """Every blocker of a job of the queue. `decided`: the scene's plan, if there is one already."""
+    """Return every blocker of a queued job, the binding one first; none if it starts now.
+
+    `decided` is the plan of `snapshot`, if the caller already has it.
+    """
     decided = decided or snapshot.plan()
     if any(start.job_id == job.id for start in decided.starts):
         return []
     kind, capacity = job.kind, snapshot.capacity()
     found = [each for name in kind.partitions for each in _in_partition(snapshot, capacity, kind, name)]
-    if not any(each.short.reason is not Reason.RESERVED_FOR_TOP for each in found):
+    if not any(each.cause.reason is not Reason.RESERVED_FOR_TOP for each in found):
         found += _reservations(snapshot, kind, decided)
     shown = decided.short(kind)
-    if shown is not None and all(each.short != shown for each in found):
+    if shown is not None and all(each.cause != shown for each in found):
         found.append(Blocker(shown, partition=kind.partitions[0]))
-    return sorted(dict.fromkeys(found), key=lambda each: each.short != shown)
+    return sorted(dict.fromkeys(found), key=lambda each: each.cause != shown)
 
 
 def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: str) -> Iterator[Blocker]:
     if (rule := capacity.rule(kind, name)) is not None:
         begins = rule.reason is Reason.RESERVATION and rule.what == "begin"
-        yield Blocker(rule, Unblock(at=rule.left) if begins else NOTHING_KNOWN, name)
+        yield Blocker(rule, Unblock(at=float(rule.left)) if begins else UNKNOWN, name)
         return
     for scope, short in capacity.limits_hit(kind, name):
         yield Blocker(short, _end_within(snapshot, scope, short), name)
@@ -66,13 +47,13 @@ def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: 
         if isinstance(tried, Shortfall):
             yield Blocker(tried, _room_for(snapshot, part, name), name)
         elif part.gpus and (booked := capacity.reserved_for_others(kind, name, part)) is not None:
-            yield Blocker(booked, Unblock(at=booked.total), name)
+            yield Blocker(booked, Unblock(at=float(booked.total)), name)
 
 
 def _end_within(snapshot: Snapshot, scope: Scope, short: Shortfall) -> Unblock:
-    """The first end among the jobs that fill a limit."""
+    """Return the first end among the running jobs that count towards a limit."""
     if short.what == "minutes":
-        return NOTHING_KNOWN
+        return UNKNOWN
     policy = snapshot.queue.order.policy
     inside = [
         job
@@ -80,15 +61,15 @@ def _end_within(snapshot: Snapshot, scope: Scope, short: Shortfall) -> Unblock:
         if any(each.key == scope.key for each in scopes(job.partition, job.who, policy))
     ]
     first = min(inside, key=lambda job: (job.until, job.id), default=None)
-    return Unblock((first.id,), first.until) if first else NOTHING_KNOWN
+    return Unblock((first.id,), _known(first.until)) if first else UNKNOWN
 
 
 def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
-    """The ends that make room for a part of a demand, soonest by the running jobs' limits."""
+    """Return the ends that free enough for a part of a demand, at the latest by the time limits."""
     rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
     shadow = reserve(part, snapshot.running, rooms, snapshot.host, limits=limits)
     if shadow is None:
-        return NOTHING_KNOWN
+        return UNKNOWN
     cards = {hold.gpu for hold in shadow.holds}
 
     def matters(job: Running) -> bool:
@@ -97,11 +78,11 @@ def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
         return bool(cards & {hold.gpu for hold in job.holds}) if cards else _gives_back(job.demand, part)
 
     named = sorted(filter(matters, snapshot.running), key=lambda job: (job.until, job.id))
-    return Unblock(tuple(job.id for job in named if job.id), shadow.at)
+    return Unblock(tuple(job.id for job in named if job.id), _known(shadow.at))
 
 
 def _gives_back(demand: Demand, part: Demand) -> bool:
-    """Whether a job that asks for `demand` has some of what `part` asks for."""
+    """Tell whether a job with this demand holds some of what `part` asks for."""
     wanted = {name for name, _ in part.resources}
     if wanted:
         return any(name in wanted for name, _ in demand.resources)
@@ -109,7 +90,7 @@ def _gives_back(demand: Demand, part: Demand) -> bool:
 
 
 def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator[Blocker]:
-    """Those of jobs before it which it would delay."""
+    """Yield the backfill reservations of jobs ahead of it that its start would delay."""
     until = snapshot.now + kind.time_limit if kind.time_limit else math.inf
     for name, shadow in decided.reserved.items():
         if shadow.is_over(until):
@@ -122,4 +103,10 @@ def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator
             if not shadow.allows(kind.demand, found, until, kind.reservation):
                 gpu = min((hold.gpu for hold in found if hold.gpu in shadow.spare), default=None)
                 short = Shortfall(Reason.RESERVED_FOR_TOP, gpu=gpu)
-                yield Blocker(short, Unblock((shadow.job,), shadow.at, is_start=True), name.split(" ")[0])
+                lift = Unblock((shadow.job,), _known(shadow.at), is_start=True)
+                yield Blocker(short, lift, name.split(" ")[0])
+
+
+def _known(at: float) -> float | None:
+    """Return a time, or None for one that is never reached."""
+    return at if at < math.inf else None

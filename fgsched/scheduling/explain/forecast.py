@@ -1,4 +1,4 @@
-"""When waiting jobs will start: the same planner in virtual time, with jobs ending as one supposes."""
+"""Forecast when waiting jobs start: run the planner in virtual time with assumed run times."""
 
 import math
 from collections.abc import Callable, Collection, Iterable
@@ -13,35 +13,43 @@ from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.reservations import boundaries
 from fgsched.scheduling.snapshot import Snapshot
 
-LOOKED_AHEAD = 400  # plans of one forecast: beyond that nothing is said
-Length = Callable[[QueuedJob], float]  # seconds that a waiting job is supposed to run; infinite: unknown
+LOOKED_AHEAD = 400  # plans of one forecast: a job that starts later has an unknown start
+Length = Callable[[QueuedJob], float]  # seconds that a waiting job is assumed to run; infinite: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A start to come."""
+    """A start that is forecast."""
 
     at: float  # seconds since the epoch
     holds: tuple[Hold, ...]
     partition: str
-    before: tuple[int, ...]  # jobs that end until then
+    before: tuple[int, ...]  # jobs that end before it
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The starts that could be forecast."""
+
+    starts: dict[int, Expected]  # by job id
+    is_cut_off: bool = False  # too many jobs are ahead of the wanted jobs that have no start here
 
 
 @dataclass(slots=True)
 class _Later:
-    """The host as it will be."""
+    """The host at a later time."""
 
     running: dict[int, Running]
     rooms: dict[int, Room]
     host: Host
-    ends: list[tuple[float, int, int]]  # a heap: (when, place among all that were running, job)
-    left: dict[int, int]  # of waiting entries: how many of each have not started
-    boundaries: list[float]  # of operators' reservations, in order
-    over: list[int] = field(default_factory=list)
+    ends: list[tuple[float, int, int]]  # a heap of (end time, number of the start, job id)
+    left: dict[int, int]  # queue entry -> how many of its jobs have not started
+    boundaries: list[float]  # starts and ends of reservations, in order
+    over: list[int] = field(default_factory=list)  # ids of the jobs that have ended
     count: int = 0
 
     def begin(self, job: Running, end: float) -> int:
-        """A job runs from now on; the place that it has here."""
+        """Add a running job that ends at `end`; return its number here."""
         self.count += 1
         self.running[self.count] = job
         heappush(self.ends, (end, self.count, job.id))
@@ -57,9 +65,9 @@ class _Later:
             self.rooms[hold.gpu] = self.rooms[hold.gpu].less(hold)
 
     def end_next(self) -> float:
-        """Let the jobs that end first end, unless an operator's reservation begins or ends before.
+        """Advance to the next end of a job, or to the next boundary of a reservation if that is earlier.
 
-        When that is, or infinity if nothing ever happens.
+        Return that time in seconds since the epoch; infinity if nothing happens any more.
         """
         at = self.ends[0][0] if self.ends else math.inf
         if self.boundaries and self.boundaries[0] < at:
@@ -76,17 +84,17 @@ class _Later:
 
 
 def _cleaned(room: Room) -> Room:
-    """Its ended jobs will have left it by then."""
+    """Return a room whose ended jobs have left the GPU by then."""
     return replace(room, cleaning=False)
 
 
 def forecast(
     snapshot: Snapshot, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
-) -> dict[int, Expected]:
-    """The starts of the wanted jobs of the queue, as far as they can be foreseen.
+) -> Forecast:
+    """Forecast the starts of the wanted queue entries; of an array, the start of its first task.
 
-    `ends`: when a running job is supposed to end. Of an array the first start counts. The queue is as it
-    was afterwards.
+    `ends` returns when a running job is assumed to end, in seconds since the epoch. The queue of `snapshot`
+    is changed meanwhile, and restored.
     """
     later = _begun(snapshot, ends)
     found: dict[int, Expected] = {}
@@ -108,10 +116,10 @@ def forecast(
                     found[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
                 _take(snapshot, later, start, taken, length=length, at=at)
             if not missing or (at := later.end_next()) == math.inf:
-                break
+                return Forecast(found)
     finally:
         _put_back(snapshot, taken)
-    return found
+    return Forecast(found, is_cut_off=True)
 
 
 def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
@@ -126,7 +134,7 @@ def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
 def _take(
     snapshot: Snapshot, later: _Later, start: Start, taken: list[QueuedJob], *, length: Length, at: float
 ) -> None:
-    """A start of the forecast: one fewer waits."""
+    """Start one job of a queue entry at `at`."""
     entry = snapshot.queue.entry(start.job_id)
     assert entry is not None, "it was planned from this queue"
     if entry.id not in later.left:

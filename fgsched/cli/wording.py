@@ -1,0 +1,285 @@
+"""Put the facts about waiting jobs into sentences, in the reader's time zone and time format."""
+
+from collections.abc import Callable, Sequence
+
+from fgsched.cli.cells import shown_time
+from fgsched.domain.job import WHOLE, Reason
+from fgsched.domain.times import format_limit
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.domain.waiting import (
+    Advice,
+    Blocker,
+    Cause,
+    ExpectedStart,
+    Gate,
+    Note,
+    Outlook,
+    Preempted,
+    Preempting,
+    Shortfall,
+    Suspended,
+)
+
+_MOST_NAMED = 4  # jobs in one sentence
+_RUNNING = (
+    *(Reason.MAX_JOBS_PER_USER, Reason.MAX_JOBS_PER_ACCOUNT, Reason.MAX_JOBS),
+    Reason.ACCOUNT_MAX_JOBS,
+)
+_GPUS = (
+    *(Reason.MAX_GPUS_PER_USER, Reason.MAX_GPUS_PER_ACCOUNT, Reason.MAX_GPUS),
+    Reason.ACCOUNT_MAX_GPUS,
+)
+_SHORTFALLS: dict[Reason, str] = {
+    Reason.GPU_MEMORY: "needs {need_bytes} of GPU memory; GPU {gpu} has {left_bytes} left",
+    Reason.GPU_EXTERNAL_USE: (
+        "needs {need_bytes} of GPU memory; GPU {gpu} has {left_bytes} left,"
+        " because processes outside fgsched hold {total_bytes}"
+    ),
+    Reason.GPU_FRAGMENTED: (
+        "needs {need_share} of one GPU; {total_share} is free in total, at most {left_share} on one GPU"
+    ),
+    Reason.GPU_DRAINED: "needs {need} GPU; {left} of {total} accept jobs (see fginfo -R)",
+    Reason.GPU_MAX_JOBS: "limit reached: GPU {gpu} already has {total} jobs (limit {total})",
+    Reason.GPU_CLEANING: "GPU {gpu} still lists processes of a job that has ended",
+    Reason.LICENSES: "needs {need} {what}, {left} left",
+    Reason.PARTITION_DOWN: "partition {who} starts no jobs, or no longer exists",
+    Reason.PARTITION_INACTIVE: "partition {who} neither accepts nor starts jobs",
+    Reason.PARTITION_TIME_LIMIT: (
+        "limit exceeded: its time limit is {need_time}, and partition {who} allows {total_time}"
+    ),
+    **dict.fromkeys(_RUNNING, "limit reached: {who} already has {used} running {jobs} (limit {total})"),
+    **dict.fromkeys(
+        _GPUS,
+        "limit reached: needs {need_share} of a GPU; {who} may use {left_share} more (limit {total_share})",
+    ),
+    Reason.ACCOUNT_GPU_MINUTES: (
+        "limit reached: may use {need} GPU minutes; {who} has {left} GPU minutes left (limit {total})"
+    ),
+    Reason.RESERVED_FOR_TOP: "fits now, but would delay a job with higher priority",
+}
+_RESOURCES = {
+    "share": "needs {need_share} of one GPU; GPU {gpu} has {left_share} left",
+    "card": "needs one whole GPU; GPU {gpu} has {left_share} left",
+    "cards": "needs {need} whole GPUs; {left} of {total} are free",
+    "cpus": "needs {need} {cpus}; {left} of {total} are free",
+    "host memory": "needs {need_bytes} of host memory; {left_bytes} of {total_bytes} is free",
+}
+_RESERVATIONS = {
+    "room": "would overlap reservation {who}, from {start} to {end}",
+    "begin": "its reservation {who} begins at {start}",
+    "end": "its time limit is {need_time}, and its reservation {who} ends at {end}",
+    "gone": "its reservation {who} has ended or was deleted",
+}
+_GATES = {
+    Reason.HELD_USER: "held; its owner can release it",
+    Reason.HELD_ADMIN: "held by an operator, who alone can release it",
+    Reason.HELD_MAX_REQUEUE: "held: the host failed it {times}; its owner can release it",
+    Reason.DEPENDENCY: "waits for {dependency}",
+    Reason.DEPENDENCY_NEVER: "dependency {dependency} can never be met; fgctl update dependency= replaces it",
+    Reason.HOST_SHORTAGE: "{error}; next attempt at {when}",
+    Reason.INTERNAL_ERROR: "held: {error}; an operator can release or cancel it",
+    Reason.BEGIN_TIME: "not before {when}",
+    Reason.ARRAY_TASK_LIMIT: "limit reached: {limit} tasks of its array are running (limit {limit})",
+}
+_HOST_FAILED = "the host failed it {times}; not before {when}"
+_REMEDIES: dict[Reason, str] = {
+    Reason.GPU_DRAINED: "when a GPU accepts jobs again (fgctl resume gpu=N)",
+    Reason.GPU_EXTERNAL_USE: "when these processes end",
+    Reason.GPU_CLEANING: "when these processes are gone",
+    Reason.PARTITION_DOWN: "when an operator opens the partition, or in another partition",
+    Reason.PARTITION_INACTIVE: "when an operator opens the partition, or in another partition",
+    Reason.PARTITION_TIME_LIMIT: "with a shorter time limit, or in another partition",
+    Reason.ACCOUNT_GPU_MINUTES: "when past usage has decayed, or with a shorter time limit",
+    Reason.GPU_MAX_JOBS: "when a job on it ends",
+}
+_RESERVATION_REMEDIES = {
+    "room": "when the reservation ends, at {}, or with a time limit that ends before it begins",
+    "begin": "at {}",
+    "end": "with a time limit that ends before the reservation does",
+    "gone": "without the reservation: fgctl update job={} reservation=",
+}
+_RELEASES = {
+    **dict.fromkeys((Reason.HELD_USER, Reason.HELD_MAX_REQUEUE), "with fgctl release {}"),
+    **dict.fromkeys((Reason.HELD_ADMIN, Reason.INTERNAL_ERROR), "by an operator, with fgctl release {}"),
+}
+_AMOUNTS: dict[str, Callable[[int], str]] = {
+    "gpus": format_share,
+    "gpu-mem": format_mebibytes,
+    "mem": format_mebibytes,
+    "time": format_limit,
+    "cpus-per-task": str,
+}
+_UPDATE_KEYS = {"gpu-mem": "gpumem", "time": "timelimit", "cpus-per-task": "cpus"}
+
+
+# -- why a job does not run -----------------------------------------------------------------------
+
+
+def why(cause: Cause | None) -> str:
+    """Return one sentence on why a job does not run; "" without a cause."""
+    match cause:
+        case None:
+            return ""
+        case Shortfall():
+            return _shortfall(cause)
+        case Gate():
+            return _gate(cause)
+        case _:
+            return note(cause)
+
+
+def _shortfall(short: Shortfall) -> str:
+    if short.reason is Reason.RESERVATION:
+        return _RESERVATIONS[short.what].format(
+            who=short.who,
+            need_time=format_limit(short.need),
+            start=shown_time(short.left),
+            end=shown_time(short.total),
+        )
+    what = "card" if short.what == "share" and short.need == WHOLE else short.what
+    text = _RESOURCES[what] if short.reason is Reason.RESOURCES else _SHORTFALLS[short.reason]
+    amounts = {"need": short.need, "left": max(0, short.left), "total": short.total}
+    used = short.total - short.left
+    return text.format(
+        gpu=short.gpu,
+        what=short.what,
+        who=short.who,
+        used=used,
+        jobs="job" if used == 1 else "jobs",
+        cpus="CPU" if short.need == 1 else "CPUs",
+        need_time=format_limit(short.need),
+        total_time=format_limit(short.total),
+        **amounts,
+        **{f"{name}_bytes": format_mebibytes(amount) for name, amount in amounts.items()},
+        **{f"{name}_share": format_share(amount) for name, amount in amounts.items()},
+    )
+
+
+def _gate(gate: Gate) -> str:
+    """Return the sentence on a gate; "" for a reason that has none."""
+    host_failed = gate.reason is Reason.BEGIN_TIME and gate.failures
+    text = _HOST_FAILED if host_failed else _GATES.get(gate.reason, "")
+    return text.format(
+        dependency=gate.dependency,
+        error=gate.error,
+        limit=gate.limit,
+        times=_times(gate.failures),
+        when=shown_time(gate.not_before),
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def note(found: Note) -> str:
+    """Return one sentence on the part that preemption has in a job."""
+    match found:
+        case Suspended():
+            kept = ", ".join(f"{format_mebibytes(one.memory)} on GPU {one.gpu}" for one in found.kept)
+            by = "suspended" if found.by is None else f"suspended: preempted by job {found.by}"
+            return f"{by}; keeps {kept}" if kept else by
+        case Preempted(until=None):
+            return f"preempted by job {found.by} at {shown_time(found.at)}"
+        case Preempted():
+            then = "then runs again later" if found.mode == "requeue" else "then is over"
+            return f"being preempted by job {found.by}: ends by {shown_time(found.until)}, {then}"
+        case Preempting():
+            verb = "is" if len(found.jobs) == 1 else "are"
+            until = f"will have ended by {shown_time(found.until)}"
+            return f"{_jobs(found.jobs)} {verb} being preempted for it and {until}"
+        case Outlook():
+            return _outlook(found)
+
+
+def _outlook(found: Outlook) -> str:
+    if found.victims:
+        return f"would preempt {_jobs(found.victims)}"
+    if found.no_candidates:
+        return "preemption would not help: it may not preempt any running job"
+    if found.not_before is not None:
+        return f"may not preempt other jobs before {shown_time(found.not_before)}"
+    return "preemption would not help: even preempting all lower-priority jobs would not free enough for it"
+
+
+def _jobs(ids: Sequence[int]) -> str:
+    named = format_indices(ids[:_MOST_NAMED]) + (" and others" if len(ids) > _MOST_NAMED else "")
+    return f"{'job' if len(ids) == 1 else 'jobs'} {named}"
+
+
+# -- what would start it ----------------------------------------------------------------------------
+
+
+def remedy(blocker: Blocker, called: int | str) -> str:
+    """Return what removes a blocker of the job that is called so, and when; "" if that is not known."""
+    cause, lift = blocker.cause, blocker.lift
+    if isinstance(cause, Gate):
+        return _RELEASES.get(cause.reason, "").format(called)
+    if cause.reason is Reason.RESERVATION:
+        about = str(called) if cause.what == "gone" else shown_time(lift.at)
+        return _RESERVATION_REMEDIES[cause.what].format(about)
+    if not lift.jobs:
+        return _REMEDIES.get(cause.reason, "")
+    when = "" if lift.at is None else f", by {shown_time(lift.at)} at the latest"
+    if lift.is_start:
+        return f"when job {lift.jobs[0]} has started{when}"
+    one = len(lift.jobs) == 1
+    if lift.at is None:
+        when = f" ({'it has' if one else 'they have'} no time limit)"
+    return f"when {_jobs(lift.jobs)} {'ends' if one else 'end'}{when}"
+
+
+def requested(advice: Advice) -> tuple[str, str]:
+    """Return what to request, and what the job requests now."""
+    if advice.option == "gpu-type":
+        return "any", "one type"
+    form = _AMOUNTS[advice.option]
+    return form(advice.after), form(advice.before)
+
+
+def update_word(advice: Advice) -> str:
+    """Return the change as fgctl update takes it, such as 'gpus=0.5'."""
+    if advice.option == "gpu-type":
+        return "gputype="
+    return f"{_UPDATE_KEYS.get(advice.option, advice.option)}={requested(advice)[0]}"
+
+
+def advised(advice: Advice) -> str:
+    """Return the advice as a sentence: '--gpus=0.5 instead of 0.75 starts now on GPU 1'."""
+    after, before = requested(advice)
+    where = f" on GPU {format_indices(advice.gpus)}" if advice.gpus else ""
+    if advice.option == "gpu-type":
+        return f"without a GPU type it starts now{where}"
+    return f"--{advice.option}={after} instead of {before} starts now{where}"
+
+
+# -- when it starts ---------------------------------------------------------------------------------
+
+
+def starts(start: ExpectedStart | None, *, is_behind_too_many: bool = False) -> list[str]:
+    """Return sentences on when a job starts: at the latest, and likely, with how sure that is."""
+    if start is None:
+        why_not = (
+            "too many jobs are ahead of it" if is_behind_too_many else "a job ahead of it has no time limit"
+        )
+        return [f"start time unknown: {why_not}"]
+    lines = []
+    if start.latest is not None:
+        lines.append(f"starts by {shown_time(start.latest)} at the latest")
+    if start.known:
+        late = f", and hardly after {shown_time(start.late)}" if start.late else ""
+        sure = f"earlier runs are known of {start.known} of the {start.before} jobs that end before it"
+        lines.append(f"likely at {shown_time(start.likely)}{late} ({sure})")
+    return lines
+
+
+def is_in_queue(reason: Reason) -> bool:
+    """Tell whether a pending job with this reason is considered, so that its start can be forecast."""
+    return reason not in _NOT_IN_QUEUE
+
+
+_NOT_IN_QUEUE = {
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
+    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.ARRAY_TASK_LIMIT, Reason.BEGIN_TIME),
+    Reason.HOST_SHORTAGE,
+}

@@ -1,0 +1,151 @@
+"""Facts about a job that does not run: why it waits, what would start it, and when. Data only.
+
+The controller finds the facts, the protocol carries them, and `cli/wording.py` puts them into words.
+"""
+
+from msgspec import Struct
+
+from fgsched.domain.job import Hold
+from fgsched.domain.states import JobState, Reason
+
+
+class Shortfall(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="shortfall"):
+    """The binding reason why a demand cannot be placed, with its figures.
+
+    The unit of `need`, `left` and `total` follows from `reason` and `what`: ten-thousandths of a GPU, bytes,
+    seconds, seconds since the epoch, or a number of things.
+    """
+
+    reason: Reason
+    what: str = ""  # what is short: "share", "memory", "cards", "jobs", "cpus", "host memory" …
+    gpu: int | None = None  # index of the GPU that comes closest
+    need: int = 0
+    left: int = 0  # of that, on `gpu` or within the limit
+    total: int = 0  # on all GPUs together; the limit; or bytes that processes outside fgsched hold
+    who: str = ""  # the user, account, partition or reservation whose limit it is
+
+
+class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="gate"):
+    """A condition outside the queue that keeps a job from being considered."""
+
+    reason: Reason
+    dependency: str = ""  # what is left of it, such as "afterok:3"
+    not_before: float = 0.0  # seconds since the epoch; 0: no such time
+    failures: int = 0  # how often the host failed the job
+    limit: int = 0  # tasks of its array that may run at once
+    error: str = ""  # the failure after which the job is left alone
+
+
+class Kept(Struct, frozen=True):
+    """Device memory that a suspended job keeps."""
+
+    gpu: int  # index
+    memory: int  # bytes
+
+
+class Suspended(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="suspended"):
+    """A job is suspended."""
+
+    by: int | None = None  # the job that preempted it; None: an operator suspended it
+    kept: tuple[Kept, ...] = ()
+
+
+class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="preempted"):
+    """A job is being preempted, or was the last time that it ran."""
+
+    by: int  # the preempting job
+    mode: str  # "requeue", "cancel" or "suspend"
+    at: float  # when preemption began, in seconds since the epoch
+    until: float | None = None  # while it is being preempted: has surely ended by then
+
+
+class Preempting(Struct, frozen=True, kw_only=True, tag_field="kind", tag="preempting"):
+    """Other jobs are being preempted for a waiting job."""
+
+    jobs: tuple[int, ...]
+    until: float  # seconds since the epoch; all of them have surely ended by then
+
+
+class Outlook(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="outlook"):
+    """What preemption could do for a waiting job that may preempt others."""
+
+    victims: tuple[int, ...] = ()  # running jobs that it would preempt
+    not_before: float | None = None  # until then, in seconds since the epoch, they are exempt
+    no_candidates: bool = False  # no running job may be preempted for it
+
+
+Cause = Shortfall | Gate | Suspended | Preempted  # why a job does not run
+Note = Suspended | Preempted | Preempting | Outlook  # the part that preemption has in it
+
+
+class Unblock(Struct, frozen=True, omit_defaults=True):
+    """The jobs whose end or start removes a blocker."""
+
+    jobs: tuple[int, ...] = ()  # whose end is awaited
+    at: float | None = None  # at the latest, in seconds since the epoch; None: not known
+    is_start: bool = False  # the start of the job is awaited, not its end
+
+
+UNKNOWN = Unblock()
+
+
+class Blocker(Struct, frozen=True):
+    """One thing that keeps a job from starting, and what removes it."""
+
+    cause: Shortfall | Gate
+    lift: Unblock = UNKNOWN
+    partition: str = ""
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """One change of a job's request with which it would start now.
+
+    The unit of `before` and `after` is that of the option: ten-thousandths of a GPU (gpus), bytes (gpu-mem
+    and mem), seconds (time) or a number of CPUs. For gpu-type both are 0: the job should ask for any type.
+    """
+
+    option: str  # of fgsub, without dashes
+    before: int
+    after: int
+    gpus: tuple[int, ...]  # where the job would start
+
+
+class ExpectedStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a waiting job will start. Times are in seconds since the epoch; None: not known."""
+
+    latest: float | None = None  # if every job ahead of it uses its whole time limit
+    likely: float | None = None  # if they run as long as half of their earlier runs did
+    late: float | None = None  # if they run as long as nine tenths of their earlier runs did
+    gpus: tuple[int, ...] = ()  # indices
+    partition: str = ""
+    before: int = 0  # jobs that end before it starts
+    known: int = 0  # of these, the jobs that have earlier runs
+    not_before: float | None = None  # of a job that is not considered before then
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Everything that `fgq --why` knows of one job."""
+
+    id: int
+    called: int | str  # 12, or "12_3" for a task of an array
+    name: str
+    user: str
+    state: JobState
+    reason: Reason
+    blockers: list[Blocker] = []  # the binding one first
+    advice: list[Advice] = []  # the smallest change first
+    notes: list[Note] = []
+    start: ExpectedStart | None = None  # None: not known
+    is_behind_too_many: bool = False  # the start is not known because too many jobs are ahead
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """What would become of a job that `fgsub --test-only` submits."""
+
+    id: int  # that it would get
+    partition: str  # or several, with commas
+    blockers: list[Blocker] = []
+    advice: list[Advice] = []
+    notes: list[Note] = []
+    start: ExpectedStart | None = None
+    holds: tuple[Hold, ...] = ()  # what it would get now; empty if it would wait, or needs no GPU

@@ -1,0 +1,75 @@
+"""The sentences on why a job waits, from the facts."""
+
+from dataclasses import replace
+
+import pytest
+
+from builders import a_job
+from fgsched.cli.wording import note, remedy, starts, why
+from fgsched.domain.job import Hold, JobState, Preemption, Reason
+from fgsched.domain.waiting import Blocker, Gate, Outlook, Preempted, Preempting, Shortfall, Unblock
+from fgsched.scheduling.explain.causes import gate, preemption, suspension
+
+GATES = [
+    *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
+    *(Reason.DEPENDENCY, Reason.DEPENDENCY_NEVER, Reason.BEGIN_TIME, Reason.ARRAY_TASK_LIMIT),
+    Reason.HOST_SHORTAGE,
+]
+AT = 1_700_000_000.0
+
+
+@pytest.mark.parametrize("reason", GATES)
+def test_every_gate_has_a_sentence(reason):
+    assert " " in why(gate(a_job(depends="afterok:3"), reason))
+
+
+def test_failures_of_the_host_are_counted_in_words():
+    once = replace(a_job(), failures=1)
+    said = "held: the host failed it {}; its owner can release it"
+    assert why(gate(once, Reason.HELD_MAX_REQUEUE)) == said.format("once")
+    assert why(gate(replace(once, failures=2), Reason.HELD_MAX_REQUEUE)) == said.format("2 times")
+
+
+def test_a_limit_is_told_with_its_figures():
+    short = Shortfall(Reason.MAX_JOBS_PER_USER, "running", need=1, left=-1, total=2, who="ann")
+    assert why(short) == "limit reached: ann already has 3 running jobs (limit 2)"
+
+
+def test_a_suspended_job_tells_what_it_keeps_and_a_preempted_job_who_preempted_it():
+    found = Preemption(by=7, at=AT, mode="suspend", attempt=1)
+    job = a_job(state=JobState.SUSPENDED, attempt=1, preemption=found)
+    job = replace(job, holds=(Hold(gpu=0, share=0, memory=4 << 30),))
+    assert note(suspension(job)) == "suspended: preempted by job 7; keeps 4096M on GPU 0"
+    over = replace(job, state=JobState.PREEMPTED, preemption=replace(found, mode="cancel"))
+    assert preemption(over) == Preempted(by=7, mode="cancel", at=AT)
+    assert note(preemption(over)).startswith("preempted by job 7 at 2023-11-1")
+
+
+def test_preemption_has_a_sentence_for_each_outcome():
+    assert [
+        note(Outlook(victims=(3, 4))),
+        note(Outlook(no_candidates=True)),
+        note(Outlook()),
+        note(Outlook(not_before=AT)).partition(" before ")[0],
+        note(Preempting(jobs=(3,), until=AT)).partition(" and ")[0],
+    ] == [
+        "would preempt jobs 3-4",
+        "preemption would not help: it may not preempt any running job",
+        "preemption would not help: even preempting all lower-priority jobs would not free enough for it",
+        "may not preempt other jobs",
+        "job 3 is being preempted for it",
+    ]
+
+
+def test_what_removes_a_blocker_is_told_with_the_name_of_the_job():
+    assert remedy(Blocker(Gate(reason=Reason.HELD_USER)), "12_3") == "with fgctl release 12_3"
+    gone = Blocker(Shortfall(Reason.RESERVATION, "gone", who="exam"))
+    assert remedy(gone, 4) == "without the reservation: fgctl update job=4 reservation="
+    ends = Blocker(Shortfall(Reason.RESOURCES, "share"), Unblock(jobs=(3, 4)))
+    assert remedy(ends, 4) == "when jobs 3-4 end (they have no time limit)"
+
+
+def test_a_start_that_is_not_known_has_a_reason():
+    assert starts(None) == ["start time unknown: a job ahead of it has no time limit"]
+    many = starts(None, is_behind_too_many=True)
+    assert many == ["start time unknown: too many jobs are ahead of it"]
