@@ -55,17 +55,17 @@ sites = st.builds(
     weight_partition=st.sampled_from([1_000_000, 0]),
     weight_size=st.sampled_from([0, 500]),
     max_age=st.just(10**6),
-    named=st.builds(
-        lambda day, evening, night, lab, ann: {
-            "partitions": {"day": day, "evening": evening, "night": night},
-            "accounts": {"lab": lab},
-            "users": {"ann": ann},
-        },
+    partitions=st.builds(  # in this order, which is that of their priority
+        lambda day, evening, night: {"day": day, "evening": evening, "night": night},
         partition("evening", "night"),
         partition("night"),
         partition(),
-        st.builds(AccountSettings, gpu_minutes=mostly(0, 10), max_running=mostly(0, 3)),
-        st.builds(UserSettings, max_running=mostly(0, 3), max_gpus_running=mostly(0, 15_000)),
+    ),
+    accounts=st.fixed_dictionaries(
+        {"lab": st.builds(AccountSettings, gpu_minutes=mostly(0, 10), max_running=mostly(0, 3))}
+    ),
+    users=st.fixed_dictionaries(
+        {"ann": st.builds(UserSettings, max_running=mostly(0, 3), max_gpus_running=mostly(0, 15_000))}
     ),
 )
 demands = st.one_of(

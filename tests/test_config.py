@@ -1,15 +1,26 @@
 """Settings and places: what is read, what is refused, and on which line."""
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from fgsched.config.load import KEYS, Config, load
-from fgsched.config.schema import ResourceSettings
+from fgsched.config import schema
+from fgsched.config.keys import KEYS, SECTIONS
+from fgsched.config.load import Config, load
+from fgsched.config.schema import (
+    AccountSettings,
+    PartitionSettings,
+    QosSettings,
+    ResourceSettings,
+    UserSettings,
+)
+from fgsched.domain import policy
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import HostLimits
+from fgsched.domain.states import Tier
 from fgsched.system.paths import Paths
 from fgsched.system.trust import refuse_unless_safe
 
@@ -91,6 +102,15 @@ def test_every_key_is_read(configured):
         max_age = "1-0"
         half_life = "2-0"
         fairshare_interval = 30
+        [partitions.long]
+        max_gpus = 1.5
+        preempt_mode = "SUSPEND"
+        [qos]
+        fast = { priority = 3 }
+        [accounts.lab]
+        shares = 2
+        [users.ann]
+        account = "lab"
         [resources]
         matlab = 5
         """
@@ -139,7 +159,11 @@ def test_every_key_is_read(configured):
         max_age=86_400,
         half_life=2 * 86_400,
         fairshare_interval=30,
-        named={"resources": {"matlab": ResourceSettings(count=5)}},
+        partitions={"long": PartitionSettings(max_gpus=15_000, preempt_mode="suspend")},
+        qos={"fast": QosSettings(priority=3)},
+        accounts={"lab": AccountSettings(shares=2)},
+        users={"ann": UserSettings(account="lab")},
+        resources={"matlab": ResourceSettings(count=5)},
     )
     assert found.limits == HostLimits(
         cpus=12,
@@ -152,7 +176,7 @@ def test_every_key_is_read(configured):
         defragment=7200,
     )
     assert (found.site.shards_per_gpu, found.site.fgpu_per_gpu, found.site.share_step) == (8, 2, 500)
-    unset = {one.name for one in fields(Config) if getattr(found, one.name) == one.default}
+    unset = {name for name in Config.__struct_fields__ if getattr(found, name) == getattr(Config(), name)}
     assert unset == set(), "this test forgets a key"
 
 
@@ -226,9 +250,25 @@ def test_a_file_that_cannot_be_read_is_no_crash(tmp_path):
 
 
 def test_every_key_says_what_it_takes_and_means():
-    assert all(key.says.endswith(".") and key.allowed for key in KEYS.values())
+    assert all(
+        key.description.endswith(".") and key.allowed
+        for keys in (KEYS, *SECTIONS.values())
+        for key in keys.values()
+    )
     assert KEYS["kill_wait"].allowed == "seconds, from 5 to 3600"
     assert KEYS["operators"].name == "users"
+
+
+def test_the_words_of_the_settings_are_those_of_the_domain():
+    assert get_args(schema.Tier) == tuple(tier.value for tier in Tier)
+    assert get_args(schema.PreemptMode) == policy.MODES
+    assert get_args(schema.PartitionState) == policy.STATES
+    assert KEYS["tiers"].allowed == 'a list of some of ["driver", "shim", "watchdog", "none"]'
+
+
+def test_a_size_without_a_unit_is_refused_whatever_its_type(configured):
+    for written in ("256", "1.5"):
+        assert "is not a size" in refusal(configured, f"[gpus]\nheadroom = {written}")
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664])

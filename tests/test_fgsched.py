@@ -13,7 +13,8 @@ import pytest
 
 from fgsched.cli.doctor import examine
 from fgsched.client import Client
-from fgsched.config.load import KEYS, Config, load
+from fgsched.config.keys import KEYS
+from fgsched.config.load import Config, load
 from fgsched.domain.errors import Exit
 from fgsched.store.engine import may_lose_commits
 from fgsched.system.process import identify
@@ -281,7 +282,7 @@ def test_the_settings_printed_are_the_settings_in_force(home, tmp_path):
     copy.write_text(printed)
     read = load(replace(home.places, config_file=copy))
     assert read == load(home.places) != Config()
-    assert all(f"{key.name} = " in printed and key.says in printed for key in KEYS.values())
+    assert all(f"{key.name} = " in printed and key.description in printed for key in KEYS.values())
     assert set(tomllib.loads(printed)) == {key.table for key in KEYS.values()} | {"partitions", "resources"}
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from fgsched.cli import acctfields, queuecolumns
 from fgsched.cli.queuecolumns import COLUMNS
-from fgsched.config.load import KEYS
+from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import JobState, Reason
 

@@ -1,8 +1,7 @@
 """What operators change of the site: all of one turn counts, and nothing of a turn that is undone."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from builders import World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
@@ -20,7 +19,7 @@ class Site(World):
     """A world with the desk of those who change the site, and a file."""
 
     def furnish(self):
-        self.file = Config(cpus=8, named={"partitions": {"night": PartitionSettings(state="down")}})
+        self.file = Config(cpus=8, partitions={"night": PartitionSettings(state="down")})
         self.obeyed = []
         self.handlers = PartitionHandlers(
             self.engine, self.file, ConfigActions(lambda: self.file, self.obeyed.append)
@@ -95,7 +94,7 @@ def test_a_job_starts_in_the_turn_that_opens_its_partition(site):
 def test_a_change_that_could_not_be_stored_is_refused_and_not_obeyed(site):
     site.together(("create_partition", named("one")))
     before = site.engine.policy
-    site.file = replace(site.file, share_step=100, named={})
+    site.file = replace(site.file, share_step=100, partitions={})
     with full_disk(site):
         refused = site.together(
             ("reconfigure", {}),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
-from fgsched.config.precedence import checked
+from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.orders import Orders
 from fgsched.domain.errors import BadUsage, Exit
@@ -234,7 +234,7 @@ def test_qualities_of_service_make_room_in_their_order(mine, its, yields):
 )
 def test_what_the_order_does_not_allow_is_refused(policy, says):
     with pytest.raises(BadUsage, match=says):
-        checked(policy)
+        check_preemption(policy)
 
 
 RUNNING = st.lists(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fgsched.cli.optionvalues import early_signal
-from fgsched.config.overrides import changed
+from fgsched.config.overrides import decode_values
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import quoted, shown
 from fgsched.jobs.arrays import parse_array
@@ -39,5 +39,5 @@ def test_the_part_that_is_wrong_is_told_as_the_whole_is(read):
 
 def test_a_value_of_a_partition_is_told_so_too():
     with pytest.raises(BadUsage) as raised:
-        changed({"state": "up\x1b[31m"})
+        decode_values({"state": "up\x1b[31m"})
     assert raised.value.cause.startswith(r"state='up\x1b[31m' is not ")

@@ -6,7 +6,7 @@ import select
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,10 @@ from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.times import format_runtime
 from fgsched.system.paths import Paths
+
+if TYPE_CHECKING:
+    from fgsched.config.keys import Key
+    from fgsched.config.load import Config
 
 _LEAVING = 60  # seconds that a controller has to stop
 _UNBUILT = ("init",)
@@ -206,12 +210,11 @@ def _enforcement(as_json: bool) -> int:
 )
 def _config(check: str | None) -> None:
     """Print the settings in effect as TOML."""
-    from fgsched.cli.settingsfile import as_toml
     from fgsched.config.load import load
 
     places = find_places()
     if check is None:
-        write(as_toml(load(places), places))
+        write(_settings_text(load(places), places.config_file))
         return
     file = Path(os.path.abspath(check)) if check else places.config_file
     if not check and not file.exists():
@@ -221,6 +224,32 @@ def _config(check: str | None) -> None:
         raise BadUsage(f"{check}: there is no such file.")
     load(replace(places, config_file=file))
     write(f"{check or file}: nothing is wrong with it\n")
+
+
+def _settings_text(config: "Config", file: Path) -> str:
+    """Return a configuration file with every key, its meaning and its value in force."""
+    from fgsched.config.keys import KEYS, SECTIONS
+
+    lines = [f"# {file}" + ("" if file.exists() else " (does not exist: these are the defaults)")]
+    table = ""
+    for field, key in KEYS.items():
+        if key.table != table:
+            table = key.table
+            lines += ["", f"[{table}]"]
+        lines += [f"# {key.description} Takes {key.allowed}.", _setting_line(key, getattr(config, field))]
+    for table, keys in SECTIONS.items():
+        for name, entry in getattr(config, table).items():
+            lines += ["", f"[{table}.{name}]"]
+            values = {key: getattr(entry, field) for field, key in keys.items()}
+            lines += [_setting_line(key, value) for key, value in values.items() if value != key.default]
+    return "\n".join(lines) + "\n"
+
+
+def _setting_line(key: "Key", value: object) -> str:
+    """Return `key = value`; as a comment where the default depends on the host."""
+    if key.default_text and value == key.default:
+        return f"# {key.name} = … ({key.default_text})"
+    return f"{key.name} = {key.form.show(value)}"
 
 
 def main() -> None:

@@ -1,1 +1,1 @@
-"""What a site configured, and what its operators changed since."""
+"""The configuration file fgsched.toml, and the changes that operators make to partitions at run time."""

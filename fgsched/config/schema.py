@@ -1,20 +1,18 @@
-"""The named tables of the configuration: partitions, qualities of service, accounts, users, resources."""
+"""The settings of fgsched.toml: type, unit, range, default and meaning of every key."""
 
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Literal
 
-from fgsched.config import settings as kinds
-from fgsched.config.precedence import PartitionPrecedence, QosPrecedence
-from fgsched.config.settings import Key, declared, key
-from fgsched.domain.errors import BadUsage
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from fgsched.config import forms
+from fgsched.config.forms import Bytes, Duration, Exemption, GpuAmount, Names, Seconds, Switch, Whole
+from fgsched.domain.job import HostLimits
 from fgsched.domain.policy import (
     MAIN,
     NORMAL,
-    STATES,
-    UP,
     Access,
     Account,
     Defaults,
@@ -22,86 +20,350 @@ from fgsched.domain.policy import (
     Partition,
     PerJobLimits,
     Policy,
+    PreemptRule,
     Qos,
     Resource,
     User,
     Weights,
 )
-from fgsched.domain.text import quoted
+from fgsched.domain.units import SubmitContext
 
-Sections = Mapping[str, Mapping[str, Any]]  # table -> name -> its settings
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_JOBS = {"low": 0, "high": 1_000_000}
-_GPUS = {"low": 0, "high": 1024 * 10_000}
+MIB = 1 << 20
+GIB = 1 << 30
+DAY = 86_400  # seconds
+LONGEST_GRACE = 7200  # seconds: the most that a command to a shepherd can carry
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # of a partition, QOS, account, user or resource
+NAME_RULE = "Use letters, digits, '_', '.' and '-', at most 64 characters."
 
-
-def _limit(table: str, says: str) -> Any:
-    return key(table, kinds.WHOLE, 0, says=says, **_JOBS)
-
-
-def _share(table: str, says: str) -> Any:
-    return key(table, kinds.GPUS, 0, says=says, **_GPUS)
-
-
-def _minutes(table: str) -> Any:
-    says = "Minutes of a GPU, with the decay of the fair share."
-    return key(table, kinds.WHOLE, 0, low=0, high=10**12, says=says)
+Placement = Literal["pack", "spread"]
+GpuCompute = Literal["hard", "fair", "none"]
+PreemptMode = Literal["requeue", "suspend", "cancel", "off"]
+PartitionState = Literal["up", "down", "drain", "inactive"]
+Tier = Literal["driver", "shim", "watchdog", "none"]
+_STANDARD = Weights()
 
 
-def _bytes(says: str) -> Any:
-    return key("partitions", kinds.SIZE, 0, low=0, high=1 << 50, says=says)
+# -- the tables with fixed names --------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionSettings(PartitionPrecedence):
-    """[partitions.NAME]. Their order in the file is the order of their priority."""
+def _key(
+    table: str, description: str, *, ge: float | None = None, le: float | None = None, **more: str
+) -> Meta:
+    """Describe a key of `[table]`; `more` has another `name` in the file, or a `default` in words."""
+    return Meta(description=description, ge=ge, le=le, extra={"table": table, **more})
 
-    default: bool = key("partitions", kinds.SWITCH, False, says="Jobs that name no partition come here.")
-    state: str = key(
-        "partitions",
-        kinds.one_of(*STATES),
-        UP,
-        says="down starts no jobs, drain takes none, inactive neither.",
+
+def _weight(description: str) -> Meta:
+    return _key("priority", description, ge=0, le=10**9)
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """All settings of a site; without arguments, the defaults."""
+
+    devices: Annotated[forms.Devices, _key("gpus", "GPUs that jobs may use.")] = "auto"
+    headroom: Annotated[
+        Bytes, _key("gpus", "Memory of each GPU that is kept free of jobs.", ge=0, le=64 * GIB)
+    ] = 0
+    max_jobs_per_gpu: Annotated[
+        Whole, _key("gpus", "Most jobs on one GPU at a time; 0 is no limit.", ge=0, le=1000)
+    ] = 0
+    share_step: Annotated[
+        forms.Share, _key("gpus", "Step of GPU shares: every share is a multiple of it.", ge=1, le=10_000)
+    ] = 1
+    shards_per_gpu: Annotated[
+        Whole, _key("gpus", "Shards in one GPU; 0 refuses --gres=shard.", ge=0, le=10_000)
+    ] = 0
+    fgpu_per_gpu: Annotated[
+        Whole, _key("gpus", "Units of --fgpu in one GPU; 0 refuses --fgpu.", ge=0, le=10_000)
+    ] = 0
+    placement: Annotated[
+        Placement, _key("gpus", "Placement policy: pack jobs to keep GPUs usable, or spread them.")
+    ] = "pack"
+    defragment: Annotated[
+        Duration, _key("gpus", "Most GPU time of finished work that requeuing may lose to start one job.")
+    ] = 0
+    gpu_compute: Annotated[GpuCompute, _key("gpus", "Division of a GPU's compute time among its jobs.")] = (
+        "fair"
     )
-    gpus: str = key("partitions", kinds.CARDS, "", says="GPUs of a job that asks for none.")
-    gpu_mem: str = key("partitions", kinds.GPU_MEMORY, "", says="GPU memory of a job that asks for none.")
-    cpus: int = key("partitions", kinds.WHOLE, 0, low=0, high=65_536, says="CPUs of a job that names none.")
-    mem: int = _bytes("Host memory of a job that names none.")
-    time: int = key("partitions", kinds.DURATION, 0, says="Time limit of a job that names none.")
-    max_gpus: int = _share("partitions", "GPUs that one job may ask for; 0 is no limit.")
-    max_gpu_mem: int = _bytes("Memory of each GPU that one job may ask for.")
-    max_cpus: int = key(
-        "partitions", kinds.WHOLE, 0, low=0, high=65_536, says="CPUs that one job may ask for."
+    cpus: Annotated[
+        Whole,
+        _key(
+            "host", "CPUs that jobs may use.", ge=1, le=65_536, default="all CPUs that the controller may use"
+        ),
+    ] = 0
+    cpu_binding: Annotated[
+        Literal["near", "none"], _key("host", "CPUs that a job with GPUs is bound to.")
+    ] = "near"
+    memory: Annotated[
+        Bytes,
+        _key("host", "Host memory that jobs may use.", ge=64 * MIB, le=1 << 50, default="all host memory"),
+    ] = 0
+    kill_wait: Annotated[
+        Seconds, _key("jobs", "Time between SIGTERM and SIGKILL when a job is ended.", ge=5, le=3600)
+    ] = 30
+    default_time: Annotated[
+        Duration, _key("jobs", "Time limit of a job that requests none, in the form of --time.")
+    ] = 0
+    max_script: Annotated[Bytes, _key("jobs", "Largest job script.", ge=MIB, le=4 * MIB)] = 4 * MIB
+    max_bytes_per_user: Annotated[
+        Bytes,
+        _key(
+            "jobs",
+            "Most memory for scripts and environments of one user's unfinished jobs; 0 is no limit.",
+            ge=0,
+            le=1 << 40,
+        ),
+    ] = 256 * MIB
+    keep_scripts: Annotated[
+        forms.Retention, _key("jobs", "Time that scripts and environments are kept after a job has ended.")
+    ] = 30 * DAY
+    keep_scripts_size: Annotated[
+        Bytes,
+        _key(
+            "jobs",
+            "Most scripts and environments of ended jobs kept per user; the oldest are deleted first.",
+            ge=0,
+            le=1 << 50,
+        ),
+    ] = 64 * MIB
+    max_requeue: Annotated[
+        Whole, _key("jobs", "Failures of the host after which a job is held.", ge=0, le=1000)
+    ] = 5
+    kill_invalid_depend: Annotated[
+        Switch, _key("jobs", "Whether a job is cancelled when its dependency can never be satisfied.")
+    ] = False
+    allow_root_jobs: Annotated[
+        Switch, _key("jobs", "Whether root and uids below 1000 may submit jobs to the host's controller.")
+    ] = False
+    max_processes: Annotated[
+        Whole,
+        _key(
+            "jobs", "Most processes and threads of all jobs of one user; 0 is no limit.", ge=0, le=4_194_304
+        ),
+    ] = 32_768
+    run_space: Annotated[
+        Bytes,
+        _key("jobs", "Space of one user in the host's run directory; 0 is no limit.", ge=0, le=1 << 50),
+    ] = 256 * MIB
+    tmp: Annotated[
+        forms.AbsolutePath, _key("jobs", "Directory in which the TMPDIR of each job is created.")
+    ] = "/tmp"
+    interval: Annotated[
+        Seconds, _key("sampling", "Interval at which GPUs are sampled.", ge=0.25, le=3600)
+    ] = 5
+    deadline: Annotated[
+        Seconds, _key("sampling", "Time in which the GPU driver must answer.", ge=1, le=60)
+    ] = 2
+    clean_timeout: Annotated[
+        Seconds,
+        _key(
+            "sampling",
+            "Time in which the processes of an ended job must leave a GPU before it is drained.",
+            ge=1,
+            le=3600,
+        ),
+    ] = 30
+    drain_on_xid: Annotated[
+        forms.XidNumbers, _key("sampling", "Xid errors of the driver that drain a GPU.")
+    ] = (48, 64, 79, 95, 119, 120, 140)
+    watchdog: Annotated[
+        Literal["kill", "warn"],
+        _key("fence", "Action on a job that uses GPU memory above its limit or without the hook."),
+    ] = "kill"
+    tolerance: Annotated[
+        Bytes,
+        _key("fence", "GPU memory above the limit that is tolerated, per process.", ge=0, le=64 * GIB),
+    ] = 512 * MIB
+    context_memory: Annotated[
+        Bytes,
+        _key("fence", "Assumed size of a CUDA context until one has been measured.", ge=0, le=64 * GIB),
+    ] = 256 * MIB
+    tiers: Annotated[
+        tuple[Tier, ...], _key("fence", "Enforcement tiers that a job may request with --tier.")
+    ] = ("driver", "shim", "watchdog")
+    preload: Annotated[
+        Literal["auto", "namespace", "environment"],
+        _key("fence", "Loading of the hook: by an /etc/ld.so.preload private to the job, or by LD_PRELOAD."),
+    ] = "auto"
+    operators: Annotated[
+        forms.UserNames,
+        _key("operators", "Users who may see, hold and cancel every job.", name="users"),
+    ] = ()
+    weight_partition: Annotated[
+        Whole, _weight("Weight of the partition factor: 1 for the first partition of the file.")
+    ] = _STANDARD.partition
+    weight_qos: Annotated[Whole, _weight("Weight of the quality of service: 1 for the highest priority.")] = (
+        _STANDARD.qos
     )
-    max_mem: int = _bytes("Host memory that one job may have.")
-    max_time: int = key("partitions", kinds.DURATION, 0, says="Longest time limit of a job.")
-    max_running: int = _limit("partitions", "Jobs that run at a time.")
-    max_pending: int = _limit("partitions", "Jobs that wait at a time.")
-    max_running_per_user: int = _limit("partitions", "The same of one user.")
-    max_pending_per_user: int = _limit("partitions", "Jobs of one user that wait.")
-    max_running_per_account: int = _limit("partitions", "Jobs of one account that run.")
-    max_pending_per_account: int = _limit("partitions", "Jobs of one account that wait.")
-    max_gpus_running: int = _share("partitions", "GPUs that its running jobs hold together.")
-    max_gpus_per_user: int = _share("partitions", "GPUs that running jobs of one user hold together.")
-    max_gpus_per_account: int = _share("partitions", "GPUs that running jobs of one account hold.")
-    devices: tuple[int, ...] = key("partitions", kinds.INDICES, (), says="GPUs that it may use; default all.")
-    placement: str = key(
-        "partitions", kinds.one_of("pack", "spread"), "", says="As [gpus] placement, for its jobs."
+    weight_fairshare: Annotated[
+        Whole, _weight("Weight of the fair-share factor: 1 for a user without usage.")
+    ] = _STANDARD.fairshare
+    weight_age: Annotated[Whole, _weight("Weight of the age factor: 1 after a wait of max_age.")] = (
+        _STANDARD.age
     )
-    max_jobs_per_gpu: int = key(
-        "partitions", kinds.WHOLE, 0, low=0, high=1000, says="As [gpus] max_jobs_per_gpu, for its jobs."
-    )
-    share_step: int = key(
-        "partitions", kinds.SHARE, 0, low=1, high=10_000, says="As [gpus] share_step, for its jobs."
-    )
-    gpu_compute: str = key(
-        "partitions", kinds.one_of("hard", "fair", "none"), "", says="How its jobs share compute."
-    )
-    users: tuple[str, ...] = key("partitions", kinds.NAMES, (), says="Users who may use it; default all.")
-    groups: tuple[str, ...] = key("partitions", kinds.NAMES, (), says="Groups whose members may use it.")
-    accounts: tuple[str, ...] = key("partitions", kinds.NAMES, (), says="Accounts that may use it.")
+    weight_size: Annotated[
+        Whole, _weight("Weight of the size factor: 1 for a job that needs the whole host.")
+    ] = _STANDARD.size
+    favor_small: Annotated[
+        Switch, _key("priority", "Whether weight_size favors small jobs instead of large ones.")
+    ] = False
+    max_age: Annotated[
+        Duration, _key("priority", "Wait after which the age factor stops growing.", ge=60, le=366 * DAY)
+    ] = _STANDARD.max_age
+    half_life: Annotated[
+        Duration, _key("priority", "Time after which past usage counts half.", ge=60, le=366 * DAY)
+    ] = _STANDARD.half_life
+    fairshare_interval: Annotated[
+        Seconds, _key("priority", "Interval at which fair-share usage is recomputed.", ge=1, le=3600)
+    ] = _STANDARD.interval
+    partitions: dict[str, "PartitionSettings"] = {}
+    qos: dict[str, "QosSettings"] = {}
+    accounts: dict[str, "AccountSettings"] = {}
+    users: dict[str, "UserSettings"] = {}
+    resources: dict[str, "ResourceSettings"] = {}
 
-    def made(self, name: str) -> Partition:
+    @property
+    def limits(self) -> HostLimits:
+        """Return the capacity of the host and the rules of placement."""
+        return HostLimits(
+            cpus=self.cpus or len(os.sched_getaffinity(0)),
+            host_memory=self.memory or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            max_jobs_per_gpu=self.max_jobs_per_gpu,
+            max_requeue=self.max_requeue,
+            share_step=self.share_step,
+            spread=self.placement == "spread",
+            defragment=self.defragment,
+            kill_wait=self.kill_wait,
+        )
+
+    @property
+    def policy(self) -> Policy:
+        """Return the partitions, limits and priority weights of the site.
+
+        Unless a partition is declared the default, `main` is added as the last one.
+        """
+        partitions = dict(self.partitions)
+        if not any(one.default for one in partitions.values()):
+            partitions[MAIN] = replace(partitions.get(MAIN) or PartitionSettings(), default=True)
+        qos = {NORMAL: QosSettings()} | self.qos if self.qos else {}
+        return Policy(
+            partitions=tuple(one.build(name) for name, one in partitions.items()),
+            qos=tuple(one.build(name) for name, one in qos.items()),
+            accounts=tuple(one.build(name) for name, one in self.accounts.items()),
+            users=tuple(one.build(name) for name, one in self.users.items()),
+            resources=tuple(one.build(name) for name, one in self.resources.items()),
+            weights=self._weights,
+            gpu_compute=self.gpu_compute,
+        )
+
+    @property
+    def _weights(self) -> Weights:
+        return Weights(
+            partition=self.weight_partition,
+            qos=self.weight_qos,
+            fairshare=self.weight_fairshare,
+            age=self.weight_age,
+            size=self.weight_size,
+            favor_small=self.favor_small,
+            max_age=self.max_age,
+            half_life=self.half_life,
+            interval=int(self.fairshare_interval),
+        )
+
+    @property
+    def site(self) -> SubmitContext:
+        """Return what converts the amounts of a request: shards, units and the host's memory."""
+        return SubmitContext(
+            shards_per_gpu=self.shards_per_gpu,
+            fgpu_per_gpu=self.fgpu_per_gpu,
+            share_step=self.share_step,
+            host_memory=self.limits.host_memory,
+        )
+
+
+# -- the tables with one entry per name -------------------------------------------------------------
+
+
+def _jobs(description: str) -> Meta:
+    return Meta(description=description, ge=0, le=1_000_000)
+
+
+def _gpus(description: str) -> Meta:
+    return Meta(description=description, ge=0, le=1024 * 10_000)
+
+
+def _memory(description: str) -> Meta:
+    return Meta(description=description, ge=0, le=1 << 50)
+
+
+def _cpus(description: str) -> Meta:
+    return Meta(description=description, ge=0, le=65_536)
+
+
+def _says(description: str) -> Meta:
+    return Meta(description=description)
+
+
+_GRACE = Meta(
+    description="Seconds between the warning of a preempted job and its end.", ge=0, le=LONGEST_GRACE
+)
+_SHARES = Meta(description="Shares in the fair-share tree, relative to its siblings.", ge=1, le=10**6)
+_GPU_MINUTES = Meta(
+    description="Most GPU minutes, with the decay of the fair share; 0 is no limit.", ge=0, le=10**12
+)
+
+
+class PartitionSettings(Struct, frozen=True, kw_only=True):
+    """A `[partitions.NAME]` table. Partitions are in descending order of priority."""
+
+    preempt: Annotated[Names, _says("Partitions further down whose jobs its jobs may preempt.")] = ()
+    preempt_mode: Annotated[PreemptMode, forms.ANY_CASE, _says("How its own jobs are preempted.")] = "requeue"
+    preempt_grace: Annotated[Whole, _GRACE] = 0
+    preempt_exempt: Annotated[Exemption, _says("Run time before which its jobs are not preempted.")] = 0
+    default: Annotated[Switch, _says("Whether jobs that name no partition are submitted to it.")] = False
+    state: Annotated[
+        PartitionState, _says("down starts no jobs, drain accepts none, inactive does neither.")
+    ] = "up"
+    gpus: Annotated[forms.GpuRequest, _says("GPUs of a job that requests none.")] = ""
+    gpu_mem: Annotated[forms.GpuMemory, _says("GPU memory of a job that requests none.")] = ""
+    cpus: Annotated[Whole, _cpus("CPUs of a job that requests none.")] = 0
+    mem: Annotated[Bytes, _memory("Host memory of a job that requests none.")] = 0
+    time: Annotated[Duration, _says("Time limit of a job that requests none.")] = 0
+    max_gpus: Annotated[GpuAmount, _gpus("Most GPUs of one job; 0 is no limit.")] = 0
+    max_gpu_mem: Annotated[Bytes, _memory("Most memory of each GPU of one job.")] = 0
+    max_cpus: Annotated[Whole, _cpus("Most CPUs of one job.")] = 0
+    max_mem: Annotated[Bytes, _memory("Most host memory of one job.")] = 0
+    max_time: Annotated[Duration, _says("Longest time limit of a job.")] = 0
+    max_running: Annotated[Whole, _jobs("Most running jobs.")] = 0
+    max_pending: Annotated[Whole, _jobs("Most pending jobs.")] = 0
+    max_running_per_user: Annotated[Whole, _jobs("Most running jobs of one user.")] = 0
+    max_pending_per_user: Annotated[Whole, _jobs("Most pending jobs of one user.")] = 0
+    max_running_per_account: Annotated[Whole, _jobs("Most running jobs of one account.")] = 0
+    max_pending_per_account: Annotated[Whole, _jobs("Most pending jobs of one account.")] = 0
+    max_gpus_running: Annotated[GpuAmount, _gpus("Most GPUs of all its running jobs.")] = 0
+    max_gpus_per_user: Annotated[GpuAmount, _gpus("Most GPUs of the running jobs of one user.")] = 0
+    max_gpus_per_account: Annotated[GpuAmount, _gpus("Most GPUs of the running jobs of one account.")] = 0
+    devices: Annotated[forms.GpuIndices, _says("GPUs that its jobs may use; default all.")] = ()
+    placement: Annotated[
+        Placement | Literal[""], _says("Placement policy of its jobs; default as [gpus] placement.")
+    ] = ""
+    max_jobs_per_gpu: Annotated[
+        Whole,
+        Meta(description="Most jobs on one of its GPUs; 0 is as [gpus] max_jobs_per_gpu.", ge=0, le=1000),
+    ] = 0
+    share_step: Annotated[
+        forms.Share,
+        Meta(description="Step of its GPU shares; default as [gpus] share_step.", ge=1, le=10_000),
+    ] = 0
+    gpu_compute: Annotated[
+        GpuCompute | Literal[""], _says("Division of compute time among its jobs; default as [gpus].")
+    ] = ""
+    users: Annotated[Names, _says("Users who may submit to it; default all.")] = ()
+    groups: Annotated[Names, _says("Groups whose members may submit to it.")] = ()
+    accounts: Annotated[Names, _says("Accounts that may be charged in it.")] = ()
+
+    def build(self, name: str) -> Partition:
+        """Return the partition `name` with these settings."""
         return Partition(
             name=name,
             is_default=self.default,
@@ -133,26 +395,37 @@ class PartitionSettings(PartitionPrecedence):
             max_jobs_per_gpu=self.max_jobs_per_gpu,
             share_step=self.share_step,
             gpu_compute=self.gpu_compute,
-            **self.precedence,
+            preempt=self.preempt,
+            preempt_rule=PreemptRule(self.preempt_mode, self.preempt_grace, self.preempt_exempt),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QosSettings(QosPrecedence):
-    """[qos.NAME]."""
+class QosSettings(Struct, frozen=True, kw_only=True):
+    """A `[qos.NAME]` table: a quality of service."""
 
-    priority: int = key("qos", kinds.WHOLE, 0, low=0, high=10**6, says="The higher, the earlier.")
-    max_running: int = _limit("qos", "Jobs that run at a time.")
-    max_pending: int = _limit("qos", "Jobs that wait at a time.")
-    max_running_per_user: int = _limit("qos", "Jobs of one user that run.")
-    max_pending_per_user: int = _limit("qos", "Jobs of one user that wait.")
-    max_gpus_running: int = _share("qos", "GPUs that its running jobs hold together.")
-    max_gpus_per_user: int = _share("qos", "GPUs that running jobs of one user hold together.")
-    users: tuple[str, ...] = key("qos", kinds.NAMES, (), says="Users who may ask for it; default all.")
-    groups: tuple[str, ...] = key("qos", kinds.NAMES, (), says="Groups whose members may ask for it.")
-    accounts: tuple[str, ...] = key("qos", kinds.NAMES, (), says="Accounts that may ask for it.")
+    preempt: Annotated[Names, _says("QOS of lower priority whose jobs its jobs may preempt.")] = ()
+    preempt_mode: Annotated[
+        PreemptMode | Literal[""],
+        forms.ANY_CASE,
+        _says("How its own jobs are preempted; default as their partition."),
+    ] = ""
+    preempt_grace: Annotated[Whole, _GRACE] = 0
+    preempt_exempt: Annotated[Exemption, _says("Run time before which its jobs are not preempted.")] = 0
+    priority: Annotated[
+        Whole, Meta(description="Priority; a higher number starts earlier.", ge=0, le=10**6)
+    ] = 0
+    max_running: Annotated[Whole, _jobs("Most running jobs.")] = 0
+    max_pending: Annotated[Whole, _jobs("Most pending jobs.")] = 0
+    max_running_per_user: Annotated[Whole, _jobs("Most running jobs of one user.")] = 0
+    max_pending_per_user: Annotated[Whole, _jobs("Most pending jobs of one user.")] = 0
+    max_gpus_running: Annotated[GpuAmount, _gpus("Most GPUs of all its running jobs.")] = 0
+    max_gpus_per_user: Annotated[GpuAmount, _gpus("Most GPUs of the running jobs of one user.")] = 0
+    users: Annotated[Names, _says("Users who may request it; default all.")] = ()
+    groups: Annotated[Names, _says("Groups whose members may request it.")] = ()
+    accounts: Annotated[Names, _says("Accounts that may request it.")] = ()
 
-    def made(self, name: str) -> Qos:
+    def build(self, name: str) -> Qos:
+        """Return the quality of service `name` with these settings."""
         return Qos(
             name=name,
             priority=self.priority,
@@ -163,129 +436,58 @@ class QosSettings(QosPrecedence):
                 share=self.max_gpus_per_user,
             ),
             access=Access(users=self.users, groups=self.groups, accounts=self.accounts),
-            **self.precedence,
+            preempt=self.preempt,
+            preempt_rule=PreemptRule(self.preempt_mode, self.preempt_grace, self.preempt_exempt),
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountSettings:
-    """[accounts.NAME]."""
+class AccountSettings(Struct, frozen=True, kw_only=True):
+    """An `[accounts.NAME]` table."""
 
-    shares: int = key(
-        "accounts", kinds.WHOLE, 1, low=1, high=10**6, says="Its part, beside the other accounts."
-    )
-    gpu_minutes: int = _minutes("accounts")
-    max_running: int = _limit("accounts", "Jobs that run at a time.")
-    max_pending: int = _limit("accounts", "Jobs that wait at a time.")
-    max_gpus_running: int = _share("accounts", "GPUs that its running jobs hold together.")
-    users: tuple[str, ...] = key("accounts", kinds.NAMES, (), says="Users who may charge it; default all.")
+    shares: Annotated[Whole, _SHARES] = 1
+    gpu_minutes: Annotated[Whole, _GPU_MINUTES] = 0
+    max_running: Annotated[Whole, _jobs("Most running jobs.")] = 0
+    max_pending: Annotated[Whole, _jobs("Most pending jobs.")] = 0
+    max_gpus_running: Annotated[GpuAmount, _gpus("Most GPUs of all its running jobs.")] = 0
+    users: Annotated[Names, _says("Users who may charge it; default all.")] = ()
 
-    def made(self, name: str) -> Account:
-        return Account(name=name, shares=self.shares, caps=_caps(self), users=self.users)
+    def build(self, name: str) -> Account:
+        """Return the account `name` with these settings."""
+        return Account(name=name, shares=self.shares, caps=_limits(self), users=self.users)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserSettings:
-    """[users.NAME]."""
+class UserSettings(Struct, frozen=True, kw_only=True):
+    """A `[users.NAME]` table."""
 
-    shares: int = key(
-        "users", kinds.WHOLE, 1, low=1, high=10**6, says="Their part, beside others of the account."
-    )
-    account: str = key("users", kinds.WORD, "", says="Account of their jobs that name none.")
-    gpu_minutes: int = _minutes("users")
-    max_running: int = _limit("users", "Jobs that run at a time.")
-    max_pending: int = _limit("users", "Jobs that wait at a time.")
-    max_gpus_running: int = _share("users", "GPUs that their running jobs hold together.")
+    shares: Annotated[Whole, _SHARES] = 1
+    account: Annotated[forms.Name, _says("Account of jobs that name none.")] = ""
+    gpu_minutes: Annotated[Whole, _GPU_MINUTES] = 0
+    max_running: Annotated[Whole, _jobs("Most running jobs.")] = 0
+    max_pending: Annotated[Whole, _jobs("Most pending jobs.")] = 0
+    max_gpus_running: Annotated[GpuAmount, _gpus("Most GPUs of all running jobs of the user.")] = 0
 
-    def made(self, name: str) -> User:
-        return User(name=name, shares=self.shares, account=self.account, caps=_caps(self))
+    def build(self, name: str) -> User:
+        """Return the user `name` with these settings."""
+        return User(name=name, shares=self.shares, account=self.account, caps=_limits(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceSettings:
-    """[resources.NAME], or NAME = count in [resources]."""
+class ResourceSettings(Struct, frozen=True, kw_only=True):
+    """A `[resources.NAME]` table, or `NAME = count` in `[resources]`."""
 
-    count: int = key("resources", kinds.WHOLE, 1, low=1, high=65_536, says="How many there are.")
-    visible_env: str = key("resources", kinds.WORD, "", says="Variable that tells a job which it was given.")
+    count: Annotated[Whole, Meta(description="Number of units on this host.", ge=1, le=65_536)] = 1
+    visible_env: Annotated[
+        forms.Name, _says("Environment variable that lists the units assigned to a job.")
+    ] = ""
 
-    def made(self, name: str) -> Resource:
+    def build(self, name: str) -> Resource:
+        """Return the countable resource `name` with these settings."""
         return Resource(name=name, count=self.count, visible_env=self.visible_env)
 
 
-def _caps(found: AccountSettings | UserSettings) -> Limits:
+def _limits(settings: AccountSettings | UserSettings) -> Limits:
     return Limits(
-        running=found.max_running,
-        pending=found.max_pending,
-        share=found.max_gpus_running,
-        gpu_seconds=found.gpu_minutes * 60,
-    )
-
-
-_KINDS: dict[str, type] = {
-    "partitions": PartitionSettings,
-    "qos": QosSettings,
-    "accounts": AccountSettings,
-    "users": UserSettings,
-    "resources": ResourceSettings,
-}
-SECTIONS: dict[str, dict[str, Key]] = {table: declared(kind) for table, kind in _KINDS.items()}
-
-
-def read(path: str, text: str, table: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """{name: settings} of one of these tables; BadUsage names the file, the line and the key."""
-    found: dict[str, Any] = {}
-    for name, entry in values.items():
-        where = f"{path}:{kinds.line_of(text, (table, name))}"
-        if not NAME.fullmatch(name):
-            raise BadUsage(
-                f"{where}: {quoted(name)} is not a name.", "Letters, digits, '_', '.' and '-', at most 64."
-            )
-        if table == "resources" and not isinstance(entry, dict):
-            entry = {"count": entry}
-        if not isinstance(entry, dict):
-            raise BadUsage(
-                f"{where}: {table}.{name} is not a table.", f"Write [{table}.{name}] and its keys."
-            )
-        given = {
-            own: value_of(f"{path}:{kinds.line_of(text, (table, name, own))}", table, name, (own, value))
-            for own, value in entry.items()
-        }
-        found[name] = _KINDS[table](**given)
-    if table == "partitions" and sum(one.default for one in found.values()) > 1:
-        where = f"{path}:{kinds.line_of(text, (table,))}"
-        raise BadUsage(f"{where}: more than one partition is the default.", "Leave default = true at one.")
-    return found
-
-
-def value_of(where: str, table: str, name: str, pair: tuple[str, object]) -> Any:
-    """The value of one key (`pair`: key, value) of [table.name]."""
-    own, value = pair
-    keys = SECTIONS[table]
-    if own not in keys:
-        near = get_close_matches(own, keys, n=1, cutoff=0.5)
-        remedy = f"Did you mean {near[0]}?" if near else f"There are {', '.join(keys)}."
-        raise BadUsage(f"{where}: [{table}.{name}] has no key {own}.", remedy)
-    return kinds.value_of(where, f"{table}.{name}.{own}", keys[own], value)
-
-
-def policy(found: Sections, weights: Weights) -> Policy:
-    """What these tables allow. Unless one is said to be the default, `main` is there too, the last."""
-
-    def all_of(table: str) -> tuple[Any, ...]:
-        return tuple(one.made(name) for name, one in found.get(table, {}).items())
-
-    partitions = dict(found.get("partitions", {}))
-    if not any(one.default for one in partitions.values()):
-        main = partitions.get(MAIN) or PartitionSettings()
-        partitions[MAIN] = PartitionSettings(
-            **{own: getattr(main, own) for own in SECTIONS["partitions"]} | {"default": True}
-        )
-    qualities = {NORMAL: QosSettings()} | dict(found["qos"]) if found.get("qos") else {}
-    return Policy(
-        partitions=tuple(one.made(name) for name, one in partitions.items()),
-        qos=tuple(one.made(name) for name, one in qualities.items()),
-        accounts=all_of("accounts"),
-        users=all_of("users"),
-        resources=all_of("resources"),
-        weights=weights,
+        running=settings.max_running,
+        pending=settings.max_pending,
+        share=settings.max_gpus_running,
+        gpu_seconds=settings.gpu_minutes * 60,
     )

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from fgsched import PROTOCOL, __version__, gpus
+from fgsched.config.keys import document
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.earlier import EarlierJobs
@@ -140,7 +141,7 @@ class Dispatcher:
             "internal_errors": self._loop.faults.told(),
             "operator": caller.is_operator,
             "site": asdict(self._answers.policy.told(config.site)),
-            "config": asdict(config),
+            "config": document(config),
         }
         self._loop.finish(connection, lambda: connection.succeed(about))
 

@@ -6,13 +6,15 @@ Whatever an operator says of a partition is kept beside the file, and laid over 
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fgsched.config.load import KEYS, Config
-from fgsched.config.overrides import changed, key_of, overlaid
-from fgsched.config.precedence import checked
+from msgspec import structs
+
+from fgsched.config.keys import KEYS
+from fgsched.config.load import Config, check_preemption
+from fgsched.config.overrides import apply_overrides, decode_values, key_of
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import NO_REPLY, Reconfigure, Reply
 from fgsched.controller.engine import Engine
@@ -74,7 +76,7 @@ class PartitionHandlers:
             return self._policy(config, {})
 
     def _policy(self, config: Config, overlay: Overlay) -> Policy:
-        return checked(replace(config, named=overlaid(config.named, overlay)).policy)
+        return check_preemption(apply_overrides(config, overlay).policy)
 
     def _govern(self, policy: Policy) -> None:
         """From now on go by this, others of this turn too; the reservations are another desk's."""
@@ -96,9 +98,9 @@ class PartitionHandlers:
         before, config = self._config, self._hands.load()
         policy = self._policy(config, self._overlay)
         differing = [
-            one.name for one in fields(Config) if getattr(before, one.name) != getattr(config, one.name)
+            name for name in Config.__struct_fields__ if getattr(before, name) != getattr(config, name)
         ]
-        self._config = obeyed = replace(config, **{name: getattr(before, name) for name in _AT_START})
+        self._config = obeyed = structs.replace(config, **{name: getattr(before, name) for name in _AT_START})
         self._govern(policy)
 
         self._engine.then(Reconfigure(self._put_in_force, obeyed))
@@ -144,7 +146,7 @@ class PartitionHandlers:
         name = self._name(caller, arguments, "delete")
         self._must_exist(name)
         overlay = self._overlay
-        if name in self._config.named.get("partitions", {}) or name not in overlay:
+        if name in self._config.partitions or name not in overlay:
             raise Refused(
                 f"partition {name} is in the configuration file",
                 "Remove it there, then: fgctl reconfigure. To close it: fgctl update partition=… state=down",
@@ -183,10 +185,10 @@ def _given(arguments: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(values, dict) or any(type(text) is not str for text in values.values()):
         raise BadUsage("values is not an object of texts")
     found = {key_of(key): text for key, text in values.items()}
-    changed({key: text for key, text in found.items() if text})
+    decode_values({key: text for key, text in found.items() if text})
     return found
 
 
 def _shown(name: str) -> str:
     key = KEYS.get(name)
-    return f"{key.table}.{key.name}" if key else "partitions, qos, accounts, users or resources"
+    return f"{key.table}.{key.name}" if key else name

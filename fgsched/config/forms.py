@@ -1,0 +1,167 @@
+"""Forms of the values in fgsched.toml: sizes, times, shares of GPUs and lists of GPUs."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta, convert
+
+from fgsched.domain import units
+
+FOREVER = -1  # of a Retention
+
+
+def _as_toml(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a value is written in the file: in words, from TOML to the plain value, and back."""
+
+    takes: str
+    read: Callable[[object], object] = lambda value: value  # raises ValueError or BadUsage
+    show: Callable[[Any], str] = _as_toml
+
+
+def _text(value: object) -> str:
+    return convert(value, str)
+
+
+def _quantity(value: object) -> str:
+    """Return a number or a text as a text."""
+    return str(convert(value, int | float | str))
+
+
+def _integer(value: object) -> int:
+    return convert(value, int)
+
+
+def _gpu_request(value: object) -> str:
+    text = _quantity(value)
+    units.parse_gpus(text)
+    return text
+
+
+def _gpu_memory(value: object) -> str:
+    text = _text(value)
+    units.parse_share(text) if text.endswith("%") else units.parse_bytes(text)
+    return text
+
+
+def _indices(value: object) -> tuple[int, ...]:
+    if isinstance(value, list):
+        return tuple(sorted(set(convert(value, list[int]))))
+    return units.parse_indices(_text(value))
+
+
+def _devices(value: object) -> str:
+    """Return a device list in the form of FG_DEVICES: a count, or a list that ends with a comma."""
+    if isinstance(value, list):
+        items = [str(one) for one in convert(value, list[int | str])]
+        return ",".join(items) + "," if items else "none"
+    return str(convert(value, int | str))
+
+
+def _retention(value: object) -> int:
+    return FOREVER if value == "forever" else units.parse_duration(_text(value))
+
+
+def _show_retention(seconds: int) -> str:
+    return {FOREVER: '"forever"', 0: '"0"'}.get(seconds) or _show_time(seconds)
+
+
+def _show_time(seconds: float) -> str:
+    return f'"{units.format_limit(round(seconds))}"'
+
+
+def _show_exemption(seconds: float) -> str:
+    return _show_time(seconds) if seconds else '"0"'
+
+
+def _show_share(share: float) -> str:
+    return f'"{units.format_share(round(share))}"'
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+WHOLE = Form(takes="a whole number")
+NAMES = Form(takes="a list of names")
+ANY_CASE = Form(takes="", read=_lower)  # a word that may be in Slurm's capitals
+
+Whole = Annotated[int, WHOLE]
+Seconds = Annotated[float, Form(takes="seconds")]
+Switch = Annotated[bool, Form(takes="true or false")]
+Name = Annotated[str, Form(takes="a name")]
+Names = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], NAMES]
+UserNames = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Form(takes="a list of user names")]
+AbsolutePath = Annotated[str, Form(takes="an absolute path"), Meta(pattern=r"^/[^\0]*\Z")]
+Bytes = Annotated[
+    int,
+    Form(
+        takes='a size such as "256M"',
+        read=lambda value: units.parse_bytes(_text(value)),
+        show=lambda size: f'"{units.format_mebibytes(round(size))}"',
+    ),
+]
+Share = Annotated[  # ten-thousandths of one GPU
+    int,
+    Form(
+        takes='a share such as 0.05 or "5%"',
+        read=lambda value: units.parse_share(_quantity(value)),
+        show=_show_share,
+    ),
+]
+GpuAmount = Annotated[  # ten-thousandths of a GPU, of several GPUs together
+    int,
+    Form(
+        takes="an amount of GPUs such as 0.5 or 2",
+        read=lambda value: units.parse_units(_quantity(value)),
+        show=_show_share,
+    ),
+]
+GpuRequest = Annotated[str, Form(takes='an amount of GPUs such as 0.5, 2 or "a100:1"', read=_gpu_request)]
+GpuMemory = Annotated[str, Form(takes='memory of a GPU such as "8G" or "50%"', read=_gpu_memory)]
+Duration = Annotated[  # seconds
+    int,
+    Form(
+        takes='a time such as "1-12:00:00"; a bare number is minutes, "0" no limit',
+        read=lambda value: units.parse_duration(_text(value)),
+        show=_show_time,
+    ),
+]
+Exemption = Annotated[  # seconds
+    int,
+    Form(
+        takes='a time such as "30", which are minutes, or "1:00:00"',
+        read=lambda value: units.parse_duration(_text(value)),
+        show=_show_exemption,
+    ),
+]
+Retention = Annotated[  # seconds, or FOREVER
+    int,
+    Form(
+        takes='a time such as "30-00:00:00"; a bare number is minutes, "0" is not at all, or "forever"',
+        read=_retention,
+        show=_show_retention,
+    ),
+]
+GpuIndices = Annotated[
+    tuple[int, ...],
+    Form(
+        takes='a list of GPUs such as [0, 1] or "0-1"',
+        read=_indices,
+        show=lambda indices: f'"{units.format_indices(indices)}"',
+    ),
+]
+XidNumbers = Annotated[tuple[int, ...], Form(takes="a list of Xid numbers such as [48, 79]", read=_indices)]
+Devices = Annotated[
+    str,
+    Form(
+        takes='"auto", "none", "sim:4x80G:H100", how many, or a list of indices or UUIDs',
+        read=_devices,
+    ),
+]
