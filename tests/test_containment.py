@@ -530,7 +530,7 @@ def test_a_field_that_is_no_path_has_no_bytes_that_are_not_utf8(field):
 
 RULES = {
     **{"held": "x", "wish": "y", "failures": -1, "attempt": -5, "slot": 10**12, "lost": 7, "ended_at": 5.0},
-    **{"uid": -1, "restarts": 2**62},
+    **{"uid": -1, "restarts": 2**62, "array_job": 1, "array_task": 7},
 }
 
 
@@ -544,14 +544,40 @@ def test_a_row_that_breaks_a_rule_of_the_queue_concerns_that_job_alone(column):
     world.start()
     if column != "ended_at":  # then the job is over
         assert world.engine.containment.damaged[2].endswith(f"{column}: it breaks a rule of the queue") or (
-            column == "attempt"
+            column in ("attempt", "array_task")
         )
     (answer,) = ask(world, "cancel", ids=[2, 3])
     assert answer["jobs"][-1] == {"id": 3, "outcome": "cancelled"}
     end(world, 1)
     rest(world)
     assert [world.job(number).state for number in (1, 3)] == [JobState.COMPLETED, JobState.CANCELLED]
+    assert world.job(2).state.is_final, "its owner can end it"
     assert not world.engine.is_broken
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("allocated", ""), ("allocated", "?"), ("array_job", 1), ("array_task", 3)]
+)
+def test_a_running_job_whose_row_breaks_a_rule_of_the_queue_can_end(column, value):
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)] * 2)
+    world.settle()
+    damage(world, 1, column, value)
+    world.start()
+    end(world, 1)
+    rest(world)
+    assert [world.job(one).state for one in (1, 2)] == [JobState.COMPLETED, JobState.RUNNING]
+
+
+def test_a_task_of_an_array_whose_row_is_damaged_stays_a_task():
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)], array="1-2")
+    world.settle()
+    running = next(job for job in world.store.open_jobs() if job.task is not None)
+    damage(world, running.id, "condemned", "?")
+    world.start()
+    found = world.job(running.id)
+    assert (found.array, found.task, found.state) == (running.array, running.task, JobState.RUNNING)
 
 
 def test_a_request_for_several_jobs_fails_only_for_the_job_that_it_fails_for():

@@ -215,6 +215,21 @@ def test_jobs_that_ended_before_the_file_knew_of_it_are_found(tmp_path):
     again.close()
 
 
+def test_giving_pages_back_makes_a_checkpoint_when_the_log_is_long(tmp_path, monkeypatch):
+    path = tmp_path / "queue.db"
+    store = Store(path)
+    for n in range(3):
+        end(store, submit(store, b"#!%d" % n + bytes(8 * MIB)), 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.idle, "shrink", lambda pages: False)
+        prune(a_pruner(store), 40 * DAY)
+    before = path.stat().st_size
+    with store.write():
+        assert not store.idle.shrink(10**6)
+    assert path.stat().st_size < before - 20 * MIB
+    store.close()
+
+
 def test_a_file_that_cannot_shrink_stays_as_it_is(tmp_path):
     path = tmp_path / "queue.db"
     Store(path).close()

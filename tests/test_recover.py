@@ -6,6 +6,9 @@ import select
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold, JobState
 from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
-from live_host import PATIENCE, living
+from live_host import PATIENCE, ROOT, living
 
 ANN = (1, 1, "ann")
 FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised")
@@ -210,6 +213,59 @@ def test_a_recovery_that_is_cut_short_leaves_a_queue_that_is_refused_and_can_be_
         Store(path)
     recovered(path, ending="damaged-2")
     assert [(job.id, job.held) for job in standing(path).values()] == [(1, ""), (2, ""), (3, "admin")]
+
+
+def damaged_with_a_log(tmp_path):
+    """Jobs 1 to 3 are in the file, 4 and 5 in the log; the counter beside it tells of one more commit."""
+    a_queue(tmp_path / "queue.db")
+    store = Store(tmp_path / "queue.db")
+    submit(store, 2, "second")
+    (tmp_path / "left").mkdir()
+    for name in FILES[:3]:
+        shutil.copy(tmp_path / name, tmp_path / "left" / name)
+    submit(store, 1, "third")
+    for name in FILES[2:]:
+        shutil.copy(tmp_path / name, tmp_path / "left" / name)
+    store.close()
+    return tmp_path / "left" / "queue.db"
+
+
+STEPS = """
+import os, signal, sys
+from pathlib import Path
+from fgsched.store import recovering
+left = int(sys.argv[2])
+def counted(owner, name):
+    real = getattr(owner, name)
+    def act(*words, **more):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*words, **more)
+    setattr(owner, name, act)
+exchange = recovering._exchange
+def watched(*words):
+    for owner, name in ((os, "link"), (os, "fsync"), (Path, "unlink"), (Path, "rename")):
+        counted(owner, name)
+    exchange(*words)
+    os._exit(3)
+recovering._exchange = watched
+recovering.recover(Path(sys.argv[1]), started={}, beyond=0, ending="damaged-1", now=99.0)
+"""
+
+
+@pytest.mark.parametrize("step", range(1, 27))
+def test_a_recovery_that_is_killed_loses_nothing_of_the_log(tmp_path, step):
+    path = damaged_with_a_log(tmp_path)
+    command = [sys.executable, "-c", STEPS, str(path), str(step)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (-signal.SIGKILL, 3), done.stderr
+    assert done.returncode == -signal.SIGKILL or step > 15
+    with suppress(StorageError):
+        Store(path).close()  # a controller that is started in between
+    recovered(path, ending="damaged-2")
+    assert list(standing(path)) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -358,7 +358,7 @@ class Engine:
         status = seen.status if isinstance(seen, Result) else 0
         after = marked(job, why, now, lives=lives, status=status, is_sampled=self.cards.needs_cleaning)
         if job.id in self.containment.damaged:
-            self.store.repair(job)
+            self.store.repair(job, self.jobtable.given.get(job.id, ()))
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
         self.jobtable.put(after)

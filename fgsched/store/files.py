@@ -1,6 +1,7 @@
 """Small files beside the queue, replaced as a whole."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 PAGE = 4096  # bytes of a page of the queue
@@ -26,3 +27,13 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable; a file that is not there needs nothing."""
+    with suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

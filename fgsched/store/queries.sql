@@ -58,6 +58,12 @@ UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attemp
   eviction = :eviction, relimited = :relimited
 WHERE id = :id AND (:from_state IS NULL OR (state = :from_state AND attempt = :from_attempt));
 
+-- name: repair_job
+-- The columns of a damaged row that save_job does not write.
+UPDATE job SET uid = :uid, gid = :gid, slot = :slot, array_job = :array_job, array_task = :array_task,
+  allocated = :allocated, gpus = CASE WHEN :allocated = '' AND :is_started THEN 0 ELSE max(gpus, 0) END
+WHERE id = :id;
+
 -- name: start_job
 UPDATE job SET state = 'CONFIGURING', reason = 'None', warning = '', attempt = :attempt, slot = :slot, boot = :boot,
   tier = :tier, mounts = :mounts, cpus = :cpus, started_at = :started_at, allocated = :allocated,

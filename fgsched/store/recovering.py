@@ -1,5 +1,6 @@
 """`fgsched doctor --recover`: a new queue from what can be read of a damaged one, which is kept."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -11,7 +12,7 @@ from pathlib import Path
 from fgsched.domain.errors import StorageError
 from fgsched.store import commits, damage, marker, sums, wal
 from fgsched.store.commits import Commit
-from fgsched.store.files import sync_directory
+from fgsched.store.files import replace_file, sync_directory, sync_file
 from fgsched.store.marker import Marker
 from fgsched.store.opening import open_queue, raise_ids
 from fgsched.store.salvage import SQL, Row, Salvage
@@ -19,6 +20,7 @@ from fgsched.store.sql import SQL as QUERIES
 
 _TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after what it refers to
 _BESIDE = (commits.FILE, sums.FILE)
+_UNFINISHED = "unfinished.json"  # in the directory of a recovery: what its exchange of files replaces
 _HELD = "it may have run in commits that the damaged queue lost: see that it did not before you release it"
 _RAN = (
     "it was started in commits that the damaged queue lost, attempt {}: see what it did before you release it"
@@ -54,9 +56,10 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
     that is known to have been given. The damaged files get names with `ending`. Until the last step is done
     the queue is refused, so that this can be repeated. Nobody else may have the queue open.
     """
+    place = path.with_name(f"{path.name}.recovering")
+    _take_back(path, place)
     if not path.exists():
         raise StorageError(f"{path} is missing", "There is nothing to recover; bring a copy of it back.")
-    place = path.with_name(f"{path.name}.recovering")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)
     try:
@@ -66,7 +69,8 @@ def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str,
     except (OSError, sqlite3.DatabaseError) as error:
         raise StorageError(f"{path} cannot be recovered: {error}", "Bring a backup of it back.") from error
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        if not (place / _UNFINISHED).exists():
+            shutil.rmtree(place, ignore_errors=True)
     return found
 
 
@@ -207,17 +211,49 @@ def _value(default: str | None) -> object:
 
 
 def _exchange(path: Path, fresh: Path, ending: str) -> None:
-    """Put the new files into their places, one after the other; in between, the queue is refused."""
-    for name in (path.name, f"{path.name}-wal", *_BESIDE):
-        with suppress(FileNotFoundError):
-            os.link(path.with_name(name), path.with_name(f"{name}.{ending}"))
+    """Keep the damaged files under other names, and put the new ones into their places.
+
+    `_UNFINISHED` names the damaged files until all new ones are durable in their places: a recovery that
+    is cut short in between is taken back by the next one. Meanwhile the queue is refused, by its marker.
+    """
+    created = marker.read(fresh)
+    names = [name for name in (path.name, *_beside_names(path)) if path.with_name(name).exists()]
+    for name in names:
+        os.link(path.with_name(name), path.with_name(f"{name}.{ending}"))
+    for name in (*_BESIDE, path.name):
+        sync_file(fresh.with_name(name))
+    sync_directory(path.parent)
+    unfinished = fresh.with_name(_UNFINISHED)
+    replace_file(unfinished, json.dumps({"ending": ending, "names": names}).encode())
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
     path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
-    created = marker.read(fresh)
     for name in (*_BESIDE, path.name):
         with suppress(FileNotFoundError):
             fresh.with_name(name).rename(path.with_name(name))
     damage.forget(path)
     sync_directory(path.parent)
+    unfinished.unlink()
+    sync_directory(unfinished.parent)
     if created is not None:
         marker.write(path, Marker(created.queue, created.created))
+
+
+def _beside_names(path: Path) -> tuple[str, ...]:
+    return (f"{path.name}-wal", *_BESIDE)
+
+
+def _take_back(path: Path, place: Path) -> None:
+    """Put the damaged files back that a recovery which was cut short had replaced. It can be repeated."""
+    unfinished = place / _UNFINISHED
+    try:
+        found = json.loads(unfinished.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in (path.name, *_beside_names(path)):
+        kept = path.with_name(f"{name}.{found['ending']}")
+        if name not in found["names"]:
+            path.with_name(name).unlink(missing_ok=True)
+        elif kept.exists():
+            kept.rename(path.with_name(name))
+    sync_directory(path.parent)
+    unfinished.unlink()

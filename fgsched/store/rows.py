@@ -98,14 +98,24 @@ def _breaks_rules(row: Row, job: Job) -> bool:
         or (job.state in _UNDER_WAY and not (job.attempt and job.boot and job.started_at is not None))
         or (row["ended_at"] is not None) is not job.state.is_final
         or (job.suspended_at is not None) is not (job.state is JobState.SUSPENDED)
+        or (job.state in _UNDER_WAY and row["gpus"] != 0 and not row["allocated"])
+        or _breaks_array_rules(row)
     )
+
+
+def _breaks_array_rules(row: Row) -> bool:
+    """Return whether a row has a task and no array, or stands for the tasks of an array and was started."""
+    array, task = row["array_job"], row["array_task"]
+    if array is None or task is not None:
+        return array is None and task is not None
+    return bool(array != row["id"] or row["attempt"])
 
 
 def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> JobRecord:
     """Each column is tried by itself, in a row that is otherwise sound."""
     sound = _SOUND | {"id": row["id"], "request": json.dumps({"name": str(row["name"])[:255]})}
     damage = []
-    for column in sound.keys() - {"id", *_TOGETHER}:
+    for column in sound.keys() - {"id", *_TOGETHER, *_ARRAY}:
         why = _why_unreadable(sound | {column: row[column]})
         if why:
             damage.append(f"{column}: {why}")
@@ -117,6 +127,9 @@ def _salvaged(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) ->
     if why:
         damage.append(f"state: {why}")
         row |= _likely(row, holds)
+    if _breaks_array_rules(row) or _why_unreadable(sound | {column: row[column] for column in _ARRAY}):
+        damage.append("array_job: it breaks a rule of the queue")
+        row |= {"array_job": None, "array_task": None}
     told = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
     try:
         return JobRecord(job_of(row, holds), allocations(row), damage=told)
@@ -134,6 +147,7 @@ def _why_unreadable(row: dict[str, Any]) -> str:
     return "it breaks a rule of the queue" if _breaks_rules(row, job) else ""
 
 
+_ARRAY = ("array_job", "array_task")
 _TOGETHER = (
     "state",
     "attempt",
@@ -159,8 +173,9 @@ def _likely(row: dict[str, Any], holds: tuple[Hold, ...]) -> dict[str, Any]:
 
 
 _SOUND: dict[str, Any] = {
-    **{"id": 0, "uid": 0, "gid": 0, "user": "?", "name": "?", "request": '{"name": "?"}', "state": "PENDING"},
-    **{"submitted_at": 0.0, "opened_at": 0.0, "reason": "None", "held": "", "attempt": 0, "slot": 0},
+    **{"id": 0, "uid": 0, "gid": 0, "user": "?", "name": "?", "request": '{"name": "?"}', "gpus": 0},
+    **{"state": "PENDING", "submitted_at": 0.0, "opened_at": 0.0, "reason": "None", "held": ""},
+    **{"attempt": 0, "slot": 0},
     **{"partition": "", "resources": "", "boot": "", "tier": "none", "mounts": "", "cpus": ""},
     **{"allocated": "", "started_at": 0.0, "ended_at": None, "cancelled_by": None, "outcome": None},
     **{"status": None, "cpu_seconds": 0.0, "max_rss": 0, "gpu_peak": 0, "refusals": 0, "post_mortem": ""},
@@ -288,6 +303,20 @@ def allocations(row: Row) -> tuple[Allocation, ...]:
 def allocated_text(allocated: tuple[Allocation, ...]) -> str:
     """Jobs that are given the same part of a card, one after the other, have equal texts."""
     return json.dumps([[a.gpu, a.uuid, a.model, a.share, a.memory, a.charged] for a in allocated])
+
+
+def fixed_columns_of(job: Job, allocated: Sequence[Allocation]) -> dict[str, Any]:
+    """Return the columns that repair_job writes: those that no step of a job changes after its start."""
+    return {
+        "id": job.id,
+        "uid": job.uid,
+        "gid": job.gid,
+        "slot": job.slot,
+        "array_job": job.array or None,
+        "array_task": job.task,
+        "allocated": allocated_text(tuple(allocated)) if allocated else "",
+        "is_started": job.state.holds,
+    }
 
 
 def columns_of(job: Job) -> dict[str, Any]:

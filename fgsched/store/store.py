@@ -26,6 +26,7 @@ from fgsched.store.rows import (
     NewJob,
     allocated_text,
     columns_of,
+    fixed_columns_of,
     fresh_past_of,
     past_of,
 )
@@ -128,7 +129,7 @@ class Store:
         if number:
             point("controller_before_commit_is_noted")
             self._record.note(number, last)
-            self._mind_log()
+        self._mind_log()  # to give pages back changes no row, and many pages of the log
 
     def _mind_log(self) -> None:
         """The transaction is committed, so a failure here undoes nothing: only the next start can go on.
@@ -256,8 +257,16 @@ class Store:
         self.steps.note(before, after, now)
         return True
 
-    def repair(self, job: Job) -> None:
-        """Write every changeable column of a row anew, whatever stands there: some could not be read."""
+    def repair(self, job: Job, allocated: Sequence[Allocation]) -> None:
+        """Write every column of a damaged row that a later step does not write, then those that it does.
+
+        The rules of the schema compare columns of both kinds, so they are checked after the second statement.
+        """
+        self._db.execute("PRAGMA ignore_check_constraints = ON")
+        try:
+            self._db.execute(SQL["repair_job"], fixed_columns_of(job, allocated))
+        finally:
+            self._db.execute("PRAGMA ignore_check_constraints = OFF")
         _SAVE.do(self._db, columns_of(job) | {"from_state": None, "from_attempt": None})
 
     def change_request(self, job_id: int, request: Request) -> None:
