@@ -1,10 +1,10 @@
 """Every reason why a job waits, what lifts it, what to ask for instead, and when it will start."""
 
 import math
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason

@@ -1,11 +1,11 @@
 """Which CPUs jobs with cards are bound to: as a rule, as data, and in a real job."""
 
 import os
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import World, a_demand, a_gpu, a_job
 from fgsched.domain.job import JobState

@@ -3,10 +3,10 @@
 import os
 import select
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.following import Following

@@ -1,8 +1,7 @@
 """What is known of the cards: what a reading says, which ended jobs are off them, what operators said."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from builders import World, a_demand, a_gpu, a_job, a_result
 from fgsched.controller.events import Failed, JobEnded

@@ -3,10 +3,10 @@
 import os
 import signal
 import subprocess
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.domain.job import JobState

@@ -1,10 +1,10 @@
 """What is sent to the spawner, and claims that cannot be made."""
 
 import os
-from dataclasses import replace
 from errno import ENOSPC
 
 import pytest
+from msgspec.structs import replace
 
 from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError

@@ -1,14 +1,12 @@
 """One job, what is seen of it, and what is due."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import BOOT, a_job, a_result
-from fgsched.domain.job import IllegalStep, JobState, Reason
-from fgsched.domain.shortage import Refusal
+from fgsched.domain.job import IllegalStep, JobState, Reason, Refusal
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,

@@ -1,9 +1,8 @@
 """Which cards a job of several gets, by how near they are to each other."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold, Near

@@ -3,11 +3,11 @@
 import os
 import signal
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from builders import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 from fgsched.config.load import check_preemption

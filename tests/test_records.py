@@ -43,48 +43,54 @@ def test_fields_at_their_default_are_left_out():
 
 
 WRONG = [
-    ([], "request: not an object"),
-    ({}, "missing"),
-    ({"name": 1}, "name='1' has the wrong type"),
-    ({"name": "x\0y"}, "name holds a NUL"),
-    ({"name": "x" * 256}, "name is longer than 255 characters"),
-    ({"nam": "x"}, "unknown field 'nam'"),
-    ({"demand": None}, "demand: not an object"),
-    ({"demand": []}, "demand: not an object"),
-    ({"demand": {"gpus": -1}}, "gpus=-1 is not between 0 and 1024"),
-    ({"demand": {"gpus": True}}, "gpus='True' has the wrong type"),
-    ({"demand": {"gpus": 1.0}}, "gpus='1.0' has the wrong type"),
-    ({"demand": {"share": WHOLE + 1}}, "share=10001 is not between"),
-    ({"demand": {"memory_part": WHOLE + 1}}, "memory_part=10001 is not between"),
-    ({"demand": {"memory": 2**63}}, "is not between"),
-    ({"demand": {"host_memory": 2**63}}, "is not between"),
-    ({"demand": {"cpus": 0}}, "cpus=0 is not between 1 and 65536"),
-    ({"time_limit": -2}, "time_limit=-2 is not between"),
-    ({"time_limit": 366 * 86400 + 1}, "is not between"),
-    ({"umask": 0o1000}, "is not between"),
-    ({"early_signal": {"signal": 65}}, "signal=65 is not between 1 and 64"),
-    ({"early_signal": {"signal": 1, "target": "nobody"}}, "not one of all, shell, children"),
-    ({"early_signal": 7}, "early_signal='7' has the wrong type"),
-    ({"chdir": "here"}, "is not absolute"),
-    ({"output": "\u20ac" * 1366}, "a path is longer than 4095 bytes"),
-    ({"args": None}, "args is not a list of words"),
-    ({"args": ["a", 1]}, "args is not a list of words"),
-    ({"args": ["a\0"]}, "args is not a list of words"),
-    ({"args": ["a" * 2**20] * 3}, "args are too many or too long"),
-    ({"args": [""] * 32_769}, "args are too many or too long"),
-    ({"rlimits": None}, "rlimits is not a list"),
-    ({"rlimits": [[1, 2]]}, "rlimits is not a list"),
-    ({"rlimits": [[1, 2, "3"]]}, "something that is not a number"),
-    ({"rlimits": [[1, -2, 3]]}, "something that is not a number"),
-    ({"rlimits": [[2**40, 0, 0]]}, "of resources 0 to 15"),
-    ({"rlimits": [[16, 0, 0]]}, "of resources 0 to 15"),
-    ({"rlimits": [[-1, 0, 0]]}, "of resources 0 to 15"),
-    ({"rlimits": [[1, 0, 0]] * 17}, "rlimits are at most 16"),
+    ([], "request: Expected `object`, got `array`"),
+    ({}, "request: Object missing required field `name`"),
+    ({"name": 1}, "request: Expected `str`, got `int` - at `$.name`"),
+    ({"name": "x\0y"}, r"request: Expected `str` matching regex '^[^\\x00]*$' - at `$.name`"),
+    ({"name": "x" * 256}, "request: Expected `str` of length <= 255 - at `$.name`"),
+    ({"nam": "x"}, "request: Object contains unknown field `nam`"),
+    ({"demand": None}, "request: Expected `object`, got `null` - at `$.demand`"),
+    ({"demand": []}, "request: Expected `object`, got `array` - at `$.demand`"),
+    ({"demand": {"gpus": -1}}, "request: Expected `int` >= 0 - at `$.demand.gpus`"),
+    ({"demand": {"gpus": True}}, "request: Expected `int`, got `bool` - at `$.demand.gpus`"),
+    ({"demand": {"gpus": 1.5}}, "request: Expected `int`, got `float` - at `$.demand.gpus`"),
+    ({"demand": {"share": WHOLE + 1}}, "request: Expected `int` <= 10000 - at `$.demand.share`"),
+    ({"demand": {"memory_part": WHOLE + 1}}, "request: Expected `int` <= 10000 - at `$.demand.memory_part`"),
+    ({"demand": {"memory": 2**63}}, "request: Expected `int` <= 9223372036854775807 - at `$.demand.memory`"),
+    ({"demand": {"host_memory": 2**70}}, "- at `$.demand.host_memory`"),
+    ({"demand": {"cpus": 0}}, "request: Expected `int` >= 1 - at `$.demand.cpus`"),
+    ({"demand": {"resources": [["a", 0]]}}, "request: Expected `int` >= 1 - at `$.demand.resources[0][1]`"),
+    ({"demand": {"resources": [["a", 1], ["a", 2]]}}, "request: resources names a resource twice"),
+    ({"time_limit": -2}, "request: Expected `int` >= -1 - at `$.time_limit`"),
+    ({"time_limit": 366 * 86400 + 1}, "request: Expected `int` <= 31622400 - at `$.time_limit`"),
+    ({"umask": 0o1000}, "request: Expected `int` <= 511 - at `$.umask`"),
+    ({"early_signal": {"signal": 65}}, "request: Expected `int` <= 64 - at `$.early_signal.signal`"),
+    (
+        {"early_signal": {"signal": 1, "target": "nobody"}},
+        "target='nobody' is not one of all, shell, children",
+    ),
+    ({"early_signal": 7}, "request: Expected `object | null`, got `int` - at `$.early_signal`"),
+    ({"tier": "glass"}, "tier='glass' is not one of driver, shim, watchdog, none"),
+    ({"gpu_compute": "soft"}, "gpu_compute='soft' is not one of hard, fair, none"),
+    ({"chdir": "here"}, "request: chdir='here' is not absolute"),
+    ({"output": "\u20ac" * 1366}, "request: output is longer than 4095 bytes"),
+    ({"args": None}, "request: Expected `array`, got `null` - at `$.args`"),
+    ({"args": ["a", 1]}, "request: Expected `str`, got `int` - at `$.args[1]`"),
+    ({"args": ["a\0"]}, "- at `$.args[0]`"),
+    ({"args": ["a" * 2**20] * 3}, "request: args have more than 2097152 characters"),
+    ({"args": [""] * 32_769}, "request: Expected `array` of length <= 32768 - at `$.args`"),
+    ({"rlimits": None}, "request: Expected `array`, got `null` - at `$.rlimits`"),
+    ({"rlimits": [[1, 2]]}, "request: Expected `array` of length 3, got 2 - at `$.rlimits[0]`"),
+    ({"rlimits": [[1, 2, "3"]]}, "request: Expected `int`, got `str` - at `$.rlimits[0][2]`"),
+    ({"rlimits": [[1, -2, 3]]}, "request: Expected `int` >= -1 - at `$.rlimits[0][1]`"),
+    ({"rlimits": [[16, 0, 0]]}, "request: Expected `int` <= 15 - at `$.rlimits[0][0]`"),
+    ({"rlimits": [[-1, 0, 0]]}, "request: Expected `int` >= 0 - at `$.rlimits[0][0]`"),
+    ({"rlimits": [[1, 0, 0]] * 17}, "request: Expected `array` of length <= 16 - at `$.rlimits`"),
 ]
 
 
 @pytest.mark.parametrize(("record", "says"), WRONG, ids=range(len(WRONG)))
-def test_what_is_not_right_is_refused_and_named(record, says):
+def test_a_wrong_value_is_refused_and_its_field_named(record, says):
     base = {} if record == {} else {"name": "x"}
     with pytest.raises(BadUsage) as error:
         from_record(base | record if isinstance(record, dict) else record)
@@ -100,7 +106,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize("record", EDGES, ids=range(len(EDGES)))
-def test_what_is_just_right_is_taken(record):
+def test_a_value_at_the_edge_of_its_range_is_accepted(record):
     assert to_record(from_record({"name": "x"} | record)).items() >= {"name": record.get("name", "x")}.items()
 
 

@@ -1,9 +1,9 @@
 """What the planner is told of running jobs: kept while it is true, and no longer."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.controller.runs import Runs

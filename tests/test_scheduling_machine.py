@@ -1,10 +1,10 @@
 """All of a site at once, in any order of events: what must hold whenever nothing is left to do."""
 
 import math
-from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant
+from msgspec.structs import replace
 
 from fgsched.controller.jobtable import JobTable, pending
 from fgsched.domain.job import WHOLE, JobState, Reason

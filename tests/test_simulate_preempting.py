@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from builders import GIB, World, new_jobs
 from fgsched.controller.effects import NO_REPLY
@@ -226,7 +227,7 @@ coming = st.lists(
 @given(tasks=coming, policy=preempting, wide=st.booleans())
 def test_what_is_forecast_is_what_the_controller_does(tasks, policy, wide):
     if wide:
-        first = replace(tasks[-1].demand, gpus=2, share=WHOLE)
+        first = structs.replace(tasks[-1].demand, gpus=2, share=WHOLE)
         tasks[-1] = replace(tasks[-1], demand=first)
     site = SimHost(gpus=parse("sim:2x16G"), limits=HOST, policy=policy)
     result = replay(tasks, site)

@@ -6,10 +6,10 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import StorageError

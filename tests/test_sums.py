@@ -6,9 +6,9 @@ import random
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from builders import a_demand, a_gpu, new_jobs
 from fgsched.controller.filecheck import FileCheck

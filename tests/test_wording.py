@@ -1,8 +1,7 @@
 """The sentences on why a job waits, from the facts."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.cli.wording import note, remedy, starts, why

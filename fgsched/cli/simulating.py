@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from fgsched.cli.cells import clean, table
 from fgsched.cli.command import write
@@ -88,7 +89,7 @@ def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
 def _after(gpu: "Gpu", first: int) -> "Gpu":
     """The same card with a number behind those that are there."""
     links = tuple((other + first, near) for other, near in gpu.links)
-    return replace(gpu, index=gpu.index + first, links=links)
+    return structs.replace(gpu, index=gpu.index + first, links=links)
 
 
 def _limits(config: "Config", said: dict[str, Any]) -> "HostLimits":
@@ -97,8 +98,8 @@ def _limits(config: "Config", said: dict[str, Any]) -> "HostLimits":
 
     limits = config.limits
     if said["gpus"]:
-        limits = replace(limits, cpus=_PLENTY, host_memory=_PLENTY)
-    return replace(
+        limits = structs.replace(limits, cpus=_PLENTY, host_memory=_PLENTY)
+    return structs.replace(
         limits,
         cpus=said["cpus"] or limits.cpus,
         host_memory=parse_bytes(said["mem"]) if said["mem"] else limits.host_memory,

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
+from msgspec import structs
+
 from fgsched.cli import checks, options
 from fgsched.cli.caller import account, rlimits, umask
 from fgsched.cli.conditions import conditions, labels
@@ -246,9 +248,10 @@ def _with_words(
     args = tuple(words[1:])
     if script.program:
         text = _wrapped(command_line([script.program, *args]))
-        submission = replace(submission, script=text, request=replace(submission.request, submit_line=line))
+        request = structs.replace(submission.request, submit_line=line)
+        submission = replace(submission, script=text, request=request)
     else:
-        request = replace(submission.request, args=args, submit_line=line)
+        request = structs.replace(submission.request, args=args, submit_line=line)
         submission = replace(submission, request=request)
     return replace(plan, submission=submission)
 

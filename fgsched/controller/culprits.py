@@ -1,8 +1,9 @@
 """Which jobs planning fails for: each is tried by itself, since a plan is made of all of them at once."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import Gpu, HostLimits, Readings

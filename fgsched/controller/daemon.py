@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec.structs
 from filelock import FileLock, Timeout
 
 from fgsched import gpus
@@ -159,7 +160,7 @@ class _Controller:
         best = (Tier.DRIVER if device else Tier.SHIM).value
         gate = EnforcementGate(sampler, run=str(own), hook=library(), is_real=inventory.source == "nvml")
         mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
-        site = replace(_site(places, own, config, mounts), proves=inventory.source == "nvml")
+        site = msgspec.structs.replace(_site(places, own, config, mounts), proves=inventory.source == "nvml")
         self._contexts = ContextCosts(config.context_memory)
         spaces, pids = _of_users(places, config, store.name)
         ports = self._ports(accounts, gate, spaces, _scratch(places, own, config))

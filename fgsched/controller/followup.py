@@ -1,14 +1,14 @@
 """Follow up on jobs under way: undelivered orders, lost shepherds, findings of the watchdog."""
 
 import math
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from fgsched.controller.context import EngineContext
 from fgsched.controller.effects import RETRY, Cancel, Remind
 from fgsched.controller.events import WatchdogFinding
-from fgsched.domain.job import Job, JobState
-from fgsched.domain.shortage import PostMortem, Refusal
+from fgsched.domain.job import Job, JobState, PostMortem, Refusal
 from fgsched.jobs.endings import blamed
 from fgsched.jobs.lifecycle import Alive, Gone, Result, lost, reason_of
 from fgsched.jobs.postmortem import examine, noticed

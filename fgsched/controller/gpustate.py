@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
 from fgsched.scheduling.placement import charged

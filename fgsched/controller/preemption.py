@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from fgsched.controller.context import PreemptionHost
 from fgsched.controller.effects import Preempt, Resume, Suspend

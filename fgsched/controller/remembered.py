@@ -1,6 +1,8 @@
 """The cards of an earlier life, where the driver does not answer now: an upgrade, say."""
 
-from dataclasses import replace
+import dataclasses
+
+from msgspec.structs import replace
 
 from fgsched import gpus
 from fgsched.domain.job import GpuState
@@ -24,4 +26,4 @@ def remembered(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler
     if not cards:
         return inventory
     sampler.watch(cards)
-    return replace(inventory, gpus=cards, source="nvml", is_sampled=True)
+    return dataclasses.replace(inventory, gpus=cards, source="nvml", is_sampled=True)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import Demand, Job, JobState
 from fgsched.scheduling.backfill import Running

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import Job, Reading
 from fgsched.gpus import external

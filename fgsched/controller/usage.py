@@ -1,8 +1,9 @@
 """What jobs are charged, kept in the store, and the order of the queue that follows from it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job

@@ -1,7 +1,8 @@
 """The watchdog: what a look at the cards says of each running job, charged at once and told on."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fgsched.controller.events import WatchdogFinding
 from fgsched.controller.faults import Faults

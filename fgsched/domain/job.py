@@ -1,110 +1,174 @@
-"""The words of fgsched: a request, a job and where it stands, a card and what is held of it.
+"""The records of jobs and GPUs: a user's request, the state of a job, and the part of a GPU that a job holds.
 
-Amounts are integers: shares in ten-thousandths of one GPU, memory in bytes, time in seconds.
+Shares are integers in ten-thousandths of one GPU, memory is in bytes, and durations and times are in seconds.
+A `Request` from outside is read with `msgspec.convert` or `msgspec.json.decode`: the types of its fields hold
+the accepted ranges and lengths.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import Annotated
 
-from fgsched.domain.copies import copier
-from fgsched.domain.eviction import Preemption as Preemption
-from fgsched.domain.shortage import PostMortem
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr, replace
+
+from fgsched.domain.errors import BadUsage
 from fgsched.domain.states import JobState as JobState
 from fgsched.domain.states import Reason as Reason
-from fgsched.domain.states import may_become
+from fgsched.domain.states import Tier, may_become
 
-WHOLE = 10_000  # ten-thousandths in one GPU
-NO_LIMIT = -1  # of time, where a submission says so; what is queued has 0, or the longest of its partition
+WHOLE = 10_000  # ten-thousandths of one GPU
+NO_LIMIT = -1  # a submitted time limit: none asked for. A queued job has 0, or the maximum of its partition
+NICEST = 2**31 - 3  # the largest nice value that Slurm takes
+GPU_COMPUTE = ("hard", "fair", "none")  # how jobs may share the compute time of a GPU
+SIGNAL_TARGETS = ("all", "shell", "children")
+_LONGEST_PATH = 4095  # bytes
+_MOST_TEXT = 2 * 2**20  # characters of all arguments: the kernel's limit for arguments and environment
+_YEAR = 366 * 86400  # seconds
+_NO_NUL = "^[^\\x00]*$"
+
+Share = Annotated[int, Meta(ge=0, le=WHOLE)]  # ten-thousandths of one GPU
+Bytes = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Time = Annotated[int, Meta(ge=0, le=2**40)]  # seconds since the epoch
+Name = Annotated[str, Meta(max_length=64, pattern=_NO_NUL)]
+Label = Annotated[str, Meta(max_length=255, pattern=_NO_NUL)]
+Path = Annotated[str, Meta(max_length=_LONGEST_PATH, pattern=_NO_NUL)]
+Expression = Annotated[str, Meta(max_length=8192, pattern=_NO_NUL)]  # indices of an array, a dependency
+Word = Annotated[str, Meta(pattern=_NO_NUL)]
+_Count = Annotated[int, Meta(ge=1, le=65_536)]
+_Rlimit = Annotated[int, Meta(ge=-1, le=2**63 - 1)]  # -1: unlimited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
-    """What a job needs in order to start. Equal demands are placed alike."""
+class Demand(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    cache_hash=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """What a job needs in order to start. Jobs with equal demands fit on the same GPUs."""
 
-    gpus: int = 0  # cards; 0: the job sees none
-    share: int = 0  # of each card, in ten-thousandths; 0: follows from the memory
-    memory: int = 0  # bytes of each card; 0: follows from the share
-    memory_part: int = 0  # the same as a part of the card, in ten-thousandths; 0: not asked so
-    gpu_type: str = ""  # part of the model's name; "": any
-    cpus: int = 1
-    host_memory: int = 0  # bytes; 0: not counted
-    resources: tuple[tuple[str, int], ...] = ()  # (name, how many) of the site's own, by name
+    gpus: Annotated[int, Meta(ge=0, le=1024)] = 0  # number of GPUs; 0: the job sees none
+    share: Share = 0  # of each GPU; 0: follows from the memory
+    memory: Bytes = 0  # of each GPU; 0: follows from the share
+    memory_part: Share = 0  # memory as a part of each GPU; 0: not requested in this form
+    gpu_type: Name = ""  # part of the model's name; "": any
+    cpus: _Count = 1
+    host_memory: Bytes = 0  # 0: not counted
+    resources: tuple[tuple[Name, _Count], ...] = ()  # (name, count) of the site's resources, sorted by name
+
+    def __post_init__(self) -> None:
+        """Sort the resources by name. Raises BadUsage if one is named twice."""
+        if self.resources:
+            if len({name for name, _ in self.resources}) < len(self.resources):
+                raise BadUsage("request: resources names a resource twice")
+            force_setattr(self, "resources", tuple(sorted(self.resources)))
 
     @property
     def is_whole(self) -> bool:
-        """Whether cards are asked for alone."""
+        """Whether the job asks for GPUs that no other job shares."""
         return self.share == WHOLE or self.memory_part == WHOLE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlySignal:
-    """The early signal before the time limit."""
+class EarlySignal(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
+    """A signal that is sent before the time limit."""
 
-    signal: int
-    before: int = 60  # seconds before the limit
-    target: str = "all"  # "all" processes, the "shell" only, or its "children"
+    signal: Annotated[int, Meta(ge=1, le=64)]
+    before: Annotated[int, Meta(ge=0, le=65_535)] = 60  # seconds before the time limit
+    target: Name = "all"  # one of SIGNAL_TARGETS
+
+    def __post_init__(self) -> None:
+        """Check the target. Raises BadUsage."""
+        _check_word("target", self.target, SIGNAL_TARGETS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What the user asked for. Immutable once queued; an update writes a new one."""
+class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What a user asked for. It does not change after submission; `fgctl update` replaces it."""
 
-    name: str
+    name: Label
     demand: Demand = Demand()
-    partition: str = ""  # or several, with commas: whichever starts it first; "": the site's default
-    account: str = ""  # on whose behalf it is charged
-    qos: str = ""
-    nice: int = 0  # taken off its priority
-    time_limit: int = 0  # seconds; 0: none
+    # one partition, or several with commas of which the first that can starts the job; "": the site's default
+    partition: Annotated[str, Meta(max_length=1024, pattern=_NO_NUL)] = ""
+    account: Name = ""  # that is charged
+    qos: Name = ""
+    nice: Annotated[int, Meta(ge=-NICEST, le=NICEST)] = 0  # is subtracted from the priority
+    time_limit: Annotated[int, Meta(ge=NO_LIMIT, le=_YEAR)] = 0  # seconds; 0: none
     early_signal: EarlySignal | None = None
-    chdir: str = "/"
-    submit_dir: str = "/"  # where fgsub was called
-    output: str = "fg-%j.out"  # a pattern; relative to chdir
-    error: str = ""  # "": with the output
-    input: str = "/dev/null"
+    chdir: Path = "/"  # absolute
+    submit_dir: Path = "/"  # working directory of fgsub
+    output: Path = "fg-%j.out"  # a pattern, relative to chdir
+    error: Path = ""  # "": the same file as output
+    input: Path = "/dev/null"
     append: bool = False
-    umask: int = 0o022
-    rlimits: tuple[tuple[int, int, int], ...] = ()  # (resource, soft, hard); -1: unlimited
-    args: tuple[str, ...] = ()  # of the script
-    comment: str = ""
-    submit_line: str = ""
-    tier: str = ""  # how it is to be held to its share; "": the best that the host has
-    gpu_compute: str = ""  # how it shares a card's time: hard, fair or none; "": as its partition does
-    slurm_env: bool = False  # give SLURM_ twins of the FG_ variables
-    array: str = ""  # the indices of its tasks, such as "0-15:4"; "": it is no array
-    throttle: int = 0  # tasks that may run at a time; 0: no limit
-    begin: int = 0  # not before, in seconds since the epoch; 0: any time
-    deadline: int = 0  # to be over by then; 0: any time
-    dependency: str = ""  # as dependencies.py writes it
-    kill_invalid: str = ""  # "yes" or "no": cancel it when that can never be met; "": as the site has it
-    reservation: str = ""  # of an operator, that it is to run in
-    requeue: bool = True  # whether it may run again after the host failed it
+    umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
+    # (resource, soft, hard); -1: unlimited
+    rlimits: Annotated[
+        tuple[tuple[Annotated[int, Meta(ge=0, le=15)], _Rlimit, _Rlimit], ...], Meta(max_length=16)
+    ] = ()
+    args: Annotated[tuple[Word, ...], Meta(max_length=32_768)] = ()  # arguments of the script
+    comment: Annotated[str, Meta(max_length=4096, pattern=_NO_NUL)] = ""
+    submit_line: Annotated[str, Meta(max_length=65_536, pattern=_NO_NUL)] = ""
+    tier: Name = ""  # enforcement tier, the value of a Tier; "": the best of the host
+    gpu_compute: Name = ""  # one of GPU_COMPUTE; "": as the partition has it
+    slurm_env: bool = False  # also set SLURM_ variables
+    array: Expression = ""  # indices of the tasks, such as "0-15:4"; "": no array
+    throttle: Annotated[int, Meta(ge=0, le=10**6)] = 0  # tasks that may run at the same time; 0: no limit
+    begin: Time = 0  # earliest start; 0: any time
+    deadline: Time = 0  # latest end; 0: any time
+    dependency: Expression = ""  # in the form of jobs/dependencies.py
+    # "yes" or "no": cancel the job if the dependency can never be met; "": as the site's setting
+    kill_invalid: Annotated[str, Meta(max_length=3)] = ""
+    reservation: Name = ""  # of an operator, in which the job is to run
+    requeue: bool = True  # whether the job may run again after a failure of the host
+
+    def __post_init__(self) -> None:
+        """Check what the types cannot express. Raises BadUsage, which names the field."""
+        if self.chdir[:1] != "/":
+            raise BadUsage(f"request: chdir={self.chdir!r} is not absolute")
+        if len(self.chdir) + len(self.output) + len(self.error) + len(self.input) > _LONGEST_PATH // 4:
+            _check_paths(self)
+        if self.args and sum(map(len, self.args)) > _MOST_TEXT:
+            raise BadUsage(f"request: args have more than {_MOST_TEXT} characters")
+        if self.tier:
+            _check_word("tier", self.tier, tuple(tier.value for tier in Tier))
+        if self.gpu_compute:
+            _check_word("gpu_compute", self.gpu_compute, GPU_COMPUTE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """Part of one card, reserved for one job."""
+def _check_paths(request: Request) -> None:
+    for name in ("chdir", "output", "error", "input"):
+        if len(getattr(request, name).encode(errors="surrogateescape")) > _LONGEST_PATH:
+            raise BadUsage(f"request: {name} is longer than {_LONGEST_PATH} bytes")
+
+
+def _check_word(field: str, word: str, allowed: tuple[str, ...]) -> None:
+    if word not in allowed:
+        raise BadUsage(f"request: {field}={word!r} is not one of {', '.join(allowed)}")
+
+
+class Hold(Struct, frozen=True, kw_only=True, gc=False):
+    """The part of one GPU that is reserved for one job."""
 
     gpu: int  # index
-    share: int
+    share: int  # ten-thousandths
     memory: int  # bytes
 
 
 class IllegalStep(AssertionError):
-    """Our own bug: a step that the table of states does not have."""
+    """A state change that the table of states does not have: a bug of fgsched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a job's processes ended, and what they used."""
+class Ended(Struct, frozen=True, kw_only=True, gc=False):
+    """How the processes of a job ended, and what they used."""
 
-    status: int  # as wait(2) gives it
+    status: int  # as wait(2) returns it
     cpu_seconds: float = 0.0
     max_rss: int = 0  # bytes
-    gpu_peak: int = 0  # bytes, the most on one card
+    gpu_peak: int = 0  # bytes; the maximum on one GPU
     refusals: int = 0  # allocations that the hook refused
-    detail: str = ""  # for a person: what went wrong when it could not be started
+    detail: str = ""  # for a person: why the job could not be started
 
     @property
     def exit_code(self) -> int:
@@ -115,85 +179,104 @@ class Ended:
         return self.status & 0x7F
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One job as it stands. `advance` gives the same job one step on."""
+class Preemption(Struct, frozen=True, kw_only=True, gc=False):
+    """The order to a job to make room for another job. It is committed before the first signal is sent."""
+
+    by: int  # id of the other job
+    at: float  # seconds since the epoch
+    mode: str  # "requeue", "cancel" or "suspend"
+    attempt: int  # the attempt that is preempted; 0: the order was withdrawn
+    grace: int = 0  # seconds between the warning and the end
+    until: float = 0.0  # seconds since the epoch by which the job has certainly ended
+
+
+class Refusal(Struct, frozen=True, kw_only=True, gc=False):
+    """The last allocation of device memory that a job was refused."""
+
+    gpu: int  # index
+    asked: int  # bytes
+    held: int  # bytes that the job already held on that GPU
+
+
+class PostMortem(Struct, frozen=True, kw_only=True, gc=False):
+    """Why a job ran out of device memory, and what else used the GPU."""
+
+    gpu: int  # index
+    asked: int  # bytes; 0: no allocation was refused, the watchdog found too much in use
+    held: int  # bytes
+    limit: int  # bytes
+    jobs: tuple[tuple[int, int], ...] = ()  # (job id, bytes that it was given)
+    strangers: int = 0  # bytes of processes that belong to no job
+
+
+class Job(Struct, frozen=True, kw_only=True, gc=False):
+    """The current state of one job. `advance` and `changed` return a copy."""
 
     id: int
     uid: int
     gid: int
     user: str
     request: Request
-    submitted_at: float  # seconds since the epoch
+    submitted_at: float  # seconds since the epoch, as all times here
     state: JobState = JobState.PENDING
     reason: Reason = Reason.NONE
-    held: str = ""  # "", "user" or "admin": who holds it back
-    attempt: int = 0
+    held: str = ""  # "", "user" or "admin": who holds the job
+    attempt: int = 0  # number of times that a start was decided
     holds: tuple[Hold, ...] = ()
-    partition: str = ""  # the one that started it, of those it asked for
-    resources: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, indices) that it was given
-    slot: int = 0  # its number among the running jobs; another gets it once this one is over
+    partition: str = ""  # in which the job was started
+    resources: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, indices) that the job was given
+    slot: int = 0  # number among the running jobs; reused after the job's end
     started_at: float | None = None
     ended_at: float | None = None
-    boot: str = ""  # boot id of the host when it was started
-    cancelled_by: int | None = None  # uid; set before the first signal is sent
+    boot: str = ""  # boot id of the host at the start
+    cancelled_by: int | None = None  # uid; committed before the first signal is sent
     ended: Ended | None = None
-    outcome: JobState | None = None  # the end it comes to once the cards are clean
-    tier: str = "none"  # how it is held to its share of device memory
-    mounts: str = ""  # what it has of the file system for itself: preload, devices
-    cpus: str = ""  # those that it is bound to, such as "0-3,8"; "": none
-    supervisor_lost: bool = False  # its shepherd was killed
-    warning: str = ""  # what the watchdog saw of it last, for a person
-    post_mortem: PostMortem | None = None  # it ran out of device memory
-    condemned: Reason = Reason.NONE  # why the watchdog ends it; set before the first signal is sent
-    array: int = 0  # the array that it is of: the id of the row that stands for its waiting tasks
-    task: int | None = None  # its index; None: the tasks that still wait, or no array
-    restarts: int = 0  # how often it was to run again
-    failures: int = 0  # how often the host failed it since somebody last let it go
-    not_before: float = 0.0  # it is left alone until then, after a failure
-    opened_at: float = 0.0  # when the last dependency or hold that kept it back fell away
-    note: str = ""  # why somebody cancelled it, in their words
-    wish: str = ""  # "requeue": it is to run again once it has ended
-    depends: str = ""  # what is left of its dependency
-    suspended_at: float | None = None  # since when it stands still
-    suspended: float = 0.0  # seconds that it stood still before that
-    relimited: bool = False  # its time limit was changed after it was started
-    preemption: Preemption | None = None  # the last time that it had to make room
+    outcome: JobState | None = None  # state after COMPLETING
+    tier: str = "none"  # enforcement tier, the value of a Tier
+    mounts: str = ""  # private mounts of the job: preload, devices
+    cpus: str = ""  # CPUs that the job is bound to, such as "0-3,8"; "": not bound
+    supervisor_lost: bool = False  # the job's shepherd was killed
+    warning: str = ""  # the last finding of the watchdog, for a person
+    post_mortem: PostMortem | None = None  # set if the job ran out of device memory
+    condemned: Reason = Reason.NONE  # why the watchdog ends the job; committed before the first signal
+    array: int = 0  # id of the row that represents the waiting tasks of the job's array; 0: no array
+    task: int | None = None  # index in the array; None: the row of the waiting tasks, or no array
+    restarts: int = 0  # number of times that the job was requeued after it had run
+    failures: int = 0  # failures of the host since the job was last released
+    not_before: float = 0.0  # earliest start after a failure
+    opened_at: float = 0.0  # when the last dependency or hold that kept the job back was removed
+    note: str = ""  # reason given with the cancellation
+    wish: str = ""  # "requeue": run the job again once it has ended
+    depends: str = ""  # the part of the dependency that is not yet met
+    suspended_at: float | None = None  # start of the current suspension
+    suspended: float = 0.0  # seconds of earlier suspensions
+    relimited: bool = False  # the time limit was changed after the start
+    preemption: Preemption | None = None  # the last order to make room for another job
 
     @property
     def is_to_end(self) -> bool:
-        """Whether somebody or the watchdog wants it to end."""
+        """Whether the job was cancelled, or is being ended by the watchdog."""
         return self.cancelled_by is not None or self.condemned is not Reason.NONE
 
     @property
     def preempt_mode(self) -> str:
-        """How this attempt has to make room for another job: requeue, cancel or suspend; "" if it has not."""
+        """The mode in which the current attempt is preempted: requeue, cancel or suspend; "": it is not."""
         found = self.preemption
         return found.mode if found is not None and found.attempt == self.attempt and self.attempt else ""
 
     @property
     def is_being_preempted(self) -> bool:
-        """Whether it is to end because another job needs its room."""
+        """Whether the job has to end because another job needs its resources."""
         return self.preemption is not None and self.state.holds and self.preempt_mode in ("requeue", "cancel")
 
     @property
     def is_suspended_by_preemption(self) -> bool:
-        """Whether it stands still for another job, which has its part of the compute."""
+        """Whether the job is suspended in favour of another job, which uses its part of the compute time."""
         return self.state is JobState.SUSPENDED and self.preempt_mode == "suspend"
-
-    def advance(self, to: JobState, **changes: object) -> "Job":
-        """The same job in state `to`, or IllegalStep."""
-        if not may_become(self.state, to):
-            raise IllegalStep(f"job {self.id}: {self.state.name} cannot become {to.name}")
-        return self.changed(state=to, **changes)
-
-    def changed(self, **changes: object) -> "Job":
-        """The same job with other fields; nothing is asked."""
-        return _changed(self, changes)
 
     @property
     def deadline(self) -> float | None:
-        """When its time is up, in seconds since the epoch, if it goes on from now."""
+        """Time limit of the current attempt, in seconds since the epoch; None: no limit, or not started."""
         if self.started_at is None or not (self.request.time_limit or self.request.deadline):
             return None
         limit, by = self.request.time_limit, self.request.deadline
@@ -202,89 +285,92 @@ class Job:
 
     @property
     def is_rest(self) -> bool:
-        """Whether it stands for the tasks of an array that have not been started."""
+        """Whether this is the row that represents the waiting tasks of an array."""
         return bool(self.array) and self.task is None
 
+    def advance(self, to: JobState, **changes: object) -> "Job":
+        """Return the job in state `to`, with other changes. Raises IllegalStep if there is no such step."""
+        if not may_become(self.state, to):
+            raise IllegalStep(f"job {self.id}: {self.state.name} cannot become {to.name}")
+        return replace(self, state=to, **changes)
 
-_changed = copier(Job)
+    def changed(self, **changes: object) -> "Job":
+        """Return a copy with other fields. The state change is not checked."""
+        return replace(self, **changes)
 
 
 class GpuState(Enum):
-    """Whether a card takes new jobs."""
+    """Whether a GPU takes new jobs."""
 
     OK = "ok"
     DRAINED = "drained"  # by an operator
-    SUSPECT = "suspect"  # an ended job's processes did not leave it, or the driver stopped answering
+    SUSPECT = "suspect"  # processes of an ended job did not leave it, or the driver stopped answering
     DOWN = "down"
 
 
 class Near(IntEnum):
-    """How near two cards are to each other."""
+    """The kind of link between two GPUs, the closest last."""
 
-    SOCKET = 1  # by way of one processor
-    SWITCH = 2  # by way of a PCIe switch
+    SOCKET = 1  # through one processor
+    SWITCH = 2  # through a PCIe switch
     NVLINK = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One card of the host."""
+class Gpu(Struct, frozen=True, kw_only=True, gc=False):
+    """One GPU of the host."""
 
-    index: int  # as NVML and nvidia-smi count
+    index: int  # in the order of NVML and nvidia-smi
     uuid: str
     model: str
     total: int  # bytes
     reserved: int = 0  # bytes that the driver keeps
     headroom: int = 0  # bytes that the configuration keeps
     pci: str = ""
-    links: tuple[tuple[int, int], ...] = ()  # (index of another card, how near it is), the far ones left out
-    cpus: tuple[int, ...] = ()  # near it; (): not known
+    links: tuple[tuple[int, int], ...] = ()  # (index of another GPU, a Near); GPUs without a link are omitted
+    cpus: tuple[int, ...] = ()  # CPUs near the GPU; (): unknown
     state: GpuState = GpuState.OK
-    note: str = ""  # why it is not ok
-    noted_at: float = 0.0
-    usable: int = field(init=False, repr=False)  # bytes for jobs; fractions are fractions of this
+    note: str = ""  # why the state is not OK
+    noted_at: float = 0.0  # seconds since the epoch
+    usable: int = 0  # bytes for jobs, of which shares are shares; computed from the other fields
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "usable", max(0, self.total - self.reserved - self.headroom))
+        force_setattr(self, "usable", max(0, self.total - self.reserved - self.headroom))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuProcess:
-    """A process that a card lists."""
+class GpuProcess(Struct, frozen=True, kw_only=True, gc=False):
+    """A process that uses a GPU."""
 
     pid: int
-    memory: int  # bytes; 0 where the driver does not say
+    memory: int  # bytes; 0: the driver does not say
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What one card showed at one moment."""
+class Reading(Struct, frozen=True, kw_only=True, gc=False):
+    """One sample of one GPU."""
 
-    gpu: int
-    used: int  # bytes, by everybody
+    gpu: int  # index
+    used: int  # bytes, by all processes
     processes: tuple[GpuProcess, ...] = ()
     utilisation: int | None = None  # percent
     temperature: int | None = None  # degrees Celsius
-    external: int = 0  # bytes held by processes that belong to no job
-    error: str = ""  # why the card did not answer
-    is_lost: bool = False  # it fell off the bus
-    ecc: int | None = None  # errors in its memory that could not be corrected, since the driver was loaded
-    xids: tuple[int, ...] = ()  # errors that the driver told of since the last look
-    remap: str = ""  # rows of its memory that are to be replaced: "", "pending" or "failed"
+    external: int = 0  # bytes of processes that belong to no job
+    error: str = ""  # why the GPU did not answer
+    is_lost: bool = False  # the GPU fell off the bus
+    ecc: int | None = None  # uncorrectable memory errors since the driver was loaded
+    xids: tuple[int, ...] = ()  # errors that the driver reported since the last sample
+    remap: str = ""  # replacement of memory rows: "", "pending" or "failed"
 
 
-Readings = Mapping[int, Reading]  # by the card's index
+Readings = Mapping[int, Reading]  # by GPU index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostLimits:
-    """The host besides its cards, and the site's rules for sharing one."""
+class HostLimits(Struct, frozen=True, kw_only=True, gc=False):
+    """The CPUs and memory of the host, and the site's rules for sharing a GPU."""
 
     cpus: int
     host_memory: int  # bytes
     max_jobs_per_gpu: int = 0  # 0: no limit
-    share_step: int = 1  # ten-thousandths; shares are multiples of this
+    share_step: int = 1  # ten-thousandths; shares are multiples of it
     max_requeue: int = 5  # failures of the host after which a job is held
-    spread: bool = False  # placement: an emptier card first
-    kill_wait: float = 30  # seconds from SIGTERM to SIGKILL
+    spread: bool = False  # placement prefers the emptier GPU
+    kill_wait: float = 30  # seconds between SIGTERM and SIGKILL
     defragment: int = 0  # GPU seconds of work that may be lost to make room for one job; 0: none

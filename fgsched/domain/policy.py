@@ -1,7 +1,10 @@
 """What a site allows: partitions, qualities of service, accounts, users, and what decides the order."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Hold, HostLimits
 from fgsched.domain.times import format_limit
@@ -15,8 +18,7 @@ REQUEUE, SUSPEND, CANCEL, OFF = "requeue", "suspend", "cancel", "off"  # how job
 MODES = (REQUEUE, SUSPEND, CANCEL, OFF)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True, gc=False):
     """The most of something at a time; 0 is no limit."""
 
     running: int = 0  # jobs
@@ -28,8 +30,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class Defaults(Struct, frozen=True, kw_only=True, gc=False):
     """What a job gets that does not ask, as fgsub would be told."""
 
     gpus: str = ""
@@ -50,8 +51,7 @@ class Defaults:
         return {option: text for option, text in texts.items() if text}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerJobLimits:
+class PerJobLimits(Struct, frozen=True, kw_only=True, gc=False):
     """What one job may ask for; 0 is no limit."""
 
     share: int = 0  # ten-thousandths of all its cards together
@@ -61,8 +61,7 @@ class PerJobLimits:
     time: int = 0  # seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(Struct, frozen=True, kw_only=True, gc=False):
     """Who may use it; empty is everybody."""
 
     users: tuple[str, ...] = ()
@@ -75,8 +74,7 @@ class Access:
         return member and (not self.accounts or account in self.accounts)
 
 
-@dataclass(frozen=True, slots=True)
-class PreemptRule:
+class PreemptRule(Struct, frozen=True, gc=False):
     """How jobs make room for others."""
 
     mode: str = ""  # "": as is said elsewhere
@@ -84,8 +82,7 @@ class PreemptRule:
     exempt: int = 0  # seconds for which a job runs undisturbed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partition:
+class Partition(Struct, frozen=True, kw_only=True, gc=False):
     """A named set of defaults and limits over the same cards."""
 
     name: str = MAIN
@@ -123,8 +120,7 @@ class Partition:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Qos:
+class Qos(Struct, frozen=True, kw_only=True, gc=False):
     """A quality of service: a priority, and limits across partitions."""
 
     name: str = NORMAL
@@ -136,8 +132,7 @@ class Qos:
     preempt_rule: PreemptRule = PreemptRule()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(Struct, frozen=True, kw_only=True, gc=False):
     """Whoever jobs are charged to."""
 
     name: str = ""
@@ -146,8 +141,7 @@ class Account:
     users: tuple[str, ...] = ()  # who may charge it; empty: everybody
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class User(Struct, frozen=True, kw_only=True, gc=False):
     """What the site says of one user."""
 
     name: str = ""
@@ -156,8 +150,7 @@ class User:
     caps: Limits = NO_LIMITS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class Weights(Struct, frozen=True, kw_only=True, gc=False):
     """What each factor, from 0 to 1, counts in a priority."""
 
     partition: int = 1_000_000
@@ -171,8 +164,7 @@ class Weights:
     interval: int = 60  # seconds between two looks at who used how much
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class Resource(Struct, frozen=True, kw_only=True, gc=False):
     """A countable thing of the site's: a licence, another kind of card."""
 
     name: str
@@ -180,8 +172,7 @@ class Resource:
     visible_env: str = ""  # the variable in which a job finds the indices that it was given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(Struct, frozen=True, kw_only=True, gc=False):
     """A reservation that an operator made: parts of cards, kept for some for a while."""
 
     name: str
@@ -196,8 +187,7 @@ class Reservation:
         return not self.is_maintenance and self.access.admits(user, groups, account)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True, dict=True):
     """All of it. Partitions stand in their order of priority."""
 
     partitions: tuple[Partition, ...] = (Partition(),)
@@ -208,24 +198,39 @@ class Policy:
     weights: Weights = Weights()
     gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
     reservations: tuple[Reservation, ...] = ()  # that are not over
-    is_capped: bool = field(init=False, repr=False, compare=False)  # whether any number of jobs is limited
-    has_quotas: bool = field(init=False, repr=False, compare=False)  # whether GPU time is
-    goes_by_groups: bool = field(init=False, repr=False, compare=False)
-    preempts: bool = field(init=False, repr=False, compare=False)  # whether any job makes room for another
-    _partitions: dict[str, Partition] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_partitions", {one.name: one for one in self.partitions})
-        found = [caps for one in self.partitions for caps in (one.total, one.per_user, one.per_account)]
-        found += [caps for quality in self.qos for caps in (quality.total, quality.per_user)]
-        found += [account.caps for account in self.accounts] + [user.caps for user in self.users]
-        access = [one.access for one in self.partitions] + [quality.access for quality in self.qos]
-        access += [reservation.access for reservation in self.reservations]
-        preempts = any(p.preempt for p in self.partitions) or any(q.preempt for q in self.qos)
-        object.__setattr__(self, "preempts", preempts)
-        object.__setattr__(self, "goes_by_groups", any(one.groups for one in access))
-        object.__setattr__(self, "is_capped", any(caps != NO_LIMITS for caps in found))
-        object.__setattr__(self, "has_quotas", any(caps.gpu_seconds for caps in found))
+    @cached_property
+    def is_capped(self) -> bool:
+        """Whether a limit applies to any job."""
+        return any(limits != NO_LIMITS for limits in self._all_limits())
+
+    @cached_property
+    def has_quotas(self) -> bool:
+        """Whether GPU time is limited anywhere."""
+        return any(limits.gpu_seconds for limits in self._all_limits())
+
+    @cached_property
+    def goes_by_groups(self) -> bool:
+        """Whether access depends on the user's groups anywhere."""
+        access = [one.access for one in self.partitions] + [one.access for one in self.qos]
+        return any(rule.groups for rule in (*access, *(one.access for one in self.reservations)))
+
+    @cached_property
+    def preempts(self) -> bool:
+        """Whether any job can preempt another."""
+        return any(one.preempt for one in self.partitions) or any(one.preempt for one in self.qos)
+
+    def _all_limits(self) -> Iterator[Limits]:
+        for partition in self.partitions:
+            yield from (partition.total, partition.per_user, partition.per_account)
+        for quality in self.qos:
+            yield from (quality.total, quality.per_user)
+        yield from (account.caps for account in self.accounts)
+        yield from (user.caps for user in self.users)
+
+    @cached_property
+    def _partitions(self) -> dict[str, Partition]:
+        return {one.name: one for one in self.partitions}
 
     def partition(self, name: str) -> Partition | None:
         return self._partitions.get(name)

@@ -2,7 +2,8 @@
 
 import re
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fgsched.domain.text import BadValue
 
@@ -107,8 +108,7 @@ _PART = re.compile(
 )
 
 
-@dataclass(slots=True)
-class _Moment:
+class _Moment(Struct):
     """What the parts of a time have said so far; a later part wins."""
 
     year: int

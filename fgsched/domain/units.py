@@ -6,7 +6,8 @@ Only ASCII digits are digits here, and nothing a user typed ever becomes a float
 import re
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from fgsched.domain.errors import BadUsage, NoSuchJob
 from fgsched.domain.job import WHOLE
@@ -58,8 +59,7 @@ _IDS = re.compile(r"([0-9]{1,40})(?:-([0-9]{1,40}))?")
 _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitContext:
+class SubmitContext(Struct, frozen=True, kw_only=True):
     """What the controller's configuration says about amounts."""
 
     shards_per_gpu: int = 0  # 0: the site defines none

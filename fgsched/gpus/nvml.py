@@ -4,8 +4,9 @@ A call can hang for ever: only the probe process asks here.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading

@@ -6,7 +6,9 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
 from fgsched.gpus import wire

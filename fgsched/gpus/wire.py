@@ -1,10 +1,8 @@
 """What sampler, keeper and probe say to each other: one JSON object a line."""
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import msgspec
 
-from fgsched.domain.job import Gpu, GpuProcess, GpuState, Reading
+from fgsched.domain.job import Gpu, Reading
 
 INVENTORY = "inventory"
 READING = "reading"
@@ -14,16 +12,17 @@ LIMIT = "limit"  # hold a cgroup to bytes of cards; JSON follows
 WAKING = 5  # times its deadline that the very first answer may take: the driver has to wake the cards up
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The driver's answer to one question, or why there is none. On the wire nothing is chosen yet."""
 
     want: str
     gpus: tuple[Gpu, ...] = ()
-    readings: dict[str, Reading] = field(default_factory=dict)  # by UUID
+    readings: dict[str, Reading] = msgspec.field(default_factory=dict)  # by UUID
     error: str = ""
     limits: bool = False  # the driver can limit a cgroup's device memory
-    uses: dict[str, list[list[int]]] = field(default_factory=dict)  # by UUID: pid, percent, from, to (µs)
+    uses: dict[str, list[list[int]]] = msgspec.field(
+        default_factory=dict
+    )  # UUID -> pid, percent, from, to (µs)
 
     @property
     def trouble(self) -> str:
@@ -32,30 +31,17 @@ class Report:
         return self.error or (errors[0] if errors and all(errors) else "")
 
 
+_decode = msgspec.json.Decoder(Report).decode
+
+
 def dump(report: Report) -> bytes:
-    found = asdict(report)
-    found["gpus"] = [gpu | {"state": gpu["state"].value} for gpu in found["gpus"]]
-    return json.dumps(found).encode() + b"\n"
+    """Return the report as one line of JSON."""
+    return msgspec.json.encode(report) + b"\n"
 
 
 def load(line: bytes) -> Report:
-    """The report of a line; ValueError when it is none."""
-    found: dict[str, Any] = json.loads(line)
+    """Return the report in a line. Raises ValueError if the line is not a report."""
     try:
-        gpus = tuple(_gpu(about) for about in found.pop("gpus"))
-        readings = {uuid: _reading(about) for uuid, about in found.pop("readings").items()}
-        return Report(gpus=gpus, readings=readings, **found)
-    except (TypeError, KeyError, AttributeError) as error:
+        return _decode(line)
+    except msgspec.DecodeError as error:
         raise ValueError(f"not a report: {error}") from error
-
-
-def _gpu(about: dict[str, Any]) -> Gpu:
-    links = tuple((other, near) for other, near in about.pop("links"))
-    state = GpuState(about.pop("state"))
-    del about["usable"]  # which follows from the rest
-    return Gpu(links=links, cpus=tuple(about.pop("cpus")), state=state, **about)
-
-
-def _reading(about: dict[str, Any]) -> Reading:
-    processes = tuple(GpuProcess(**process) for process in about.pop("processes"))
-    return Reading(processes=processes, xids=tuple(about.pop("xids")), **about)

@@ -1,16 +1,16 @@
 """Which CPUs a job with cards is bound to: those near them, where they are enough for it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from fgsched.domain.units import format_indices, parse_indices
 
 WORDS = ("near", "none")  # of the setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(Struct, frozen=True, kw_only=True, gc=False):
     """How this host binds jobs."""
 
     allowed: frozenset[int] = frozenset()  # the CPUs that jobs may run on at all; empty: none is bound

@@ -5,9 +5,11 @@ again, and one that can come true no more stays so, even if its job should run a
 """
 
 import re
-from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import Job, JobState
 from fgsched.domain.text import BadValue, quoted
@@ -17,8 +19,7 @@ _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")
 _TARGET = re.compile(r"(last|[0-9]{1,18})(?:_([0-9]{1,6}))?(?:\+([0-9]{1,7}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True, gc=False):
     """One condition: on a job, an array or one task of it; or to be the only one of its name and user."""
 
     kind: str  # one of _KINDS, or "singleton"
@@ -33,8 +34,7 @@ class Term:
         return f"{self.kind}:{self.job or 'last'}{task}" + (f"+{self.minutes}" if self.minutes else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(Struct, frozen=True, gc=False):
     terms: tuple[Term, ...]
     one_will_do: bool = False
 
@@ -50,8 +50,7 @@ class Standing(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True, gc=False):
     """How a job stands, or all the tasks of an array together."""
 
     is_over: bool

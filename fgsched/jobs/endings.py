@@ -1,6 +1,6 @@
 """A job whose processes are over: whether it goes back to the queue, and how it stands there then."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.lifecycle import UNRUN, Finish

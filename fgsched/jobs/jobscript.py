@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import shown
@@ -16,16 +17,14 @@ _SBATCH = re.compile(rb"#SBATCH")
 _MISSPELT = re.compile(rb"#[ \t]*FG[ \t]*(?:[ \t]-|-|$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True, gc=False):
     """The words of one header line."""
 
     number: int
     words: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
+class Directives(Struct, frozen=True, gc=False):
     """What a script's header lines say."""
 
     family: str = ""  # "FG", "SBATCH", or "" where there is none

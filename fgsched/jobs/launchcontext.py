@@ -1,15 +1,15 @@
 """What a launch is made from besides the job: the controller's site, the cards it was given, its owner."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from fgsched.domain.job import Hold
 from fgsched.jobs.private import MountPlan
 from fgsched.jobs.rlimits import Limits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchContext:
+class LaunchContext(Struct, frozen=True, kw_only=True):
     """What all jobs of a controller share."""
 
     host: str
@@ -23,8 +23,7 @@ class LaunchContext:
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedGpu:
+class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
     """One card as the job was given it."""
 
     hold: Hold
@@ -32,8 +31,7 @@ class AssignedGpu:
     cpus: tuple[int, ...] = ()  # near it; (): not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobOwner:
+class JobOwner(Struct, frozen=True, kw_only=True):
     """What the host's accounts say of a job's owner."""
 
     home: str

@@ -1,8 +1,9 @@
 """What a job's process is given, as data: identity, environment, files, limits. The shepherd applies it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fgsched.domain.job import Job, Request
 from fgsched.jobs.enforcement import is_hooked
@@ -19,8 +20,7 @@ LAST_WAIT = 30_000  # milliseconds: a driver that resets a card takes seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True, gc=False):
     """The files of one job, absolute; stderr is stdout where the job names none."""
 
     stdin: str

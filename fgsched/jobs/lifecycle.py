@@ -1,10 +1,10 @@
 """One job and what is seen of it -> what is due. Never looks at other jobs."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from fgsched.domain.job import Ended, Job, JobState, Reason
-from fgsched.domain.shortage import Refusal
+from msgspec import Struct
+
+from fgsched.domain.job import Ended, Job, JobState, Reason, Refusal
 from fgsched.domain.text import storable
 
 UNRUN = 20  # times that a job of which nothing ran is tried again
@@ -29,8 +29,7 @@ class Result(NamedTuple):
     survivor: int = 0  # a process that could not be ended; 0: none
 
 
-@dataclass(frozen=True, slots=True)
-class Shepherd:
+class Shepherd(Struct, frozen=True, gc=False):
     """Who claimed an attempt: a process, told from a later one with its pid by start time and boot."""
 
     pid: int
@@ -38,20 +37,17 @@ class Shepherd:
     boot: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unclaimed:
+class Unclaimed(Struct, frozen=True, gc=False):
     """Nobody started this attempt; and, the tombstone being made, nobody can."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Struct, frozen=True, gc=False):
     """Its shepherd is there."""
 
     shepherd: Shepherd
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Struct, frozen=True, gc=False):
     """Its shepherd is gone, or done with it, and left no result that can be read."""
 
     why: str = "the job's supervisor was killed"
@@ -60,27 +56,23 @@ class Gone:
 Seen = Unclaimed | Alive | Gone | Result
 
 
-@dataclass(frozen=True, slots=True)
-class Requeue:
+class Requeue(Struct, frozen=True, gc=False):
     """Nothing ran: back to the queue; the next start is another attempt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(Struct, frozen=True, gc=False):
     """Nothing ran, since the host was short of something: back to the queue for a while."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(Struct, frozen=True, gc=False):
     """It runs: watch its shepherd."""
 
     shepherd: Shepherd
 
 
-@dataclass(frozen=True, slots=True)
-class Hunt:
+class Hunt(Struct, frozen=True, gc=False):
     """End what is left of it, then call it failed."""
 
 
@@ -151,7 +143,10 @@ def finish(job: Job, result: Result) -> Finish:
     return Finish(state, reason, ended, *times, result.lost, refused, result.survivor)
 
 
-def lost(job: Job, gone: Gone = Gone()) -> Finish:
+_GONE = Gone()
+
+
+def lost(job: Job, gone: Gone = _GONE) -> Finish:
     """The end of a job of which nothing is left, not even its status. Never COMPLETED by guess."""
     ended = Ended(status=0, detail=f"status unknown: {gone.why}")
     if job.cancelled_by is None and job.condemned in _CONDEMNED:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fgsched.domain.job import Job, Readings, Reason
-from fgsched.domain.shortage import PostMortem, Refusal
+from fgsched.domain.job import Job, PostMortem, Readings, Reason, Refusal
 from fgsched.jobs.watchdog import Fault
 
 

@@ -4,7 +4,8 @@ Programs that clear their environment or become another user keep a hook that is
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from fgsched.domain.errors import Refused
 
@@ -12,8 +13,7 @@ PRELOAD, DEVICES = "preload", "devices"
 WORDS = ("auto", "namespace", "environment")  # of the setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountPlan:
+class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
     """What this host can give to jobs."""
 
     how: str = ""  # whose mount namespaces: "root", "user"; "": none

@@ -5,7 +5,9 @@ lies between is contexts and other memory that no call asks for, or memory taken
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fgsched.domain.job import Reason
 from fgsched.domain.units import format_mebibytes
@@ -13,8 +15,7 @@ from fgsched.domain.units import format_mebibytes
 UNFENCED, BY_HOOK = "none", "shim"  # tiers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class Use(Struct, frozen=True, kw_only=True, gc=False):
     """One process of the job on one card."""
 
     pid: int
@@ -30,8 +31,7 @@ class Use:
         return max(0, self.memory - (self.tracked or 0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Sight(Struct, frozen=True, kw_only=True, gc=False):
     """A job on one card at one moment."""
 
     gpu: int  # index
@@ -44,16 +44,14 @@ class Sight:
         return sum(use.memory for use in self.uses)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     """What the settings say."""
 
     kills: bool = True  # otherwise it only warns
     tolerance: int = 512 << 20  # bytes beyond the limit for each process: contexts, until they are charged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True, gc=False):
     """One thing that is wrong with a job."""
 
     reason: Reason
@@ -77,8 +75,7 @@ class Fault:
 _Key = tuple[int, int, int | None]  # gpu, pid, mark
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True, gc=False):
     """What a look leaves for the next one."""
 
     faults: frozenset[tuple[Reason, int]] = frozenset()
@@ -94,8 +91,7 @@ class Memory:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True, gc=False):
     """What is due."""
 
     memory: Memory

@@ -5,12 +5,13 @@ import signal
 import struct
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import fgshim.region as region
+from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import Job

@@ -1,7 +1,9 @@
 """Whether a site takes a request, and what becomes of it: its partition, account and time limit filled in."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, Request
@@ -13,8 +15,7 @@ from fgsched.scheduling.feasible import check
 from fgsched.scheduling.placement import cost, is_of_type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submitter:
+class Submitter(Struct, frozen=True, kw_only=True, gc=False):
     """Who submits."""
 
     user: str
@@ -22,8 +23,7 @@ class Submitter:
     is_operator: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionContext:
+class AdmissionContext(Struct, frozen=True, kw_only=True):
     """Where the job is to run."""
 
     gpus: Sequence[Gpu]

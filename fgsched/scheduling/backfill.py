@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import Demand, Hold, HostLimits, Reason
 from fgsched.scheduling.limits import NOBODY, JobUsage, Owner
@@ -22,8 +24,7 @@ class Running(NamedTuple):
     reservation: str = ""  # of an operator, that it belongs to
 
 
-@dataclass(slots=True)
-class BackfillReservation:
+class BackfillReservation(Struct):
     """The reservation of a job that cannot start, the first such of its partition."""
 
     at: float  # when it could start by the running jobs' limits

@@ -6,16 +6,16 @@ the one that waits are certain to find a place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+from msgspec import Struct
 
 from fgsched.domain.job import Demand, GpuState, Hold, HostLimits
 from fgsched.scheduling.backfill import attempt
 from fgsched.scheduling.placement import Host, Room, Shortfall, fits, is_of_type
 
 
-@dataclass(frozen=True, slots=True)
-class Movable:
+class Movable(Struct, frozen=True, gc=False):
     """A running job that may be started anew."""
 
     id: int
@@ -24,8 +24,7 @@ class Movable:
     loss: float  # GPU seconds of its work that would be for nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, gc=False):
     """What is free for the jobs of one partition."""
 
     rooms: tuple[Room, ...]

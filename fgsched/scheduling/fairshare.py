@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fgsched.domain.policy import Policy
 from fgsched.scheduling.limits import Key
@@ -10,8 +11,7 @@ from fgsched.scheduling.limits import Key
 Owner = tuple[str, str]  # account and user
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True, gc=False):
     """Charged GPU seconds, as they counted at some time."""
 
     seconds: float = 0.0
@@ -25,8 +25,7 @@ class Usage:
         return Usage(self.now(now, half_life) + more, now)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Struct, frozen=True, kw_only=True, gc=False):
     """A line of fgshare: an account, or a user in it."""
 
     account: str

@@ -13,7 +13,8 @@ pack better than either: docs/packing.md.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold
 from fgsched.scheduling.placement import Room, cost, is_of_type
@@ -25,16 +26,14 @@ _WHOLE_CARD = Demand(gpus=1, share=WHOLE)
 _EXPECTED = 8  # one request in so many is thought to want a whole card even if none did lately
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(Struct, frozen=True):
     """A usual request for cards."""
 
     demand: Demand
     weight: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Card:
+class _Card(Struct, frozen=True):
     """What one card has left for each shape, in their order; amounts in ten-thousandths."""
 
     idle: int

@@ -1,8 +1,9 @@
 """How much of something may run or wait at a time, and who has come to that."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Reason
@@ -22,8 +23,7 @@ NOBODY = Owner()
 Key = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True, gc=False):
     """One set of limits that a job falls under."""
 
     key: Key
@@ -82,8 +82,7 @@ def _is_of(of: list[str], who: Owner) -> bool:
     return not of or of[1] == (who.user if of[0] == "user" else who.account)
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     """What runs in one scope."""
 
     jobs: int = 0

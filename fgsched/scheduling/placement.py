@@ -1,16 +1,16 @@
 """Which cards one request gets, given what is free; and why it gets none."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold, HostLimits, Readings, Reason
 from fgsched.domain.waiting import Shortfall as Shortfall
 from fgsched.scheduling.links import nearest
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True, gc=False):
     """What is left of one card."""
 
     gpu: Gpu
@@ -56,13 +56,12 @@ class Measure(Protocol):
         """The measure of a host with so many CPUs and these rooms left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """What is left of the host besides its cards."""
 
     cpus: int
     memory: int  # bytes
-    waste: Measure | None = field(default=None, compare=False)  # None: nothing was asked for yet
+    waste: Measure | None = None  # None: nothing was asked for yet
     resources: Mapping[str, int] = field(default_factory=dict)  # the site's own that are left
 
     def less(self, demand: Demand) -> "Host":

@@ -14,10 +14,11 @@ and why a kind waits is worked out when somebody asks.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from fgsched.domain.job import Hold, HostLimits
 from fgsched.scheduling.backfill import BackfillReservation, Running
@@ -42,8 +43,7 @@ class Start(NamedTuple):
     partition: str = "main"
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Struct):
     """Who starts; and what is left after that, which tells why the others wait."""
 
     starts: tuple[Start, ...] = ()

@@ -6,8 +6,10 @@ nobody makes room for a job that would not start then.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations, islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, PreemptRule
@@ -23,8 +25,7 @@ _WAYS = 6  # sets of jobs that are tried in the plan for one job
 _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Wrong:
+class Wrong(Struct, frozen=True, gc=False):
     """Something in [table.name] that the order does not allow."""
 
     table: str
@@ -95,8 +96,7 @@ def may_preempt(policy: Policy, kind: JobClass) -> bool:
     return any(one.preempt for name in kind.partitions if (one := policy.partition(name)))
 
 
-@dataclass(frozen=True, slots=True)
-class Occupant:
+class Occupant(Struct, frozen=True):
     """A running job that may have to make room."""
 
     job: Running
@@ -104,8 +104,7 @@ class Occupant:
     may_return: bool  # it may run again
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(Struct, frozen=True, gc=False):
     """A running job that makes room, and how."""
 
     job: Running
@@ -130,8 +129,7 @@ class Victim:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
+class _Ground(Struct, frozen=True):
     """What is free for the jobs of one partition."""
 
     rooms: tuple[Room, ...]

@@ -5,8 +5,9 @@ is ahead. So the queue keeps those together, in order, and only compares the fir
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.policy import Policy
@@ -24,8 +25,7 @@ class JobClass(NamedTuple):
     reservation: str = ""  # of an operator, that they belong to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Factors:
+class Factors(Struct, frozen=True, kw_only=True, gc=False):
     """The parts of a priority, each weighted; their sum is the priority."""
 
     age: float = 0.0
@@ -40,8 +40,7 @@ class Factors:
         return self.age + self.fairshare + self.size + self.partition + self.qos - self.nice
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """What decides the order for a while: until fair shares are worked out anew, or the site changes."""
 
     policy: Policy = field(default_factory=Policy)

@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
+
+from msgspec import Struct
 
 from fgsched.domain.job import Demand
 from fgsched.scheduling.limits import NOBODY, Owner
 from fgsched.scheduling.priority import JobClass, Order
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
+class QueuedJob(Struct, frozen=True, gc=False):
     """What the planner needs to know of a waiting job."""
 
     id: int

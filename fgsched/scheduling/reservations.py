@@ -7,7 +7,9 @@ comes who needs more, and running jobs only end.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Hold, Reason
 from fgsched.domain.policy import Reservation
@@ -18,16 +20,14 @@ Amount = tuple[int, int]  # share, memory
 _NONE: Amount = (0, 0)
 
 
-@dataclass(slots=True)
-class _Moment:
+class _Moment(Struct):
     """What whoever belongs to no reservation can have at a time, by card."""
 
     at: float
     rooms: dict[int, Room]
 
 
-@dataclass(slots=True)
-class Calendar:
+class Calendar(Struct):
     """The reservations while a plan is made. Room only shrinks here, as in the stock that it is of."""
 
     reservations: Sequence[Reservation]

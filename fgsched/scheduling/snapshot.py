@@ -4,7 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import Demand, HostLimits
 from fgsched.scheduling.backfill import Running
@@ -17,8 +19,7 @@ from fgsched.scheduling.queue import Queue, QueuedJob
 _GLANCES = 100_000  # at a kind of job, in all plans of one answer
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The queue, what runs and what is free at one moment. The queue is as it was after every question."""
 
     queue: Queue

@@ -3,12 +3,12 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from fgsched.domain.job import Ended, Hold, Job, JobState, Preemption, Reason, Request
-from fgsched.domain.shortage import PostMortem
+from msgspec import Struct
+
+from fgsched.domain.job import Ended, Hold, Job, JobState, PostMortem, Preemption, Reason, Request
 from fgsched.jobs.records import parse_record
 
 
@@ -27,8 +27,7 @@ class Allocation(NamedTuple):
         return Hold(gpu=self.gpu, share=self.share, memory=self.memory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """One submission, as it is written down."""
 
     request: Request
@@ -51,8 +50,7 @@ class NewJob:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobRecord(Struct, frozen=True, gc=False):
     """A job with what it was given, as accounting shows it."""
 
     job: Job

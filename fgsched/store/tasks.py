@@ -2,7 +2,9 @@
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import Job, JobState
 from fgsched.jobs.arrays import bits_from, bits_of

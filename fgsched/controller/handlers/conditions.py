@@ -1,6 +1,6 @@
 """What a submission or an update asks to wait for: whether there is such a job, and whose it is."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine

@@ -4,9 +4,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import to_builtins
 
 from fgsched import PROTOCOL, __version__, gpus
 from fgsched.config.keys import document
@@ -140,7 +142,7 @@ class Dispatcher:
             "other_gpus": self.about.mounts.others,
             "internal_errors": self._loop.faults.told(),
             "operator": caller.is_operator,
-            "site": asdict(self._answers.policy.told(config.site)),
+            "site": to_builtins(self._answers.policy.told(config.site)),
             "config": document(config),
         }
         self._loop.finish(connection, lambda: connection.succeed(about))

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine

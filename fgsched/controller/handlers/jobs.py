@@ -1,9 +1,11 @@
 """The requests that change something. Each returns what to answer once its turn is committed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from fgsched.controller import effects
 from fgsched.controller.caller import Caller

@@ -6,7 +6,7 @@ Whatever an operator says of a partition is kept beside the file, and laid over 
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -80,7 +80,7 @@ class PartitionHandlers:
 
     def _govern(self, policy: Policy) -> None:
         """From now on go by this, others of this turn too; the reservations are another desk's."""
-        self._engine.policy = replace(policy, reservations=self._engine.policy.reservations)
+        self._engine.policy = structs.replace(policy, reservations=self._engine.policy.reservations)
         self._engine.limits = self._config.limits
 
     def _forget(self) -> None:

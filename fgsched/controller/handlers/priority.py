@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
@@ -46,7 +48,7 @@ class PriorityHandlers:
 
     def _partition(self, partition: Partition) -> dict[str, Any]:
         there = [gpu.index for gpu in self._engine.cards.gpus]
-        record = asdict(partition)
+        record: dict[str, Any] = to_builtins(partition)
         cards = [index for index in there if not partition.cards or index in partition.cards]
         return record | {"cards": cards}
 
@@ -56,7 +58,7 @@ class PriorityHandlers:
         """Each waiting job's priority and its parts; and the weights."""
         self._bring_up_to_date(now)
         waiting = [job for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING]
-        weights = asdict(self._engine.policy.weights)
+        weights = to_builtins(self._engine.policy.weights)
         rows = ([self._priority(job, now) for job in piece] for piece in cut(waiting))
         return Pieces({"weights": weights}, "jobs", rows)
 
@@ -70,7 +72,7 @@ class PriorityHandlers:
             "partitions": job.request.partition,
             "qos_name": job.request.qos,
             "priority": factors.priority,
-            **asdict(factors),
+            **to_builtins(factors),
         }
 
     def _bring_up_to_date(self, now: float) -> None:
@@ -81,7 +83,7 @@ class PriorityHandlers:
         """Accounts and users: their shares, what they used, and the factor that comes of it."""
         engine = self._engine
         rows = engine.charges.standings(engine.jobtable, engine.policy, now)
-        return {"shares": [asdict(row) for row in rows], "half_life": engine.policy.weights.half_life}
+        return {"shares": [to_builtins(row) for row in rows], "half_life": engine.policy.weights.half_life}
 
     # -- top ------------------------------------------------------------------------------------
 

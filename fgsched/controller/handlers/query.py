@@ -1,7 +1,6 @@
 """The requests that only look: answered from memory, after the turn; history in short pages."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from itertools import chain
 from typing import Any
 from weakref import ref
@@ -239,7 +238,7 @@ class QueryHandlers:
         """`describe`, with the present reason, and without what is the owner's secret."""
         record = describe(past, now) | {"reason": self._engine.jobtable.reason(past.job).value}
         record["gpu_compute"] = policy_of(past.job, self._engine.policy)
-        record["eviction"] = asdict(past.job.preemption) if past.job.preemption else None
+        record["eviction"] = to_builtins(past.job.preemption) if past.job.preemption else None
         record["pacing"] = self._mechanism(past.job)
         record["tasks"] = rest_text(self._engine, past.job)
         record["is_private"] = not caller.may_see_secrets(past.job)
@@ -256,7 +255,7 @@ class QueryHandlers:
         host = engine.jobtable.host(engine.limits)
         return {
             "gpus": [
-                asdict(room.gpu)
+                to_builtins(room.gpu)
                 | {
                     "state": room.gpu.state.value,
                     "free_share": room.share,
@@ -283,7 +282,7 @@ class QueryHandlers:
 
     def _seen(self, index: int) -> dict[str, Any] | None:
         reading = self._engine.cards.readings.get(index)
-        return asdict(reading) if reading else None
+        return to_builtins(reading) if reading else None
 
     def _counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -381,7 +380,7 @@ def describe(past: JobRecord, now: float) -> dict[str, Any]:
         "detail": ended.detail,
         "lost": job.supervisor_lost,
         "warning": job.warning,
-        "post_mortem": asdict(job.post_mortem) if job.post_mortem else None,
+        "post_mortem": to_builtins(job.post_mortem) if job.post_mortem else None,
     }
 
 

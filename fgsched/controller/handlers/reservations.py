@@ -3,8 +3,9 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.scheduling.backfill import attempt

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+
+from msgspec.structs import replace
 
 from fgsched.domain.job import Hold
 from fgsched.scheduling.backfill import Running
