@@ -14,8 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fgsched import PROTOCOL
+import msgspec
+
+from fgsched import PROTOCOL, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
+from fgsched.protocol import Answer, Call, Progress
 from fgsched.system.paths import Paths, written
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
@@ -29,6 +32,7 @@ _LOOKS = {  # requests that change nothing
     *("ping", "wait", "queue", "job", "jobs", "script", "pids", "history", "gpus", "check"),
     *("why", "starts", "test", "partitions", "priorities", "shares", "reservations"),
 }
+_TYPED = protocol.Decoder(protocol.CALLS)
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
@@ -71,6 +75,27 @@ class Client:
             self._socket.close()
             self._socket = None
 
+    def call(
+        self,
+        call: Call[Answer],
+        *,
+        patience: float | None = _PATIENCE,
+        progress: Callable[[Progress], None] | None = None,
+        unanswered: str = "",
+    ) -> Answer:
+        """Send a request and return its answer.
+
+        It is sent again if the controller went away half-way, unless `call.repeats` is false. `patience` is
+        in seconds; None waits for ever. `progress` is called with news of the jobs that are waited for.
+        `unanswered` is what to tell a person when no answer comes.
+
+        Raises: the controller's refusal; Unreachable, and TimedOut if it does not answer in time.
+        """
+        advice = unanswered or _advice(changes=call.changes, repeat=call.repeats)
+        ok = self._insist(protocol.encode_call(call), patience, progress, repeat=call.repeats, advice=advice)
+        kind: type[Answer] = protocol.answer_of(type(call))
+        return protocol.decode_answer(ok, kind)
+
     def ask(
         self,
         operation: str,
@@ -81,16 +106,32 @@ class Client:
         unanswered: str = "",
         **arguments: Any,
     ) -> dict[str, Any]:
-        """The answer to one request, or the controller's refusal as an exception.
+        """Send a request by its name; for operations that have no type yet."""
+        changes = operation not in _LOOKS
+        if operation in _TYPED.kinds:
+            call = _TYPED.convert(operation, arguments)
+            message, repeat, changes = protocol.encode_call(call), call.repeats and repeat, call.changes
+        else:
+            message = _message(operation, arguments | ({} if progress is None else {"progress": True}))
+        advice = unanswered or _advice(changes=changes, repeat=repeat)
+        tell = None if progress is None else lambda news: progress(msgspec.to_builtins(news))
+        ok = self._insist(message, patience, tell, repeat=repeat, advice=advice)
+        if operation in _TYPED.kinds:
+            answer = protocol.decode_answer(ok, protocol.answer_of(_TYPED.kinds[operation]))
+            return msgspec.to_builtins(answer)  # type: ignore[no-any-return]
+        return protocol.decode_answer(ok, dict)
 
-        `repeat`: it may be sent again when the controller went away half-way,
-        because it only looks, or carries a key, or doing it twice is doing it once.
-        `unanswered`: what to say to a person when no answer comes.
-        """
-        advice = unanswered or _advice(operation, repeat=repeat)
-        if progress is not None:
-            arguments["progress"] = True
-        message, pauses = _message(operation, arguments), _Pauses()
+    def _insist(
+        self,
+        message: bytes,
+        patience: float | None,
+        progress: Callable[[Progress], None] | None,
+        *,
+        repeat: bool,
+        advice: str,
+    ) -> bytes:
+        """Send a request until a controller that is busy takes it; the answer as JSON."""
+        pauses = _Pauses()
         while True:
             try:
                 return self._ask(message, patience, progress, repeat=repeat, advice=advice)
@@ -102,11 +143,11 @@ class Client:
         self,
         message: bytes,
         patience: float | None,
-        progress: Callable[[dict[str, Any]], None] | None,
+        progress: Callable[[Progress], None] | None,
         *,
         repeat: bool,
         advice: str,
-    ) -> dict[str, Any]:
+    ) -> bytes:
         until = None if patience is None else time.monotonic() + patience
         for attempt in (1, 2, 3, 4, 5):
             try:
@@ -134,20 +175,19 @@ class Client:
         return f"pid {_CREDENTIALS.unpack(raw)[0]}"
 
     def _exchange(
-        self, message: bytes, until: float | None, progress: Callable[[dict[str, Any]], None] | None
-    ) -> dict[str, Any]:
+        self, message: bytes, until: float | None, progress: Callable[[Progress], None] | None
+    ) -> bytes:
         if self._socket is None:
             self._socket, self._in = connect(self.places, may_start=self._may_start), b""
             self.was_there = True
         self._mind(until)
         self._send(message, until)
         while True:
-            answer = json.loads(self._line(until))
-            if "progress" in answer:
-                if progress is not None:
-                    progress(answer["progress"])
-                continue
-            return _understood(answer)
+            reply = protocol.read_reply(self._line(until))
+            if reply.progress is not None and progress is not None:
+                progress(reply.progress)
+            if reply.ok is not msgspec.UNSET:
+                return bytes(reply.ok)
 
     def _send(self, message: bytes, until: float | None) -> None:
         """Send a request. A controller that is busy says so and hangs up before it has read anything."""
@@ -156,7 +196,7 @@ class Client:
             self._socket.sendall(message)
         except ConnectionError as error:
             with suppress(OSError, EOFError):
-                _understood(json.loads(self._line(until)))
+                protocol.read_reply(self._line(until))
             raise error
 
     def _mind(self, until: float | None) -> None:
@@ -187,7 +227,7 @@ class Watch:
         self._in = b""
         self._is_over = False
         self._pauses = _Pauses()
-        self.progress: dict[str, Any] = {}  # what was last said of how far they have come
+        self.progress: Progress | None = None  # the last news of the jobs
 
     def __enter__(self) -> "Watch":
         return self
@@ -216,17 +256,17 @@ class Watch:
             return False
         *lines, self._in = (self._in + data).split(b"\n")
         try:
-            self._is_over = any(self._is_answer(json.loads(line)) for line in lines)
+            self._is_over = any(self._is_answer(line) for line in lines)
         except Busy as busy:
             self.__exit__()
             time.sleep(min(timeout, self._pauses.next(busy)))
         return self._is_over
 
-    def _is_answer(self, said: dict[str, Any]) -> bool:
-        if "progress" in said:
-            self.progress = said["progress"]
+    def _is_answer(self, line: bytes) -> bool:
+        reply = protocol.read_reply(line)
+        self.progress = reply.progress or self.progress
+        if reply.ok is msgspec.UNSET:
             return False
-        _understood(said)
         self._pauses = _Pauses()
         return True
 
@@ -235,24 +275,9 @@ def _message(operation: str, arguments: dict[str, Any]) -> bytes:
     return json.dumps({"v": PROTOCOL, "op": operation, **arguments}, separators=(",", ":")).encode() + b"\n"
 
 
-def _understood(answer: dict[str, Any]) -> dict[str, Any]:
-    if answer.get("v") != PROTOCOL:
-        raise Unreachable(
-            f"the controller speaks protocol {answer.get('v')}, this command protocol {PROTOCOL}",
-            "Upgrade the older of the two, and restart the controller: fgsched stop",
-        )
-    if "busy" in answer:
-        raise Busy(answer["error"]["cause"], after=answer["busy"]["after"])
-    if "error" in answer:
-        error = answer["error"]
-        raise BY_EXIT_CODE.get(error["exit"], OurFault)(error["cause"], error["remedy"])
-    result: dict[str, Any] = answer["ok"]
-    return result
-
-
-def _advice(operation: str, *, repeat: bool) -> str:
+def _advice(*, changes: bool, repeat: bool) -> str:
     """What a person can do about a request that had no answer."""
-    if operation in _LOOKS:
+    if not changes:
         return _AGAIN
     if repeat:
         return "It may have been carried out all the same; it is safe to repeat the command."

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fgsched import PROTOCOL
-from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused, Unreachable
+import msgspec
+
+from fgsched import PROTOCOL, protocol
+from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
 _MAX_OUT = 64 * 2**20  # bytes that a client which does not read may leave with us
@@ -94,7 +96,8 @@ class Connection:
         self._scanned = len(self._in)
 
     def succeed(self, result: Any) -> None:
-        self._send({"v": PROTOCOL, "ok": result})
+        """Send an answer."""
+        self._put(protocol.encode_answer(result))
 
     def begin(self, head: dict[str, Any], name: str) -> None:
         """Begin an answer whose last field is a list: `add` its rows, then `end` it."""
@@ -112,18 +115,34 @@ class Connection:
         fields = "".join(f",{_encoded(key)}:{_encoded(value)}" for key, value in tail.items())
         self._put(f"]{fields}}}}}\n".encode())
 
+    def begin_list(self, name: str) -> None:
+        """Begin an answer with its field `name`, a list: `add_rows`, then `end_list`."""
+        self._is_first = self.is_answering = True
+        self._put(b'{"v":%d,"ok":{"%s":[' % (PROTOCOL, name.encode()))
+
+    def add_rows(self, rows: Sequence[Any]) -> None:
+        """Send some rows of the list that was begun."""
+        if rows:
+            comma, self._is_first = b"" if self._is_first else b",", False
+            self._put(comma + protocol.encode(rows)[1:-1])
+
+    def end_list(self, name: str, answer: msgspec.Struct) -> None:
+        """End the list, and the answer with the other fields of `answer`."""
+        self.is_answering = False
+        rest = {key: value for key, value in msgspec.structs.asdict(answer).items() if key != name}
+        self._put(b"]%s}}\n" % (b"," + protocol.encode(rest)[1:-1] if rest else b""))
+
     def fail(self, error: FgschedError) -> None:
         """Answer with an error. `busy` tells a client that knows the word when to ask again."""
-        body = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
-        busy = {"busy": {"after": error.after}} if isinstance(error, Busy) else {}
-        self._send({"v": PROTOCOL, **busy, "error": body})
+        busy = protocol.Retry(after=error.after) if isinstance(error, Busy) else None
+        self._reply(protocol.Reply(v=PROTOCOL, error=protocol.Problem.of(error), busy=busy))
 
-    def tell(self, progress: Any) -> None:
-        """A line before the answer: how far a request has come."""
-        self._send({"v": PROTOCOL, "progress": progress})
+    def tell(self, progress: protocol.Progress) -> None:
+        """Send a line before the answer: how far the jobs have come that a client waits for."""
+        self._reply(protocol.Reply(v=PROTOCOL, progress=progress))
 
-    def _send(self, message: dict[str, Any]) -> None:
-        self._put(_encoded(message).encode() + b"\n")
+    def _reply(self, reply: protocol.Reply) -> None:
+        self._put(protocol.encode(reply) + b"\n")
 
     def _put(self, data: bytes) -> None:
         if self.is_closed:
@@ -152,13 +171,24 @@ class Connection:
 
 
 def _encoded(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    return protocol.encode(value).decode()
 
 
-def parse(line: bytes | bytearray) -> tuple[str, dict[str, Any]]:
-    """(operation, arguments) of a request; BadUsage for anything else."""
+def parse(
+    line: bytes | bytearray, calls: protocol.Decoder
+) -> "protocol.Call[Any] | tuple[str, dict[str, Any]]":
+    """Return the request in `line`; of an operation that `calls` does not know, its name and arguments.
+
+    Raises: BadUsage, which names the field that is wrong; Unreachable for another version of the protocol.
+    """
     if len(line) > _LARGE:
         _refuse_too_many(line)
+    if calls.knows(line):
+        return calls.decode(line)
+    return _parse_untyped(line)
+
+
+def _parse_untyped(line: bytes | bytearray) -> tuple[str, dict[str, Any]]:
     try:
         request = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
         if b"\\ud" in line or b"\\uD" in line:  # half a character, unless it stands for a byte of a name
@@ -169,11 +199,7 @@ def parse(line: bytes | bytearray) -> tuple[str, dict[str, Any]]:
         raise BadUsage("not a request: not an object")
     version = request.pop("v", None)
     if version != PROTOCOL:
-        older = "the command" if isinstance(version, int) and version < PROTOCOL else "the controller"
-        raise Unreachable(
-            f"the command speaks protocol {version}, the controller protocol {PROTOCOL}",
-            f"Upgrade {older}, which is the older one.",
-        )
+        raise protocol.another_version(version)
     operation = request.pop("op", None)
     if not isinstance(operation, str):
         raise BadUsage("not a request: it has no operation")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from asking import carried_out, plain
 from builders import PretendHost, World, a_result
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
@@ -106,7 +107,7 @@ class Yard(World):
         self.reservations = ReservationHandlers(engine)
         handlers = JobHandlers(engine, Rules(max_script=1000, default_time=0))
         self.prospects = ExplainHandlers(engine, handlers)
-        self.operations = handlers.operations | site.operations | self.reservations.operations
+        self.handlers = [handlers, site, self.reservations]
 
     # -- turns ----------------------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ class Yard(World):
         def act(now: float) -> Reply:
             answer: Any
             try:
-                answer = self.operations[operation](caller, arguments, now)
+                answer = carried_out(self.handlers, operation, caller, arguments, now)
             except FgschedError as error:
                 answer = error
             return Reply(said.append, answer)
@@ -165,7 +166,7 @@ class Yard(World):
         self.is_calm = False
         self.turn(ClientRequest(act, said.append))
         self.settle()
-        return said[0]
+        return plain(said[0])
 
     # -- time -----------------------------------------------------------------------------------
 

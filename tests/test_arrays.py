@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asking import carried_out, plain
 from builders import PowerCut, World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import Reply
@@ -89,7 +90,7 @@ class Hall(World):
         def act(now):
             handlers = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
             try:
-                answer = handlers.operations[name](caller, arguments, now)
+                answer = carried_out([handlers], name, caller, arguments, now)
             except FgschedError as error:
                 answer = error
             return Reply(said.append, answer)
@@ -97,7 +98,7 @@ class Hall(World):
         self.turn(ClientRequest(act, said.append))
         if isinstance(said[0], Exception):
             raise said[0]
-        return said[0]
+        return plain(said[0])
 
     def outcomes(self, name, *ids, **more):
         found = self.ask(name, ids=list(ids), **more)["jobs"]

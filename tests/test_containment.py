@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from asking import carried_out, plain
 from builders import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
@@ -97,8 +98,8 @@ def ask(world, operation, **arguments):
     handlers = JobHandlers(world.engine, Rules(max_script=2**20, default_time=0))
 
     def act(now):
-        answer = handlers.operations[operation](ROOT, arguments, now)
-        return Reply(said.append, answer)
+        answer = carried_out([handlers], operation, ROOT, arguments, now)
+        return Reply(lambda answer: said.append(plain(answer)), answer)
 
     world.turn(ClientRequest(act, said.append))
     return said

@@ -13,6 +13,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
 from fgsched.domain.waiting import Gate
 from fgsched.jobs.lifecycle import Shepherd
+from fgsched.protocol import Cancel
 from fgsched.scheduling.explain.causes import gate
 from fgsched.store import StorageBroken
 
@@ -28,7 +29,7 @@ def cancel(world, job_id, uid=1):
     replies = []
 
     def act(now):
-        answer = handlers.operations["cancel"](caller, {"ids": [job_id]}, now)
+        answer = handlers.cancel(caller, Cancel(ids=[job_id]), now)
         return Reply(replies.append, answer)
 
     world.turn(ClientRequest(act, lambda error: None))

@@ -6,6 +6,7 @@ import pytest
 
 from fgsched.controller.faults import Faults
 from fgsched.domain.errors import StorageError
+from fgsched.protocol import InternalErrors
 
 
 def fail():
@@ -14,12 +15,12 @@ def fail():
 
 def test_a_fault_is_counted_told_and_logged_with_its_traceback(caplog):
     faults = Faults()
-    assert faults.told() == {"count": 0, "last": "", "at": None}
+    assert faults.told() == InternalErrors()
     with caplog.at_level(logging.ERROR):
         assert not faults.run("the pacer", fail)
     assert faults.run("the waiters", lambda: None)
     told = faults.told()
-    assert (told["count"], told["last"]) == (1, "the pacer: KeyError: 'x'")
+    assert (told.count, told.last) == (1, "the pacer: KeyError: 'x'")
     assert "internal error in the pacer" in caplog.text
     assert "in fail" in caplog.text
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from fgsched import protocol
 from fgsched.cli.waiting import Progress
 from live_host import PATIENCE
 
@@ -95,11 +96,11 @@ def test_starts_are_told_as_well_as_ends(home):
     os.mkfifo(home.path / "gate")
     with home.client.watch([first, second]) as watch:
         until(lambda: watch.is_over(0.1) or watch.progress)
-        assert watch.progress == {"done": 0, "running": 1, "pending": 1}
+        assert watch.progress == protocol.Progress(done=0, running=1, pending=1)
         home.client.ask("release", ids=[second])
-        until(lambda: watch.is_over(0.1) or watch.progress["running"] == 2)
+        until(lambda: watch.is_over(0.1) or watch.progress.running == 2)
         home.client.ask("cancel", ids=[first])
-        until(lambda: watch.is_over(0.1) or watch.progress["done"] == 1)
+        until(lambda: watch.is_over(0.1) or watch.progress.done == 1)
         (home.path / "gate").write_text("")
         until(lambda: watch.is_over(0.1))
 

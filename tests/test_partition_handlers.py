@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from asking import carried_out
 from builders import World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
@@ -31,7 +32,7 @@ class Site(World):
 
         def asked(name, arguments):
             def act(now):
-                answer = self.handlers.operations[name](ROOT, arguments, now)
+                answer = carried_out([self.handlers], name, ROOT, arguments, now)
                 return Reply(answers.append, answer)
 
             return ClientRequest(act, refused.append)

@@ -9,7 +9,7 @@ from errno import EEXIST, EINVAL, ESRCH
 import pytest
 
 from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
-from fgsched import PROTOCOL
+from fgsched import PROTOCOL, protocol
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import Failed, JobEnded, JobStarted
 from fgsched.controller.handlers.wait import WaitHandlers
@@ -22,6 +22,7 @@ from fgsched.launch.spawner import Answer
 from fgsched.server import MAX_FRAME, Connection, listen, parse
 from fgsched.store import DiskError
 
+CALLS = protocol.Decoder([protocol.Ping])
 BIG = "x" * 2_000_000  # more than a socket takes at once
 
 
@@ -49,6 +50,7 @@ class Counter:
         self.jobs = []
         self.waiters = WaitHandlers(loop.finish)
         self.engine, self._loop = engine, loop
+        self.decoder = CALLS
 
     def knows(self, connection):
         return True
@@ -273,12 +275,15 @@ TOO_MANY = [
 @pytest.mark.parametrize("garbage", TOO_MANY, ids=range(len(TOO_MANY)))
 def test_a_request_of_very_many_values_is_refused_before_it_is_parsed(garbage):
     with pytest.raises(BadUsage, match="more than 100000 objects and lists, or 500000 values"):
-        parse(garbage)
+        parse(garbage, CALLS)
 
 
 def test_what_lies_in_a_text_does_not_count():
     text = '{},[] \\ "' * 200_000
-    assert parse(line("echo", text=text, also=[1, 2]).strip()) == ("echo", {"text": text, "also": [1, 2]})
+    assert parse(line("echo", text=text, also=[1, 2]).strip(), CALLS) == (
+        "echo",
+        {"text": text, "also": [1, 2]},
+    )
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
@@ -400,7 +405,7 @@ def test_what_is_no_socket_is_left_alone(tmp_path):
 
 
 def test_a_request_is_its_operation_and_the_rest():
-    assert parse(line("echo", a=1).strip()) == ("echo", {"a": 1})
+    assert parse(line("echo", a=1).strip(), CALLS) == ("echo", {"a": 1})
 
 
 ANSWERS = [
@@ -490,7 +495,7 @@ def test_a_part_that_fails_is_counted_and_the_others_go_on(place, caplog):
     theirs.send(b"x")
     assert place.ask(client, "echo", a=1) == [{"v": PROTOCOL, "ok": {"a": 1}}]
     told = place.loop.faults.told()
-    assert (told["count"] > 0, told["last"]) == (True, "an event: ZeroDivisionError: division by zero")
+    assert (told.count > 0, told.last) == (True, "an event: ZeroDivisionError: division by zero")
     assert caplog.text.count("Traceback") == 1, "the same fault is not logged at each round"
     place.loop.selector.unregister(ours)
     ours.close()

@@ -60,7 +60,7 @@ def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> di
     """The job once it runs or is over."""
     if not wait:
         raise Refused(f"job {name} is pending: it has written nothing yet", "fgtail -F waits for it.")
-    while not watch.is_over(3600) and not watch.progress.get("running"):
+    while not watch.is_over(3600) and not (watch.progress and watch.progress.running):
         continue
     return client.ask("job", id=name)
 

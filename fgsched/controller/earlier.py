@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fgsched.controller.gpustate import GpuStates
+from fgsched.protocol import EarlierJob
 from fgsched.system import generations
 from fgsched.system.generations import Earlier
 from fgsched.system.process import Identity, open_pidfd
@@ -39,15 +40,15 @@ class EarlierJobs:
         for one in self.jobs:
             self._cards.occupy(one.cards, note_of(one), now)
 
-    def told(self) -> list[dict[str, object]]:
-        """The jobs as a request is answered."""
+    def told(self) -> list[EarlierJob]:
+        """Return the jobs as `ping` shows them."""
         return [
-            {
-                "queue": one.queue,
-                "job": one.job,
-                "pid": one.processes[0].pid,
-                "gpus": None if one.cards is None else sorted(one.cards),
-            }
+            EarlierJob(
+                queue=one.queue,
+                job=one.job,
+                pid=one.processes[0].pid,
+                gpus=None if one.cards is None else sorted(one.cards),
+            )
             for one in self.jobs
         ]
 

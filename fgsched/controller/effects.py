@@ -18,12 +18,12 @@ from fgsched.crash import point
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Job, JobState
 from fgsched.jobs.lifecycle import Shepherd
+from fgsched.protocol import Outcome, Problem
 from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds after which an order that was not delivered is given again
 _SUPERVISED = {JobState.RUNNING, JobState.SUSPENDED}  # an earlier state has no supervisor yet
-Answer = dict[str, Any]
 
 
 class Launch(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Order(Struct, frozen=True):
     """An order to a job's supervisor. It is in the store: an order that is not delivered is given again."""
 
     job: Job
-    answer: Answer | None = None  # becomes an error if the order is not delivered
+    answer: Outcome | None = None  # becomes an error if the order is not delivered
 
 
 class Cancel(Order, frozen=True):
@@ -91,7 +91,7 @@ class Signal(Struct, frozen=True):
     job: Job
     number: int
     target: str  # all, shell or children
-    answer: Answer
+    answer: Outcome
 
 
 class Reply(Struct, frozen=True):
@@ -260,8 +260,7 @@ def _delivered(give: Callable[[], bool]) -> bool:
         return False
 
 
-def _amend(answer: Answer, job: Job, remedy: str) -> None:
+def _amend(answer: Outcome, job: Job, remedy: str) -> None:
     """Turn the answer, which is sent after the orders of its turn, into an error."""
     error = Refused(f"job {job.id}: not delivered: the job's supervisor cannot be reached", remedy)
-    answer.pop("outcome", None)
-    answer["error"] = {"exit": int(error.exit_code), "cause": error.cause, "remedy": error.remedy}
+    answer.outcome, answer.error = "", Problem.of(error)

@@ -14,6 +14,7 @@ from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
 from typing import Any, Protocol
 
+from fgsched import protocol
 from fgsched.controller.caller import Caller, refuse_claims
 from fgsched.controller.clients import Clients, Work
 from fgsched.controller.effects import Reply
@@ -28,7 +29,7 @@ from fgsched.controller.events import (
     due_now,
 )
 from fgsched.controller.faults import Faults
-from fgsched.controller.pieces import Pieces
+from fgsched.controller.pieces import LongAnswer, Pieces
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Shepherd
@@ -44,14 +45,24 @@ _TURN = 0.05  # seconds after which a turn is made though nothing but clients wa
 _WRITE = 0.0002  # seconds that a user's first write is expected to take
 _SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
 Operation = Callable[[Caller, dict[str, Any], float], Any]
+Handler = Callable[[Caller, Any, float], Any]  # (caller, call, seconds since the epoch) -> its answer
+Apart = Callable[[Connection, Caller, Any], None]  # answers by itself, maybe later
 
 
 class Operations(Protocol):
-    """What the loop needs of whoever knows the requests."""
+    """What the loop needs of the dispatcher."""
+
+    decoder: protocol.Decoder
 
     def knows(self, connection: Connection) -> bool: ...  # False: it is being looked up; `known` follows
 
     def caller(self, connection: Connection) -> Caller: ...
+
+    def writer(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
+
+    def reader(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
+
+    def served_apart(self, kind: type[protocol.Call[Any]]) -> Apart | None: ...
 
     def writing(self, name: str) -> Operation | None: ...
 
@@ -172,7 +183,7 @@ class EventLoop:
             return 0.0
         cost = 0.0
         try:
-            cost = self._request(connection, *parse(connection.take_line()))
+            cost = self._request(connection, parse(connection.take_line(), self._operations.decoder))
         except FgschedError as error:
             connection.fail(error)
         except Exception as error:
@@ -213,7 +224,24 @@ class EventLoop:
         """The account of a user whose requests wait for that was looked up."""
         self._clients.wake(uid)
 
-    def _request(self, connection: Connection, name: str, arguments: dict[str, Any]) -> float:
+    def _request(
+        self, connection: Connection, request: protocol.Call[Any] | tuple[str, dict[str, Any]]
+    ) -> float:
+        """Carry out a request; the seconds that are expected of the turn for it."""
+        if isinstance(request, tuple):
+            return self._untyped(connection, *request)
+        caller, kind = self._operations.caller(connection), type(request)
+        if writer := self._operations.writer(kind):
+            return self._take_in(connection, partial(writer, caller, request))
+        if reader := self._operations.reader(kind):
+            self._answer(connection, partial(reader, caller, request))
+        elif apart := self._operations.served_apart(kind):
+            apart(connection, caller, request)
+        else:
+            raise OurFault(f"{protocol.name_of(kind)} has no handler")
+        return 0.0
+
+    def _untyped(self, connection: Connection, name: str, arguments: dict[str, Any]) -> float:
         caller = self._operations.caller(connection)
         if writing := self._operations.writing(name):
             refuse_claims(arguments)
@@ -267,8 +295,8 @@ class EventLoop:
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
         """A request that only looks: whatever goes wrong with it concerns nobody else."""
         found = find(time.time())
-        if isinstance(found, Pieces):
-            work = _sending(connection, found)
+        if isinstance(found, Pieces | LongAnswer):
+            work = _sending(connection, found) if isinstance(found, Pieces) else _listing(connection, found)
             next(work)  # what goes wrong with the first piece can still be told
             self.begin_work(connection, work)
         else:
@@ -333,3 +361,15 @@ def _sending(connection: Connection, answer: Pieces) -> Work:
         connection.add(piece)
         yield
     connection.end(answer.tail())
+
+
+def _listing(connection: Connection, answer: LongAnswer[Any]) -> Work:
+    pieces = iter(answer.pieces)
+    first = next(pieces, ())
+    connection.begin_list(answer.field)
+    connection.add_rows(first)
+    yield
+    for piece in pieces:
+        connection.add_rows(piece)
+        yield
+    connection.end_list(answer.field, answer.rest())

@@ -9,6 +9,7 @@ from typing import Any
 
 from fgsched.domain.errors import StorageError
 from fgsched.domain.text import storable
+from fgsched.protocol import InternalErrors
 
 log = logging.getLogger("fgsched.controller")
 _LONGEST = 300  # characters of an error's text
@@ -50,9 +51,9 @@ class Faults:
         self.count, self.text, self.at = self.count + 1, text, now
         return told(error)
 
-    def told(self) -> dict[str, Any]:
-        """What `ping` says of it."""
-        return {"count": self.count, "last": self.text[:500], "at": self.at or None}
+    def told(self) -> InternalErrors:
+        """Return the count as `ping` shows it."""
+        return InternalErrors(count=self.count, last=self.text[:500], at=self.at or None)
 
 
 def told(error: BaseException) -> str:

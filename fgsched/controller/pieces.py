@@ -2,9 +2,31 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 PIECE = 100  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer(Generic[Answer]):
+    """An answer of the protocol whose field `field` is a long list: its rows are sent as they are made.
+
+    A piece may be made much later than the request came: its client reads slowly, or other users come first.
+    So it is made of what existed when the request came, as far as that cannot change. What is wrong with the
+    request must be raised before this is returned, or by the first piece.
+    """
+
+    field: str
+    pieces: Iterable[Sequence[Any]]  # rows of the list
+    rest: Callable[[], Answer]  # the answer with an empty list; called after the last piece
+
+    def whole(self) -> Answer:
+        """Return the answer in one piece."""
+        rows = [row for piece in self.pieces for row in piece]
+        return msgspec.structs.replace(self.rest(), **{self.field: rows})
 
 
 @dataclass(frozen=True, slots=True)

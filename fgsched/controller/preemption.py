@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.waiting import Note, Outlook, Preempting
 from fgsched.jobs.endings import stood_still
+from fgsched.protocol import Outcome
 from fgsched.scheduling.explain.causes import preemption, suspension
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, terms, victims, without
@@ -214,7 +214,7 @@ def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
     return replace(snapshot, free=free, host=replace(snapshot.host, cpus=cpus))
 
 
-def go_on(host: PreemptionHost, job: Job, now: float, said: dict[str, Any] | None = None) -> None:
+def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = None) -> None:
     """A job that stood still goes on, with all that it held before. `said`: what is answered to who asked."""
     changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
     if job.is_suspended_by_preemption and job.preemption is not None:

@@ -10,12 +10,33 @@ from fgsched.domain.errors import BadUsage
 _LONGEST = 80  # characters of a bad value that are worth showing
 _LONGEST_STORED = 64 * 1024  # characters
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_BYTE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, as surrogateescape keeps it
+_ESCAPED_BYTE = re.compile("\0([89a-f][0-9a-f])?")
 _NOT_PLAIN = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
     """Return `text` as UTF-8: a byte that is not UTF-8, and NUL, become \\xe9; at most 64 Ki characters."""
     return _UNSTORABLE.sub(lambda found: _escaped(found[0]), text[:_LONGEST_STORED])
+
+
+def escape_bytes(text: str) -> str:
+    """Return `text` as valid UTF-8: NUL and two hexadecimal digits for each byte that is not UTF-8."""
+    return _BYTE.sub(lambda found: f"\0{ord(found[0]) & 0xFF:02x}", text)
+
+
+def restore_bytes(text: str) -> str:
+    """Return the text that `escape_bytes` was given.
+
+    Raises: ValueError, if `text` has a NUL that is not part of an escaped byte.
+    """
+    return _ESCAPED_BYTE.sub(_restored_byte, text) if "\0" in text else text
+
+
+def _restored_byte(found: "re.Match[str]") -> str:
+    if found[1] is None:
+        raise ValueError("NUL")
+    return chr(0xDC00 + int(found[1], 16))
 
 
 def is_plain(text: str) -> bool:

@@ -1,22 +1,15 @@
 """Who asks, and to whom each request goes: the desk that writes, the answers that look, or here."""
 
 import os
-import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from msgspec import to_builtins
-
-from fgsched import PROTOCOL, __version__, gpus
-from fgsched.config.keys import document
-from fgsched.config.load import Config
+from fgsched import protocol
 from fgsched.controller.caller import Caller, operators
-from fgsched.controller.earlier import EarlierJobs
-from fgsched.controller.enforcementcheck import EnforcementGate
-from fgsched.controller.eventloop import EventLoop, Operation
+from fgsched.controller.eventloop import Apart, EventLoop, Handler, Operation
+from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.handlers.partitions import PartitionHandlers
@@ -24,33 +17,11 @@ from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
-from fgsched.controller.unresolved import Unresolved
-from fgsched.jobs.private import MountPlan
 from fgsched.server import Connection
-from fgsched.system.accounts import Account, Accounts
-from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
-from fgsched.system.paths import Paths
-from fgsched.system.spaces import Spaces
+from fgsched.system.accounts import Account
 
+Call = type[protocol.Call[Any]]
 Special = Callable[[Connection, Caller, dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerInfo:
-    """What this controller is."""
-
-    places: Paths
-    config: Config
-    inventory: gpus.Inventory
-    memory: MemoryCgroup
-    accounts: Accounts
-    tier: str  # how jobs are held to their share, if they do not say
-    gate: EnforcementGate
-    mounts: MountPlan
-    unresolved: Unresolved
-    earlier: EarlierJobs
-    spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
-    pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +51,12 @@ class Dispatcher:
         self._writing |= handlers.reservations.operations
         self._reading = answers.operations | handlers.standings.operations | handlers.prospects.operations
         self._reading |= handlers.reservations.reading
+        self._writers: dict[Call, Handler] = {**handlers.jobs.calls}
+        self._readers: dict[Call, Handler] = {protocol.Ping: self._ping}
+        self._apart: dict[Call, Apart] = {}
+        self.decoder = protocol.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
-        self._started_at = time.time()
-        self._specials: dict[str, Special] = {"ping": self._ping, "wait": self._wait, "stop": self._stop}
+        self._specials: dict[str, Special] = {"wait": self._wait, "stop": self._stop}
 
     def caller(self, connection: Connection) -> Caller:
         """Whoever the kernel says is at the other end."""
@@ -111,41 +85,22 @@ class Dispatcher:
     def special(self, name: str) -> Special | None:
         return self._specials.get(name)
 
-    def _ping(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
-        """Who is there, and what a client has to know in order to read amounts."""
-        places, config, inventory = self.about.places, self.about.config, self.about.inventory
-        memory = self.about.memory
-        about = {
-            "version": __version__,
-            "protocol": PROTOCOL,
-            "pid": os.getpid(),
-            "mode": places.mode,
-            "state": str(places.state),
-            "run": str(places.run),
-            "source": inventory.source,
-            "note": inventory.note,
-            "enforce": self.about.tier,
-            "fence": self.about.gate.verdict,
-            "unresolved_pids": self.about.unresolved.pids,
-            "earlier_jobs": self.about.earlier.told(),
-            "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
-            "started_at": self._started_at,
-            "host": socket.gethostname(),
-            "gpus": len(inventory.gpus),
-            "host_memory_held_by": f"cgroup {memory.kind}" if memory.kind else "",
-            "host_memory_note": memory.note,
-            "pids_held": bool(self.about.pids and self.about.pids.kind),
-            "pids_note": self.about.pids.note if self.about.pids else "",
-            "run_space_note": self.about.spaces.note if self.about.spaces else "",
-            "preload": self.about.mounts.word,
-            "preload_note": self.about.mounts.note,
-            "other_gpus": self.about.mounts.others,
-            "internal_errors": self._loop.faults.told(),
-            "operator": caller.is_operator,
-            "site": to_builtins(self._answers.policy.told(config.site)),
-            "config": document(config),
-        }
-        self._loop.finish(connection, lambda: connection.succeed(about))
+    def writer(self, kind: Call) -> Handler | None:
+        """Return the handler of a call that is carried out in the turn; None for another call."""
+        return self._writers.get(kind)
+
+    def reader(self, kind: Call) -> Handler | None:
+        """Return the handler of a call that is answered at once; None for another call."""
+        return self._readers.get(kind)
+
+    def served_apart(self, kind: Call) -> Apart | None:
+        """Return the handler of a call that is answered later or in steps; None for another call."""
+        return self._apart.get(kind)
+
+    def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
+        """Describe the controller, and what a client needs in order to read amounts."""
+        site = self._answers.policy.told(self.about.config.site)
+        return self.about.described(site, self._loop.faults.told(), operator=caller.is_operator)
 
     def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
         self._loop.refuse_to_wait(connection)

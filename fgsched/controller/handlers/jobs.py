@@ -7,24 +7,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fgsched import protocol
 from fgsched.controller import effects
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.conditions import Conditions
 from fgsched.controller.handlers.orders import Orders
 from fgsched.controller.handlers.quota import MaterialQuota
-from fgsched.controller.handlers.references import References
+from fgsched.controller.handlers.references import References, name_of
 from fgsched.controller.handlers.submit import MAX_PENDING, Admission, read_submission, room_for
 from fgsched.controller.handlers.updating import touched, updated
-from fgsched.controller.handlers.verbs import Verbs, named
+from fgsched.controller.handlers.verbs import Verbs
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.jobs.arrays import size
 from fgsched.jobs.enforcement import check_tier
+from fgsched.protocol import Outcome, Outcomes
 from fgsched.scheduling.admission import AdmissionContext, Submitter
 from fgsched.store import NewJob
 
-_LONGEST_NOTE = 1024
 FIRST_USER = 1000  # uids below it are root's and of services
 
 
@@ -52,15 +53,17 @@ class JobHandlers:
         self._quota = MaterialQuota(engine.store)
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "submit": self.submit,
-            "cancel": self.cancel,
-            "signal": self.signal,
-            "hold": self.hold,
-            "uhold": self.uhold,
-            "release": self.release,
             "update": self.update,
             "drain": self.drain,
             "resume": self.resume,
-            **Orders(engine).operations,
+        }
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.Cancel: self.cancel,
+            protocol.Signal: self.signal,
+            protocol.Hold: self.hold,
+            protocol.UserHold: self.uhold,
+            protocol.Release: self.release,
+            **Orders(engine).calls,
         }
 
     def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
@@ -121,43 +124,38 @@ class JobHandlers:
             default_time=self.rules.default_time,
         )
 
-    def cancel(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Cancel jobs. One outcome for each id: "cancelled", "over" with its state, or an error."""
-        note = arguments.get("reason", "")
-        if not isinstance(note, str) or len(note) > _LONGEST_NOTE:
-            raise BadUsage(f"cancel: the reason is no text of at most {_LONGEST_NOTE} characters")
-        return self._verbs.each(caller, named(arguments), partial(self._cancel, note), now)
+    def cancel(self, caller: Caller, call: protocol.Cancel, now: float) -> Outcomes:
+        """Cancel jobs; the outcome of a job that had ended before is "over", with its state."""
+        return self._verbs.each(caller, call.ids, partial(self._cancel, call.reason), now)
 
-    def signal(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Send running jobs a signal; the batch shell, its children, or all processes."""
-        number, target = arguments.get("signal"), arguments.get("target", "all")
-        if type(number) is not int or not 1 <= number <= 64 or target not in ("all", "shell", "children"):
-            raise BadUsage("signal: not a signal from 1 to 64 for all, shell or children")
+    def signal(self, caller: Caller, call: protocol.Signal, now: float) -> Outcomes:
+        """Send running jobs a signal: the batch shell, its children, or all processes."""
 
-        def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state.is_final or job.state is JobState.COMPLETING:
-                return {"outcome": "over", "state": (job.outcome or job.state).value}
+                return _over(job)
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
             effects.require_supervisor(self._engine, job)
-            said = {"outcome": "signalled"}
-            self._engine.then(effects.Signal(job, number, target, said))
-            return said
+            outcome = Outcome(id=name_of(job), outcome="signalled")
+            self._engine.then(effects.Signal(job, call.signal, call.target, outcome))
+            return outcome
 
-        return self._verbs.each(caller, named(arguments), act, now)
+        return self._verbs.each(caller, call.ids, act, now)
 
-    def hold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Keep pending jobs from starting; what an operator holds only an operator releases."""
-        return self._verbs.each(caller, named(arguments), self._hold, now, meant=_waits)
+    def hold(self, caller: Caller, call: protocol.Hold, now: float) -> Outcomes:
+        """Keep pending jobs from starting; only an operator releases a job that an operator holds."""
+        return self._verbs.each(caller, call.ids, self._hold, now, meant=_waits)
 
-    def uhold(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """The same, as if the owner had: the owner can release them."""
-        return self._verbs.each(caller, named(arguments), self._hold_as_user, now, meant=_waits)
+    def uhold(self, caller: Caller, call: protocol.UserHold, now: float) -> Outcomes:
+        """Keep pending jobs from starting; their owner can release them."""
+        return self._verbs.each(caller, call.ids, self._hold_as_user, now, meant=_waits)
 
-    def release(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        return self._verbs.each(caller, named(arguments), self._release, now, meant=_waits)
+    def release(self, caller: Caller, call: protocol.Release, now: float) -> Outcomes:
+        """Let held jobs start."""
+        return self._verbs.each(caller, call.ids, self._release, now, meant=_waits)
 
-    def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> Outcome:
         """Change what a job asked for, as far as its state allows."""
         changes = arguments.get("changes")
         if not isinstance(changes, dict) or not changes:
@@ -165,7 +163,7 @@ class JobHandlers:
         engine = self._engine
         rows = self._references.own_rows(arguments.get("id"), caller.must_own)
         conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
-        said = {"id": arguments.get("id")}
+        said = Outcome(id=arguments.get("id", ""))
         for job in touched(rows, changes, caller.submitter):
             request = updated(job, changes, self._asker_of(caller, job), self._ground)
             after = conditions.changed(job, request, caller, now)
@@ -180,7 +178,7 @@ class JobHandlers:
                 self._relimit(after, said, now)
         return said
 
-    def _relimit(self, job: Job, said: dict[str, Any], now: float) -> None:
+    def _relimit(self, job: Job, said: Outcome, now: float) -> None:
         """Of a job under way. One that is only starting has no shepherd yet: that is reminded once it has."""
         told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
@@ -203,37 +201,37 @@ class JobHandlers:
 
     # -- one job --------------------------------------------------------------------------------
 
-    def _cancel(self, note: str, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+    def _cancel(self, note: str, caller: Caller, job: Job, now: float) -> Outcome:
         engine = self._engine
         by = {"cancelled_by": caller.uid, "note": note}
         if job.state is JobState.COMPLETING and job.outcome is JobState.PENDING:
             engine.change(job, now, outcome=JobState.CANCELLED, **by)  # it was to run again
-            return {"outcome": "cancelled"}
+            return Outcome(id=name_of(job), outcome="cancelled")
         if job.state.is_final or job.state is JobState.COMPLETING:
-            return {"outcome": "over", "state": (job.outcome or job.state).value}
+            return _over(job)
         if job.state is JobState.PENDING:
             over = {"ended_at": now, "reason": Reason.NONE}
             engine.change(job, now, state=JobState.CANCELLED, **by, **over)
-            return {"outcome": "cancelled"}
+            return Outcome(id=name_of(job), outcome="cancelled")
         asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
         engine.then(effects.Cancel(asked))
-        return {"outcome": "cancelled"}
+        return Outcome(id=name_of(job), outcome="cancelled")
 
-    def _hold(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+    def _hold(self, caller: Caller, job: Job, now: float) -> Outcome:
         _must_wait(job)
         held = "user" if caller.uid == job.uid else "admin"
         if job.held != "admin":
             self._engine.change(job, now, held=held)
-        return {"outcome": "held"}
+        return Outcome(id=name_of(job), outcome="held")
 
-    def _hold_as_user(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+    def _hold_as_user(self, caller: Caller, job: Job, now: float) -> Outcome:
         _must_wait(job)
         if job.held == "admin" and not caller.is_operator:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
         self._engine.change(job, now, held="user")
-        return {"outcome": "held"}
+        return Outcome(id=name_of(job), outcome="held")
 
-    def _release(self, caller: Caller, job: Job, now: float) -> dict[str, Any]:
+    def _release(self, caller: Caller, job: Job, now: float) -> Outcome:
         _must_wait(job)
         if job.held == "admin" and not caller.is_operator:
             raise NotPermitted(f"job {job.id} is held by an operator", "Ask an operator to release it.")
@@ -242,13 +240,17 @@ class JobHandlers:
         never = Reason.DEPENDENCY_NEVER  # no release changes that
         reason = job.reason if job.reason is never else Reason.NONE
         self._engine.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)
-        return {"outcome": "released"}
+        return Outcome(id=name_of(job), outcome="released")
 
     def _card(self, arguments: dict[str, Any]) -> int:
         index = arguments.get("gpu")
         if type(index) is not int or index not in self._engine.cards:
             raise Refused(f"this host has no GPU {str(index)[:20]}", "fginfo -g lists its GPUs.")
         return index
+
+
+def _over(job: Job) -> Outcome:
+    return Outcome(id=name_of(job), outcome="over", state=(job.outcome or job.state).value)
 
 
 def _waits(job: Job) -> bool:

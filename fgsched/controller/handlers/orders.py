@@ -1,14 +1,17 @@
 """What is done to jobs under way: run again, stopped, let go on. An order is durable before it is given."""
 
+from collections.abc import Callable
 from typing import Any
 
 from fgsched.controller import effects
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.verbs import Verbs, named
+from fgsched.controller.handlers.references import name_of
+from fgsched.controller.handlers.verbs import Verbs
 from fgsched.controller.preemption import go_on, has_room
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Job, JobState
+from fgsched.protocol import Call, Outcome, Outcomes, Requeue, ResumeJobs, Suspend
 
 _UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED}
 
@@ -19,48 +22,45 @@ class Orders:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._verbs = Verbs(engine)
-        self.operations = {
-            "requeue": self.requeue,
-            "suspend": self.suspend,
-            "resume_jobs": self.resume,
+        self.calls: dict[type[Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            Requeue: self.requeue,
+            Suspend: self.suspend,
+            ResumeJobs: self.resume,
         }
 
-    def requeue(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def requeue(self, caller: Caller, call: Requeue, now: float) -> Outcomes:
         """End jobs that run, and put them back in the queue; held if `hold` says so."""
-        hold = bool(arguments.get("hold"))
 
-        def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
             _must_be_under_way(job)
-            held = "" if not hold else "user" if caller.uid == job.uid else "admin"
+            held = "" if not call.hold else "user" if caller.uid == job.uid else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
             self._engine.then(effects.Requeue(asked))
-            return {"outcome": "requeued"}
+            return Outcome(id=name_of(job), outcome="requeued")
 
-        return self._verbs.each(caller, named(arguments), act, now, meant=_is_under_way)
+        return self._verbs.each(caller, call.ids, act, now, meant=_is_under_way)
 
-    def suspend(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def suspend(self, caller: Caller, call: Suspend, now: float) -> Outcomes:
         """Stop jobs, and their clocks; they keep what they hold."""
         caller.must_operate("suspend jobs: what they hold stays taken")
 
-        def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
             effects.require_supervisor(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
-            said = {"outcome": "suspended"}
+            said = Outcome(id=name_of(job), outcome="suspended")
             self._engine.then(effects.Suspend(after, said))
             return said
 
-        return self._verbs.each(
-            caller, named(arguments), act, now, meant=lambda job: job.state is JobState.RUNNING
-        )
+        return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
 
-    def resume(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def resume(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
         """Let suspended jobs go on."""
         caller.must_operate("resume jobs")
 
-        def act(caller: Caller, job: Job, now: float) -> dict[str, Any]:
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.SUSPENDED:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
             if job.is_suspended_by_preemption and not has_room(self._engine, job, now):
@@ -70,13 +70,11 @@ class Orders:
                     "It goes on by itself once there is room.",
                 )
             effects.require_supervisor(self._engine, job)
-            said = {"outcome": "resumed"}
+            said = Outcome(id=name_of(job), outcome="resumed")
             go_on(self._engine, job, now, said)
             return said
 
-        return self._verbs.each(
-            caller, named(arguments), act, now, meant=lambda job: job.state is JobState.SUSPENDED
-        )
+        return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.SUSPENDED)
 
 
 def _is_under_way(job: Job) -> bool:

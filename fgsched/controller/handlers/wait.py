@@ -10,6 +10,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
 from fgsched.domain.job import Ended, Job, JobState
 from fgsched.jobs.arrays import bits_of, tasks
+from fgsched.protocol import Progress
 from fgsched.server import Connection
 
 _MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
@@ -27,7 +28,7 @@ class _Waiter:
     wants_progress: bool
     whole: set[int]  # the arrays of which all is waited for
     over: dict[int, dict[str, Any]] = field(default_factory=dict)
-    told: dict[str, int] = field(default_factory=dict)  # the last news it got
+    told: Progress | None = None  # the last progress that was sent
 
 
 class WaitHandlers:
@@ -137,13 +138,13 @@ def _keys(job: Job, jobtable: JobTable) -> Iterable[Key]:
         yield from ((job.array, task) for task in tasks(bits_of(job.request.array)) if task not in own)
 
 
-def _progress(waiter: _Waiter, jobtable: JobTable) -> dict[str, int]:
+def _progress(waiter: _Waiter, jobtable: JobTable) -> Progress:
     waiting = running = 0
     for key in waiter.open:
         pending, others = _counts(key, jobtable)
         waiting += pending
         running += others
-    return {"done": len(waiter.over), "running": running, "pending": waiting}
+    return Progress(done=len(waiter.over), running=running, pending=waiting)
 
 
 def _counts(key: Key, jobtable: JobTable) -> tuple[int, int]:

@@ -1,0 +1,73 @@
+"""Describe the controller: what it is, where it runs, and what it enforces."""
+
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+
+from fgsched import PROTOCOL, __version__, gpus
+from fgsched.config.keys import document
+from fgsched.config.load import Config
+from fgsched.controller.earlier import EarlierJobs
+from fgsched.controller.enforcementcheck import EnforcementGate
+from fgsched.controller.unresolved import Unresolved
+from fgsched.domain.units import SubmitContext
+from fgsched.jobs.private import MountPlan
+from fgsched.protocol import About, InternalErrors
+from fgsched.system.accounts import Accounts
+from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
+from fgsched.system.paths import Paths
+from fgsched.system.spaces import Spaces
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerInfo:
+    """The controller: its host, its configuration, and the state of what it enforces."""
+
+    places: Paths
+    config: Config
+    inventory: gpus.Inventory
+    memory: MemoryCgroup
+    accounts: Accounts
+    tier: str  # how jobs are held to their share, if they do not say
+    gate: EnforcementGate
+    mounts: MountPlan
+    unresolved: Unresolved
+    earlier: EarlierJobs
+    spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
+    pids: PidsCgroups | None = None  # of the users, where a host's controller can make them
+    started_at: float = field(default_factory=time.time)  # seconds since the epoch
+
+    def described(self, site: SubmitContext, errors: InternalErrors, *, operator: bool) -> About:
+        """Return the answer to `ping`; `operator` tells whether the caller is one."""
+        places, inventory, memory = self.places, self.inventory, self.memory
+        return About(
+            version=__version__,
+            protocol=PROTOCOL,
+            pid=os.getpid(),
+            mode=places.mode,
+            state=str(places.state),
+            run=str(places.run),
+            source=inventory.source,
+            note=inventory.note,
+            enforce=self.tier,
+            fence=self.gate.verdict,
+            unresolved_pids=list(self.unresolved.pids),
+            earlier_jobs=self.earlier.told(),
+            visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
+            started_at=self.started_at,
+            host=socket.gethostname(),
+            gpus=len(inventory.gpus),
+            host_memory_held_by=f"cgroup {memory.kind}" if memory.kind else "",
+            host_memory_note=memory.note,
+            pids_held=bool(self.pids and self.pids.kind),
+            pids_note=self.pids.note if self.pids else "",
+            run_space_note=self.spaces.note if self.spaces else "",
+            preload=self.mounts.word,
+            preload_note=self.mounts.note,
+            other_gpus=self.mounts.others,
+            internal_errors=errors,
+            operator=operator,
+            site=site,
+            config=document(self.config),
+        )

@@ -1,0 +1,410 @@
+"""Every request to the controller and every answer, as a type. Both ends of the socket use these.
+
+A request is one line of JSON: `{"v":1,"op":"cancel","ids":[7]}`; `op` selects the `Call`, whose other fields
+follow. The answer is one line too: `{"v":1,"ok":{…}}` or `{"v":1,"error":{…}}`, and before it, if the call
+asks for news, any number of lines `{"v":1,"progress":{…}}`.
+
+A text may hold bytes that are not UTF-8, as paths and arguments do. JSON cannot carry them: `encode` escapes
+them, and `decode_call` and `decode_answer` restore them (`domain/text.py`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from fgsched import PROTOCOL
+from fgsched.domain.errors import BY_EXIT_CODE, BadUsage, Busy, FgschedError, OurFault, Unreachable
+from fgsched.domain.text import escape_bytes, quoted, restore_bytes
+from fgsched.domain.units import SubmitContext
+
+Answer = TypeVar("Answer")
+Value = TypeVar("Value")
+MAX_IDS = 100_000  # in one request: all others wait for it
+
+Reference = int | str  # names a job: 12, the array 12, its task "12_3", its tasks "12_[1-5,8]"
+Ids = Annotated[Sequence[Reference], Meta(max_length=MAX_IDS)]
+Note = Annotated[str, Meta(max_length=1024)]
+
+
+# -- parts of answers ----------------------------------------------------------------------------
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """Describe an error: its exit code, its cause and what helps."""
+
+    exit: int
+    cause: str
+    remedy: str = ""
+
+    @classmethod
+    def of(cls, error: FgschedError) -> "Problem":
+        """Return the description of `error`."""
+        return cls(exit=int(error.exit_code), cause=error.cause, remedy=error.remedy)
+
+    def error(self) -> FgschedError:
+        """Return the error that this describes."""
+        return BY_EXIT_CODE.get(self.exit, OurFault)(self.cause, self.remedy)
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """Tell a client that was refused because the controller is busy when to ask again."""
+
+    after: float  # seconds
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """Count the jobs that a client waits for."""
+
+    done: int = 0
+    running: int = 0
+    pending: int = 0
+
+
+class Outcome(Struct, kw_only=True, omit_defaults=True):
+    """Tell what a request did to one job. Mutable: an order that is not delivered becomes an error."""
+
+    id: Reference
+    outcome: str = ""  # such as "cancelled"; "over": nothing was done, the job had ended
+    state: str = ""  # of a job that is over
+    error: Problem | None = None
+
+
+class Outcomes(Struct, frozen=True, kw_only=True):
+    """List one outcome for each row that a request acted on."""
+
+    jobs: list[Outcome]
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+class Call(
+    Struct,
+    Generic[Answer],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="op",
+):
+    """One request. `class Cancel(Call[Outcomes], tag="cancel")` is answered with `Outcomes`."""
+
+    changes: ClassVar[bool] = True  # whether it changes anything
+    repeats: ClassVar[bool] = True  # whether sending it twice does no more than sending it once
+
+    v: int = 0  # version of the protocol; `encode` writes it
+
+
+class Question(Call[Answer], frozen=True):
+    """A request that changes nothing."""
+
+    changes: ClassVar[bool] = False
+
+
+class EarlierJob(Struct, frozen=True, kw_only=True):
+    """Describe a job of an earlier queue that still runs on this host."""
+
+    queue: str
+    job: int
+    pid: int
+    gpus: list[str] | None = None  # UUIDs; None: not known
+
+
+class InternalErrors(Struct, frozen=True, kw_only=True):
+    """Count the unexpected exceptions that the controller contained."""
+
+    count: int = 0
+    last: str = ""
+    at: float | None = None  # seconds since the epoch
+
+
+class About(Struct, frozen=True, kw_only=True):
+    """Describe the controller, its host and its configuration."""
+
+    version: str
+    protocol: int
+    pid: int
+    mode: str
+    state: str  # directory
+    run: str  # directory
+    source: str  # where the GPUs come from: nvml, sim or none
+    note: str
+    enforce: str  # how jobs are held to their share, unless they ask for another way
+    fence: str  # why enforcement failed its proof; "": it did not
+    unresolved_pids: list[int]
+    earlier_jobs: list[EarlierJob]
+    visible: str | None  # CUDA_VISIBLE_DEVICES of the controller
+    started_at: float  # seconds since the epoch
+    host: str
+    gpus: int  # how many
+    host_memory_held_by: str
+    host_memory_note: str
+    pids_held: bool
+    pids_note: str
+    run_space_note: str
+    preload: str
+    preload_note: str
+    other_gpus: str
+    internal_errors: InternalErrors
+    operator: bool  # whether the caller is one
+    site: SubmitContext
+    config: dict[str, Any]  # setting -> value
+
+
+class Ping(Question[About], frozen=True, tag="ping"):
+    """Ask for the controller itself, and for what reading amounts needs."""
+
+
+class Cancel(Call[Outcomes], frozen=True, tag="cancel"):
+    """Cancel jobs."""
+
+    ids: Ids
+    reason: Note = ""
+
+
+class Signal(Call[Outcomes], frozen=True, tag="signal"):
+    """Send running jobs a signal."""
+
+    repeats: ClassVar[bool] = False
+
+    ids: Ids
+    signal: Annotated[int, Meta(ge=1, le=64)]
+    target: Literal["all", "shell", "children"] = "all"
+
+
+class Hold(Call[Outcomes], frozen=True, tag="hold"):
+    """Keep pending jobs from starting."""
+
+    ids: Ids
+
+
+class UserHold(Call[Outcomes], frozen=True, tag="uhold"):
+    """Keep pending jobs from starting; their owner can release them."""
+
+    ids: Ids
+
+
+class Release(Call[Outcomes], frozen=True, tag="release"):
+    """Let held jobs start."""
+
+    ids: Ids
+
+
+class Requeue(Call[Outcomes], frozen=True, tag="requeue"):
+    """End running jobs and put them back in the queue."""
+
+    ids: Ids
+    hold: bool = False  # and hold them there
+
+
+class Suspend(Call[Outcomes], frozen=True, tag="suspend"):
+    """Stop running jobs; they keep what they hold."""
+
+    ids: Ids
+
+
+class ResumeJobs(Call[Outcomes], frozen=True, tag="resume_jobs"):
+    """Let suspended jobs go on."""
+
+    ids: Ids
+
+
+CALLS: tuple[type[Call[Any]], ...] = (
+    Ping,
+    Cancel,
+    Signal,
+    Hold,
+    UserHold,
+    Release,
+    Requeue,
+    Suspend,
+    ResumeJobs,
+)
+
+
+def name_of(kind: type[Call[Any]]) -> str:
+    """Return the word that selects `kind` on the wire."""
+    return str(kind.__struct_config__.tag)
+
+
+@cache
+def answer_of(kind: type[Call[Answer]]) -> type[Answer]:
+    """Return the type that a call of `kind` is answered with."""
+    base = next(base for base in kind.__orig_bases__ if get_args(base))  # type: ignore[attr-defined]
+    found: type[Answer] = get_args(base)[0]
+    return found
+
+
+# -- lines ---------------------------------------------------------------------------------------
+
+
+class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line from the controller."""
+
+    v: int
+    ok: msgspec.Raw | UnsetType = UNSET
+    progress: Progress | None = None
+    error: Problem | None = None
+    busy: Retry | None = None
+
+
+class _Head(Struct):
+    op: str = ""
+
+
+def encode(value: Any) -> bytes:
+    """Return `value` as JSON; bytes of its texts that are not UTF-8 are escaped."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(value)))
+
+
+def encode_call(call: Call[Any]) -> bytes:
+    """Return the line that sends `call`."""
+    return b'{"v":%d,' % PROTOCOL + encode(call)[1:] + b"\n"
+
+
+def encode_answer(answer: Any) -> bytes:
+    """Return the line that sends `answer`."""
+    return b'{"v":%d,"ok":' % PROTOCOL + encode(answer) + b"}\n"
+
+
+def read_reply(line: bytes) -> Reply:
+    """Return one line of the controller's.
+
+    Raises: Unreachable, if it speaks another version; Busy; the error that it answers with.
+    """
+    reply = _decoded(line, Reply)
+    if reply.v != PROTOCOL:
+        raise Unreachable(
+            f"the controller speaks protocol {reply.v}, this command protocol {PROTOCOL}",
+            "Upgrade the older of the two, and restart the controller: fgsched stop",
+        )
+    if reply.error is not None and reply.busy is not None:
+        raise Busy(reply.error.cause, after=reply.busy.after)
+    if reply.error is not None:
+        raise reply.error.error()
+    return reply
+
+
+def decode_answer(ok: bytes, kind: type[Answer]) -> Answer:
+    """Return the answer in the JSON text `ok`.
+
+    Raises: Unreachable, if it is no answer of `kind`: the controller is of another release.
+    """
+    return _decoded(ok, kind)
+
+
+def _decoded(text: bytes, kind: type[Value]) -> Value:
+    try:
+        value: Value = _parsed(text, kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Unreachable(
+            f"the controller's answer cannot be read: {error}", "Restart the controller: fgsched stop"
+        ) from None
+    return value
+
+
+class Decoder:
+    """Decode requests of some kinds: `Decoder([Ping, Cancel]).decode(line)`."""
+
+    def __init__(self, kinds: Iterable[type[Call[Any]]]) -> None:
+        self.kinds = {name_of(kind): kind for kind in kinds}
+        self._union: Any = Union[tuple(self.kinds.values())]  # noqa: UP007  made at run time
+        self._decoder: msgspec.json.Decoder[Call[Any]] = msgspec.json.Decoder(self._union)
+
+    def knows(self, line: bytes | bytearray) -> bool:
+        """Tell whether the operation in `line` is one of these."""
+        try:
+            return msgspec.json.decode(line, type=_Head).op in self.kinds
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return False
+
+    def decode(self, line: bytes | bytearray) -> Call[Any]:
+        """Return the request in `line`.
+
+        Raises: BadUsage, which names the field that is wrong; Unreachable for another version.
+        """
+        try:
+            call: Call[Any] = _parsed(line, self._union, self._decoder)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise _refusal(line, error) from None
+        if call.v != PROTOCOL:
+            raise another_version(call.v)
+        return call
+
+    def convert(self, name: str, arguments: Mapping[str, Any]) -> Call[Any]:
+        """Return the request `name` with plain values as its fields.
+
+        Raises: BadUsage, which names the field that is wrong.
+        """
+        try:
+            return msgspec.convert({"op": name, **arguments}, self._union)  # type: ignore[no-any-return]
+        except msgspec.ValidationError as error:
+            raise _malformed(error) from None
+
+
+def another_version(version: object) -> Unreachable:
+    """Return the error for a command that speaks another version of the protocol."""
+    older = "the command" if isinstance(version, int) and version < PROTOCOL else "the controller"
+    return Unreachable(
+        f"the command speaks protocol {version}, the controller protocol {PROTOCOL}",
+        f"Upgrade {older}, which is the older one.",
+    )
+
+
+def _parsed(text: bytes | bytearray, kind: Any, decoder: Any = None) -> Any:
+    """JSON as a value of `kind`. Only a text with escaped bytes, or with a NUL, takes the longer way."""
+    if b"\\u0000" in text:
+        return msgspec.convert(_restored(msgspec.json.decode(text), "$"), kind, str_keys=True)
+    return decoder.decode(text) if decoder is not None else msgspec.json.decode(text, type=kind)
+
+
+def _refusal(line: bytes | bytearray, error: Exception) -> FgschedError:
+    """The error for a request that could not be decoded: of another version, a forgery, or malformed."""
+    if isinstance(error, FgschedError):
+        return error
+    try:
+        head = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        version = msgspec.json.decode(head.get("v", b"0"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _malformed(error)
+    if version != PROTOCOL:
+        return another_version(version)
+    if claimed := head.keys() & {"uid", "gid", "user"}:
+        return BadUsage(f"a request does not name its {min(claimed)}: the kernel tells who asks")
+    return _malformed(error)
+
+
+def _malformed(error: Exception) -> BadUsage:
+    return BadUsage(f"malformed request: {error}")
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_bytes(value)
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(one) for one in value]
+    return value
+
+
+def _restored(value: Any, path: str) -> Any:
+    """The value with the bytes that its texts escape; BadUsage names the text that holds a NUL."""
+    if isinstance(value, str):
+        try:
+            return restore_bytes(value)
+        except ValueError:
+            raise BadUsage(f"malformed request: a text holds a NUL character - at `{path}`") from None
+    if isinstance(value, dict):
+        return {
+            _restored(key, path): _restored(one, f"{path}.{quoted(key)[1:-1]}") for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_restored(one, f"{path}[{place}]") for place, one in enumerate(value)]
+    return value
