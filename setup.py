@@ -84,6 +84,11 @@ def data_files() -> list[tuple[str, list[str]]]:
     ]
 
 
+def own_c(name: str) -> list[str]:
+    """Return the C files in the folder of a native part, relative to this file."""
+    return sorted(str(path.relative_to(HERE)) for path in HERE.glob(f"fgshim/{name}/*.c"))
+
+
 def main() -> None:
     """Say what there is to build."""
     sys.path.insert(0, str(HERE))
@@ -93,7 +98,9 @@ def main() -> None:
     names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region").split()
     headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
     extensions = [
-        Extension(f"fgshim.{name}", [f"fgshim/{name}.pyx"], include_dirs=INCLUDES, depends=headers)
+        Extension(
+            f"fgshim.{name}", [f"fgshim/{name}.pyx", *own_c(name)], include_dirs=INCLUDES, depends=headers
+        )
         for name in names
     ]
     setup(

@@ -213,7 +213,7 @@ def rows() -> str:
     """The numbers of the rows, declared for Cython."""
     names = [call.export for call in CALLS] + [name for names in ASKED.values() for name in names]
     lines = [f"    const int FG_{name}" for name in names]
-    return "\n".join(["cdef extern from *:", *lines, ""])
+    return "\n".join(['cdef extern from "call_table.h":', *lines, ""])
 
 
 def write(folder: Path) -> None:

@@ -17,18 +17,19 @@ from fgshim.owner cimport fg_owner, fg_owner_lives, fg_owner_read
 from fgshim.pace cimport *
 from fgshim.region cimport (
     FG_MAX_GPUS,
+    GPUS,
     FG_MAX_SHARES,
     FG_MAX_SLOTS,
-    FG_MOST,
+    FG_MAX_HOLDERS,
     FG_FOR_CONTEXT,
     FG_FOR_MEMORY,
-    FG_MOST_MARKED,
+    FG_MAX_TAGGED,
     fg_region,
     fg_region_gpus,
     fg_region_past,
-    fg_region_truer,
+    fg_region_past_bytes,
     fg_region_refusal,
-    fg_region_remarked,
+    fg_region_retagged,
     fg_region_share,
     fg_region_shares,
     fg_region_slot,
@@ -36,13 +37,95 @@ from fgshim.region cimport (
     pthread_mutex_t,
 )
 
-cdef extern from *:
-    """
-    #include <errno.h>
-    #define fg_set_errno(value) (errno = (value))
-    """
+cdef extern from "<errno.h>":
     const int EOWNERDEAD
-    void set_errno "fg_set_errno"(int) nogil
+
+cdef extern from "atomics.h" nogil:
+    void set_errno "fg_set_errno"(int)
+    void *fg_load(void *)
+    int fg_load_int "fg_load"(int *)
+    void fg_store(void *, void *)
+    void fg_store_int "fg_store"(int *, int)
+    void fg_set "fg_store"(uint64_t *, uint64_t)
+    void fg_publish "fg_store"(uint32_t *, uint32_t)
+    uint64_t fg_peek(const uint64_t *)
+    uint32_t fg_peek_int "fg_peek"(const uint32_t *)
+    bint fg_first(int *)
+    uint64_t fg_sum(uint64_t, uint64_t)
+    void fg_raise(uint64_t *, uint64_t)
+    void fg_add(uint64_t *, uint64_t)
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *)
+    int pthread_mutex_consistent(pthread_mutex_t *)
+    unsigned long pthread_self()
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *, size_t, int, int, int, long)
+    int munmap(void *, size_t)
+    const int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void *MAP_FAILED
+
+cdef extern from "<unistd.h>" nogil:
+    int getpid()
+
+cdef extern from "state.h" nogil:
+    const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
+    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT
+    ctypedef struct fg_entry:
+        uint64_t key
+        uint64_t bytes
+        uint64_t block
+        uint32_t count
+        uint32_t share
+        uint16_t kind
+        uint16_t gpu
+    const uint64_t FG_USUAL_STEP
+    const int FG_NO_POOL, FG_OPEN, FG_DESTROYED
+    const uint32_t FG_MAX_POOLS
+    ctypedef struct fg_pool:
+        void *pool
+        uint64_t reserved
+        uint64_t step
+        uint64_t waste
+        uint32_t live
+        uint16_t gpu
+        uint16_t state
+    const int FG_MAX_LANES, FG_MAX_DEPTH
+    ctypedef struct fg_lane:
+        uint64_t key
+        uint64_t most
+        uint32_t gpu
+        uint32_t used
+    const uint64_t FG_OWN_STREAM
+    int fg_watches_forks, fg_owes
+    uint32_t fg_slot, fg_pid
+    uint64_t *fg_held
+    uint64_t *fg_context
+    uint64_t *fg_owed
+    uint32_t *fg_share_refs
+    fg_entry *fg_entries
+    uint64_t fg_room, fg_used, fg_serial
+    uint32_t fg_tile_count
+    int *fg_contexts
+    int *fg_in_primary
+    fg_pool *fg_pools
+    uint32_t fg_pool_count, fg_stale
+    fg_lane *fg_lanes
+    uint64_t *fg_graph_memory
+    int *fg_graph_device
+    uint32_t fg_graph_count
+    fg_meter fg_own_meter
+    int fg_paces, fg_flight
+    uint64_t fg_told
+    pthread_mutex_t fg_own_lock, fg_pool_lock, fg_meter_lock
+    const pthread_mutex_t fg_unlocked, fg_meter_unlocked
+    int *fg_devices
+    void **fg_smi_own
+    void **fg_smi_real
+    int fg_smi_known
+    void fg_settle()
 
 include "hook/_calls.pxi"
 include "hook/driver.pxi"

@@ -1,10 +1,12 @@
-# pace.h, meter.h with what it needs, and lend.h, as Cython sees them.
+# Cython declarations of include/pace.h, include/meter.h and include/lend.h.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 cdef extern from "pace.h" nogil:
     const uint32_t FG_WHOLE, FG_PACE_NONE, FG_PACE_HARD, FG_PACE_FAIR, FG_BY_EVENTS, FG_BY_NVML
     const int FG_FLIGHTS
+    enum:
+        FLIGHTS "FG_FLIGHTS"
     const uint64_t FG_TELL
     ctypedef struct fg_pace:
         uint32_t policy, share, lent, scale
@@ -13,7 +15,7 @@ cdef extern from "pace.h" nogil:
         uint64_t filled
         int64_t level
         uint64_t busy_until, used, wanted
-        uint64_t flying[16]
+        uint64_t flying[FLIGHTS]
     ctypedef struct fg_long_runs:
         pass
     bint fg_pace_is_on(const fg_pace *)
@@ -46,6 +48,8 @@ cdef extern from "meter.h" nogil:
 
 cdef extern from "lend.h" nogil:
     const int FG_MOST_JOBS
+    enum:
+        JOBS "FG_MOST_JOBS"
     ctypedef struct fg_lender:
         uint32_t recent, flying
         const fg_long_runs *runs

@@ -11,31 +11,23 @@ from libc.string cimport strcmp, strcpy, strlen, strrchr
 
 from fgshim.region cimport fg_region, fg_region_flaw
 
-cdef extern from * nogil:
-    """
-    #include <dlfcn.h>
-    #include <fcntl.h>
-    #include <stdlib.h>
-    #include <sys/mman.h>
-    #include <sys/stat.h>
-    #include <unistd.h>
-
-    static int fg_prove(int argc, char **argv);
-    int main(int argc, char **argv) { return fg_prove(argc, argv); }
-    static long fg_length(int fd) {
-        struct stat about;
-        return fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? (long)about.st_size : -1;
-    }
-    """
-    int O_RDWR, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK, RTLD_LAZY, RTLD_NOLOAD
+cdef extern from "<dlfcn.h>" nogil:
+    int RTLD_LAZY, RTLD_NOLOAD
     ctypedef struct Dl_info:
         const char *dli_fname
     void *dlopen(const char *name, int how)
     void *dlsym(void *handle, const char *name)
     int dladdr(const void *address, Dl_info *info)
+
+cdef extern from "kernel.h" nogil:
+    int O_RDWR, O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK
+    struct stat_t "stat":
+        unsigned int st_mode
+        long st_size
+    int fstat(int fd, stat_t *about)
+    int fg_is_regular(unsigned int mode)
     int open(const char *path, int flags)
     long read(int fd, void *to, size_t length)
-    long fg_length(int fd)
     unsigned long strtoul(const char *text, char **end, int base)
 
 cdef enum:  # as spawner/prove.pxi knows them
@@ -49,6 +41,12 @@ cdef enum:  # as spawner/prove.pxi knows them
 ctypedef int (*look_up_t)(const char *, void **, int, uint64_t, int *) noexcept nogil
 
 cdef fg_region region_copy
+
+
+cdef long length_of(int fd) noexcept nogil:
+    """Return the length of a regular file in bytes; -1 if it is none."""
+    cdef stat_t about
+    return about.st_size if fstat(fd, &about) == 0 and fg_is_regular(about.st_mode) else -1
 
 
 cdef bint is_hooks(const void *function, const char *hook) noexcept nogil:
@@ -86,7 +84,7 @@ cdef int of_region(const char *hook, char **about) noexcept nogil:
     strcpy(path, hook)
     strcpy(strrchr(path, c"/") + 1, b"region")
     fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-    length = fg_length(fd) if fd >= 0 else -1
+    length = length_of(fd) if fd >= 0 else -1
     if length < 0 or read(fd, &region_copy, sizeof(region_copy)) != <long> sizeof(region_copy):
         return NO_REGION
     if fg_region_flaw(&region_copy, <uint64_t> length):
@@ -97,7 +95,7 @@ cdef int of_region(const char *hook, char **about) noexcept nogil:
     return HOLDS
 
 
-cdef int prove "fg_prove"(int argc, char **argv) noexcept nogil:
+cdef public int main(int argc, char **argv) noexcept nogil:
     """fgprove HOOK JOB ATTEMPT SEAL."""
     if argc != 5 or argv[1][0] != c"/":
         return 2

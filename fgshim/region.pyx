@@ -23,41 +23,20 @@ from fgshim.region cimport (
     fg_region_gpu,
     fg_region_past,
     fg_region_lock_init,
-    fg_region_marked,
+    fg_region_tagged,
     fg_region_seal,
     fg_region_share,
     fg_region_slot,
     fg_region_tell,
-    fg_region_truer,
-    FG_MARK_SHIFT,
-    FG_MOST_MARKED,
+    fg_region_past_bytes,
+    FG_TAG_SHIFT,
+    FG_MAX_TAGGED,
 )
 
-cdef extern from *:
-    """
-    #include <signal.h>
-    #include <stddef.h>
-    #include <sys/syscall.h>
-    #include <unistd.h>
-    static int fg_queue_signal(int pidfd, int number, uint64_t value) {
-        siginfo_t info;
-        memset(&info, 0, sizeof info);
-        info.si_signo = number;
-        info.si_code = SI_QUEUE;
-        info.si_pid = getpid();
-        info.si_uid = getuid();
-        info.si_value.sival_ptr = (void *)(uintptr_t)value;
-        return (int)syscall(SYS_pidfd_send_signal, pidfd, number, &info, 0);
-    }
-    #define FG_HEADER offsetof(fg_region, slot)
-    #define FG_WRITTEN(gpus) (offsetof(fg_region, pace) + (gpus) * sizeof(fg_pace))  /* behind it there are zeros */
-    #define FG_TOLD offsetof(fg_region, runs)   /* what lies behind is between the hooks and the lender */
-    #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
-    #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
-    #define FG_SEEN_AT(slot, position) (offsetof(fg_region, past) + (slot) * sizeof(fg_region_past) \\
-                                        + offsetof(fg_region_past, seen) + (position) * sizeof(uint64_t))
-    """
-    int fg_queue_signal(int pidfd, int number, uint64_t value) nogil
+cdef extern from "queue_signal.h" nogil:
+    int fg_queue_signal(int pidfd, int number, uint64_t value)
+
+cdef extern from "region_file.h":
     size_t FG_HEADER
     size_t FG_WRITTEN(size_t gpus)
     size_t FG_TOLD
@@ -146,7 +125,7 @@ def set_seen(path, process, int gpu_position, bytes, owner=None) -> None:
     """Let `process`, as it was read, have so much past the calls on a card, as long as its contexts stay as they were."""
     if not 0 <= gpu_position < len(read(path, owner).gpus):
         raise ValueError(f"{path} has no GPU number {gpu_position}")
-    cdef uint64_t word = fg_region_marked(process.marks[gpu_position], bytes)
+    cdef uint64_t word = fg_region_tagged(process.marks[gpu_position], bytes)
     fd = _opened(path, os.O_WRONLY, owner)
     try:
         os.pwrite(fd, int(word).to_bytes(8, "little"), FG_SEEN_AT(process.slot, gpu_position))
@@ -206,9 +185,9 @@ cdef _past(const fg_region *region, uint32_t slot):
     """(charged past the calls, reserved for contexts, marks) of a slot, each by GPU."""
     cdef const fg_region_past *past = &region.past[slot]
     gpus = range(region.gpus)
-    charged = tuple(fg_region_truer(past.context[gpu], past.seen[gpu]) for gpu in gpus)
-    contexts = tuple(past.context[gpu] & FG_MOST_MARKED for gpu in gpus)
-    return charged, contexts, tuple(past.context[gpu] >> FG_MARK_SHIFT for gpu in gpus)
+    charged = tuple(fg_region_past_bytes(past.context[gpu], past.seen[gpu]) for gpu in gpus)
+    contexts = tuple(past.context[gpu] & FG_MAX_TAGGED for gpu in gpus)
+    return charged, contexts, tuple(past.context[gpu] >> FG_TAG_SHIFT for gpu in gpus)
 
 
 cdef _holders(const fg_region_share *share, living):

@@ -3,14 +3,7 @@
 POLICIES = {"none": FG_PACE_NONE, "hard": FG_PACE_HARD, "fair": FG_PACE_FAIR}
 MECHANISMS = {FG_BY_EVENTS: "events", FG_BY_NVML: "nvml"}
 
-cdef extern from *:
-    """
-    #define FG_PACE_AT(position) (offsetof(fg_region, pace) + (position) * sizeof(fg_pace))
-    #define FG_RUNS_AT(position) (offsetof(fg_region, runs) + (position) * sizeof(fg_long_runs))
-    #define FG_LOAN_AT(position) (FG_PACE_AT(position) + offsetof(fg_pace, lent))
-    #define FG_LOAN_SIZE (offsetof(fg_pace, filled) - offsetof(fg_pace, lent))
-    #define FG_SLOT_PID(data, slot) (*(const uint32_t *)((data) + (slot) * sizeof(fg_region_slot)))
-    """
+cdef extern from "region_file.h":
     size_t FG_PACE_AT(size_t position)
     size_t FG_RUNS_AT(size_t position)
     size_t FG_LOAN_AT(size_t position)
@@ -96,8 +89,8 @@ cdef class Borrower:
 
 def lend(borrowers, uint64_t now) -> None:
     """Work out and write down what each of the jobs of one card is lent, after all have been looked at."""
-    cdef fg_lender *lenders[FG_MOST_JOBS]
-    cdef fg_pace *paces[FG_MOST_JOBS]
+    cdef fg_lender *lenders[JOBS]
+    cdef fg_pace *paces[JOBS]
     cdef Borrower one
     cdef int count = 0
     for borrower in borrowers[:FG_MOST_JOBS]:

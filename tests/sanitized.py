@@ -44,7 +44,8 @@ def build(name: str, folder: Path) -> Path:
     includes = [f"-I{folder}" for folder in folders]
     target = folder / "libfgshim.so"
     words = ["gcc", *FLAGS, *STRICT, *LINK, f"-fsanitize={name}", f"-Wl,--version-script={folder / 'map'}"]
-    subprocess.run([*words, *includes, source, "-o", target], check=True)
+    own = [path for path in (SOURCES / "hook").glob("*.c") if path.name != "linker_stubs.c"]
+    subprocess.run([*words, *includes, source, *own, "-o", target], check=True)
     return target
 
 

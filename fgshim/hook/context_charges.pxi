@@ -4,15 +4,6 @@
 # charged, until it looks at this process. No lock is held while the driver makes
 # one: that takes long, and tools are called back meanwhile.
 
-cdef extern from *:
-    """
-    static int fg_contexts[FG_MAX_GPUS];     /* that live, or are about to; under fg_own_lock */
-    static int fg_in_primary[FG_MAX_GPUS];   /* whether the primary one is among them */
-    """
-    int *fg_contexts
-    int *fg_in_primary
-
-
 cdef void fg_forget_contexts() noexcept nogil:
     """In the child of a fork: they are the parent's."""
     memset(fg_contexts, 0, sizeof(int) * FG_MAX_GPUS)
@@ -29,7 +20,7 @@ cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) no
         fg_hold(region, gpu, fg_held[gpu] - reserved if fg_held[gpu] > reserved else 0)
     elif reserved:
         fg_owe(gpu, reserved)
-    fg_context[gpu] = fg_region_remarked(fg_context[gpu], bytes)
+    fg_context[gpu] = fg_region_retagged(fg_context[gpu], bytes)
     if fg_slot:  # one word, which nobody else writes
         fg_set(&region.past[fg_slot - 1].context[gpu], fg_context[gpu])
     if locked:

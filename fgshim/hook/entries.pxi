@@ -3,41 +3,6 @@
 # Every use of it is under fg_own_lock. A pointer to an entry is good until the next fg_put or fg_drop, and so until
 # the next call of the driver: a tool that the driver calls back may use the hook in the same thread.
 
-cdef extern from *:
-    """
-    enum { FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC,   /* these go with their context */
-           FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT };
-    typedef struct {
-        uint64_t key;     /* address, handle, serial number of a block, … */
-        uint64_t bytes;   /* what is charged for it; of a mapping: its length */
-        uint64_t block;   /* of a handle and a mapping: which block; of what goes with a context: which */
-        uint32_t count;   /* of a block: handles and mappings; of others: how often it was given out */
-        uint32_t share;   /* in which it is counted instead */
-        uint16_t kind, gpu;
-    } fg_entry;
-    static fg_entry *fg_entries;
-    static uint64_t fg_room, fg_used;     /* room: 0 or a power of two */
-    static uint64_t fg_serial;
-    /* Whoever has one can take it again: a tool may be called back by the driver, and call it, in the thread that has it. */
-    static const pthread_mutex_t fg_unlocked = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-    static pthread_mutex_t fg_own_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-    """
-    const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
-    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT
-    ctypedef struct fg_entry:
-        uint64_t key
-        uint64_t bytes
-        uint64_t block
-        uint32_t count
-        uint32_t share
-        uint16_t kind
-        uint16_t gpu
-    fg_entry *fg_entries
-    uint64_t fg_room, fg_used, fg_serial
-    const pthread_mutex_t fg_unlocked
-    pthread_mutex_t fg_own_lock
-
-
 cdef inline uint64_t fg_home(int kind, uint64_t key) noexcept nogil:
     """Where an entry would like to be."""
     return (((key >> 4) ^ (key >> 32) ^ <uint64_t> kind * 0x1d) * <uint64_t> 0x9e3779b97f4a7c15) >> 20 & (fg_room - 1)

@@ -5,37 +5,15 @@
 # stream the largest of them counts; a graph that leaves memory behind uses its own.
 # All of it is under fg_pool_lock.
 
-cdef extern from *:
-    """
-    enum { FG_LANES = 256, FG_DEPTH = 8 };
-    typedef struct { uint64_t key, most; uint32_t gpu, used; } fg_lane;   /* a stream, or a graph that keeps memory */
-    static fg_lane fg_lanes[FG_LANES];
-    static uint64_t fg_graph_memory[FG_MAX_GPUS];   /* charged */
-    static int fg_graph_device[FG_MAX_GPUS];
-    static uint32_t fg_graph_count;                 /* graphs with memory that were ever instantiated */
-    #define FG_OWN_STREAM ((uint64_t)pthread_self())   /* tells threads' own streams 0 apart */
-    """
-    const int FG_LANES, FG_DEPTH
-    ctypedef struct fg_lane:
-        uint64_t key
-        uint64_t most
-        uint32_t gpu
-        uint32_t used
-    fg_lane *fg_lanes
-    uint64_t *fg_graph_memory
-    int *fg_graph_device
-    uint32_t fg_graph_count
-    const uint64_t FG_OWN_STREAM
-
 cdef struct fg_graph_needs:
-    uint64_t bytes[16]  # by number in the region
+    uint64_t bytes[GPUS]  # by position in the region
     uint32_t taken, freed
 
 
 cdef void fg_forget_graphs() noexcept nogil:
     """In the child of a fork."""
     global fg_graph_count
-    memset(fg_lanes, 0, FG_LANES * sizeof(fg_lane))
+    memset(fg_lanes, 0, FG_MAX_LANES * sizeof(fg_lane))
     memset(fg_graph_memory, 0, FG_MAX_GPUS * sizeof(uint64_t))
     fg_graph_count = 0
 
@@ -72,18 +50,18 @@ cdef void fg_trim_graph_memory(uint32_t gpu, int device) noexcept nogil:
     (<device_t> trim)(device)
     fg_graph_device[gpu] = device
     fg_read_graph_memory(gpu, NULL)
-    for at in range(FG_LANES):
+    for at in range(FG_MAX_LANES):
         if fg_graph_memory[gpu] == 0 and fg_lanes[at].gpu == gpu:
             fg_lanes[at].used = 0
 
 
 cdef fg_lane *fg_lane_of(uint64_t key, uint32_t gpu) noexcept nogil:
     """Where there are too many, the last one stands for all that found no place."""
-    cdef int at, free = FG_LANES - 1
-    for at in range(FG_LANES):
+    cdef int at, free = FG_MAX_LANES - 1
+    for at in range(FG_MAX_LANES):
         if fg_lanes[at].used and fg_lanes[at].key == key and fg_lanes[at].gpu == gpu:
             return &fg_lanes[at]
-    for at in range(FG_LANES - 1):
+    for at in range(FG_MAX_LANES - 1):
         if not fg_lanes[at].used:
             free = at
             break
@@ -100,7 +78,7 @@ cdef uint64_t fg_graph_growth(uint32_t gpu, uint64_t key, uint64_t bytes) noexce
     cdef uint64_t total = 0
     cdef int at
     own.most = max(own.most, bytes)
-    for at in range(FG_LANES):
+    for at in range(FG_MAX_LANES):
         if fg_lanes[at].used and fg_lanes[at].gpu == gpu:
             total = fg_sum(total, fg_lanes[at].most)
     return min(bytes, total - fg_graph_memory[gpu] if total > fg_graph_memory[gpu] else 0)
@@ -157,7 +135,7 @@ cdef void fg_add_needs(void *graph, fg_graph_needs *needs, int depth) noexcept n
     """What the allocations of a graph and of those within it come to."""
     cdef size_t count, at, room
     cdef void **nodes
-    if depth > FG_DEPTH or not fg_function(FG_cuGraphMemAllocNodeGetParams):
+    if depth > FG_MAX_DEPTH or not fg_function(FG_cuGraphMemAllocNodeGetParams):
         return
     nodes = <void **> fg_graph_nodes(graph, &count)
     room = count * sizeof(void *)
@@ -202,7 +180,7 @@ cdef bint fg_graph_takes(void *graph, uint32_t gpu, fg_charge *charge) noexcept 
 cdef int fg_run_graph(void *real, void *graph, void *stream, uint64_t lane) noexcept nogil:
     """Launch or upload; under fg_pool_lock from the reservations to the readings."""
     cdef fg_charge takes
-    cdef fg_charge charge[16]
+    cdef fg_charge charge[GPUS]
     cdef uint32_t gpu, reserved = 0
     cdef int status = CUDA_SUCCESS
     pthread_mutex_lock(&fg_pool_lock)

@@ -128,8 +128,8 @@ cdef public int cuLaunchCooperativeKernelMultiDevice(
     fg_one_of_many *list, unsigned int count, unsigned int flags
 ) noexcept nogil:
     """One launch on each of several cards, each of which has its own budget."""
-    cdef fg_launch[FG_MOST_CARDS] launch
-    cdef unsigned int at, paced = count if count <= FG_MOST_CARDS and list != NULL and fg_is_paced() else 0
+    cdef fg_launch[FG_MAX_DEVICES] launch
+    cdef unsigned int at, paced = count if count <= FG_MAX_DEVICES and list != NULL and fg_is_paced() else 0
     cdef void *real = fg_function(FG_cuLaunchCooperativeKernelMultiDevice)
     cdef int status
     if not real:

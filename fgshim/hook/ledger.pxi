@@ -1,38 +1,7 @@
 # What this process has charged to its job. Reserve, call the driver, keep or give back.
 
-cdef extern from *:
-    """
-    extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
-    static int fg_watches_forks;
-    static uint32_t fg_slot, fg_pid;          /* slot: number + 1; under the region's lock */
-    static uint64_t fg_held[FG_MAX_GPUS];     /* what this process holds; under the region's lock */
-    static uint64_t fg_context[FG_MAX_GPUS];  /* as in its slot; under the region's lock */
-
-    static uint64_t fg_owed[FG_MAX_GPUS];     /* given back while there was no lock to be had; modulo 2^64 */
-    static int fg_owes;
-    static void fg_settle(void) {             /* under the region's lock */
-        if (!__atomic_exchange_n(&fg_owes, 0, __ATOMIC_ACQ_REL)) return;
-        for (int i = 0; i < FG_MAX_GPUS; i++) fg_held[i] -= __atomic_exchange_n(&fg_owed[i], 0, __ATOMIC_ACQ_REL);
-    }
-    static inline uint64_t fg_sum(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
-    static inline void fg_raise(uint64_t *most, uint64_t value) {
-        uint64_t seen = fg_peek(most);
-        while (seen < value && !__atomic_compare_exchange_n(most, &seen, value, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) ;
-    }
-    #define fg_add(at, value) __atomic_fetch_add(at, value, __ATOMIC_RELAXED)
-    """
-    int fg_watches_forks
-    uint32_t fg_slot, fg_pid
-    uint64_t *fg_held
-    uint64_t *fg_context
-    uint64_t *fg_owed
-    int fg_owes
-    void fg_settle() nogil
-    uint64_t fg_sum(uint64_t, uint64_t) nogil
-    void fg_raise(uint64_t *, uint64_t) nogil
-    void fg_add(uint64_t *, uint64_t) nogil
-    int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *) nogil
-    int getpid() nogil
+cdef extern from "libc_symbols.h" nogil:
+    int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *)
 
 cdef struct fg_charge:
     uint32_t gpu      # number in the region
@@ -81,13 +50,13 @@ cdef void fg_reap(fg_region *region) noexcept nogil:
 cdef inline uint64_t fg_uses(const fg_region *region, uint32_t at, uint32_t gpu) noexcept nogil:
     """What the process of a slot has on a card, its contexts with it."""
     cdef const fg_region_past *past = &region.past[at]
-    cdef uint64_t more = fg_region_truer(fg_peek(&past.context[gpu]), fg_peek(&past.seen[gpu]))
+    cdef uint64_t more = fg_region_past_bytes(fg_peek(&past.context[gpu]), fg_peek(&past.seen[gpu]))
     return fg_sum(fg_peek(&region.slot[at].bytes[gpu]), more)
 
 
 cdef inline uint64_t fg_own_past(const fg_region *region, uint32_t gpu) noexcept nogil:
     """What this process has on a card past the calls. Under the lock."""
-    return fg_region_truer(fg_context[gpu], fg_peek(&region.past[fg_slot - 1].seen[gpu]) if fg_slot else 0)
+    return fg_region_past_bytes(fg_context[gpu], fg_peek(&region.past[fg_slot - 1].seen[gpu]) if fg_slot else 0)
 
 
 cdef uint64_t fg_total(const fg_region *region, uint32_t gpu) noexcept nogil:
@@ -148,7 +117,7 @@ cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
     slot.image = self.image
     for at in range(FG_MAX_GPUS):
         fg_set(&slot.bytes[at], fg_held[at])
-        fg_context[at] = fg_region_remarked(fg_peek(&past.context[at]), fg_context[at] & FG_MOST_MARKED)
+        fg_context[at] = fg_region_retagged(fg_peek(&past.context[at]), fg_context[at] & FG_MAX_TAGGED)
         fg_set(&past.context[at], fg_context[at])
     fg_publish(&slot.pid, fg_pid)  # last: until now the slot is free, whoever dies
     if region.slots < fg_slot:
@@ -229,7 +198,7 @@ cdef void fg_keep(const fg_charge *charge) noexcept nogil:
 
 cdef void fg_rank(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept nogil:
     """One of those who hold memory there, in the order of how much."""
-    cdef int at = FG_MOST - 1
+    cdef int at = FG_MAX_HOLDERS - 1
     was.holders += 1
     if bytes <= was.most[at].bytes:
         return

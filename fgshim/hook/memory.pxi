@@ -1,12 +1,5 @@
 # Linear memory: taken and freed by address.
 
-cdef extern from *:
-    """
-    static int fg_devices[64];   /* CUDA's ordinal -> number in the region + 1; 0: not known */
-    """
-    int *fg_devices
-
-
 cdef int fg_gpu_of(int device) noexcept nogil:
     """The number in the region of CUDA's device; -1: not the job's, so nothing may be taken there."""
     cdef uint8_t uuid[16]

@@ -3,46 +3,13 @@
 # A launch that need not wait calls nobody but the driver. What is recorded in a
 # stream that is being captured is not paced: the graph is, when it is launched.
 
-cdef extern from *:
-    """
-    #include <sys/syscall.h>
-    #include <time.h>
-    #include <unistd.h>
-    #include "meter.h"
+cdef extern from "clock.h" nogil:
+    uint64_t fg_clock()
+    uint64_t fg_rough_clock()
+    void fg_nap(uint64_t)
 
-    static fg_meter fg_own_meter;
-    /* Of fg_own_meter, in which there is nothing to do twice at once: who has it is told so. */
-    static const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-    static pthread_mutex_t fg_meter_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-    static int fg_paces;                       /* 0: not known; else one of those below */
-    static int fg_flight;                      /* this process's place in fg_pace.flying, counted from 1 */
-    static uint64_t fg_told;                   /* when it was told last that this process launches */
-    static uint64_t fg_rough_clock(void) {     /* behind by some milliseconds, and cheaper */
-        struct timespec at;
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &at);
-        return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
-    }
-    static uint64_t fg_clock(void) {
-        struct timespec at;
-        clock_gettime(CLOCK_MONOTONIC, &at);
-        return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
-    }
-    /* The system call itself: a thread cannot be cancelled in it, as it cannot in a launch. */
-    static void fg_nap(uint64_t time) {
-        struct timespec rest = {(time_t)(time / 1000000000u), (long)(time % 1000000000u)};
-        syscall(SYS_nanosleep, &rest, (void *)0);
-    }
-    """
-    fg_meter fg_own_meter
-    const pthread_mutex_t fg_meter_unlocked
-    pthread_mutex_t fg_meter_lock
-    int fg_paces, fg_flight
-    uint64_t fg_told
-    uint64_t fg_clock() nogil
-    uint64_t fg_rough_clock() nogil
-    void fg_nap(uint64_t) nogil
-    void fg_fly "fg_pace_put"(uint64_t *, uint64_t) nogil
-    unsigned long pthread_self() nogil
+cdef extern from "pace.h" nogil:
+    void fg_fly "fg_pace_put"(uint64_t *, uint64_t)
 
 cdef enum:
     FG_NOT_PACED = 1

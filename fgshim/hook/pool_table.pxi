@@ -5,42 +5,11 @@
 # calls back in between may come here in the same thread, so rows never move, and
 # what is charged for one is always what stands in it.
 
-cdef extern from *:
-    """
-    enum { FG_USUAL_STEP = 32 << 20, FG_NO_POOL = 0, FG_OPEN = 1, FG_DESTROYED = 2, FG_MOST_POOLS = 1 << 18 };
-    typedef struct {
-        void *pool;
-        uint64_t reserved;   /* charged */
-        uint64_t step;       /* every amount that it was seen to reserve is a multiple of this; 0: none seen */
-        uint64_t waste;      /* the most that it was seen to grow beyond need */
-        uint32_t live;       /* allocations that were not freed */
-        uint16_t gpu, state; /* destroyed: by the program, but some of its memory lives */
-    } fg_pool;
-    static fg_pool *fg_pools;            /* room for all there can be; pages that are not used take no memory */
-    static uint32_t fg_pool_count;       /* rows that are, or were, in use */
-    static uint32_t fg_stale;            /* something was freed since they were read */
-    static pthread_mutex_t fg_pool_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-    """
-    const uint64_t FG_USUAL_STEP
-    const int FG_NO_POOL, FG_OPEN, FG_DESTROYED
-    const uint32_t FG_MOST_POOLS
-    ctypedef struct fg_pool:
-        void *pool
-        uint64_t reserved
-        uint64_t step
-        uint64_t waste
-        uint32_t live
-        uint16_t gpu
-        uint16_t state
-    fg_pool *fg_pools
-    uint32_t fg_pool_count, fg_stale
-    pthread_mutex_t fg_pool_lock
-
 cdef void fg_forget_pools() noexcept nogil:
     """In the child of a fork."""
     global fg_pools, fg_pool_count
     if fg_pools:
-        munmap(fg_pools, FG_MOST_POOLS * sizeof(fg_pool))
+        munmap(fg_pools, FG_MAX_POOLS * sizeof(fg_pool))
     fg_pools = NULL
     fg_pool_count = 0
     memcpy(&fg_pool_lock, &fg_unlocked, sizeof(fg_pool_lock))
@@ -67,8 +36,8 @@ cdef bint fg_more_pools() noexcept nogil:
     """Room for one row more. Under fg_pool_lock."""
     global fg_pools
     if fg_pools == NULL:
-        fg_pools = <fg_pool *> fg_pages(FG_MOST_POOLS * sizeof(fg_pool))
-    return fg_pools != NULL and fg_pool_count < FG_MOST_POOLS
+        fg_pools = <fg_pool *> fg_pages(FG_MAX_POOLS * sizeof(fg_pool))
+    return fg_pools != NULL and fg_pool_count < FG_MAX_POOLS
 
 
 cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:

@@ -3,37 +3,13 @@
 # Whoever gives memory away moves its bytes from its slot into a share; who takes
 # it sets his bit there. All of this is under the region's lock.
 
-cdef extern from *:
-    """
-    #define FG_BIT(slot) (1ull << ((slot) % 64))
-    static inline int fg_share_taken(const fg_region_share *s) {
-        return (s->holder[0] | s->holder[1] | s->holder[2] | s->holder[3]) != 0;
-    }
-    static inline int fg_share_holds(const fg_region_share *s, uint32_t slot) {
-        return (s->holder[slot / 64] & FG_BIT(slot)) != 0;
-    }
-    static inline void fg_share_join(fg_region_share *s, uint32_t slot) { s->holder[slot / 64] |= FG_BIT(slot); }
-    static inline void fg_share_leave(fg_region_share *s, uint32_t slot) {
-        s->holder[slot / 64] &= ~FG_BIT(slot);
-        if (s->giver == slot + 1) s->giver = 0;
-    }
-    static inline int fg_share_holders(const fg_region_share *s) {
-        int sum = 0;
-        for (int i = 0; i < 4; i++) sum += __builtin_popcountll(s->holder[i]);
-        return sum;
-    }
-    static inline uint64_t fg_share_key(const void *handle) {   /* of the 64 bytes of an IPC handle; never 0 */
-        return fg_region_mix(0xcbf29ce484222325ull, handle, 64) | 1;
-    }
-    static uint32_t fg_share_refs[FG_MAX_SHARES];   /* how often this process has each; under the region's lock */
-    """
-    uint32_t *fg_share_refs
-    bint fg_share_taken(const fg_region_share *) nogil
-    bint fg_share_holds(const fg_region_share *, uint32_t) nogil
-    void fg_share_join(fg_region_share *, uint32_t) nogil
-    void fg_share_leave(fg_region_share *, uint32_t) nogil
-    int fg_share_holders(const fg_region_share *) nogil
-    uint64_t fg_share_key(const void *) nogil
+cdef extern from "share_bits.h" nogil:
+    bint fg_share_taken(const fg_region_share *)
+    bint fg_share_holds(const fg_region_share *, uint32_t)
+    void fg_share_join(fg_region_share *, uint32_t)
+    void fg_share_leave(fg_region_share *, uint32_t)
+    int fg_share_holders(const fg_region_share *)
+    uint64_t fg_share_key(const void *)
 
 
 cdef uint64_t fg_all_shares(const fg_region *region, uint32_t gpu) noexcept nogil:

@@ -4,31 +4,13 @@
 # list looks like, is known of driver branch 580 from the reports of others and not promised by anybody. So whatever
 # does not look as it should is an empty list, and a driver of another branch shows an empty list at once.
 
-cdef extern from *:
-    """
-    enum { FG_SMI_CARD = 81, FG_SMI_LIST = 213, FG_SMI_LISTS = 3, FG_SMI_LEAST = 216, FG_SMI_MOST = 8192 };
-    typedef struct {
-        uint32_t pid;
-        uint64_t used;
-        uint32_t gi, ci;
-        uint64_t secret;
-        char name[4096];
-    } fg_smi_process;
-    typedef int (*fg_smi_call)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
-    static const uint8_t fg_smi_id[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6e, 0x4c,
-                                          0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
-    static void **fg_smi_own, **fg_smi_real;   /* the copy, and the driver's */
-    static int fg_smi_known;                   /* that the layout of this driver's lists is */
-    """
+cdef extern from "smi_table.h" nogil:
     const int FG_SMI_CARD, FG_SMI_LIST, FG_SMI_LISTS, FG_SMI_LEAST, FG_SMI_MOST
     ctypedef struct fg_smi_process:
         uint32_t pid
         char name[4096]
     ctypedef int (*fg_smi_call)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t) noexcept nogil
     const uint8_t *fg_smi_id
-    void **fg_smi_own
-    void **fg_smi_real
-    int fg_smi_known
 
 
 cdef bint fg_smi_plausible(const fg_smi_process *list, uint32_t count) noexcept nogil:

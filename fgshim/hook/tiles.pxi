@@ -1,17 +1,7 @@
 # Sparse arrays: each part that is mapped to a block keeps that block, like any other mapping.
 
-cdef extern from *:
-    """
-    static uint32_t fg_tile_count;   /* parts that are mapped; under fg_own_lock */
-    static uint64_t fg_tile_key(const fg_map_info *part, int is_tail) {
-        uint64_t key = fg_region_mix(0xcbf29ce484222325ull, &part->array, 8);
-        key = fg_region_mix(key, &part->part_kind, 4);
-        if (!is_tail) return fg_region_mix(key, part->part, sizeof part->part);
-        return fg_region_mix(fg_region_mix(key, part->part, 4), part->part + 1, 16);   /* layer; offset, size */
-    }
-    """
-    uint32_t fg_tile_count
-    uint64_t fg_tile_key(const fg_map_info *, bint) nogil
+cdef extern from "share_bits.h" nogil:
+    uint64_t fg_tile_key(const fg_map_info *, bint)
 
 
 cdef void fg_end_tile(fg_entry *tile) noexcept nogil:

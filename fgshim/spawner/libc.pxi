@@ -11,67 +11,7 @@ from fgshim.region cimport (
     fg_region_tell,
 )
 
-cdef extern from * nogil:
-    """
-    #include <dirent.h>
-    #include <errno.h>
-    #include <fcntl.h>
-    #include <linux/futex.h>
-    #include <linux/ioprio.h>
-    #include <linux/keyctl.h>
-    #include <linux/openat2.h>
-    #include <poll.h>
-    #include <sched.h>
-    #include <signal.h>
-    #include <stdio.h>
-    #include <stdlib.h>
-    #include <string.h>
-    #include <sys/fsuid.h>
-    #include <sys/mman.h>
-    #include <sys/mount.h>
-    #include <sys/prctl.h>
-    #include <sys/resource.h>
-    #include <sys/signalfd.h>
-    #include <sys/socket.h>
-    #include <sys/stat.h>
-    #include <sys/statvfs.h>
-    #include <sys/syscall.h>
-    #include <sys/wait.h>
-    #include <time.h>
-    #include <unistd.h>
-
-    static int fg_run(int argc, char **argv);
-    int main(int argc, char **argv) { return fg_run(argc, argv); }
-
-    /* Open below a directory, never through a link and never across a mount, which a user may have made. */
-    static int fg_open_below(int where, const char *path, unsigned long flags) {
-        struct open_how how = {.flags = flags, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS};
-        return (int)syscall(SYS_openat2, where, path, &how, sizeof how);
-    }
-
-    /* For a process that shares its memory with another: 0 there once it has executed a program or ended. */
-    #define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
-    #define LAST_DESCRIPTOR (~0u)
-    #define UNFENCED "its fence does not hold: "   /* as the controller says it, too */
-    static int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
-    static int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
-    static int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
-    static int fg_command_signal(void) { return SIGRTMIN + 1; }
-    static int fg_killed(int status) { return WIFSIGNALED(status); }
-    static int fg_commanded(const siginfo_t *info) { return (int)(uintptr_t)info->si_ptr; }
-    static unsigned fg_meant(const siginfo_t *info) { return (unsigned)((uintptr_t)info->si_ptr >> 32); }
-
-    /* A word that two processes share and can sleep on. */
-    static int fg_load(const int *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
-    static void fg_store(int *word, int value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
-    static int fg_swap(int *word, int from, int to) {
-        return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    }
-    static int fg_sleep_on(int *word, int value, const struct timespec *most) {
-        return (int)syscall(SYS_futex, word, FUTEX_WAIT, value, most, NULL, 0);
-    }
-    static void fg_wake(int *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
-    """
+cdef extern from "kernel.h" nogil:
     int errno
     unsigned int LAST_DESCRIPTOR
     const char *UNFENCED
@@ -153,8 +93,8 @@ cdef extern from * nogil:
     int fg_is_directory(mode_t mode)
     int fg_is_device(mode_t mode)
     int fg_command_signal()
-    int fg_commanded(const siginfo_t *info)
-    uint32_t fg_meant(const siginfo_t *info)
+    int fg_command_of(const siginfo_t *info)
+    uint32_t fg_job_mark_of(const siginfo_t *info)
     int fg_load(const int *word)
     void fg_store(int *word, int value)
     int fg_swap(int *word, int from_, int to)

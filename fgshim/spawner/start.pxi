@@ -86,7 +86,7 @@ cdef int prepare() noexcept nogil:
     return make_table()
 
 
-cdef int run "fg_run"(int argc, char **argv) noexcept nogil:
+cdef public int main(int argc, char **argv) noexcept nogil:
     global channel
     cdef char *end
     cdef int signals, told

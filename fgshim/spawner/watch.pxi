@@ -278,8 +278,8 @@ cdef void watch(Slot *slot) noexcept nogil:
             left = 1
         if left == 0:
             return
-        if number == fg_command_signal() and fg_meant(&info) == mark(&slot.head):
-            obey(slot, fg_commanded(&info))
+        if number == fg_command_signal() and fg_job_mark_of(&info) == mark(&slot.head):
+            obey(slot, fg_command_of(&info))
         if slot.phase >= ENDED and not slot.clearing:
             begin_clearing(slot)
         if act_on_time(slot):

@@ -1,0 +1,39 @@
+#include "atomics.h"
+#include "state.h"
+
+int fg_watches_forks;
+uint32_t fg_slot, fg_pid;
+uint64_t fg_held[FG_MAX_GPUS], fg_context[FG_MAX_GPUS];
+uint32_t fg_share_refs[FG_MAX_SHARES];
+uint64_t fg_owed[FG_MAX_GPUS];
+int fg_owes;
+
+fg_entry *fg_entries;
+uint64_t fg_room, fg_used, fg_serial;
+uint32_t fg_tile_count;
+int fg_contexts[FG_MAX_GPUS], fg_in_primary[FG_MAX_GPUS];
+pthread_mutex_t fg_own_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+fg_pool *fg_pools;
+uint32_t fg_pool_count, fg_stale;
+fg_lane fg_lanes[FG_MAX_LANES];
+uint64_t fg_graph_memory[FG_MAX_GPUS];
+int fg_graph_device[FG_MAX_GPUS];
+uint32_t fg_graph_count;
+pthread_mutex_t fg_pool_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+const pthread_mutex_t fg_unlocked = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+fg_meter fg_own_meter;
+int fg_paces, fg_flight;
+uint64_t fg_told;
+pthread_mutex_t fg_meter_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+
+int fg_devices[64];
+void **fg_smi_own, **fg_smi_real;
+int fg_smi_known;
+
+void fg_settle(void) {
+    if (!__atomic_exchange_n(&fg_owes, 0, __ATOMIC_ACQ_REL)) return;
+    for (int i = 0; i < FG_MAX_GPUS; i++) fg_held[i] -= __atomic_exchange_n(&fg_owed[i], 0, __ATOMIC_ACQ_REL);
+}

@@ -1,0 +1,19 @@
+/* Where the controller reads and writes in the file of a region, in bytes from its beginning. */
+#ifndef FG_REGION_FILE_H
+#define FG_REGION_FILE_H
+#include <stddef.h>
+#include "region.h"
+
+#define FG_HEADER offsetof(fg_region, slot)                                       /* the part under the seal lies before it */
+#define FG_WRITTEN(gpus) (offsetof(fg_region, pace) + (gpus) * sizeof(fg_pace))   /* a new region has zeros from here on */
+#define FG_TOLD offsetof(fg_region, runs)   /* the rest is exchanged between the hooks and the lender only */
+#define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
+#define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
+#define FG_SEEN_AT(slot, position) (offsetof(fg_region, past) + (slot) * sizeof(fg_region_past) \
+                                    + offsetof(fg_region_past, seen) + (position) * sizeof(uint64_t))
+#define FG_PACE_AT(position) (offsetof(fg_region, pace) + (position) * sizeof(fg_pace))
+#define FG_RUNS_AT(position) (offsetof(fg_region, runs) + (position) * sizeof(fg_long_runs))
+#define FG_LOAN_AT(position) (FG_PACE_AT(position) + offsetof(fg_pace, lent))   /* the controller's part of a budget */
+#define FG_LOAN_SIZE (offsetof(fg_pace, filled) - offsetof(fg_pace, lent))
+#define FG_SLOT_PID(data, slot) (((const fg_region_slot *)(const void *)(data))[slot].pid)
+#endif

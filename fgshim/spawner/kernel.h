@@ -1,0 +1,64 @@
+/* What the spawner uses of libc and the kernel, and wrappers of macros and system calls that Cython cannot declare. */
+#ifndef FG_KERNEL_H
+#define FG_KERNEL_H
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/ioprio.h>
+#include <linux/keyctl.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/fsuid.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* clone flags of a child that shares its parent's memory; the kernel clears its pid there when it executes a program or
+ * ends */
+#define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
+#define LAST_DESCRIPTOR (~0u)
+#define UNFENCED "its fence does not hold: "   /* the controller uses the same words */
+
+/* Open below a directory. Fails at a symbolic link and at a mount point, which a user may have made. */
+static inline int fg_open_below(int where, const char *path, unsigned long flags) {
+    struct open_how how = {.flags = flags, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS};
+    return (int)syscall(SYS_openat2, where, path, &how, sizeof how);
+}
+
+static inline int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
+static inline int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
+static inline int fg_is_device(mode_t mode) { return S_ISCHR(mode); }
+static inline int fg_killed(int status) { return WIFSIGNALED(status); }
+
+/* A command is a queued signal: the command is in the low half of its value, the job's mark in the high half. */
+static inline int fg_command_signal(void) { return SIGRTMIN + 1; }
+static inline int fg_command_of(const siginfo_t *info) { return (int)(uintptr_t)info->si_ptr; }
+static inline unsigned fg_job_mark_of(const siginfo_t *info) { return (unsigned)((uintptr_t)info->si_ptr >> 32); }
+
+/* A word in shared memory on which a process can sleep. */
+static inline int fg_load(const int *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static inline void fg_store(int *word, int value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+static inline int fg_swap(int *word, int from, int to) {
+    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+static inline int fg_sleep_on(int *word, int value, const struct timespec *timeout) {
+    return (int)syscall(SYS_futex, word, FUTEX_WAIT, value, timeout, NULL, 0);
+}
+static inline void fg_wake(int *word) { syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0); }
+#endif
