@@ -66,18 +66,24 @@ class BuildNative(build_ext):
 
 
 SHARE = {
-    # below the installation's prefix: files of the source
+    # directory below the prefix of the installation: files of the source or of the build
     "share/man/man1": "man/*.1",
     "share/man/man5": "man/*.5",
     "share/man/man8": "man/*.8",
-    "share/bash-completion/completions": "completions/bash/*",
-    "share/zsh/site-functions": "completions/zsh/*",
-    "share/fish/vendor_completions.d": "completions/fish/*",
+    "share/bash-completion/completions": "build/completions/bash/*",
+    "share/zsh/site-functions": "build/completions/zsh/*",
+    "share/fish/vendor_completions.d": "build/completions/fish/*",
 }
 
 
+def write_completions() -> None:
+    """Generate the shell completions in build/completions."""
+    script = [str(HERE / "scripts" / "make-completions"), str(HERE / "build" / "completions")]
+    subprocess.run([sys.executable, "-I", *script], check=True)
+
+
 def data_files() -> list[tuple[str, list[str]]]:
-    """The manual and the completions, where man and the shells look for them."""
+    """List the man pages and the completions with the directories where man and the shells expect them."""
     found = {place: sorted(HERE.glob(files)) for place, files in SHARE.items()}
     return [
         (place, [str(file.relative_to(HERE)) for file in files]) for place, files in found.items() if files
@@ -90,11 +96,12 @@ def own_c(name: str) -> list[str]:
 
 
 def main() -> None:
-    """Say what there is to build."""
+    """Describe the package to setuptools."""
     sys.path.insert(0, str(HERE))
     from fgshim import calls  # the one list of hooked calls
 
     calls.write(HERE / "fgshim/hook")
+    write_completions()
     names = os.environ.get("FG_BUILD_ONLY", "hook spawner prover region").split()
     headers = sorted(str(path.relative_to(HERE)) for path in HERE.glob("fgshim/*/*.h"))
     extensions = [

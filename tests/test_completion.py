@@ -1,4 +1,4 @@
-"""The shells' completions: there for every command, and bash's own really complete."""
+"""Shell completions: every command has them, and bash completes with them."""
 
 import os
 import subprocess
@@ -13,16 +13,24 @@ COMMANDS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scri
 FILES = {"bash": "bash/{}", "zsh": "zsh/_{}", "fish": "fish/{}.fish"}
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The completions as a build writes them."""
+    folder = tmp_path_factory.mktemp("completions")
+    subprocess.run([sys.executable, "-I", ROOT / "scripts" / "make-completions", folder], check=True)
+    return folder
+
+
 @pytest.mark.parametrize("shell", FILES)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_its_completion_for_every_shell(command, shell):
-    text = (ROOT / "completions" / FILES[shell].format(command)).read_text()
+def test_every_command_has_its_completion_for_every_shell(command, shell, written):
+    text = (written / FILES[shell].format(command)).read_text()
     assert f"_{command.upper()}_COMPLETE=" in text
 
 
-def test_no_completion_is_left_of_a_command_that_is_gone():
-    there = {path for path in (ROOT / "completions").rglob("*") if path.is_file()}
-    assert there == {ROOT / "completions" / name.format(one) for name in FILES.values() for one in COMMANDS}
+def test_the_build_writes_the_completions_of_the_commands_and_nothing_else(written):
+    there = {path for path in written.rglob("*") if path.is_file()}
+    assert there == {written / name.format(one) for name in FILES.values() for one in COMMANDS}
 
 
 @pytest.fixture
@@ -36,10 +44,10 @@ def environment(tmp_path):
     return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
 
-def completions(command, words, environment):
-    """What bash offers for the last of the words."""
+def completions(written, command, words, environment):
+    """The words that bash offers for the last word."""
     program = (
-        f"source {ROOT}/completions/bash/{command}; "
+        f"source {written}/bash/{command}; "
         f"COMP_WORDS=({words}) COMP_CWORD=1; _{command}; "
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
@@ -50,11 +58,11 @@ def completions(command, words, environment):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_bash_completes_what_a_command_takes(command, environment):
-    offered = completions(command, f"{command} --", environment)
-    offered += completions(command, f"{command} ''", environment)
+def test_bash_completes_what_a_command_takes(command, written, environment):
+    offered = completions(written, command, f"{command} --", environment)
+    offered += completions(written, command, f"{command} ''", environment)
     assert offered
 
 
-def test_bash_completes_a_part_of_an_option(environment):
-    assert completions("fgsub", "fgsub --gpu-m", environment) == ["--gpu-mem"]
+def test_bash_completes_a_part_of_an_option(written, environment):
+    assert completions(written, "fgsub", "fgsub --gpu-m", environment) == ["--gpu-mem"]

@@ -97,7 +97,7 @@ def test_all_that_a_checkout_has_is_in_the_source_distribution(tmp_path):
     assert done.returncode == 0, done.stdout
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as opened:
         held = {name.partition("/")[2] for name in opened.getnames()}
-    trees = ("completions", "docs", "examples", "fgsched", "man", "scripts", "tests")
+    trees = ("docs", "examples", "fgsched", "man", "scripts", "tests")
     here = {
         str(file.relative_to(source))
         for tree in trees
