@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a job sees of its share.    fgsub examples/hello.sh [words]
+# Print the share that the job got. Submit with: fgsub examples/hello.sh [ARGUMENT]...
 #FG --job-name=hello
 #FG --gpus=0.25
 #FG --time=5m

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A script written for Slurm; fgsub takes it as it is.    fgsub examples/slurm_job.sh
+# A Slurm script; fgsub reads its #SBATCH lines. Submit with: fgsub examples/slurm_job.sh
 #SBATCH --job-name=from-slurm
 #SBATCH --nodes=1
 #SBATCH --ntasks=1

@@ -1,12 +1,12 @@
 #!/bin/bash
-# One job for each learning rate and seed, four at a time on a GPU, all queued by one request.
-# Not a job itself:    bash examples/sweep.sh [options of fgsub for all of them]
+# Submit one job for each learning rate and seed with one request; four of them share a GPU.
+# This script is not a job. Run it with: bash examples/sweep.sh [fgsub options for all jobs]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 for rate in 0.1 0.01 0.001; do
     for seed in 1 2; do
-        # Each line is what would follow fgsub; its options win over those beside --batch.
+        # Each line has the arguments of one fgsub command. They override the options given with --batch.
         echo "--job-name=sweep-$rate-$seed '$here/hello.sh' --rate $rate --seed $seed"
     done
 done | fgsub --batch=- --gpus=0.25 --output='sweep-%j.out' "$@"

@@ -1,19 +1,19 @@
-"""One training step of PyTorch, and what it sees of the card it shares."""
+"""Run one training step of PyTorch and print the memory that the job sees."""
 
 import sys
 
 try:
     import torch
 except ImportError:
-    sys.exit("There is no torch in this Python; PYTHON=/path/to/python chooses another.")
+    sys.exit("There is no torch in this Python; PYTHON=/path/to/python selects another interpreter.")
 if not torch.cuda.is_available():
-    sys.exit("torch sees no CUDA device: no card, no driver, or a job without --gpus.")
+    sys.exit("torch sees no CUDA device: no GPU, no driver, or a job without --gpus.")
 
 MIB = 1 << 20
 
 
 def tell_memory(when: str) -> None:
-    """What the driver reports inside a job is the job's share, not the card."""
+    """Print free and total memory. In a job the total is the job's limit, not the size of the GPU."""
     free, total = (amount // MIB for amount in torch.cuda.mem_get_info())
     print(f"{when}: {free} of {total} MiB free")
 
@@ -35,9 +35,9 @@ def main() -> None:
     try:
         torch.empty(2 * torch.cuda.mem_get_info()[1], dtype=torch.uint8, device="cuda")
     except torch.cuda.OutOfMemoryError:
-        print("twice the share: refused, as it should be")
+        print("twice the share: refused, as expected")
     else:
-        sys.exit("twice the share was granted: nothing holds this job to its share")
+        sys.exit("twice the share was allocated: the memory limit is not effective")
 
 
 main()

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A training step of PyTorch on a quarter of a GPU. From the directory above this one:
+# Run a PyTorch training step on a quarter of a GPU. Submit from the parent directory:
 #     fgsub examples/torch_quarter.sh
-# PYTHON names an interpreter that has torch.
+# PYTHON selects an interpreter with torch.
 #FG --job-name=torch-quarter
 #FG --gpus=0.25
 #FG --time=10m

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a throw-away home, a controller in it, and a table of what was measured."""
+"""Shared parts of the benchmarks: a temporary home with a controller, and tables of results."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def in_the_environment() -> None:
-    """Run under the interpreter of .venv, which scripts/test makes, where there is one."""
+    """Restart with the interpreter of .venv, if there is one (scripts/test creates it)."""
     python = ROOT / ".venv" / "bin" / "python"
     if python.exists() and Path(sys.prefix) != ROOT / ".venv":
         os.execv(python, [str(python), *sys.argv])
@@ -27,7 +27,7 @@ def in_the_environment() -> None:
 
 @dataclass
 class Home:
-    """A controller of its own on simulated cards."""
+    """A temporary home with a controller on simulated GPUs."""
 
     path: Path
 

@@ -1,7 +1,7 @@
-/* What one call of the driver costs: calls KIND COUNT [strict]
- * KIND: memory (an allocation and its end), launch (a kernel that takes no time, and a microsecond of the program's own).
- * Prints nanoseconds a call: of the clock, of the processor, and the median of single ones.
- * strict: after a first round the kernel kills the process at its first system call; "ok" tells that there was none. */
+/* Measure one call of the driver: calls KIND COUNT [strict]
+ * KIND: memory (an allocation and its free), launch (an empty kernel, followed by 1 us of computation).
+ * Prints nanoseconds per call: wall-clock time, processor time, and the median of single calls.
+ * strict: after a first round, a system call ends the process (seccomp); "ok" means that there was none. */
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,5 +1,5 @@
-/* What this host can do at all: ceiling SCRIPT COUNT FLIGHT [VARIABLE=VALUE ...]
- * executes SCRIPT COUNT times, FLIGHT at once, with nothing but fork, exec and wait, and prints jobs a second. */
+/* Measure the maximum rate of this host: ceiling SCRIPT COUNT FLIGHT [VARIABLE=VALUE ...]
+ * Executes SCRIPT COUNT times, FLIGHT at a time, with fork, exec and wait only, and prints jobs per second. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-"""One party of scripts/bench/floods, in its host: `flood.py flood KIND SECONDS`."""
+"""One party of scripts/bench/floods, run in its test host: `flood.py flood KIND SECONDS`."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""Kills at random instructions: whoever survives waits for nobody, and finds all that the dead held."""
+"""Kill processes at random instructions, and check that others are not blocked and that counts are exact."""
 
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""The overshoot campaign: processes of one job race for its limit, and some are killed in the midst of it."""
+"""Check that concurrent allocations of one job never exceed its limit, even if processes are killed."""
 
 import argparse
 import random
