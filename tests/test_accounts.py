@@ -50,7 +50,7 @@ class People:
         while self.service.asked:
             uid = self.service.asked.pop(0)
             self.service.said.append(packet(uid, self.there.get(uid)))
-            self.accounts.hear()
+            self.accounts.receive()
 
     def launch(self, uid):
         """Where the account comes that a start gets."""
@@ -61,7 +61,7 @@ class People:
     def wait(self, seconds):
         for _ in range(seconds):
             self.now += 1.0
-            self.accounts.look()
+            self.accounts.expire()
 
 
 def packet(uid, account):
@@ -125,7 +125,7 @@ def test_a_service_that_does_not_answer_is_asked_by_another_process(people):
     people.wait(5)
     assert people.service.abandoned == 1
     assert people.woken == [7], "who waited is told that it is busy"
-    with pytest.raises(Busy, match="does not tell who uid 7 is"):
+    with pytest.raises(Busy, match="does not answer for uid 7"):
         people.accounts.of(7)
     assert people.accounts.is_known(7), "for a while it is not asked again"
     people.now += 10
@@ -164,13 +164,13 @@ def test_a_user_who_cannot_be_told_does_not_stop_the_others(people):
     assert people.service.asked == [8], "by another process"
     people.answer()
     assert got == [None]
-    assert people.accounts.found(7) is None
+    assert people.accounts.cached(7) is None
 
 
 def test_answers_that_nobody_waits_for_are_kept(people):
     people.service.said.append(packet(7, ANN))
-    people.accounts.hear()
-    assert people.accounts.found(7) == ANN
+    people.accounts.receive()
+    assert people.accounts.cached(7) == ANN
 
 
 def test_nothing_is_due_while_nothing_is_asked(people):
@@ -184,7 +184,7 @@ def test_nothing_is_due_while_nothing_is_asked(people):
 def test_a_users_own_controller_asks_nobody():
     accounts = of_user(os.geteuid())
     entry = pwd.getpwuid(os.geteuid())
-    assert not accounts.asks
+    assert not accounts.has_helper
     assert accounts.is_known(12345)
     assert accounts.of(12345) is None
     assert accounts.of(os.geteuid()).home == entry.pw_dir

@@ -14,7 +14,7 @@ from fgsched.jobs.cpubinding import Binding
 from fgsched.jobs.launchcontext import JobOwner, LaunchContext
 from fgsched.jobs.launchspec import launch
 from fgsched.launch.message import cpu_words, pack
-from fgsched.system.cpus import binding
+from fgsched.system.nice import cpu_binding
 from live_host import living
 
 HERE = sorted(os.sched_getaffinity(0))
@@ -57,8 +57,8 @@ def test_a_job_is_not_bound_where_it_would_mean_nothing(near, why):
 
 
 def test_nobody_is_bound_where_the_site_says_none():
-    assert binding("none").of((LOW,), 1, ()) == ""
-    assert binding("near").allowed == frozenset(HERE)
+    assert cpu_binding("none").of((LOW,), 1, ()) == ""
+    assert cpu_binding("near").allowed == frozenset(HERE)
 
 
 @given(st.sets(st.integers(0, 2047), max_size=64))

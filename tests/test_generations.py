@@ -65,7 +65,7 @@ def test_a_living_job_of_an_earlier_queue_is_found_with_its_cards(tmp_path):
     with sleeping() as shepherd, sleeping(**mark) as process:
         claim(tmp_path / OLD, "7.2", shepherd)
         generations.close(tmp_path / OLD)
-        assert generations.living(tmp_path / OLD) == [
+        assert generations.living_jobs(tmp_path / OLD) == [
             generations.Earlier(OLD, 7, 2, (shepherd, process), frozenset({"GPU-0", "GPU-1"}))
         ]
 
@@ -74,7 +74,7 @@ def test_a_job_whose_processes_do_not_tell_may_be_on_any_card(tmp_path):
     with sleeping() as shepherd:
         claim(tmp_path / OLD, "7.2", shepherd)
         generations.close(tmp_path / OLD)
-        (found,) = generations.living(tmp_path / OLD)
+        (found,) = generations.living_jobs(tmp_path / OLD)
     assert found.cards is None
 
 
@@ -91,10 +91,10 @@ def test_what_an_earlier_queue_left_is_removed_once_its_jobs_are_over(tmp_path):
         claim(tmp_path / OLD, "7.2", shepherd)
         ended(tmp_path / OLD, "6.1")
         generations.close(tmp_path / OLD)
-        alive = {(one.job, one.attempt) for one in generations.living(tmp_path / OLD)}
+        alive = {(one.job, one.attempt) for one in generations.living_jobs(tmp_path / OLD)}
         generations.remove_ended(tmp_path / OLD, alive, os.rmdir)
         assert entries(tmp_path / OLD) == ["claimed", "claimed/7.2", "job", "job/7.2", "result"]
-    assert generations.living(tmp_path / OLD) == []
+    assert generations.living_jobs(tmp_path / OLD) == []
     generations.remove_ended(tmp_path / OLD, (), os.rmdir)
     assert entries(tmp_path) == []
 
@@ -124,7 +124,7 @@ def test_the_layout_of_an_older_fgsched_whose_jobs_this_queue_does_not_know_is_a
         assert generations.others(tmp_path, own) == [tmp_path]
         assert generations.highest_id(tmp_path, own) == 7
         generations.close(tmp_path)
-        assert [(one.queue, one.job) for one in generations.living(tmp_path)] == [("", 7)]
+        assert [(one.queue, one.job) for one in generations.living_jobs(tmp_path)] == [("", 7)]
     generations.remove_ended(tmp_path, (), os.rmdir)
     generations.link(tmp_path, own)
     assert entries(tmp_path) == [NEW, "claim", "job", "result"]

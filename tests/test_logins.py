@@ -6,7 +6,7 @@ import pytest
 
 from fgsched.jobs.rlimits import merged
 from fgsched.system import logins
-from fgsched.system.logins import LoginOwner, Logins, closeness, first_limits, limits_of, parse, value_of
+from fgsched.system.logins import LoginOwner, Logins, limits_of, parse, parse_limits, precedence, value_of
 
 ANN = LoginOwner("ann", 1001, {"users": 100, "lab": 4100})
 ROOT = LoginOwner("root", 0, {"root": 0})
@@ -27,12 +27,12 @@ def of(text, who=ANN):
     ],
 )  # fmt: skip
 def test_a_domain_names_a_user_by_name_group_range_or_everybody(domain, close):
-    assert closeness(domain, ANN) == close
+    assert precedence(domain, ANN) == close
 
 
 @pytest.mark.parametrize(("domain", "close"), [("root", 3), ("*", 0), ("@root", 0), ("0:", 0)])
 def test_only_its_name_is_for_root(domain, close):
-    assert closeness(domain, ROOT) == close
+    assert precedence(domain, ROOT) == close
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_the_limits_of_pid_1_are_read():
         "Max core file size        0                    unlimited            bytes     \n"
         "Max something new         1                    2                    things    \n"
     )
-    assert first_limits(text) == {NOFILE: (1024, 524288), resource.RLIMIT_NICE: (0, 0), CORE: (0, -1)}
+    assert parse_limits(text) == {NOFILE: (1024, 524288), resource.RLIMIT_NICE: (0, 0), CORE: (0, -1)}
 
 
 def test_where_pid_1_tells_nothing_the_limits_are_the_controllers(monkeypatch, tmp_path):
-    monkeypatch.setattr(logins, "_FIRST", tmp_path / "none")
+    monkeypatch.setattr(logins, "_INIT_LIMITS", tmp_path / "none")
     for name in ("_FILE", "_FOLDER"):
         monkeypatch.setattr(logins, name, tmp_path / name)
     found = Logins().of("nobody", 65534, {})

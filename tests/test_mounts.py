@@ -139,7 +139,7 @@ def test_a_host_whose_linker_reads_no_such_file_says_so(wish, tmp_path, monkeypa
     loads_nothing.chmod(0o755)
     monkeypatch.setattr("fgsched.system.mounts.PRELOAD", tmp_path)
     monkeypatch.setattr("fgsched.system.mounts.spawner", lambda: loads_nothing)
-    monkeypatch.setattr("fgsched.system.mounts._closed", lambda path: None)
+    monkeypatch.setattr("fgsched.system.mounts._unreadable_part", lambda path: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     found = find(wish, tmp_path, [])
     assert "does not load what" in found.note

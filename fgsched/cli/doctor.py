@@ -337,7 +337,9 @@ def _earlier(places: Paths, seen: _Seen) -> Finding:
     else:
         known = marker.read(places.queue)
         own = places.run / known.queue if known else places.run
-        jobs = [job for place in generations.others(places.run, own) for job in generations.living(place)]
+        jobs = [
+            job for place in generations.others(places.run, own) for job in generations.living_jobs(place)
+        ]
         found = [(one.job, one.processes[0].pid) for one in jobs]
     if not found:
         return Finding("earlier", OK, "no job of an earlier queue runs")

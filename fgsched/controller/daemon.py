@@ -54,8 +54,7 @@ from fgsched.launch.rundir import RunDir
 from fgsched.launch.spawner import Spawner
 from fgsched.server import listen
 from fgsched.store import Store
-from fgsched.system import cgroups, cpus, generations
-from fgsched.system import nice as standing
+from fgsched.system import cgroups, generations, nice
 from fgsched.system.accounts import Accounts, of_host, of_user
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.paths import Paths, written
@@ -84,9 +83,9 @@ def serve(
     """
     places.prepare(os.geteuid())
     os.umask(0o077)
-    standing.raise_limits()
+    nice.raise_limits()
     if places.mode == "system":
-        standing.spare()
+        nice.lower_oom_score()
     with taken(places):
         child = Spawner(spawner())
         arguments = _arguments(places, option)
@@ -98,7 +97,7 @@ def serve(
         try:
             inventory = remembered(inventory, store, sampler)
             controller = _Controller(places, config, store, _Beside(child, sampler, accounts), inventory)
-            with standing.before_jobs():
+            with nice.before_jobs():
                 again = controller.run(ready)
         finally:
             store.close()
@@ -171,7 +170,7 @@ class _Controller:
         self._engine = Engine(
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
-        self._engine.mounts, self._engine.binding = mounts, cpus.binding(config.cpu_binding)
+        self._engine.mounts, self._engine.binding = mounts, nice.cpu_binding(config.cpu_binding)
         watching = Watching(str(own), _policy(config), self._loop.happened, self._learn, self._loop.faults)
         self._gpu_monitor = GpuMonitor(
             self._engine, shepherds, sampler, watching, gate, interval=config.interval
@@ -253,8 +252,8 @@ class _Controller:
     def _watch_edges(self) -> None:
         self._loop.watch(self._sampler, self._gpu_monitor.see)
         self._accounts.answered = self._loop.known
-        if self._accounts.asks:
-            self._loop.watch(self._accounts, self._accounts.hear)
+        if self._accounts.has_helper:
+            self._loop.watch(self._accounts, self._accounts.receive)
         if self._presence.source is not None:
             self._loop.watch(self._presence.source, lambda: self._presence.heard(time.monotonic()))
 
@@ -266,7 +265,7 @@ class _Controller:
         contained("the reservations", lambda: self._reservations.tidy(time.time()))
         contained("the lookout", self._gpu_monitor.look)
         contained("the pacer", self._pacer.look)
-        contained("the accounts", self._accounts.look)
+        contained("the accounts", self._accounts.expire)
         contained("the run directory", lambda: self._presence.look(time.monotonic()))
         contained("the removal of old scripts", lambda: self._pruner.step(time.monotonic(), time.time()))
         contained("the removal of job directories", lambda: self._cleaner.step(time.monotonic()))
@@ -289,7 +288,7 @@ class _Controller:
         self._dispatcher.about = replace(about, config=config)
         self._job_handlers.rules = _rules(about.places, config)
         self._shepherds.obey(_site(about.places, self._shepherds.run.path, config, self._engine.mounts))
-        self._engine.binding = cpus.binding(config.cpu_binding)
+        self._engine.binding = nice.cpu_binding(config.cpu_binding)
         self._gpu_monitor.interval = config.interval
         self._gpu_monitor.watching.policy = _policy(config)
         self._contexts.default = config.context_memory

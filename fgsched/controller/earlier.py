@@ -59,7 +59,7 @@ class EarlierJobs:
                 generations.close(place)
             except OSError as error:
                 log.warning("launches of an earlier queue may still begin in %s: %s", place, error)
-            alive = generations.living(place)
+            alive = generations.living_jobs(place)
             generations.remove_ended(place, {(one.job, one.attempt) for one in alive}, self._remove)
             found += alive
         return tuple(found)

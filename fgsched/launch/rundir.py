@@ -20,7 +20,7 @@ from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, parse_c
 from fgsched.system.cleaner import Cleaner
 from fgsched.system.process import Identity, is_alive
 from fgsched.system.quarantine import Quarantine, kind_of
-from fgsched.system.spaces import attempts, lying
+from fgsched.system.spaces import attempt_dirs, attempts
 
 log = logging.getLogger(__name__)
 _OF_OURS = ("not a regular file", "its fence does not hold")  # the system's word for it says nothing
@@ -171,7 +171,7 @@ class RunDir:
 
     def clear(self, job: int, attempt: int) -> None:
         """Have the directory of a job removed, a little at a time, whose shepherd could not."""
-        for place in lying(self.path, job, attempt):
+        for place in attempt_dirs(self.path, job, attempt):
             self.cleaner.add(place)
         self.cleaner.add(self.path / "job" / f"{job}.{attempt}")
 

@@ -1,9 +1,9 @@
-"""The host's accounts: names, homes and groups as the name service told them last.
+"""Accounts of the host, cached: names, homes and groups from the name service.
 
-A name service may be a server that is slow or away, so it is never asked on the controller's loop: a process
-beside it asks (`system/names.py`), one question at a time, and is replaced when it does not answer in time.
-While it is slow, others ask the next questions. Answers are kept. A start of a job waits for an answer that
-is at most five seconds old; where the service does not answer, the last answer is used.
+The name service may be a server that is slow or unreachable, so the controller's event loop never queries
+it. A helper process (`system/names.py`) queries it, one question at a time, and is replaced when it does not
+answer in time. While it is slow, further helpers take the next questions. The start of a job waits for an
+answer that is at most five seconds old; if the service does not answer, the last answer is used.
 """
 
 import logging
@@ -22,49 +22,48 @@ from fgsched.domain.errors import Busy
 from fgsched.system import names
 
 log = logging.getLogger(__name__)
-_FRESH = (
-    5.0  # seconds for which an answer counts as the present; a start must not pay for a look-up each time
-)
-_KEPT = 300.0  # seconds for which a request is taken on an answer that is being looked up again
+_FRESH = 5.0  # seconds for which an answer is not looked up again: not every start pays for a look-up
+_USABLE = 300.0  # seconds for which a request is accepted on an answer that is being looked up again
 _DEADLINE = 5.0  # seconds for an answer
-_SLOW = 0.5  # seconds after which another process asks the next question
-_MOST = 4  # processes that ask
-_AGAIN = 10.0  # seconds after which an account that was not told is asked for again
-_LONGEST_PAUSE = 60.0  # seconds without asking, after several processes that did not answer
-_PACKET = 1 << 18
+_SLOW = 0.5  # seconds after which another helper takes the next question
+_MAX_HELPERS = 4  # processes
+_RETRY = 10.0  # seconds after which a failed look-up is repeated
+_MAX_PAUSE = 60.0  # seconds without questions, after several helpers did not answer
+_PACKET = 1 << 18  # bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What the host says of one user."""
+    """A user account of the host."""
 
     name: str
     gid: int
     home: str
     groups: tuple[int, ...]
-    names: tuple[str, ...] = ()  # of the groups, in their order; "": it has none
+    names: tuple[str, ...] = ()  # of the groups, in their order; "": a group without a name
 
     @property
     def named(self) -> tuple[str, ...]:
+        """Return the names of the groups that have one."""
         return tuple(name for name in self.names if name)
 
     @property
     def by_name(self) -> dict[str, int]:
-        """The groups by their names, and by their numbers as text."""
+        """Return {group: gid}, with each group by its name and by its number as text."""
         named = zip(self.names, self.groups, strict=False)
         return {str(gid): gid for gid in self.groups} | {name: gid for name, gid in named if name}
 
 
-class _Found(NamedTuple):
-    account: Account | None  # None: there is none
-    at: float
+class _Answer(NamedTuple):
+    account: Account | None  # None: there is no such account
+    at: float  # seconds of the clock
 
 
 Then = Callable[[Account | None], None]
 
 
 def parse(packet: bytes) -> tuple[int, Account | None]:
-    """(uid, account) of an answer of `names`."""
+    """Parse an answer of the helper as (uid, account)."""
     uid, *rest = packet.decode().split(" ")
     if not rest:
         return int(uid), None
@@ -76,12 +75,12 @@ def parse(packet: bytes) -> tuple[int, Account | None]:
 
 
 def look_up(uid: int) -> Account | None:
-    """Ask the name service here and now, however long it takes."""
+    """Query the name service in this process; blocks until it answers."""
     return parse(names.answer(uid))[1]
 
 
 class Helper:
-    """The process that asks, or several, and the two ends of the socket to them. Successors get the same."""
+    """The helper processes, and the socket that they share and their successors inherit."""
 
     def __init__(self, command: list[str] | None = None) -> None:
         self._command = command or [sys.executable, "-I", "-S", str(Path(names.__file__))]
@@ -93,6 +92,11 @@ class Helper:
         return self._ours.fileno()
 
     def start(self) -> None:
+        """Start another helper process.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
         end = self._theirs.fileno()
         one = subprocess.Popen(
             self._command, stdin=end, stdout=subprocess.DEVNULL, cwd="/", env=_environment()
@@ -100,19 +104,26 @@ class Helper:
         self.processes.append(one)
 
     def ask(self, uid: int, busy: int = 0) -> None:
-        """Ask one question. `busy`: so many processes have one already."""
+        """Send one question; starts a helper process unless one is idle.
+
+        Args:
+            busy: number of helpers that have an unanswered question.
+
+        Raises:
+            OSError: a process cannot be started, or the question cannot be sent.
+        """
         self.processes = [one for one in self.processes if one.poll() is None]
         while len(self.processes) <= busy:
             self.start()
         self._ours.send(b"%d" % uid)
 
     def rest(self) -> None:
-        """No question is out: one process is enough."""
+        """Kill all helpers but one, when no question is unanswered."""
         for one in self.processes[1:]:
             one.kill()
 
     def read(self) -> list[bytes]:
-        """The answers that are here; never waits."""
+        """Return the answers that have arrived; never blocks."""
         found = []
         with suppress(BlockingIOError):
             while True:
@@ -120,16 +131,20 @@ class Helper:
         return found
 
     def abandon(self) -> None:
-        """Kill them without waiting: what hangs in the kernel does not die at once. Questions are lost."""
+        """Kill the helpers and drop their questions.
+
+        Does not wait: a process that hangs in the kernel does not exit at once.
+        """
         for one in self.processes:
             one.kill()
             one.poll()
         self.processes = []
         with suppress(OSError):
-            while True:  # a question that it has not read would be asked twice
+            while True:  # discard unread questions, which the next helper would read
                 self._theirs.recv(_PACKET, socket.MSG_DONTWAIT)
 
     def close(self) -> None:
+        """Kill the helpers and close the socket."""
         processes = self.processes
         self.abandon()
         for one in processes:
@@ -140,12 +155,12 @@ class Helper:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the environment but what a test preloads."""
+    """Return an empty environment, except for LD_PRELOAD, which tests need."""
     return {name: os.environ[name] for name in ("LD_PRELOAD",) if name in os.environ}
 
 
 class Accounts:
-    """What is known of the host's users, and who waits to know more."""
+    """The cache of accounts, and the callbacks that wait for answers."""
 
     def __init__(
         self,
@@ -154,56 +169,64 @@ class Accounts:
         *,
         known: dict[int, Account | None] | None = None,
     ) -> None:
-        """Without a helper only those in `known` are users, for good."""
+        """Create a cache; without a helper, the accounts in `known` are the only ones and never expire."""
         self._helper, self._clock = helper, clock
-        self._found = {uid: _Found(account, clock()) for uid, account in (known or {}).items()}
-        self._failed: dict[int, float] = {}  # uid -> when it was not told
-        self._asked: dict[int, float] = {}  # uid -> since when it is to be told
-        self._out: dict[int, float] = {}  # questions that were sent, and when
+        self._answers = {uid: _Answer(account, clock()) for uid, account in (known or {}).items()}
+        self._failed: dict[int, float] = {}  # uid -> time of the failed look-up
+        self._asked: dict[int, float] = {}  # uid -> time since which it is to be looked up
+        self._sent: dict[int, float] = {}  # uid -> time at which the question was sent
         self._waiting: dict[int, list[Then]] = {}
         self._failures = 0
         self._not_before = 0.0
-        self.answered: Callable[[int], None] = lambda uid: None  # told or failed: who is parked can go on
+        self.answered: Callable[[int], None] = lambda uid: None  # called when a look-up ended or failed
 
     @property
-    def asks(self) -> bool:
-        """Whether there is a process to hear of."""
+    def has_helper(self) -> bool:
+        """Return whether a helper process is used."""
         return self._helper is not None
 
     # -- what is known --------------------------------------------------------------------------
 
-    def found(self, uid: int) -> Account | None:
-        """What was told of a user last, however long ago; None also if nothing was."""
-        return self._found[uid].account if uid in self._found else None
+    def cached(self, uid: int) -> Account | None:
+        """Return the last answer for a user, of any age; None if there is no answer or no account."""
+        return self._answers[uid].account if uid in self._answers else None
 
     def is_known(self, uid: int) -> bool:
-        """Whether `of` says anything. If not, it is being looked up, and `answered` is called in time."""
+        """Return whether the account is known well enough for a request.
+
+        If not, it is being looked up, and `answered` is called at the latest after 5 seconds.
+        """
         if self._helper is None:
             return True
-        found, now = self._found.get(uid), self._clock()
-        age = now - found.at if found else _KEPT
+        found, now = self._answers.get(uid), self._clock()
+        age = now - found.at if found else _USABLE
         if age >= _FRESH:
-            if now - self._failed.get(uid, -_AGAIN) < _AGAIN:
+            if now - self._failed.get(uid, -_RETRY) < _RETRY:
                 return True
             self._ask(uid)
-        return age < (_KEPT if found and found.account else _FRESH)
+        return age < (_USABLE if found and found.account else _FRESH)
 
     def of(self, uid: int) -> Account | None:
-        """The account of a user, None if there is none; Busy if the service has not said."""
-        if self._helper is not None and uid not in self._found:
+        """Return the account of a user, None if there is none.
+
+        Raises:
+            Busy: the name service has not answered yet.
+        """
+        if self._helper is not None and uid not in self._answers:
             raise Busy(
-                f"the host's name service does not tell who uid {uid} is", "Nothing was changed.", after=2.0
+                f"the host's name service does not answer for uid {uid}", "Nothing was changed.", after=2.0
             )
-        return self.found(uid)
+        return self.cached(uid)
 
     def look_up(self, uid: int, then: Then) -> None:
-        """Call `then` with the account as it is now: at once, or when it was told.
+        """Call `then` with the current account: at once if the last answer is fresh, else with the next one.
 
-        If it is not told in time, `then` gets what was told before; if nothing was, it waits on.
+        If the name service does not answer within 5 seconds, `then` gets the last answer. Without a last
+        answer the look-up is repeated until there is one.
         """
-        found = self._found.get(uid)
+        found = self._answers.get(uid)
         if self._helper is None or (found and self._clock() - found.at < _FRESH):
-            then(self.found(uid))
+            then(self.cached(uid))
             return
         self._waiting.setdefault(uid, []).append(then)
         self._ask(uid)
@@ -215,64 +238,64 @@ class Accounts:
         self._send()
 
     def _send(self) -> None:
-        """Send the next question, if none is out, or those that are out take long."""
+        """Send the next question if none is unanswered, or if all unanswered ones are slow."""
         now = self._clock()
-        uid = next((one for one in self._asked if one not in self._out), None)
+        uid = next((one for one in self._asked if one not in self._sent), None)
         if self._helper is None or uid is None or now < self._ready_at():
             return
-        self._out[uid] = now
+        self._sent[uid] = now
         try:
-            self._helper.ask(uid, len(self._out) - 1)
+            self._helper.ask(uid, len(self._sent) - 1)
         except OSError as error:
-            log.error("the process that asks the name service does not start: %s", error.strerror)
+            log.error("the helper process for the name service cannot be started: %s", error.strerror)
 
     def _ready_at(self) -> float:
-        """When the next question may be sent."""
-        if len(self._out) >= _MOST:
-            return max(self._out.values()) + _DEADLINE
-        return max(self._not_before, *(since + _SLOW for since in self._out.values()), 0.0)
+        """Return the time at which the next question may be sent."""
+        if len(self._sent) >= _MAX_HELPERS:
+            return max(self._sent.values()) + _DEADLINE
+        return max(self._not_before, *(since + _SLOW for since in self._sent.values()), 0.0)
 
     def fileno(self) -> int:
-        """Readable when `hear` has something."""
+        """Return the descriptor that is readable when `receive` has answers."""
         assert self._helper is not None
         return self._helper.fileno()
 
-    def hear(self) -> None:
-        """Answers have come."""
+    def receive(self) -> None:
+        """Store the answers that have arrived, and call the callbacks that wait for them."""
         assert self._helper is not None
         for packet in self._helper.read():
             uid, account = parse(packet)
-            if self._out.pop(uid, None) is not None and not self._out:
+            if self._sent.pop(uid, None) is not None and not self._sent:
                 self._helper.rest()
-            self._found[uid] = _Found(account, self._clock())
+            self._answers[uid] = _Answer(account, self._clock())
             self._failed.pop(uid, None)
             self._failures = 0
             self._asked.pop(uid, None)
             self._settle(uid)
         self._send()
 
-    def look(self) -> None:
-        """Give up questions that were not answered in time."""
+    def expire(self) -> None:
+        """Give up questions that were not answered in time; call it when `due` is 0."""
         now = self._clock()
-        if any(now - since >= _DEADLINE for since in self._out.values()):
+        if any(now - since >= _DEADLINE for since in self._sent.values()):
             self._give_up(now)
         for uid in [uid for uid, since in self._asked.items() if now - since >= _DEADLINE]:
-            self._asked[uid] = now  # its turn is still to come
+            self._asked[uid] = now  # not sent yet: it stays in the line
             self._miss(uid, now)
         for uid in [uid for uid in self._waiting if uid not in self._asked]:
-            if now - self._failed.get(uid, 0.0) >= _AGAIN:
+            if now - self._failed.get(uid, 0.0) >= _RETRY:
                 self._asked[uid] = now
         self._send()
 
     def _give_up(self, now: float) -> None:
         assert self._helper is not None
-        out, self._out = self._out, {}
+        sent, self._sent = self._sent, {}
         self._helper.abandon()
-        for uid in [uid for uid, since in out.items() if now - since >= _DEADLINE]:
-            log.warning("the host's name service did not tell who uid %d is within %g s", uid, _DEADLINE)
+        for uid in [uid for uid, since in sent.items() if now - since >= _DEADLINE]:
+            log.warning("the host's name service did not answer for uid %d within %g s", uid, _DEADLINE)
             self._asked.pop(uid, None)
             self._miss(uid, now)
-        self._not_before = now + min(_LONGEST_PAUSE, 2.0**self._failures - 1)
+        self._not_before = now + min(_MAX_PAUSE, 2.0**self._failures - 1)
         self._failures = min(self._failures + 1, 20)
 
     def _miss(self, uid: int, now: float) -> None:
@@ -280,36 +303,37 @@ class Accounts:
         self._settle(uid)
 
     def _settle(self, uid: int) -> None:
-        """Nobody is to wait longer: go on with what is known."""
-        if uid in self._found:
+        """Call the callbacks that wait for a user with the last answer, if there is one."""
+        if uid in self._answers:
             for then in self._waiting.pop(uid, []):
-                then(self._found[uid].account)
+                then(self._answers[uid].account)
         self.answered(uid)
 
     @property
     def due(self) -> float | None:
-        """Seconds until `look` has something to do; None: nothing is due."""
+        """Return the seconds until `expire` has something to do; None if nothing is due."""
         now = self._clock()
         dues = [since + _DEADLINE for since in self._asked.values()]
-        dues += [self._failed.get(uid, now) + _AGAIN for uid in self._waiting if uid not in self._asked]
-        dues += [since + _DEADLINE for since in self._out.values()]
-        if self._asked.keys() - self._out.keys():
+        dues += [self._failed.get(uid, now) + _RETRY for uid in self._waiting if uid not in self._asked]
+        dues += [since + _DEADLINE for since in self._sent.values()]
+        if self._asked.keys() - self._sent.keys():
             dues.append(self._ready_at())
         return max(0.0, min(dues) - now) if dues else None
 
     def close(self) -> None:
+        """Stop the helper processes."""
         if self._helper is not None:
             self._helper.close()
 
 
 def of_host() -> Accounts:
-    """The accounts of a controller for all users: looked up by a process beside it, which is started now."""
+    """Create the accounts of a controller for all users, and start the helper process."""
     helper = Helper()
     helper.start()
     return Accounts(helper)
 
 
 def of_user(uid: int) -> Accounts:
-    """The accounts of a user's own controller: the user, and root, who may ask it too."""
+    """Create the accounts of a user's own controller: the user, and root, who may also use it."""
     root = Account(name="root", gid=0, home="/root", groups=(0,))
     return Accounts(None, known={0: root, uid: look_up(uid)})

@@ -1,4 +1,4 @@
-"""Where a job's host memory can be limited: the cgroup that the controller may make others below, if any."""
+"""Find the cgroups in which the controller can limit host memory, processes and GPUs of jobs."""
 
 import os
 from contextlib import suppress
@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
-_OWN = Path("/proc/self/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryCgroup:
-    """A place for jobs' cgroups. kind "": there is none, and `note` says why."""
+    """The cgroup below which cgroups of jobs are created; with kind "" there is none, and `note` says why."""
 
     kind: str  # "v1", "v2" or ""
     root: Path
     note: str = ""
 
     def of_job(self, name: str, limit: int) -> tuple[str, tuple[str, ...]] | None:
-        """(directory, settings) that hold a job to `limit` bytes; None where nothing can."""
+        """Return (directory, settings) of a cgroup with a memory limit; None if there are no cgroups.
+
+        Args:
+            limit: bytes.
+        """
         if self.kind == "v2":
             return str(self.root / name), (f"memory.max={limit}",)
         if self.kind == "v1":
@@ -28,7 +32,7 @@ class MemoryCgroup:
 
 
 def find() -> MemoryCgroup:
-    """Probe by doing it once: what cannot be made here is not promised."""
+    """Find the memory cgroup of this host by creating and removing a cgroup."""
     reasons = []
     for probe in (_version_2, _version_1):
         try:
@@ -42,15 +46,21 @@ def find() -> MemoryCgroup:
 
 
 class PidsCgroups:
-    """A cgroup for each user that limits the processes of the user's jobs. `note`: why there are none.
+    """Cgroups that limit the number of processes of each user's jobs; `note` says why there are none.
 
-    One for each user and not for each job: making and removing one costs a short job more than its
-    shepherd does. With version 2 a job is in one cgroup only: one that has its own has the limit there.
+    There is one for each user and not for each job, because creating and removing a cgroup takes longer
+    than starting the shepherd of a job. With cgroup v2 a job is in one cgroup only: a job that has its own
+    gets the limit there.
     """
 
     def __init__(self, name: str, most: int) -> None:
-        """`name`: of the queue. `most`: processes and threads of a user's jobs; 0: no limit."""
-        self.most, self._name, self._ready = _within_the_kernels(most), name, set[int]()
+        """Find the cgroup below which those of the users are created.
+
+        Args:
+            name: the name of the queue.
+            most: processes and threads of one user's jobs; 0 is no limit.
+        """
+        self.most, self._name, self._ready = _at_most_half_of_pids(most), name, set[int]()
         self.kind, self.root, self.note = "", Path("/"), "" if most else "max_processes is 0"
         if most:
             self._find()
@@ -70,7 +80,11 @@ class PidsCgroups:
         self.note = "; ".join(reasons)
 
     def of_user(self, uid: int) -> str:
-        """The directory of the user's cgroup, made if need be; "" where there is none."""
+        """Return the directory of a user's cgroup, creating it if needed; "" if there are no cgroups.
+
+        Raises:
+            OSError: the cgroup cannot be created.
+        """
         if not self.kind or not uid:
             return ""
         directory = f"{self.root}/fgsched-{self._name}-{uid}"
@@ -82,19 +96,19 @@ class PidsCgroups:
 
     @property
     def setting(self) -> tuple[str, ...]:
-        """For the cgroup of one job, where that is the only one the job is in."""
+        """Return the settings for a cgroup of one job, which with v2 is the only one that the job is in."""
         return (f"pids.max={self.most}",) if self.kind == "v2" else ()
 
     def leave(self) -> None:
-        """Remove those without processes, also those that an earlier controller has made."""
+        """Remove the cgroups without processes, including those of an earlier controller."""
         for directory in self.root.glob(f"fgsched-{self._name}-*") if self.kind else ():
             with suppress(OSError):
                 directory.rmdir()
         self._ready.clear()
 
 
-def _within_the_kernels(most: int) -> int:
-    """Never more than half of the process ids that the kernel has: the other half is the host's."""
+def _at_most_half_of_pids(most: int) -> int:
+    """Limit a number of processes to half of the kernel's pids, to leave the other half to the host."""
     try:
         return min(most, int(_PID_MAX.read_text()) // 2)
     except (OSError, ValueError):
@@ -102,13 +116,17 @@ def _within_the_kernels(most: int) -> int:
 
 
 def _version_2(controller: str = "memory") -> Path:
-    """Our own cgroup, with a controller passed on to those below it.
+    """Return this process's own cgroup after enabling a controller for its children.
 
-    A cgroup that passes controllers on has no processes of its own: the
-    controller moves into one below it first. Where others share ours, that fails.
+    A cgroup that enables controllers for its children must have no processes, so this process moves into a
+    child first. That fails if other processes share the cgroup.
+
+    Raises:
+        LookupError: the controller is not available here.
+        OSError: the cgroup cannot be changed.
     """
     root = _mounted("cgroup2", "") / _own("")
-    if root.name == "fgsched-controller":  # it has been moved there
+    if root.name == "fgsched-controller":  # this process has already moved
         root = root.parent
     if controller not in (root / "cgroup.controllers").read_text().split():
         raise LookupError(f"cgroup v2 has no {controller} controller here")
@@ -128,8 +146,8 @@ def _version_1(controller: str = "memory") -> Path:
 
 
 def _mounted(kind: str, controller: str) -> Path:
-    """Where a hierarchy is mounted."""
-    for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n"):  # users name some mounts, in any bytes
+    """Return where a hierarchy is mounted."""
+    for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n"):  # users choose some names, in any bytes
         left, _, right = line.partition(" - ")
         fields = right.split(" ")
         if fields[0] == kind and (not controller or controller in fields[2].split(",")):
@@ -138,8 +156,8 @@ def _mounted(kind: str, controller: str) -> Path:
 
 
 def _own(controller: str) -> str:
-    """Our own cgroup in a hierarchy, relative to its mount."""
-    for line in os.fsdecode(_OWN.read_bytes()).split("\n")[:-1]:
+    """Return this process's own cgroup in a hierarchy, relative to its mount point."""
+    for line in os.fsdecode(_OWN_CGROUPS.read_bytes()).split("\n")[:-1]:
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(",") if controller else not controllers:
             return path.lstrip("/")
@@ -147,7 +165,7 @@ def _own(controller: str) -> str:
 
 
 def for_devices() -> Path | None:
-    """Where cgroups of version 2 can be made for the driver to limit; None where they cannot."""
+    """Return the cgroup v2 below which the driver can limit GPU memory; None if none can be created."""
     try:
         root = _mounted("cgroup2", "") / _own("")
         offered = (root / "cgroup.controllers").read_text().split()

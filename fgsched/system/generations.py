@@ -1,9 +1,9 @@
-"""The directories of this queue and of earlier ones below the run directory, each named by its queue.
+"""Directories of the current queue and of earlier queues below the run directory.
 
-An id means one job only within its queue. So claims, results and jobs' directories of one queue are never
-used for another, and the jobs that earlier queues left running are found. Directly in the run directory,
-`claim`, `result` and `job` are links to those of the present queue; before version 2 of the queue they were
-directories.
+A job id is unique only within its queue, so each queue has a directory, named after it, for its claims,
+results and job directories. Running jobs of earlier queues are found there. In the run directory itself,
+`claim`, `result` and `job` are links to those of the current queue; before version 2 of the queue file they
+were directories.
 """
 
 import os
@@ -16,37 +16,40 @@ from typing import NamedTuple
 from fgsched.jobs.launchcontext import job_dir
 from fgsched.jobs.lifecycle import parse_claim
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with
-from fgsched.system.spaces import lying
+from fgsched.system.spaces import attempt_dirs
 
 _NAME = re.compile(r"[0-9a-f]{8}")
 _KINDS = ("claim", "result", "job")
-_CLOSED = "claimed"  # what `claim` is called in the directory of an earlier queue: nothing can start there
-_IDS = 2**48  # no id that a queue gave out is so high
+_CLOSED = "claimed"  # name of `claim` in the directory of an earlier queue: no job can start there
+_MAX_ID = 2**48  # higher ids were not assigned by a queue
 Attempt = tuple[int, int]  # (job, attempt)
 
 
 class Earlier(NamedTuple):
     """A job of an earlier queue that still runs."""
 
-    queue: str  # its name; "" where it is not known
+    queue: str  # its name; "" if unknown
     job: int
     attempt: int
     processes: tuple[Identity, ...]
-    cards: frozenset[str] | None  # UUIDs or indices; None: not known, so it may be any card
+    cards: frozenset[str] | None  # UUIDs or indices of its GPUs; None: unknown, so any GPU
 
 
 def directory_of(run: Path, name: str, under_way: Callable[[], Collection[Attempt]]) -> Path:
-    """Make, or find, the directory of the queue `name`.
+    """Create or find the directory of the queue `name`.
 
-    Attempts that an older fgsched started keep to its layout, which has no name: then that is used until a
-    controller starts that finds none of them.
+    Attempts started by an older fgsched use the run directory itself. While any of those in `under_way`
+    has files there, the run directory is returned.
+
+    Raises:
+        OSError: the directory cannot be created.
     """
     own = run / name
     if _is_layout(run) and not _attempts(run).isdisjoint(under_way()):
         _reopen(run)
         return run
     if own.is_symlink() or (own.exists() and not own.is_dir()):
-        own.rename(run / f"{name}.{os.urandom(4).hex()}")  # whatever it is, it is not ours
+        own.rename(run / f"{name}.{os.urandom(4).hex()}")  # not created by a controller
     own.mkdir(mode=0o711, exist_ok=True)
     own.chmod(0o711)
     _reopen(own)
@@ -54,59 +57,59 @@ def directory_of(run: Path, name: str, under_way: Callable[[], Collection[Attemp
 
 
 def link(run: Path, own: Path) -> None:
-    """Have the plain names lead to the present queue's, wherever they are not directories."""
+    """Point the links in the run directory to the current queue, except where there are directories."""
     if own == run:
         return
     for kind in _KINDS:
-        place, fresh = run / kind, run / f"{kind}.new"
-        if place.is_dir() and not place.is_symlink():
+        queue_dir, fresh = run / kind, run / f"{kind}.new"
+        if queue_dir.is_dir() and not queue_dir.is_symlink():
             continue
-        with suppress(OSError):  # only people and older programs need these names
+        with suppress(OSError):  # only for people and older programs
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(f"{own.name}/{kind}")
-            fresh.rename(place)
+            fresh.rename(queue_dir)
 
 
 def is_linked(run: Path, own: Path) -> bool:
-    """Whether the plain names are there."""
+    """Return whether the links in the run directory exist."""
     return own == run or all(os.path.lexists(run / kind) for kind in _KINDS)
 
 
 def _is_layout(path: Path) -> bool:
-    """Whether claims are kept right here."""
+    """Return whether a directory itself has claims, results or job directories."""
     return any((path / kind).is_dir() and not (path / kind).is_symlink() for kind in (*_KINDS, _CLOSED))
 
 
 def others(run: Path, own: Path) -> list[Path]:
-    """The directories of earlier queues."""
+    """Return the directories of earlier queues."""
     named = [path for path in run.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
     return [path for path in (*sorted(named), *([run] if _is_layout(run) else [])) if path != own]
 
 
 def highest_id(run: Path, own: Path) -> int:
-    """The highest id of a job of an earlier queue of which anything is left."""
-    found = (job for place in others(run, own) for job, _ in _attempts(place))
-    return max((job for job in found if job < _IDS), default=0)
+    """Return the highest job id of which an earlier queue has left files; 0 if there are none."""
+    found = (job for queue_dir in others(run, own) for job, _ in _attempts(queue_dir))
+    return max((job for job in found if job < _MAX_ID), default=0)
 
 
-def last_attempts(place: Path) -> dict[int, int]:
-    """The last attempt of each job of a queue of which anything but a tombstone is left."""
+def last_attempts(queue_dir: Path) -> dict[int, int]:
+    """Return {job: last attempt} of the jobs of a queue that left more than a tombstone."""
     found: dict[int, int] = {}
-    for job, attempt in _attempts(place):
+    for job, attempt in _attempts(queue_dir):
         name = f"{job}.{attempt}"
-        if any(os.path.lexists(place / kind / name) for kind in ("result", "job")) or _shepherd(
-            place, job, attempt
+        if any(os.path.lexists(queue_dir / kind / name) for kind in ("result", "job")) or _shepherd(
+            queue_dir, job, attempt
         ):
             found[job] = max(attempt, found.get(job, 0))
     return found
 
 
-def _attempts(place: Path) -> set[Attempt]:
-    """All of which there is a claim, a tombstone, a result or a directory."""
-    return set().union(*(_named(place / kind) for kind in (*_KINDS, _CLOSED)))
+def _attempts(queue_dir: Path) -> set[Attempt]:
+    """Return the attempts that have a claim, a tombstone, a result or a job directory."""
+    return set().union(*(_attempts_in(queue_dir / kind) for kind in (*_KINDS, _CLOSED)))
 
 
-def _named(folder: Path) -> Iterator[Attempt]:
+def _attempts_in(folder: Path) -> Iterator[Attempt]:
     with suppress(OSError):
         for name in os.listdir(folder):
             job, _, attempt = name.partition(".")
@@ -117,20 +120,24 @@ def _named(folder: Path) -> Iterator[Attempt]:
 # -- earlier queues ----------------------------------------------------------------------------------
 
 
-def close(place: Path) -> None:
-    """Let no launch that is still on its way to an earlier queue's spawner begin."""
-    if (place / "claim").is_dir() and not (place / "claim").is_symlink():
-        if not (place / _CLOSED).exists():
-            (place / "claim").rename(place / _CLOSED)
+def close(queue_dir: Path) -> None:
+    """Prevent pending launches of an earlier queue: its spawner can no longer claim attempts.
+
+    Raises:
+        OSError: the directory of claims cannot be renamed.
+    """
+    if (queue_dir / "claim").is_dir() and not (queue_dir / "claim").is_symlink():
+        if not (queue_dir / _CLOSED).exists():
+            (queue_dir / "claim").rename(queue_dir / _CLOSED)
         else:
-            _move(place / "claim", place / _CLOSED)
+            _move(queue_dir / "claim", queue_dir / _CLOSED)
 
 
-def _reopen(place: Path) -> None:
-    """The queue is back: its claims count again."""
-    if (place / _CLOSED).is_dir():
-        (place / "claim").mkdir(mode=0o711, exist_ok=True)
-        _move(place / _CLOSED, place / "claim")
+def _reopen(queue_dir: Path) -> None:
+    """Undo `close` for a queue that is in use again."""
+    if (queue_dir / _CLOSED).is_dir():
+        (queue_dir / "claim").mkdir(mode=0o711, exist_ok=True)
+        _move(queue_dir / _CLOSED, queue_dir / "claim")
 
 
 def _move(source: Path, target: Path) -> None:
@@ -139,42 +146,42 @@ def _move(source: Path, target: Path) -> None:
     source.rmdir()
 
 
-def living(place: Path) -> list[Earlier]:
-    """The jobs of an earlier queue of which a process lives."""
-    attempts = _attempts(place)
-    below = started_below(f"{place}/job/") if attempts else {}
-    found = [_earlier(place, attempt, below) for attempt in sorted(attempts)]
+def living_jobs(queue_dir: Path) -> list[Earlier]:
+    """Return the jobs of an earlier queue that have living processes."""
+    attempts = _attempts(queue_dir)
+    below = started_below(f"{queue_dir}/job/") if attempts else {}
+    found = [_earlier(queue_dir, attempt, below) for attempt in sorted(attempts)]
     return [one for one in found if one.processes]
 
 
-def _earlier(place: Path, attempt: Attempt, below: Mapping[str, Sequence[Identity]]) -> Earlier:
-    directory = job_dir(str(place), *attempt)
+def _earlier(queue_dir: Path, attempt: Attempt, below: Mapping[str, Sequence[Identity]]) -> Earlier:
+    directory = job_dir(str(queue_dir), *attempt)
     owner = _owner(directory)
     own = [one for one in below.get(directory, ()) if owner is None or may_be_of(one.pid, owner)]
-    queue = place.name if _NAME.fullmatch(place.name) else ""
-    return Earlier(queue, *attempt, (*_shepherd(place, *attempt), *own), _cards(own))
+    queue = queue_dir.name if _NAME.fullmatch(queue_dir.name) else ""
+    return Earlier(queue, *attempt, (*_shepherd(queue_dir, *attempt), *own), _gpus_of(own))
 
 
 def _owner(directory: str) -> int | None:
-    """The user whose script lies in a job's directory; None if it is gone."""
+    """Return the uid that owns the script in a job directory; None if there is no script."""
     with suppress(OSError):
         return os.lstat(f"{directory}/script").st_uid
     return None
 
 
-def _shepherd(place: Path, job: int, attempt: int) -> list[Identity]:
-    """The process that claimed an attempt and has left no result yet, if it lives."""
-    if os.path.lexists(place / "result" / f"{job}.{attempt}"):
-        return []  # it may live on with another job
+def _shepherd(queue_dir: Path, job: int, attempt: int) -> list[Identity]:
+    """Return the process that claimed an attempt, if it lives and there is no result yet."""
+    if os.path.lexists(queue_dir / "result" / f"{job}.{attempt}"):
+        return []  # the process may be running another job
     with suppress(OSError, ValueError):
-        claim = parse_claim(os.readlink(place / _CLOSED / f"{job}.{attempt}"))
+        claim = parse_claim(os.readlink(queue_dir / _CLOSED / f"{job}.{attempt}"))
         if claim and is_alive(identity := Identity(claim.pid, claim.start, claim.boot)):
             return [identity]
     return []
 
 
-def _cards(processes: Iterable[Identity]) -> frozenset[str] | None:
-    """The cards that the job's processes were started with."""
+def _gpus_of(processes: Iterable[Identity]) -> frozenset[str] | None:
+    """Return the GPUs with which the processes of a job were started; None if unknown."""
     for process in processes:
         if started_with(process.pid, "FG_JOB_DIR"):
             names = started_with(process.pid, "FG_GPU_UUIDS") or started_with(process.pid, "FG_JOB_GPUS")
@@ -182,26 +189,28 @@ def _cards(processes: Iterable[Identity]) -> frozenset[str] | None:
     return None
 
 
-def remove_ended(place: Path, keep: Collection[Attempt], remove: Callable[[Path], None]) -> None:
-    """Remove what is left of the attempts of an earlier queue that are over, and its directory with the last.
+def remove_ended(queue_dir: Path, keep: Collection[Attempt], remove: Callable[[Path], None]) -> None:
+    """Remove the files of ended attempts of an earlier queue, and its directory after the last one.
 
-    `remove`: removes a directory that a user could write to.
+    Args:
+        keep: attempts that still run.
+        remove: removes a directory that a user could write to.
     """
-    for job, attempt in _attempts(place) - set(keep):
+    for job, attempt in _attempts(queue_dir) - set(keep):
         for kind in ("result", _CLOSED):
             with suppress(OSError):
-                os.unlink(place / kind / f"{job}.{attempt}")
-        for lies in lying(place, job, attempt):
-            remove(lies)
-        if (directory := place / "job" / f"{job}.{attempt}").is_dir() or directory.is_symlink():
+                os.unlink(queue_dir / kind / f"{job}.{attempt}")
+        for attempt_dir in attempt_dirs(queue_dir, job, attempt):
+            remove(attempt_dir)
+        if (directory := queue_dir / "job" / f"{job}.{attempt}").is_dir() or directory.is_symlink():
             remove(directory)
     if keep:
-        return  # their shepherds still need the directories
+        return  # their shepherds use the directories
     for kind in (*_KINDS, _CLOSED):
         with suppress(OSError):
-            os.rmdir(place / kind)
-    if _NAME.fullmatch(place.name):
-        if (place / "quarantine").is_dir():
-            remove(place / "quarantine")
+            os.rmdir(queue_dir / kind)
+    if _NAME.fullmatch(queue_dir.name):
+        if (queue_dir / "quarantine").is_dir():
+            remove(queue_dir / "quarantine")
         with suppress(OSError):
-            os.rmdir(place)
+            os.rmdir(queue_dir)

@@ -1,4 +1,4 @@
-"""Word from the kernel that entries of a directory come or go."""
+"""Watch directories for entries that are added or removed (inotify)."""
 
 import ctypes
 import os
@@ -6,13 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 MOVED_FROM, MOVED_TO, DELETE, DELETE_SELF, MOVE_SELF = 0x40, 0x80, 0x200, 0x400, 0x800
-LOSS = MOVED_FROM | DELETE | DELETE_SELF | MOVE_SELF
+REMOVALS = MOVED_FROM | DELETE | DELETE_SELF | MOVE_SELF
 _ONLY_DIRECTORIES = 0x01000000
 _BUFFER = 64 << 10  # bytes
 
 
 class Inotify:
-    """Watches directories; `read` after its descriptor became readable."""
+    """Watches directories; call `read` when its descriptor is readable."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -23,17 +23,18 @@ class Inotify:
     def fileno(self) -> int:
         return self._descriptor
 
-    def watch(self, directory: Path, events: int = LOSS) -> bool:
-        """Hear of these events in a directory; False if it cannot be watched. May be called again."""
+    def watch(self, directory: Path, events: int = REMOVALS) -> bool:
+        """Watch a directory for `events`; return False if it cannot be watched. Repeating it does no harm."""
         path = os.fsencode(directory)
         watched: int = self._libc.inotify_add_watch(self._descriptor, path, events | _ONLY_DIRECTORIES)
         return watched >= 0
 
     def read(self) -> None:
-        """Take what was said: that something changed is all that is asked."""
+        """Discard all events; the caller only needs to know that there were some. Never blocks."""
         with suppress(BlockingIOError):
             while os.read(self._descriptor, _BUFFER):
                 pass
 
     def close(self) -> None:
+        """Close the descriptor, which ends all watches."""
         os.close(self._descriptor)

@@ -1,6 +1,6 @@
-"""Whether this process runs inside a job, and which spawner can start a controller outside of it.
+"""Detect that this process runs inside a job, and find the spawner that can start a controller outside it.
 
-A controller that a job starts would end with the job, and would see the cards of the job only.
+A controller started inside a job would end with the job and see only the GPUs of the job.
 """
 
 import os
@@ -15,38 +15,41 @@ _JOB_DIR = "FG_JOB_DIR"
 
 
 def is_inside_job(environ: Mapping[str, str]) -> bool:
-    """Whether a shepherd or spawner, of any user, is above this process, or its job's directory is there."""
+    """Return whether this process runs inside a job.
+
+    True if an ancestor is a shepherd or spawner of any user, or if the directory FG_JOB_DIR exists.
+    """
     job_dir = environ.get(_JOB_DIR, "")
     return any(map(is_supervisor, _ancestors())) or bool(job_dir and os.path.isdir(job_dir))
 
 
 def spawner_outside(run: Path) -> Identity | None:
-    """The spawner of the controllers of this run directory, if this process runs in a job of theirs."""
-    below: list[int] = [os.getpid()]
+    """Return the spawner of the controllers of a run directory if this process runs in one of their jobs."""
+    job_pids: list[int] = [os.getpid()]
     for pid in _ancestors():
         if not is_supervisor(pid):
-            below.append(pid)
+            job_pids.append(pid)
         elif _is_spawner(pid):
-            if _is_of(run, below):
+            if _are_of(run, job_pids):
                 return identify(pid)
-            below = []
+            job_pids = []
     return None
 
 
 def _ancestors() -> Iterator[int]:
-    above, pid = parents(), os.getpid()
-    while (pid := above.get(pid, 0)) > 1:
+    parent_of, pid = parents(), os.getpid()
+    while (pid := parent_of.get(pid, 0)) > 1:
         yield pid
 
 
 def _is_spawner(pid: int) -> bool:
-    """Shepherds, which run the same program, are named after their jobs."""
+    """Return whether a process is a spawner; shepherds have the name of their job."""
     try:
         return is_ours(pid) and Path(f"/proc/{pid}/comm").read_text() == "fgspawn\n"
     except OSError:
         return False
 
 
-def _is_of(run: Path, pids: Sequence[int]) -> bool:
-    """Whether one of these processes was started in a job of this run directory."""
+def _are_of(run: Path, pids: Sequence[int]) -> bool:
+    """Return whether one of the processes was started in a job of the run directory."""
     return any(started_with(pid, _JOB_DIR).startswith(f"{run}/") for pid in pids)

@@ -1,4 +1,7 @@
-"""The limits that a login of a user has: those of PID 1, and what pam_limits reads of /etc/security."""
+"""Determine the resource limits of a user's login: those of PID 1, changed as pam_limits would.
+
+The rules are those of limits.conf(5) in /etc/security.
+"""
 
 import os
 import resource
@@ -10,11 +13,11 @@ from typing import NamedTuple
 
 from fgsched.jobs.rlimits import UNLIMITED, Limits, lower
 
-_FIRST = Path("/proc/1/limits")
+_INIT_LIMITS = Path("/proc/1/limits")
 _FILE, _FOLDER = Path("/etc/security/limits.conf"), Path("/etc/security/limits.d")
-_FRESH = 5.0  # seconds for which what was found is believed, as of accounts
+_MAX_AGE = 5.0  # seconds for which the files are not read again
 _KIB, _MINUTE = 1024, 60
-_ITEMS = {  # of limits.conf: (resource, factor)
+_ITEMS = {  # items of limits.conf: (resource, factor to the kernel's unit)
     "core": (resource.RLIMIT_CORE, _KIB),
     "data": (resource.RLIMIT_DATA, _KIB),
     "fsize": (resource.RLIMIT_FSIZE, _KIB),
@@ -31,7 +34,7 @@ _ITEMS = {  # of limits.conf: (resource, factor)
     "nice": (resource.RLIMIT_NICE, 1),
     "rtprio": (resource.RLIMIT_RTPRIO, 1),
 }
-_NAMES = {  # of /proc/<pid>/limits
+_NAMES = {  # names in /proc/<pid>/limits
     "Max cpu time": resource.RLIMIT_CPU,
     "Max file size": resource.RLIMIT_FSIZE,
     "Max data size": resource.RLIMIT_DATA,
@@ -49,20 +52,20 @@ _NAMES = {  # of /proc/<pid>/limits
     "Max realtime priority": resource.RLIMIT_RTPRIO,
     "Max realtime timeout": resource.RLIMIT_RTTIME,
 }
-_USER, _GROUP, _ANYBODY = 3, 2, 1  # how closely a line names a user: a closer one wins
+_USER, _GROUP, _ANYBODY = 3, 2, 1  # precedence of the line's domain
 
 
 class Line(NamedTuple):
     """One line of limits.conf."""
 
     domain: str
-    kind: str  # "soft", "hard" or "-"; with no item: the user has none of the file's limits
-    item: str
+    kind: str  # "soft", "hard" or "-" for both
+    item: str  # "": the user is exempt from all limits of the file
     value: str
 
 
 class LoginOwner(NamedTuple):
-    """A user as limits.conf names users."""
+    """A user with the names that limits.conf may use."""
 
     name: str
     uid: int
@@ -70,7 +73,7 @@ class LoginOwner(NamedTuple):
 
 
 def parse(text: str) -> list[Line]:
-    """The lines of a limits.conf that mean something to us; others are passed over, as pam_limits does."""
+    """Parse limits.conf; lines that are malformed or have an unknown item are ignored, as by pam_limits."""
     lines = []
     for raw in text.splitlines():
         fields = raw.partition("#")[0].split()
@@ -81,22 +84,25 @@ def parse(text: str) -> list[Line]:
     return lines
 
 
-def closeness(domain: str, who: LoginOwner) -> int:
-    """How closely a domain names a user: 0, not at all. Only a line with the name is for root."""
-    if domain == who.name:
+def precedence(domain: str, user: LoginOwner) -> int:
+    """Return the precedence of a domain for a user; 0 if it does not apply.
+
+    Only a line with the user's name applies to root.
+    """
+    if domain == user.name:
         return _USER
-    if not who.uid:
+    if not user.uid:
         return 0
     if domain == "*":
         return _ANYBODY
     if domain.startswith("@"):
-        ids: Iterable[int] = who.groups.values()
-        return _GROUP if domain[1:] in who.groups or _in_range(domain[1:], ids) else 0
-    return _USER if _in_range(domain, [who.uid]) else 0
+        ids: Iterable[int] = user.groups.values()
+        return _GROUP if domain[1:] in user.groups or _in_range(domain[1:], ids) else 0
+    return _USER if _in_range(domain, [user.uid]) else 0
 
 
 def _in_range(text: str, ids: Iterable[int]) -> bool:
-    """Whether one of the ids is in "500:1000", "500:", or is the one of ":500"."""
+    """Return whether a range such as "500:1000", "500:" or ":500", which is one id, has one of the ids."""
     low, colon, high = text.partition(":")
     if not colon or not (low + high).isdecimal():
         return False
@@ -106,7 +112,7 @@ def _in_range(text: str, ids: Iterable[int]) -> bool:
 
 
 def value_of(item: str, text: str) -> int | None:
-    """The limit in the kernel's unit; None if it is none."""
+    """Convert a value of limits.conf to the kernel's unit (bytes, seconds or a count); None if malformed."""
     number, factor = _ITEMS[item]
     if text in ("unlimited", "infinity", "-1"):
         return 20 + 20 if number == resource.RLIMIT_NICE else UNLIMITED
@@ -121,20 +127,26 @@ def value_of(item: str, text: str) -> int | None:
     return value * factor if value * factor < 2**63 else UNLIMITED
 
 
-def limits_of(who: LoginOwner, lines: Sequence[Line], base: Limits) -> Limits:
-    """What a login of this user has, as pam_limits(8) has it: the closest line wins, of equals the last."""
-    found: dict[tuple[int, str], tuple[int, int]] = {}  # (resource, soft or hard) -> (closeness, value)
+def limits_of(user: LoginOwner, lines: Sequence[Line], base: Limits) -> Limits:
+    """Return the limits of a user's login as pam_limits(8) sets them.
+
+    The line with the highest precedence wins, and of equal ones the last.
+
+    Args:
+        base: the limits before pam_limits changes them.
+    """
+    found: dict[tuple[int, str], tuple[int, int]] = {}  # (resource, soft or hard) -> (precedence, value)
     for line in lines:
-        close = closeness(line.domain, who)
-        if close > _ANYBODY and not line.item:
+        rank = precedence(line.domain, user)
+        if rank > _ANYBODY and not line.item:
             return dict(base)
-        value = value_of(line.item, line.value) if close and line.item else None
+        value = value_of(line.item, line.value) if rank and line.item else None
         if value is None:
             continue
         for kind in ("soft", "hard") if line.kind == "-" else (line.kind,):
             key = (_ITEMS[line.item][0], kind)
-            if close >= found.get(key, (0, 0))[0]:
-                found[key] = (close, value)
+            if rank >= found.get(key, (0, 0))[0]:
+                found[key] = (rank, value)
     return {number: _pair(number, found, limit) for number, limit in base.items()}
 
 
@@ -146,8 +158,8 @@ def _pair(
     return lower(soft, hard), hard
 
 
-def first_limits(text: str) -> Limits:
-    """What /proc/1/limits says."""
+def parse_limits(text: str) -> Limits:
+    """Parse the text of /proc/<pid>/limits."""
     found = {}
     for line in text.splitlines()[1:]:
         name, words = line[:26].strip(), line[26:].split()
@@ -158,42 +170,48 @@ def first_limits(text: str) -> Limits:
 
 
 class Logins:
-    """Remembers what it found, as long as accounts are believed."""
+    """The limits of logins, cached for 5 seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._read_at = -_FRESH
+        self._read_at = -_MAX_AGE
         self._lines: list[Line] = []
         self._found: dict[tuple[str, int, tuple[tuple[str, int], ...]], Limits] = {}
 
     def of(self, name: str, uid: int, groups: Mapping[str, int]) -> Limits:
-        """The limits of a login of this user. `groups`: name -> gid, as the name service told them."""
+        """Return the limits of a user's login.
+
+        Args:
+            groups: {name: gid} of the user's groups.
+        """
         now = self._clock()
-        if now - self._read_at >= _FRESH:
-            self._read_at, self._lines = now, _lines()
-            self._base = first_limits(_text(_FIRST)) or _own()
+        if now - self._read_at >= _MAX_AGE:
+            self._read_at, self._lines = now, _read_lines()
+            self._base = parse_limits(_read_text(_INIT_LIMITS)) or _own_limits()
             self._found.clear()
         key = (name, uid, tuple(groups.items()))
         if key not in self._found:
-            who = LoginOwner(name, uid, groups)
-            self._found[key] = limits_of(who, self._lines, self._base)
+            user = LoginOwner(name, uid, groups)
+            self._found[key] = limits_of(user, self._lines, self._base)
         return self._found[key]
 
 
-def _own() -> Limits:
-    """The controller's, where those of PID 1 cannot be read: a request must never set them by itself."""
+def _own_limits() -> Limits:
+    """Return the controller's limits, for hosts where those of PID 1 cannot be read."""
     return {number: resource.getrlimit(number) for number in range(16)}
 
 
-def _lines() -> list[Line]:
-    """limits.conf, then the files of limits.d in the order of their names."""
+def _read_lines() -> list[Line]:
+    """Read limits.conf, then the files of limits.d in the order of their names."""
     with suppress(OSError):
         names = sorted(name for name in os.listdir(_FOLDER) if name.endswith(".conf"))
-        return [line for path in (_FILE, *(_FOLDER / name for name in names)) for line in parse(_text(path))]
-    return parse(_text(_FILE))
+        return [
+            line for path in (_FILE, *(_FOLDER / name for name in names)) for line in parse(_read_text(path))
+        ]
+    return parse(_read_text(_FILE))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether jobs can have mounts of their own here, found out by making some; which node is which card's."""
+"""Find out whether jobs can have private mounts here, and which device node belongs to which GPU."""
 
 import os
 import re
@@ -14,57 +14,59 @@ from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")
 _DEVICES = Path("/dev")
-_CARDS = Path("/proc/driver/nvidia/gpus")
-_DEADLINE = 20  # seconds for what should take none
-_USERS = (
+_DRIVER_GPUS = Path("/proc/driver/nvidia/gpus")
+_DEADLINE = 20  # seconds for a trial that takes milliseconds
+_NOTE_FOR_USERS = (
     "a user's jobs would run in a user namespace, where setuid programs have no power:"
     ' preload = "namespace" in [fence] of the settings allows it'
 )
 _MISSING = f"{PRELOAD} is not there, so nothing can be mounted over it: root can make an empty one"
 
 
-def find(wish: str, run: Path, cards: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
-    """What `preload = wish` comes to here; `may_make`: the empty file that is mounted over, if need be."""
+def find(wish: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
+    """Return the plan of private mounts that the setting `preload = wish` means on this host.
+
+    Args:
+        may_make: create an empty /etc/ld.so.preload, over which the job's file is mounted, if there is none.
+    """
     how = "root" if os.geteuid() == 0 else "user"
     if wish == "environment":
         return MountPlan(note='preload = "environment" in [fence] of the settings')
     if how == "user" and wish == "auto":
-        return MountPlan(note=_USERS)
+        return MountPlan(note=_NOTE_FOR_USERS)
     if may_make and how == "root":
         make_preload(PRELOAD)
     note = why_not(how, run)
     is_required = wish == "namespace"
     if note:
         return MountPlan(note=note, is_required=is_required)
-    return MountPlan(how=how, is_required=is_required, nodes=nodes(), node_of=nodes_of(cards))
+    return MountPlan(how=how, is_required=is_required, nodes=nodes(), node_of=nodes_of(gpus))
 
 
 def make_preload(path: Path) -> None:
-    """An empty one changes nothing for anybody, and is left in place."""
+    """Create an empty preload file unless it exists; it changes nothing and is left in place."""
     try:
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # it is there, or cannot be made: the trial tells
+        return  # it exists, or cannot be created, which the trial reports
     os.fchmod(fd, 0o644)
     os.close(fd)
 
 
 def why_not(how: str, run: Path) -> str:
-    """Why a program in a namespace of its own would not have the hook; "" if it has."""
+    """Return why a program in a private mount namespace would not load the hook; "" if it does."""
     if not PRELOAD.exists():
         return _MISSING
-    if how == "root" and (closed := _closed(library())):
-        return (
-            f"{closed} cannot be read by every user, so programs that become another would not find the hook"
-        )
+    if how == "root" and (unreadable := _unreadable_part(library())):
+        return f"{unreadable} is not readable by all users: a program that changes its user has no hook"
     try:
-        return _tried(how, run)
+        return _try_mounts(how, run)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
 
 
-def _closed(path: Path) -> Path | None:
-    """The first part of a path that others cannot pass, or read."""
+def _unreadable_part(path: Path) -> Path | None:
+    """Return the first part of a path that other users cannot enter or read."""
     for part in (*reversed(path.resolve().parents), path.resolve()):
         needed = stat.S_IXOTH if part.is_dir() else stat.S_IROTH
         if not part.stat().st_mode & needed:
@@ -72,7 +74,7 @@ def _closed(path: Path) -> Path | None:
     return None
 
 
-def _tried(how: str, run: Path) -> str:
+def _try_mounts(how: str, run: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="preload-", dir=run) as name:
         hook, preload = Path(name, "libfgshim.so"), Path(name, "preload")
         hook.symlink_to(library())
@@ -93,21 +95,21 @@ def _tried(how: str, run: Path) -> str:
 
 
 def nodes(devices: Path = _DEVICES) -> tuple[str, ...]:
-    """The nodes of cards: those of the driver's control and of unified memory have no number."""
+    """Return the device nodes of GPUs, without those for control and unified memory, which have no number."""
     found = (path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
     return tuple(sorted(map(str, found)))
 
 
-def nodes_of(cards: Iterable[Gpu], *, about: Path = _CARDS, devices: Path = _DEVICES) -> dict[str, str]:
-    """UUID -> node, as the driver tells; its number is not the card's index."""
+def nodes_of(gpus: Iterable[Gpu], *, about: Path = _DRIVER_GPUS, devices: Path = _DEVICES) -> dict[str, str]:
+    """Return {GPU UUID: device node}; the number of a node is not the index of its GPU."""
     minors = {}
     for file in about.glob("*/information"):
         if minor := re.search(r"^Device Minor:\s*(\d+)$", file.read_text(), re.MULTILINE):
             minors[_address(file.parent.name)] = f"{devices}/nvidia{minor[1]}"
-    return {card.uuid: minors[_address(card.pci)] for card in cards if _address(card.pci) in minors}
+    return {gpu.uuid: minors[_address(gpu.pci)] for gpu in gpus if _address(gpu.pci) in minors}
 
 
 def _address(pci: str) -> tuple[str, ...]:
-    """0000:1B:00.0 and 00000000:1b:00.0 are one."""
+    """Return a PCI address in one form: 0000:1B:00.0 and 00000000:1b:00.0 are equal."""
     domain, _, rest = pci.lower().partition(":")
     return domain[-4:], rest

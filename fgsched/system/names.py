@@ -1,26 +1,26 @@
-"""The process that asks the host's name service. It may hang in it, and is then killed by who started it.
+"""Helper process that queries the host's name service, which may hang; the controller then kills it.
 
-It is run as a script, without the rest of fgsched, so that it stays small. One packet in on descriptor 0, a
-uid; one packet out, which `fgsched.system.accounts` reads. It ends when nobody can ask any more.
+It runs as a script without the rest of fgsched, to stay small. It reads a uid per packet from descriptor 0
+and answers with a packet for `fgsched.system.accounts`. It exits when the other end is closed.
 """
 
 import grp
 import os
 import pwd
 
-_LONGEST = 64  # bytes of a question
+_MAX_QUESTION = 64  # bytes
 
 
 def answer(uid: int) -> bytes:
-    """Return uid, gid, groups, name, home, names of groups of an account; only the uid if there is none."""
+    """Return uid, gid, groups, name, home and group names of an account; only the uid if there is none."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
         return b"%d" % uid
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)
     texts = [entry.pw_name, entry.pw_dir, *map(_name, groups)]
-    coded = b" ".join(text.encode(errors="surrogateescape").hex().encode() or b"-" for text in texts)
-    return b"%d %d %s %s" % (uid, entry.pw_gid, ",".join(map(str, groups)).encode(), coded)
+    encoded = b" ".join(text.encode(errors="surrogateescape").hex().encode() or b"-" for text in texts)
+    return b"%d %d %s %s" % (uid, entry.pw_gid, ",".join(map(str, groups)).encode(), encoded)
 
 
 def _name(gid: int) -> str:
@@ -31,15 +31,15 @@ def _name(gid: int) -> str:
 
 
 def main() -> None:
-    """Answer until the other end is closed. A failing service is no answer: silence counts as that."""
-    while question := os.read(0, _LONGEST):
+    """Answer until the other end is closed; send nothing when the name service fails."""
+    while question := os.read(0, _MAX_QUESTION):
         try:
-            said = answer(int(question))
+            reply = answer(int(question))
         except OSError:
             continue
         try:
-            os.write(0, said)
-        except OSError:  # longer than a packet may be, or nobody is there
+            os.write(0, reply)
+        except OSError:  # longer than a packet may be, or the other end is closed
             continue
 
 

@@ -1,4 +1,4 @@
-"""How the kernel treats the controller: how many files it may have open, when it gets a processor."""
+"""Set the controller's own resources: limits, descriptors, signals, CPU priority and OOM score."""
 
 import os
 import resource
@@ -9,42 +9,56 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched.domain.errors import Refused
+from fgsched.jobs.cpubinding import Binding
 
-_AHEAD = 10  # steps of nice: beside thirty busy jobs on a processor the controller then has a quarter of it
-_SPARED = -500  # oom_score_adj, as in the unit of systemd
+_PRIORITY = 10  # nice steps: with thirty busy jobs on a CPU the controller still gets a quarter of it
+_OOM_SCORE_ADJ = -500  # as in the systemd unit
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
-_GROUP = Path("/proc/self/autogroup")  # where each session is a group, what counts is the group's
+_AUTOGROUP = Path("/proc/self/autogroup")  # with autogroups the nice value of the session counts
 
 
 @dataclass(frozen=True, slots=True)
-class _Least:
-    """What the controller needs of a limit that is inherited from the shell that starts it."""
+class _Minimum:
+    """The smallest hard limit with which the controller can run."""
 
     limit: int
-    least: int
+    value: int  # in the kernel's unit: seconds, bytes or files
     name: str
-    shown: str
+    text: str
 
 
-_LEASTS = (
-    _Least(resource.RLIMIT_CPU, 3600, "CPU time (ulimit -t)", "3600 s"),
-    _Least(resource.RLIMIT_NOFILE, 256, "open files (ulimit -n)", "256"),
-    _Least(resource.RLIMIT_AS, 1 << 30, "virtual memory (ulimit -v)", "1 GiB"),
-    _Least(resource.RLIMIT_DATA, 256 << 20, "data (ulimit -d)", "256 MiB"),
-    _Least(resource.RLIMIT_FSIZE, 1 << 30, "file size (ulimit -f)", "1 GiB"),
+_MINIMUMS = (
+    _Minimum(resource.RLIMIT_CPU, 3600, "CPU time (ulimit -t)", "3600 s"),
+    _Minimum(resource.RLIMIT_NOFILE, 256, "open files (ulimit -n)", "256"),
+    _Minimum(resource.RLIMIT_AS, 1 << 30, "virtual memory (ulimit -v)", "1 GiB"),
+    _Minimum(resource.RLIMIT_DATA, 256 << 20, "data (ulimit -d)", "256 MiB"),
+    _Minimum(resource.RLIMIT_FSIZE, 1 << 30, "file size (ulimit -f)", "1 GiB"),
 )
-_RAISED = (*(one.limit for one in _LEASTS), resource.RLIMIT_NPROC)
+_RAISED = (*(one.limit for one in _MINIMUMS), resource.RLIMIT_NPROC)
 _KEPT_SIGNALS = {
     signal.SIGKILL,
     signal.SIGSTOP,
     signal.SIGPIPE,
     signal.SIGXFSZ,
 }  # Python ignores the last two
-_STACK = 8 << 20  # bytes: more changes where the kernel maps what a process loads
+_STACK = 8 << 20  # bytes: a larger stack changes where the kernel maps libraries
+
+
+def cpu_binding(setting: str) -> Binding:
+    """Return the CPUs that jobs are bound to: those of the controller, which its jobs inherit.
+
+    Args:
+        setting: `cpu_binding` of the configuration, "near" or "none".
+    """
+    return Binding(allowed=frozenset(os.sched_getaffinity(0)) if setting == "near" else frozenset())
 
 
 def raise_limits() -> None:
-    """The controller lives long and serves many; jobs get the limits of their submission."""
+    """Raise the soft limits of this process to the hard limits; jobs get the limits of their submission.
+
+    Raises:
+        Refused: a hard limit is too low for the controller.
+    """
     refuse_unfit_limits()
     for limit in _RAISED:
         soft, hard = resource.getrlimit(limit)
@@ -57,67 +71,74 @@ def raise_limits() -> None:
 
 
 def refuse_unfit_limits() -> None:
-    """Hard limits under which a controller would be killed, or could not do its work."""
-    for one in _LEASTS:
+    """Check the hard limits of this process.
+
+    Raises:
+        Refused: a hard limit is so low that a controller would be killed or could not work.
+    """
+    for one in _MINIMUMS:
         _, hard = resource.getrlimit(one.limit)
-        if hard != resource.RLIM_INFINITY and hard < one.least:
+        if hard != resource.RLIM_INFINITY and hard < one.value:
             raise Refused(
                 f"the controller cannot run with the hard limit of {one.name} of this shell: "
-                f"{hard}, and it needs {one.shown}",
+                f"{hard}, and it needs {one.text}",
                 "Start it from a shell without that limit: fgsched start",
             )
 
 
 def hold_low_descriptors() -> None:
-    """Have descriptors 0 to 2: else what is opened next is taken for a standard stream by what is started."""
+    """Open /dev/null as descriptors 0 to 2 where they are closed.
+
+    A file that is opened with such a number would become a standard stream of a child process.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
 
 
 def reset_signals() -> None:
-    """Nothing that whoever started this process ignores or blocks is ignored or blocked here."""
+    """Unblock all signals and restore their default actions, whatever the parent process set."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - _KEPT_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_DFL:
             signal.signal(number, signal.SIG_DFL)
 
 
-def spare() -> None:
-    """Be killed after all jobs when memory runs out, where this process may decide that.
+def lower_oom_score() -> None:
+    """Make the kernel kill jobs before this process when memory runs out; needs root, else does nothing.
 
-    The spawner and the shepherds inherit it. Jobs do not.
+    The spawner and the shepherds inherit the score. Jobs do not.
     """
     with suppress(OSError, ValueError):
-        if int(_OOM_SCORE.read_text()) > _SPARED:
-            _OOM_SCORE.write_text(str(_SPARED))
+        if int(_OOM_SCORE.read_text()) > _OOM_SCORE_ADJ:
+            _OOM_SCORE.write_text(str(_OOM_SCORE_ADJ))
 
 
 @contextmanager
 def before_jobs() -> Iterator[None]:
-    """Be served before jobs: while the controller waits for its turn among them, cards stand idle.
+    """Run with a higher CPU priority than jobs: GPUs idle while the controller waits for a CPU.
 
-    Only root may; for anybody else nothing changes. What was forked before, such as the spawner
-    and all jobs after it, keeps its own priority.
+    Needs root, else does nothing. Processes forked before, such as the spawner and thus all jobs, keep
+    their priority.
     """
-    usual, of_group = os.getpriority(os.PRIO_PROCESS, 0), _nice_of_group()
-    _be(usual - _AHEAD, of_group - _AHEAD)
+    nice, group_nice = os.getpriority(os.PRIO_PROCESS, 0), _autogroup_nice()
+    _set_nice(nice - _PRIORITY, group_nice - _PRIORITY)
     try:
         yield
     finally:
-        _be(usual, of_group)
+        _set_nice(nice, group_nice)
 
 
-def _nice_of_group() -> int:
-    """Of the session, which has a value of its own: "/autogroup-25 nice 0"."""
+def _autogroup_nice() -> int:
+    """Return the nice value of the session, from a text such as "/autogroup-25 nice 0"."""
     try:
-        return int(_GROUP.read_text().rpartition(" ")[2])
+        return int(_AUTOGROUP.read_text().rpartition(" ")[2])
     except (OSError, ValueError):
         return 0
 
 
-def _be(nice: int, of_group: int) -> None:
+def _set_nice(nice: int, group_nice: int) -> None:
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, nice)
     with suppress(OSError):
-        _GROUP.write_text(str(max(-20, of_group)))
+        _AUTOGROUP.write_text(str(max(-20, group_nice)))

@@ -1,6 +1,6 @@
-"""Where things are: state, run directory, socket and configuration, for one user or for the whole host.
+"""Paths of the state, the run directory, the socket and the configuration of a controller.
 
-The environment may say where, never what the policy is. Nothing is made here until `prepare`.
+The environment selects paths, never policy. Only `Paths.prepare` creates directories.
 """
 
 import errno
@@ -19,25 +19,25 @@ from fgsched.domain.text import quoted
 SYSTEM_RUN = Path("/run/fgsched")
 _SYSTEM_STATE = Path("/var/lib/fgsched")
 _SYSTEM_CONFIG = Path("/etc/fgsched/fgsched.toml")
-_REMEDIES = {  # errors that are the disk's, not those of the path
+_REMEDIES = {  # errors of the file system, not of the path
     errno.EROFS: "The file system is read-only. Mount it for writing, then repeat the command.",
     errno.ENOSPC: "Free some space there.",
     errno.EDQUOT: "Your quota there is used up. Free some space.",
-    errno.EIO: "Look at the disk.",
+    errno.EIO: "Check the disk.",
 }
-_SOCKET_PATH_MAX = 107  # bytes that the kernel takes for the name of a socket
+_SOCKET_PATH_MAX = 107  # bytes: the kernel's limit for the path of a socket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """The paths of one controller and of those who talk to it."""
+    """The paths of one controller and its clients."""
 
     mode: Literal["user", "system"]
-    home: Path  # $FG_HOME, or the directory of the state
-    state: Path  # what must last: the queue, the log
-    run: Path  # what ends with the boot: socket, claims, results, jobs' directories
+    home: Path  # $FG_HOME, or the state directory
+    state: Path  # persistent: the queue, the log
+    run: Path  # lasts until reboot: socket, claims, results, job directories
     config_file: Path
-    config_named: bool = False  # by FGSCHED_CONFIG: then it has to exist
+    config_named: bool = False  # given by FGSCHED_CONFIG: the file must exist
 
     @property
     def queue(self) -> Path:
@@ -59,62 +59,82 @@ class Paths:
     def find(
         cls, environ: Mapping[str, str], uid: int, *, system: bool = False, system_run: Path = SYSTEM_RUN
     ) -> "Paths":
-        """FG_HOME decides; else the host's controller, if asked for or there; else the user's own."""
+        """Find the paths of the controller that a user addresses; creates nothing.
+
+        FG_HOME comes first, then the controller of the host if `system` is set or its socket exists, then
+        the controller of the user.
+
+        Raises:
+            BadUsage: a variable has a relative path, the user has no home directory, or the path of the
+                run directory cannot be used by the linker or for a socket.
+        """
         named = environ.get("FGSCHED_CONFIG", "")
         if environ.get("FG_HOME") and not system:
-            places = _below(_absolute("FG_HOME", environ["FG_HOME"]))
+            paths = _of_home(_absolute("FG_HOME", environ["FG_HOME"]))
         elif system or (system_run / "socket").exists():
-            places = _of_the_host(system_run)
+            paths = _of_the_host(system_run)
         else:
-            places = _of_the_user(environ, uid)
+            paths = _of_the_user(environ, uid)
         if named:
             config_file = _absolute("FGSCHED_CONFIG", named)
-            places = replace(places, config_file=config_file, config_named=True)
-        _refuse_unusable(places.run)
-        return places
+            paths = replace(paths, config_file=config_file, config_named=True)
+        _refuse_unusable(paths.run)
+        return paths
 
     def own_run(self, environ: Mapping[str, str], uid: int) -> Path:
-        """The run directory of the user who asks, who may have no controller and so no such directory."""
+        """Return the run directory of the user's own controller; it may not exist."""
         return self.run if self.mode == "user" else _of_the_user(environ, uid).run
 
     def prepare(self, uid: int) -> None:
-        """Make the directories that are missing, and make sure of the others. For the controller."""
+        """Create the state and run directories, or check their owner and mode. For the controller.
+
+        Raises:
+            Refused: a directory has another owner, can be written by others, or cannot be created.
+            StorageError: the file system is full, read-only or failing.
+        """
         for directory in (self.state, self.run):
             try:
                 self._make(directory)
             except OSError as error:
-                raise self._unusable(directory, error) from None
+                raise self._error_of(directory, error) from None
             self._check(directory, uid)
 
     def _make(self, directory: Path) -> None:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             directory.mkdir(0o700)
-            if self._is_for_all(directory):
+            if self._is_shared(directory):
                 directory.chmod(0o711)
 
     def check(self, uid: int) -> None:
-        """Refuse a run directory that somebody else laid out. For clients, before they trust its socket."""
+        """Check that the run directory belongs to the controller, before its socket is trusted. For clients.
+
+        A directory that does not exist is accepted: the connection fails later.
+
+        Raises:
+            Refused: the directory has another owner, can be written by others, or cannot be examined.
+            StorageError: the file system fails.
+        """
         owner = 0 if self.mode == "system" else uid
         try:
             self._check(self.run, owner)
         except (FileNotFoundError, PermissionError):
-            return  # whoever dials the socket is told
+            return  # connecting to the socket reports it
         except OSError as error:
-            raise self._unusable(self.run, error) from None
+            raise self._error_of(self.run, error) from None
 
-    def _unusable(self, directory: Path, error: OSError) -> FgschedError:
+    def _error_of(self, directory: Path, error: OSError) -> FgschedError:
         if error.errno in _REMEDIES:
             return StorageError(f"{directory} cannot be used: {error.strerror}", _REMEDIES[error.errno])
         remedy = "" if self.mode == "system" else "Set FG_HOME to a directory of yours."
         return Refused(f"{directory} cannot be used: {error.strerror}.", remedy)
 
-    def _is_for_all(self, directory: Path) -> bool:
-        """Whether the jobs of every user have to reach their own directories below it."""
+    def _is_shared(self, directory: Path) -> bool:
+        """Return whether jobs of every user must reach their own directories below `directory`."""
         return self.mode == "system" and directory == self.run
 
     def _check(self, directory: Path, owner: int) -> None:
-        """Owner, mode, and that it is no link: /tmp is for everybody."""
+        """Check owner and mode, and that it is no link: anybody can create entries in /tmp."""
         found = directory.lstat()
         if stat.S_ISLNK(found.st_mode):
             fault = "is a symbolic link"
@@ -135,25 +155,30 @@ class Paths:
 
 @contextmanager
 def written(path: Path) -> Iterator[None]:
-    """Tell of a file that cannot be made or written."""
+    """Convert errors of creating or writing `path`.
+
+    Raises:
+        StorageError: the file cannot be created or written. A TimeoutError, of a lock, passes unchanged.
+    """
     try:
         yield
     except TimeoutError:
-        raise  # of a lock that somebody else has
+        raise  # a lock that another process holds
     except OSError as error:
         raise unwritten(error, path) from None
 
 
 def unwritten(error: OSError, path: object) -> StorageError:
-    """What is told of a file that cannot be written."""
+    """Return the error for a file that cannot be written."""
     return StorageError(f"cannot write {path}: {error.strerror}", _REMEDIES.get(error.errno or 0, ""))
 
 
 def is_of_the_disk(error: OSError) -> bool:
+    """Return whether the file system caused the error, as when it is full, and not the path."""
     return error.errno in _REMEDIES
 
 
-def _below(home: Path) -> Paths:
+def _of_home(home: Path) -> Paths:
     return Paths(mode="user", home=home, state=home, run=home / "run", config_file=home / "fgsched.toml")
 
 
@@ -170,7 +195,7 @@ def _of_the_user(environ: Mapping[str, str], uid: int) -> Paths:
 
 
 def _xdg(environ: Mapping[str, str], uid: int, *, name: str, default: str) -> Path:
-    """A base directory; as its specification says, a relative one does not count."""
+    """Return an XDG base directory; a relative path is ignored, as the specification requires."""
     value = environ.get(name, "")
     return Path(value) if os.path.isabs(value) else _home(environ, uid) / default
 
@@ -190,14 +215,14 @@ def _home(environ: Mapping[str, str], uid: int) -> Path:
 def _absolute(name: str, text: str) -> Path:
     if not os.path.isabs(text):
         raise BadUsage(
-            f"{name} is {quoted(text)}, which means another place in every directory.",
+            f"{name} is {quoted(text)}, which is a relative path.",
             f"Give an absolute path, such as {name}={os.path.abspath(text)}",
         )
     return Path(os.path.normpath(text))
 
 
 def _refuse_unusable(run: Path) -> None:
-    """What every job would fail on later is said at once."""
+    """Refuse a path with which every job would fail later."""
     path = str(run)
     if ":" in path or any(letter.isspace() for letter in path):
         raise BadUsage(
@@ -209,6 +234,6 @@ def _refuse_unusable(run: Path) -> None:
     if len(socket) > _SOCKET_PATH_MAX:
         raise BadUsage(
             f"The path of the socket, {run / 'socket'}, has {len(socket)} bytes; "
-            f"the kernel takes {_SOCKET_PATH_MAX}.",
+            f"the kernel accepts {_SOCKET_PATH_MAX}.",
             "Set FG_HOME or XDG_RUNTIME_DIR to a directory with a shorter path.",
         )

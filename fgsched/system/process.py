@@ -1,6 +1,6 @@
-"""Identity of a process: which one a pid meant, whether it lives, and signals that cannot hit another one.
+"""Identify processes by pid, start time and boot, and send signals that cannot reach another process.
 
-A pid alone names whoever has it now. With the start time and the boot it names one process for ever.
+The kernel reuses a pid. A pid with its start time and boot id identifies one process for ever.
 """
 
 import os
@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
-_DEAD = "ZXx"  # a zombie runs no more: it holds nothing but its status
+_EXITED_STATES = "ZXx"  # states of processes that have exited: a zombie holds only its exit status
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process of one boot, as a claim writes it down."""
+    """A process, unique across pid reuse and reboots."""
 
     pid: int
     start: int  # clock ticks since boot
@@ -33,29 +33,30 @@ class _Stat:
 
 @cache
 def boot_id() -> str:
-    """The kernel's name for this boot."""
+    """Return the kernel's id of the current boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def identify(pid: int) -> Identity | None:
-    """Who has this pid now; None when nobody does, or only a zombie."""
+    """Return the identity of the process with this pid, or None if there is none or it is a zombie."""
     stat = _stat(pid)
-    if stat is None or stat.state in _DEAD:
+    if stat is None or stat.state in _EXITED_STATES:
         return None
     return Identity(pid, stat.start, boot_id())
 
 
 def is_alive(identity: Identity) -> bool:
+    """Return whether the process still runs."""
     return identify(identity.pid) == identity
 
 
 def open_pidfd(identity: Identity) -> int | None:
-    """A descriptor that means this process and no later one, or None when it is gone.
+    """Open a pidfd of the process; return None if the process has exited. The caller closes it.
 
-    Checked after opening: until then the pid could still change hands.
+    The identity is checked after opening, because the pid may be reused until then.
     """
     if identity.pid <= 0:
-        return None  # the kernel would take 0 and below for groups, or refuse them
+        return None  # 0 and below mean process groups, or are refused by the kernel
     try:
         pidfd = os.pidfd_open(identity.pid)
     except ProcessLookupError:
@@ -67,7 +68,7 @@ def open_pidfd(identity: Identity) -> int | None:
 
 
 def kill(identity: Identity, signal: int) -> bool:
-    """Send a signal to exactly this process; False when it is gone."""
+    """Send `signal` to the process; return False if the process has exited."""
     pidfd = open_pidfd(identity)
     if pidfd is None:
         return False
@@ -81,13 +82,13 @@ def kill(identity: Identity, signal: int) -> bool:
 
 
 def parents() -> dict[int, int]:
-    """The parent of every living process, by pid."""
+    """Return {pid: parent pid} of all living processes."""
     stats = ((pid, _stat(pid)) for pid in _pids())
-    return {pid: stat.parent for pid, stat in stats if stat and stat.state not in _DEAD}
+    return {pid: stat.parent for pid, stat in stats if stat and stat.state not in _EXITED_STATES}
 
 
 def descendants(pid: int) -> list[Identity]:
-    """Every living process below this one, without it: nearest first."""
+    """Return the living descendants of a process, children before grandchildren."""
     children: dict[int, list[int]] = {}
     for child, parent in parents().items():
         children.setdefault(parent, []).append(child)
@@ -98,10 +99,13 @@ def descendants(pid: int) -> list[Identity]:
 
 
 def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Identity]:
-    """Return the living processes that were started with FG_JOB_DIR=<job_dir>, as far as we may look.
+    """Return the living processes that were started with FG_JOB_DIR=`job_dir`.
 
-    `uid`: the owner of the job, if other users' processes are to be left out. Processes are found although
-    they left their session, their parent and their group.
+    A process that left its session, its parent or its group is found as well. A process whose environment
+    this user may not read is not.
+
+    Args:
+        uid: the owner of the job; processes of other users than the owner and root are omitted.
     """
     mark = b"FG_JOB_DIR=" + os.fsencode(job_dir)
     found = [identity for pid in _pids() if (identity := identify(pid)) and mark in _environment(pid)]
@@ -109,9 +113,9 @@ def marked(job_dir: str | os.PathLike[str], uid: int | None = None) -> list[Iden
 
 
 def may_be_of(pid: int, uid: int) -> bool:
-    """Return whether a process runs for this user: started by the user, or by root for the user.
+    """Return whether a process has the real uid `uid` or 0.
 
-    Any user can start a process with the environment of another user's job.
+    Needed because any user can start a process with the environment of another user's job.
     """
     try:
         status = (_PROC / str(pid) / "status").read_bytes()
@@ -122,26 +126,26 @@ def may_be_of(pid: int, uid: int) -> bool:
 
 
 def started_below(directory: str) -> dict[str, list[Identity]]:
-    """The living processes that were started with an FG_JOB_DIR that begins so, by that."""
+    """Return {FG_JOB_DIR: processes} of the living processes whose FG_JOB_DIR starts with `directory`."""
     found: dict[str, list[Identity]] = {}
     for pid in _pids():
-        place = started_with(pid, "FG_JOB_DIR")
-        if place.startswith(directory) and (identity := identify(pid)):
-            found.setdefault(place, []).append(identity)
+        job_dir = started_with(pid, "FG_JOB_DIR")
+        if job_dir.startswith(directory) and (identity := identify(pid)):
+            found.setdefault(job_dir, []).append(identity)
     return found
 
 
 def started_with(pid: int, name: str) -> str:
-    """The value that a variable had when the process was started; "" where we may not look."""
+    """Return the value of an environment variable at the start of a process, or "" if it cannot be read."""
     mark = os.fsencode(name) + b"="
     values = (entry[len(mark) :] for entry in _environment(pid) if entry.startswith(mark))
     return os.fsdecode(next(values, b""))
 
 
 def maps(pid: int, name: str) -> bool | None:
-    """Whether a file of this name is mapped into the process; False where we may not look.
+    """Return whether a file named `name` is mapped into a process; False if this user may not know.
 
-    None of one that has nothing mapped any more: it ends, and gives its memory up before its files.
+    None means that the process is exiting: it has no mappings left, but may still have files open.
     """
     try:
         text = Path(f"/proc/{pid}/maps").read_bytes()
@@ -157,7 +161,7 @@ def _pids() -> Iterator[int]:
 
 
 def _environment(pid: int) -> list[bytes]:
-    """The environment a process was started with; empty when it is gone or not ours to read."""
+    """Return the environment at the start of a process; empty if it has exited or cannot be read."""
     try:
         return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -170,11 +174,11 @@ def _stat(pid: int) -> _Stat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     try:
-        text = os.read(descriptor, 4096)  # a thousand are looked at when a controller starts: no file object
+        text = os.read(descriptor, 4096)  # no file object: a starting controller reads about a thousand
     except ProcessLookupError:
         return None
     finally:
         os.close(descriptor)
-    # The name is in brackets and may itself hold brackets, blanks and line ends.
+    # The name is in parentheses and may itself contain parentheses, blanks and line feeds.
     words = text[text.rindex(b")") + 2 :].split()
     return _Stat(state=words[0].decode(), parent=int(words[1]), start=int(words[19]))

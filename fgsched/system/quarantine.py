@@ -1,4 +1,4 @@
-"""Entries of the run directory that are of the wrong kind or name: logged, moved away, never obeyed."""
+"""Move entries of the run directory that have the wrong kind or name target quarantine, and log them."""
 
 import logging
 import os
@@ -10,53 +10,53 @@ from pathlib import Path
 from fgsched.system.cleaner import Cleaner
 
 log = logging.getLogger(__name__)
-_MOST = 64  # entries that are kept; older ones are removed
-_NAMES = 1_000  # entries that could not be moved and are not named again
+_MAX_ENTRIES = 64  # older ones are removed
+_MAX_LOGGED = 1_000  # entries that could not be moved and are not logged again
 
 
 class Quarantine:
-    """`<run>/quarantine`, where an administrator can look at them."""
+    """The directory `<run>/quarantine`, in which an administrator can inspect the entries."""
 
     def __init__(self, run: Path, cleaner: Cleaner) -> None:
-        self._place, self._cleaner = run / "quarantine", cleaner
-        self._stuck: set[str] = set()  # entries that stay where they are, and were named in the log
+        self._directory, self._cleaner = run / "quarantine", cleaner
+        self._logged: set[str] = set()  # entries that could not be moved
 
     def take(self, path: str, why: str) -> bool:
-        """Move an entry away; whether it is gone."""
-        into = self._place / f"{time.time_ns()}.{_short(path)}"
+        """Move an entry target quarantine; return False if it cannot be moved."""
+        target = self._directory / f"{time.time_ns()}.{_short(path)}"
         try:
             self._make()
-            os.rename(path, into)
+            os.rename(path, target)
         except FileNotFoundError:
             return True
         except OSError as error:
-            self._say_once(path, f"{why}; it cannot be moved to {self._place}: {error.strerror}")
+            self._log_once(path, f"{why}; it cannot be moved to {self._directory}: {error.strerror}")
             return False
-        log.warning("%a: %s; moved to %s", path, why, self._place)
+        log.warning("%a: %s; moved to %s", path, why, self._directory)
         self._remove_oldest()
         return True
 
     def _make(self) -> None:
         with suppress(FileExistsError):
-            os.mkdir(self._place, 0o700)
-        if not stat.S_ISDIR(os.lstat(self._place).st_mode):
-            os.unlink(self._place)
-            os.mkdir(self._place, 0o700)
+            os.mkdir(self._directory, 0o700)
+        if not stat.S_ISDIR(os.lstat(self._directory).st_mode):
+            os.unlink(self._directory)
+            os.mkdir(self._directory, 0o700)
 
-    def _say_once(self, path: str, why: str) -> None:
-        if path not in self._stuck:
-            if len(self._stuck) >= _NAMES:
-                self._stuck.clear()
-            self._stuck.add(path)
+    def _log_once(self, path: str, why: str) -> None:
+        if path not in self._logged:
+            if len(self._logged) >= _MAX_LOGGED:
+                self._logged.clear()
+            self._logged.add(path)
             log.warning("%a: %s", path, why)
 
     def _remove_oldest(self) -> None:
-        for name in sorted(os.listdir(self._place))[:-_MOST]:
-            self._cleaner.add(self._place / name)
+        for name in sorted(os.listdir(self._directory))[:-_MAX_ENTRIES]:
+            self._cleaner.add(self._directory / name)
 
 
 def kind_of(path: str) -> str:
-    """In words, what an entry is; "nothing" if there is none."""
+    """Return the kind of an entry in words; "nothing" if there is none."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -72,6 +72,6 @@ def kind_of(path: str) -> str:
 
 
 def _short(path: str) -> str:
-    """The last two parts of a path as one name of at most 200 bytes."""
+    """Return the last two parts of a path as one file name of at most 200 bytes."""
     name = "-".join(Path(path).parts[-2:])
     return os.fsdecode(os.fsencode(name)[:200])

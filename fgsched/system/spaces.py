@@ -1,4 +1,4 @@
-"""What each user is given of the file systems: space in the run directory, and a place for TMPDIRs."""
+"""Give each user a limited space in the run directory, and a directory for the TMPDIRs of jobs."""
 
 import ctypes
 import os
@@ -8,18 +8,22 @@ from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _NOSUID, _NODEV, _REMOUNT, _NOFOLLOW = 2, 4, 32, 8  # of mount(2) and umount2(2)
-_FILE = 4096  # bytes of space for which a user may have one file
+_BYTES_PER_INODE = 4096  # bytes of space for each file that a user may have
 
 
 class Spaces:
-    """A small tmpfs for each user below the run directory, in which the directories of the user's jobs lie.
+    """A small tmpfs for each user below the run directory, for the directories of the user's jobs.
 
-    So no job can fill what claims, results and the jobs of others need. Where nothing can be mounted,
-    `note` says why, and the directories lie in the run directory itself.
+    It keeps a job from filling the file system that claims, results and other jobs need. If no tmpfs can be
+    mounted, `note` says why, and the directories are in the run directory itself.
     """
 
     def __init__(self, run: Path, *, size: int) -> None:
-        """`size`: bytes of each; 0: none is made."""
+        """Find out whether a tmpfs can be mounted.
+
+        Args:
+            size: bytes for each user; 0 mounts none.
+        """
         self._root, self._size = run / "space", size
         self._ready: set[int] = set()
         self.note = "" if size else "run_space is 0"
@@ -28,113 +32,134 @@ class Spaces:
 
     @property
     def is_limited(self) -> bool:
+        """Return whether users have limited spaces."""
         return not self.note
 
     def _probe(self) -> None:
-        place = self._root / "probe"
+        directory = self._root / "probe"
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(parents=True, exist_ok=True)
             self._root.chmod(0o711)
-            _mount(place, "size=4096,mode=711")
-            _unmount(place)
-            place.rmdir()
+            _mount(directory, "size=4096,mode=711")
+            _unmount(directory)
+            directory.rmdir()
         except OSError as error:
             self.note = f"no tmpfs can be mounted below {self._root}: {error.strerror}"
 
     def of(self, uid: int) -> str:
-        """Where the user's job directories lie; "" where they have no place of their own."""
+        """Return the directory for a user's job directories, mounting it if needed; "" without a space.
+
+        Raises:
+            OSError: the tmpfs cannot be mounted.
+        """
         if self.note or not uid:
             return ""
-        place = self._root / str(uid)
+        directory = self._root / str(uid)
         if uid not in self._ready:
-            self._make(place)
+            self._make(directory)
             self._ready.add(uid)
-        return str(place)
+        return str(directory)
 
-    def _make(self, place: Path) -> None:
-        """Mount it, or give that of an earlier controller the present size."""
-        place.mkdir(mode=0o711, exist_ok=True)
-        is_there = place.stat().st_dev != self._root.stat().st_dev
-        options = f"size={self._size},nr_inodes={max(1024, self._size // _FILE)},mode=711"
+    def _make(self, directory: Path) -> None:
+        """Mount the tmpfs, or set the size of one that an earlier controller mounted."""
+        directory.mkdir(mode=0o711, exist_ok=True)
+        is_mounted = directory.stat().st_dev != self._root.stat().st_dev
+        options = f"size={self._size},nr_inodes={max(1024, self._size // _BYTES_PER_INODE)},mode=711"
         try:
-            _mount(place, options, _REMOUNT if is_there else 0)
+            _mount(directory, options, _REMOUNT if is_mounted else 0)
         except OSError:
-            if not is_there:  # a smaller size than what is in use is refused, and the old one stays
+            if not is_mounted:  # a size below the used space is refused, and the old size stays
                 raise
 
     def leave(self) -> None:
-        """Give back those that are empty: other jobs go on."""
+        """Unmount the spaces that are empty; jobs of other controllers may still use the rest."""
         with suppress(OSError):
             for name in os.listdir(self._root):
-                place = self._root / name
+                directory = self._root / name
                 with suppress(OSError):
-                    if place.stat().st_dev != self._root.stat().st_dev and not os.listdir(place):
-                        _unmount(place)
-                    place.rmdir()
+                    if directory.stat().st_dev != self._root.stat().st_dev and not os.listdir(directory):
+                        _unmount(directory)
+                    directory.rmdir()
             self._root.rmdir()
         self._ready.clear()
 
 
-def lying(run: Path, job: int, attempt: int) -> list[Path]:
-    """Where the directory of an attempt lies in the space of a user. `run`: the directory of its queue."""
+def attempt_dirs(run: Path, job: int, attempt: int) -> list[Path]:
+    """Return the directories of an attempt in the spaces of users.
+
+    Args:
+        run: the directory of the queue.
+    """
     return list((run.parent / "space").glob(f"*/{run.name}-{job}.{attempt}"))
 
 
 def attempts(run: Path) -> set[tuple[int, int]]:
-    """(job, attempt) of each directory of this queue that lies in the space of a user."""
+    """Return (job, attempt) of each directory of a queue in the spaces of users.
+
+    Args:
+        run: the directory of the queue.
+    """
     found = (path.name.partition("-")[2] for path in (run.parent / "space").glob(f"*/{run.name}-*"))
     pairs = (name.partition(".") for name in found)
     return {(int(job), int(attempt)) for job, _, attempt in pairs if job.isdecimal() and attempt.isdecimal()}
 
 
 class Scratch:
-    """The directory in which the users' TMPDIRs are: each user's in one that belongs to the user.
+    """The directory for the TMPDIRs of jobs, with a directory for each user that belongs to the user.
 
-    Its name ends in random letters, so that nobody can take it first, and it is remembered in the run
-    directory. If it is gone or somebody else's at the next start, another name is taken.
+    Its name ends in random letters, so that no other user can create it first, and is stored in the run
+    directory. If the directory is missing or has another owner at the next start, a new name is used.
     """
 
     def __init__(self, run: Path, prefix: str, *, for_all: bool) -> None:
-        """`for_all`: jobs of every user have to reach theirs."""
-        self._note, self._prefix, self._mode = run / "scratch", prefix, 0o711 if for_all else 0o700
-        self._seen = 0  # when something in it was made or removed last
-        self._users: frozenset[str] = frozenset()
-        self.path = self._remembered()  # "": the first job makes it
+        """Find the directory of an earlier controller; a new one is created by the first job.
 
-    def _remembered(self) -> str:
+        Args:
+            for_all: jobs of every user must reach their own directories.
+        """
+        self._link, self._prefix, self._mode = run / "scratch", prefix, 0o711 if for_all else 0o700
+        self._modified = 0  # nanoseconds: modification time at which the users were listed
+        self._users: frozenset[str] = frozenset()
+        self.path = self._stored()  # "": not created yet
+
+    def _stored(self) -> str:
         with suppress(OSError):
-            path = os.readlink(self._note)
+            path = os.readlink(self._link)
             if path.startswith(self._prefix) and self._is_ours(path):
                 return path
         return ""
 
-    def _new(self) -> None:
+    def _create(self) -> None:
         self.path = f"{self._prefix}{os.urandom(8).hex()}"
         os.mkdir(self.path, 0o700)
         os.chmod(self.path, self._mode)
-        self._note.unlink(missing_ok=True)
-        self._note.symlink_to(self.path)
-        self._seen = 0
+        self._link.unlink(missing_ok=True)
+        self._link.symlink_to(self.path)
+        self._modified = 0
 
     def _is_ours(self, path: str) -> bool:
         found = os.lstat(path)
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
     def of(self, uid: int, gid: int) -> str:
-        """The user's directory in it, made if need be."""
+        """Return the directory of a user, creating it if needed.
+
+        Raises:
+            OSError: the directory cannot be created.
+        """
         try:
             found = os.lstat(self.path)
-        except FileNotFoundError:  # nothing is made for nobody; or what tidies up there took it for old
-            self._new()
+        except FileNotFoundError:  # not created yet, or removed by a program that cleans up /tmp
+            self._create()
             found = os.lstat(self.path)
-        if found.st_mtime_ns != self._seen:
-            self._users, self._seen = frozenset(os.listdir(self.path)), found.st_mtime_ns
+        if found.st_mtime_ns != self._modified:
+            self._users, self._modified = frozenset(os.listdir(self.path)), found.st_mtime_ns
         if str(uid) not in self._users:
             self._make(str(uid), uid, gid)
         return f"{self.path}/{uid}"
 
     def _make(self, name: str, uid: int, gid: int) -> None:
-        """It appears as the user's, whenever we are killed."""
+        """Create a directory so that it always belongs to the user, even after a crash."""
         fresh = f"{self.path}/new"
         with suppress(FileExistsError):
             os.mkdir(fresh, 0o700)
@@ -143,42 +168,46 @@ class Scratch:
         self._users |= {name}
 
     def tidy(self, slots: set[int]) -> None:
-        """Remove the empty directories of numbers that no running job has, and what is empty then."""
+        """Remove the empty TMPDIRs of slots that no running job has, and the directories empty then.
+
+        Args:
+            slots: numbers of the slots of running jobs.
+        """
         mounted = _mounted()
         with suppress(OSError):
             for user in os.listdir(self.path):
-                place = f"{self.path}/{user}"
-                if any(point == place or point.startswith(f"{place}/") for point in mounted):
-                    continue  # a file system of the user's, which may never answer
-                _remove_empty(place, slots)
+                directory = f"{self.path}/{user}"
+                if any(point == directory or point.startswith(f"{directory}/") for point in mounted):
+                    continue  # a file system of the user, which may never answer
+                _remove_empty(directory, slots)
             os.rmdir(self.path)
 
 
-def _remove_empty(place: str, slots: set[int]) -> None:
+def _remove_empty(directory: str, slots: set[int]) -> None:
     with suppress(OSError):
-        for name in os.listdir(place):
+        for name in os.listdir(directory):
             if name.isdecimal() and int(name) not in slots:
                 with suppress(OSError):
-                    os.rmdir(f"{place}/{name}")
-        os.rmdir(place)
+                    os.rmdir(f"{directory}/{name}")
+        os.rmdir(directory)
 
 
 def _mounted() -> list[str]:
-    """The places of all mounts; users name some of them, in any bytes."""
+    """Return all mount points; users choose some of their names, in any bytes."""
     lines = os.fsdecode(_MOUNTS.read_bytes()).split("\n")
     return [line.split(" ")[4] for line in lines if line]
 
 
-def _mount(place: Path, options: str, flags: int = 0) -> None:
+def _mount(directory: Path, options: str, flags: int = 0) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     flags |= _NOSUID | _NODEV
-    if libc.mount(b"fgsched", os.fsencode(place), b"tmpfs", ctypes.c_ulong(flags), options.encode()) < 0:
+    if libc.mount(b"fgsched", os.fsencode(directory), b"tmpfs", ctypes.c_ulong(flags), options.encode()) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
 
-def _unmount(place: Path) -> None:
+def _unmount(directory: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.umount2(os.fsencode(place), _NOFOLLOW) < 0:
+    if libc.umount2(os.fsencode(directory), _NOFOLLOW) < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

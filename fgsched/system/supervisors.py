@@ -1,4 +1,4 @@
-"""Who supervises a process: the nearest shepherd or spawner above it that belongs to us."""
+"""Find the shepherd or spawner that supervises a process."""
 
 import os
 from collections.abc import Mapping
@@ -9,9 +9,13 @@ from fgsched.system.process import Identity, identify
 _PROGRAM = "fgspawn"
 
 
-def supervisor_above(pid: int, above: Mapping[int, int]) -> Identity | None:
-    """The nearest one; `above` is the parent of every process. None where there is none."""
-    while (pid := above.get(pid, 0)) > 1:
+def supervisor_above(pid: int, parents: Mapping[int, int]) -> Identity | None:
+    """Return the nearest ancestor that is a shepherd or spawner of this user, or None.
+
+    Args:
+        parents: {pid: parent pid} of all processes.
+    """
+    while (pid := parents.get(pid, 0)) > 1:
         found = identify(pid)
         if found is not None and is_ours(pid):
             return found
@@ -19,7 +23,7 @@ def supervisor_above(pid: int, above: Mapping[int, int]) -> Identity | None:
 
 
 def is_ours(pid: int) -> bool:
-    """Whether a process is a shepherd or a spawner of this user; an upgrade deletes the program they run."""
+    """Return whether a process is a shepherd or a spawner of this user."""
     try:
         return is_supervisor(pid) and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
@@ -27,17 +31,20 @@ def is_ours(pid: int) -> bool:
 
 
 def is_supervisor(pid: int) -> bool:
-    """The same of any user; of another user's process the program cannot be read, but its name."""
+    """Return whether a process is a shepherd or a spawner of any user.
+
+    The program file of another user's process cannot be read; then its name decides.
+    """
     try:
-        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")  # an upgrade deletes the file
     except PermissionError:
-        return _is_named_so(pid)
+        return _has_its_name(pid)
     except OSError:
         return False
     return os.path.basename(program) == _PROGRAM
 
 
-def _is_named_so(pid: int) -> bool:
+def _has_its_name(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text() == f"{_PROGRAM}\n"
     except OSError:

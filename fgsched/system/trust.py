@@ -1,4 +1,4 @@
-"""Whether root may obey a file: nobody else can change it."""
+"""Check that only trusted users can change a file that root reads or executes."""
 
 from pathlib import Path
 
@@ -6,18 +6,24 @@ from fgsched.domain.errors import Refused
 
 
 def refuse_unless_safe(path: Path, *, owner: int, writers: int = 0o022) -> None:
-    """Refuse a file that, itself or by a directory above it, somebody else could change.
+    """Refuse a file that an untrusted user could change, directly or through a directory above it.
 
-    `writers` are the bits of those who must not; programs may lie where a group of administrators installs.
+    Args:
+        owner: the uid that may own the file and the directories, beside root.
+        writers: the mode bits that must not be set; programs may be in a directory that a group of
+            administrators can write.
+
+    Raises:
+        Refused: the file, or a directory above it, has another owner or such a mode bit.
     """
     path = path.resolve()
     for place in (path, *path.parents):
         found = place.stat()
-        # In a sticky directory only the owners replace files.
+        # In a sticky directory only the owner of a file can replace it.
         sticky = place != path and found.st_mode & 0o1000
         if found.st_uid not in (0, owner):
             raise Refused(
-                f"{place} belongs to uid {found.st_uid}, and root obeys {path}.", f"chown root {place}"
+                f"{place} belongs to uid {found.st_uid}, but root relies on {path}.", f"chown root {place}"
             )
         if found.st_mode & writers and not sticky:
             raise Refused(

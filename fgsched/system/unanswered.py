@@ -1,7 +1,7 @@
-"""Keys of submissions that have had no answer yet, so that a repeated command has the same key.
+"""Idempotency keys of submissions without an answer: a repeated command uses the key of the failed one.
 
-A key is the name of a file, which says what was asked, with which key, and by which process. It is removed
-once there is an answer. Another command takes the key over when it asks the same and that process is gone.
+The name of a file holds a digest of the request, the key and the process. The file is removed when the
+answer arrives. Another command with an equal request takes the key over if that process has exited.
 """
 
 import hashlib
@@ -17,56 +17,63 @@ from typing import Any
 
 from fgsched.system.process import Identity, boot_id, identify, is_alive
 
-VALID = 600.0  # seconds for which a key waits for the command to be repeated
+VALID = 600.0  # seconds for which a key is kept for a repeated command
 
 
 class Unanswered:
-    """The key of one submission; `key.answered()` once it has an answer."""
+    """The key of one submission; call `answered` when its answer has arrived."""
 
     def __init__(self, directory: Path, request: Mapping[str, Any], now: float) -> None:
+        """Take over the key of an equal request whose process has exited, or make a new one.
+
+        Args:
+            directory: where the keys of the user are kept.
+            now: seconds since the epoch.
+        """
         self.value = secrets.token_hex(16)
         self._file: Path | None = None
-        with suppress(OSError):  # then a repeated command has another key, and `is_kept` says so
+        with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             _make(directory.parent)
             _make(directory)
             self._take(directory, _digest(request), now)
 
     @property
     def is_kept(self) -> bool:
-        """Whether a repeated command will have the same key."""
+        """Return whether a repeated command will use the same key."""
         return self._file is not None
 
     def answered(self) -> None:
+        """Remove the key."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
     def _take(self, directory: Path, digest: str, now: float) -> None:
-        """The key of an equal request whose process is gone; else a new one."""
-        mine = identify(os.getpid())
-        if mine is None:
+        """Take over the key of an equal request whose process has exited; else keep the new one."""
+        me = identify(os.getpid())
+        if me is None:
             return
-        for file, key in _left(directory, digest, now):
-            wanted = directory / _name(digest, key, mine)
-            with suppress(FileNotFoundError):  # another command was first
-                file.rename(wanted)
-                os.utime(wanted, (now, now))
-                self.value, self._file = key, wanted
+        for file, key in _abandoned(directory, digest, now):
+            own_file = directory / _name(digest, key, me)
+            with suppress(FileNotFoundError):  # another command took it first
+                file.rename(own_file)
+                os.utime(own_file, (now, now))
+                self.value, self._file = key, own_file
                 return
-        file = directory / _name(digest, self.value, mine)
+        file = directory / _name(digest, self.value, me)
         file.touch(mode=0o600)
         self._file = file
 
 
 def _make(directory: Path) -> None:
-    """Make it, and be sure that nobody else can put keys there: it may be in /tmp."""
+    """Create a directory, and check that no other user can write there: it may be in /tmp."""
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise PermissionError(EACCES, os.strerror(EACCES), str(directory))
 
 
-def _left(directory: Path, digest: str, now: float) -> Iterator[tuple[Path, str]]:
-    """Keys of equal requests whose process is gone. What is too old is removed."""
+def _abandoned(directory: Path, digest: str, now: float) -> Iterator[tuple[Path, str]]:
+    """Yield the files and keys of equal requests whose process has exited; remove keys that are too old."""
     for file in list(directory.iterdir()):
         with suppress(FileNotFoundError, ValueError):
             asked, key, pid, start = file.name.split("-")

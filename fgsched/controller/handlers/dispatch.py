@@ -73,7 +73,7 @@ class Dispatcher:
     def _account(self, uid: int) -> Account | None:
         """Busy for a user of whom the name service says nothing."""
         if uid == 0 or uid == os.geteuid():
-            return self.about.accounts.found(uid)
+            return self.about.accounts.cached(uid)
         return self.about.accounts.of(uid)
 
     def writing(self, name: str) -> Operation | None:
