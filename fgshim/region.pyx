@@ -6,7 +6,7 @@ from collections import namedtuple
 from functools import lru_cache
 from uuid import UUID
 
-from libc.errno cimport errno
+from libc.errno cimport ENOSYS, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -35,6 +35,9 @@ from fgshim.region cimport (
 
 cdef extern from "queue_signal.h" nogil:
     int fg_queue_signal(int pidfd, int number, uint64_t value)
+
+cdef extern from "open_below.h" nogil:
+    int fg_open_below(int where, const char *path, unsigned long flags)
 
 cdef extern from "region_file.h":
     size_t FG_HEADER
@@ -140,13 +143,40 @@ def queue_signal(int pidfd, int signal, uint64_t value) -> None:
 
 
 def _opened(path, flags, owner):
-    """The job's user may have put anything in its place: no link is followed, no pipe waited for."""
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    """Open a region; the job's user may have put anything in its place.
+
+    No link is followed, no pipe is waited for, and nothing is asked of a file system that is mounted there.
+    Raises: OSError; ValueError if it is no regular file of `owner`'s (a uid; None: of any user's).
+    """
+    fd = _opened_here(os.fspath(path), flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     about = os.fstat(fd)
     if stat.S_ISREG(about.st_mode) and (owner is None or about.st_uid == owner):
         return fd
     os.close(fd)
     raise ValueError(f"{path} is not a file of its job's user")
+
+
+def _opened_here(path, flags):
+    """Open a file in a job's directory. Both have to be on the file system of the directory above.
+
+    The job's directory may be a link, made by root, to the directory in the space of the job's user.
+    """
+    directory, name = os.path.split(path)
+    try:
+        directory = os.path.join(os.path.dirname(directory), os.readlink(directory))
+    except OSError:
+        pass
+    above, last = os.path.split(directory)
+    cdef bytes below = os.fsencode(f"{last}/{name}" if last else name)
+    cdef int where = os.open(above or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    cdef int fd = fg_open_below(where, below, flags)
+    cdef int error = errno
+    os.close(where)
+    if fd < 0 and error == ENOSYS:
+        return os.open(path, flags)
+    if fd < 0:
+        raise OSError(error, os.strerror(error), path)
+    return fd
 
 
 @lru_cache(maxsize=64)

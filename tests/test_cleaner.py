@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
+import silent
+from fgsched.system import cleaner as system_cleaner
 from fgsched.system.cleaner import Cleaner
+from live_host import PATIENCE, ROOT
 
 DEEP = "import os\nfor _ in range({levels}):\n    os.mkdir('d')\n    os.chdir('d')\n"
 WIDE = "for n in range({files}):\n    open(str(n), 'x').close()\n"
@@ -117,6 +120,14 @@ _CLEAN = (
 )
 
 
+_CLEAN_TO_THE_END = (
+    "import sys\nfrom pathlib import Path\nfrom fgsched.system.cleaner import Cleaner\n"
+    "now = 0.0\ndef clock():\n    global now\n    now += 0.001\n    return now\n"
+    "cleaner = Cleaner(clock)\ncleaner.add(Path(sys.argv[1]))\n"
+    "while (due := cleaner.due(now)) is not None:\n    now += due\n    cleaner.step(now)\n"
+)
+
+
 def test_directories_that_their_owner_closed_are_removed_by_their_owner(tmp_path):
     place = tmp_path / "1.1"
     place.mkdir()
@@ -151,6 +162,44 @@ def test_what_is_mounted_in_it_stays_and_it_is_given_up(tmp_path, cleaner, clock
         assert caplog.messages == [f"{tmp_path}/1.1 cannot be removed: Device or resource busy"]
     finally:
         libc.umount2(os.fsencode(target), 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("place", ["1.1", "1.1/there"])
+def test_what_is_mounted_between_the_look_and_the_removal_stays(tmp_path, cleaner, clock, place, monkeypatch):
+    other, target = tmp_path / "other", tmp_path / place
+    other.mkdir()
+    (other / "file").write_text("kept")
+    target.mkdir(parents=True)
+    (target / "file").write_text("x")
+    libc = ctypes.CDLL(None, use_errno=True)
+    real, mounted = system_cleaner._remove_empty, []
+
+    def looked(name, descriptor):
+        answer = real(name, descriptor)
+        if name == target.name and not mounted:
+            mounted.append(libc.mount(os.fsencode(other), os.fsencode(target), None, 4096, None))
+        return answer
+
+    monkeypatch.setattr(system_cleaner, "_remove_empty", looked)
+    try:
+        cleaner.add(tmp_path / "1.1")
+        clean(cleaner, clock)
+        assert (mounted, (other / "file").read_text()) == ([0], "kept")
+    finally:
+        libc.umount2(os.fsencode(target), 2)
+
+
+@silent.needs_fuse
+@pytest.mark.parametrize("place", ["1.1", "1.1/there"])
+def test_a_file_system_that_never_answers_does_not_stop_the_removal(tmp_path, place):
+    target = tmp_path / place
+    target.mkdir(parents=True)
+    (tmp_path / "1.1" / "rest").write_text("x")
+    with silent.mounted(target):
+        command = [sys.executable, "-c", _CLEAN_TO_THE_END, str(tmp_path / "1.1")]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=PATIENCE)
+    assert target.exists()
 
 
 def test_a_tree_that_its_owner_goes_on_writing_to_is_given_up_for_a_while(tmp_path, cleaner, clock):

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import silent
 from fgshim import region
+from live_host import PATIENCE, ROOT
 
 UUID = "GPU-1b2c3d4e-0000-1111-2222-333344445555"
 OTHER = "GPU-ffffffff-0000-1111-2222-333344445555"
@@ -25,6 +27,25 @@ def path(tmp_path):
 def written(path, head):
     path.write_bytes(head + bytes(region.SIZE - len(head)))
     return path
+
+
+@silent.needs_fuse
+@pytest.mark.parametrize("where", ["space/1.1/region", "space/1.1"])
+def test_a_file_system_that_never_answers_does_not_stop_whoever_reads_a_region(tmp_path, where):
+    """A user can mount one over the job's directory, and over the region in it."""
+    (tmp_path / "space/1.1").mkdir(parents=True)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/1.1").symlink_to("../space/1.1")
+    written(tmp_path / "space/1.1/region", region.pack(1, 1, [(0, UUID, 1 << 30)]))
+    path = tmp_path / "job/1.1/region"
+    assert region.read(path).job == 1
+    with silent.mounted(tmp_path / where):
+        program = "import sys; from fgshim import region; region.read(sys.argv[1])"
+        command = [sys.executable, "-c", program, str(path)]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    assert "OSError: [Errno 18] Invalid cross-device link" in done.stderr
 
 
 def test_what_was_packed_is_read_again(path):

@@ -1,18 +1,23 @@
 """What each user is given of the file systems: scratch directories, space below the run directory."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from fgsched.system.spaces import Scratch, Spaces, _mounted
+import silent
+from fgsched.system.spaces import Scratch, Spaces
+from live_host import PATIENCE, ROOT
 
 UID, GID = os.geteuid(), os.getegid()
 
 
-def scratch(place, *, for_all=False):
+def scratch(place, *, for_all=False, **more):
     (place / "run").mkdir(exist_ok=True)
     (place / "tmp").mkdir(exist_ok=True)
-    return Scratch(place / "run", f"{place}/tmp/fg-name-", for_all=for_all)
+    return Scratch(place / "run", f"{place}/tmp/fg-name-", for_all=for_all, **more)
 
 
 def mode(path):
@@ -85,10 +90,53 @@ def test_where_no_space_is_wanted_none_is_made(tmp_path):
     assert (none.of(1000), none.is_limited, os.listdir(tmp_path)) == ("", False, [])
 
 
-@pytest.mark.parametrize("name", ["\udcff", "a\u2028b"])
-def test_a_mount_that_a_user_named_in_any_bytes_is_read(tmp_path, monkeypatch, name):
-    table = tmp_path / "mountinfo"
-    line = f"36 35 0:1 / /home/ann/{name} rw - fuse.x x rw\n37 35 0:2 / /run/x rw - tmpfs fgsched rw\n"
-    table.write_bytes(os.fsencode(line))
-    monkeypatch.setattr("fgsched.system.spaces._MOUNTS", table)
-    assert _mounted() == [f"/home/ann/{name}", "/run/x"]
+def test_a_directory_that_a_killed_controller_left_half_made_is_given_to_nobody(tmp_path):
+    one = scratch(tmp_path)
+    path = one.of(UID, GID)
+    os.rmdir(path)
+    left = f"{os.path.dirname(path)}/new"
+    os.mkdir(left)
+    with open(f"{left}/trap", "w"):
+        pass
+    assert os.listdir(scratch(tmp_path).of(UID, GID)) == []
+
+
+class Clock:
+    """Goes on by a millisecond each time that it is read."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 0.001
+        return self.now
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make directories of others")
+def test_any_number_of_entries_of_one_user_delays_a_stop_for_half_a_second(tmp_path):
+    one = scratch(tmp_path, clock=Clock())
+    many, few = one.of(UID, GID), one.of(UID + 1, GID)
+    for slot in range(3000):
+        os.mkdir(f"{many}/{slot}")
+    os.mkdir(f"{few}/1")
+    one.tidy(set())
+    assert len(os.listdir(many)) >= 2400
+    assert not os.path.exists(few)
+
+
+@silent.needs_fuse
+@pytest.mark.parametrize("where", ["", "/3"])
+def test_a_file_system_that_never_answers_does_not_delay_a_stop(tmp_path, where):
+    path = scratch(tmp_path).of(UID, GID)
+    for slot in (2, 3):
+        os.mkdir(f"{path}/{slot}")
+    tidy = (
+        "import sys; from pathlib import Path; from fgsched.system import spaces\n"
+        "if hasattr(spaces, '_mounted'): spaces._mounted = lambda: []  # it is mounted after the look\n"
+        "run = Path(sys.argv[1]); prefix = sys.argv[2]\n"
+        "spaces.Scratch(run, prefix, for_all=False).tidy(set())\n"
+    )
+    prefix = path.split("tmp/")[0] + "tmp/" + path.split("tmp/")[1].rsplit("/", 1)[0][:-16]
+    with silent.mounted(Path(f"{path}{where}")):
+        command = [sys.executable, "-c", tidy, str(tmp_path / "run"), prefix]
+        subprocess.run(command, cwd=ROOT, check=True, timeout=PATIENCE)
+    assert os.path.isdir(f"{path}/3")

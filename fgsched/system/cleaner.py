@@ -4,12 +4,10 @@ A tree may be 100,000 levels deep, have millions of files, and change during its
 is recursive, a step ends after a few milliseconds, and only names in open directories are resolved.
 """
 
-import ctypes
 import logging
 import os
 import secrets
 import stat
-import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,10 +16,10 @@ from errno import EBUSY, EEXIST, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, ENXIO
 from pathlib import Path
 from typing import NamedTuple
 
+from fgsched.system.beneath import open_beneath
+
 log = logging.getLogger(__name__)
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_LIBC = ctypes.CDLL(None)
-_OPENAT2, _NO_XDEV, _NO_SYMLINKS = 437, 0x01, 0x04
 _MAX_DEPTH = 24  # open directories of a tree; deeper directories are moved up first
 _STEP = 0.003  # seconds of one step
 _MAX_FREED = 64 << 20  # bytes of a file that are freed at a time; removing it would free all of them
@@ -78,11 +76,13 @@ class Tree:
 
     @property
     def exists(self) -> bool:
-        """Return whether the directory still exists."""
+        """Return whether the directory, or something mounted over it, still exists."""
         try:
-            os.lstat(self._name, dir_fd=self._parent)
+            os.close(open_beneath(self._name, self._parent, os.O_PATH))
         except FileNotFoundError:
             return False
+        except OSError:
+            return True
         return True
 
     def _enter(self) -> bool:
@@ -286,16 +286,20 @@ def _remove_empty(name: str, parent: int) -> bool:
 
 
 def _open_directory(name: str, parent: int) -> int:
-    """Open a directory, after giving its owner the permission to remove entries."""
+    """Open a directory, after giving its owner the permission to remove entries.
+
+    Raises:
+        OSError: the directory cannot be opened; EXDEV: something is mounted over it.
+    """
     try:
-        descriptor = os.open(name, _OPEN, dir_fd=parent)
+        descriptor = open_beneath(name, parent, _OPEN)
     except PermissionError:
-        there = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        there = open_beneath(name, parent, os.O_PATH | os.O_DIRECTORY)
         try:
             os.chmod(f"/proc/self/fd/{there}", 0o700)
         finally:
             os.close(there)
-        descriptor = os.open(name, _OPEN, dir_fd=parent)
+        descriptor = open_beneath(name, parent, _OPEN)
     with suppress(OSError):
         if os.fstat(descriptor).st_mode & 0o700 != 0o700:
             os.fchmod(descriptor, 0o700)
@@ -306,8 +310,9 @@ def _truncate(entry: "os.DirEntry[str]", parent: int) -> bool:
     """Truncate a large file by a part; return False if it is small enough to be removed."""
     if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
         return False
-    descriptor = _open_file(entry.name, parent, os.O_WRONLY)
-    if descriptor < 0:
+    try:
+        descriptor = open_beneath(entry.name, parent, os.O_WRONLY)
+    except OSError:
         return False  # not writable, or another kind of entry by now: remove it as it is
     try:
         found = os.fstat(descriptor)
@@ -317,17 +322,6 @@ def _truncate(entry: "os.DirEntry[str]", parent: int) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def _open_file(name: str, parent: int, flags: int) -> int:
-    """Open a file in a directory unless something is mounted over it; return a descriptor, or -1.
-
-    A file system that a user mounts there may never answer, or show another file. openat2 with
-    RESOLVE_NO_XDEV does not access it (since Linux 5.6; on older kernels nothing is opened).
-    """
-    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    how = struct.pack("=3Q", flags, 0, _NO_XDEV | _NO_SYMLINKS)
-    return int(_LIBC.syscall(_OPENAT2, parent, os.fsencode(name), how, ctypes.c_size_t(len(how))))
 
 
 def _is_large(found: os.stat_result) -> bool:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from fgsched.jobs.launchcontext import job_dir
 from fgsched.jobs.lifecycle import parse_claim
+from fgsched.system.beneath import open_beneath
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with
 from fgsched.system.spaces import attempt_dirs
 
@@ -163,10 +164,27 @@ def _earlier(queue_dir: Path, attempt: Attempt, below: Mapping[str, Sequence[Ide
 
 
 def _owner(directory: str) -> int | None:
-    """Return the uid that owns the script in a job directory; None if there is no script."""
+    """Return the uid that owns the script in a job directory; None if there is none, or a mount hides it."""
     with suppress(OSError):
-        return os.lstat(f"{directory}/script").st_uid
+        parent, name = os.path.split(os.path.join(os.path.dirname(directory), _target(directory)))
+        above = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            script = open_beneath(f"{name}/script", above, os.O_PATH)
+        finally:
+            os.close(above)
+        try:
+            return os.fstat(script).st_uid
+        finally:
+            os.close(script)
     return None
+
+
+def _target(path: str) -> str:
+    """Return where a link leads, or the path if it is none."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return path
 
 
 def _shepherd(queue_dir: Path, job: int, attempt: int) -> list[Identity]:

@@ -3,10 +3,15 @@
 import ctypes
 import os
 import stat
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_MOUNTS = Path("/proc/self/mountinfo")
+from fgsched.system.beneath import open_beneath
+
+_MAX_TIDY, _MAX_TIDY_USER = 2.0, 0.5  # seconds of tidying: in all, and for one user
+_MAX_DIGITS = 18  # of a slot number
 _NOSUID, _NODEV, _REMOUNT, _NOFOLLOW = 2, 4, 32, 8  # of mount(2) and umount2(2)
 _BYTES_PER_INODE = 4096  # bytes of space for each file that a user may have
 
@@ -111,12 +116,16 @@ class Scratch:
     directory. If the directory is missing or has another owner at the next start, a new name is used.
     """
 
-    def __init__(self, run: Path, prefix: str, *, for_all: bool) -> None:
+    def __init__(
+        self, run: Path, prefix: str, *, for_all: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Find the directory of an earlier controller; a new one is created by the first job.
 
         Args:
             for_all: jobs of every user must reach their own directories.
+            clock: returns seconds.
         """
+        self._clock = clock
         self._link, self._prefix, self._mode = run / "scratch", prefix, 0o711 if for_all else 0o700
         self._modified = 0  # nanoseconds: modification time at which the users were listed
         self._users: frozenset[str] = frozenset()
@@ -159,10 +168,12 @@ class Scratch:
         return f"{self.path}/{uid}"
 
     def _make(self, name: str, uid: int, gid: int) -> None:
-        """Create a directory so that it always belongs to the user, even after a crash."""
-        fresh = f"{self.path}/new"
-        with suppress(FileExistsError):
-            os.mkdir(fresh, 0o700)
+        """Create a directory so that it always belongs to the user, even after a crash.
+
+        Its first name is used only once: after a crash, its owner may have put something into it.
+        """
+        fresh = f"{self.path}/new.{os.urandom(8).hex()}"
+        os.mkdir(fresh, 0o700)
         os.chown(fresh, uid, gid)
         os.rename(fresh, f"{self.path}/{name}")
         self._users |= {name}
@@ -170,32 +181,42 @@ class Scratch:
     def tidy(self, slots: set[int]) -> None:
         """Remove the empty TMPDIRs of slots that no running job has, and the directories empty then.
 
+        This takes at most 2 s, and 0.5 s for each user, since users can create any number of entries.
+
         Args:
             slots: numbers of the slots of running jobs.
         """
-        mounted = _mounted()
+        end = self._clock() + _MAX_TIDY
         with suppress(OSError):
             for user in os.listdir(self.path):
-                directory = f"{self.path}/{user}"
-                if any(point == directory or point.startswith(f"{directory}/") for point in mounted):
-                    continue  # a file system of the user, which may never answer
-                _remove_empty(directory, slots)
+                now = self._clock()
+                if now < end:
+                    self._tidy_user(user, slots, min(end, now + _MAX_TIDY_USER))
             os.rmdir(self.path)
 
+    def _tidy_user(self, user: str, slots: set[int], until: float) -> None:
+        """Tidy one directory without accessing a file system that the user mounted there."""
+        with suppress(OSError):
+            parent = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                directory = open_beneath(user, parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    self._remove_empty(directory, slots, until)
+                finally:
+                    os.close(directory)
+                os.rmdir(user, dir_fd=parent)
+            finally:
+                os.close(parent)
 
-def _remove_empty(directory: str, slots: set[int]) -> None:
-    with suppress(OSError):
-        for name in os.listdir(directory):
-            if name.isdecimal() and int(name) not in slots:
-                with suppress(OSError):
-                    os.rmdir(f"{directory}/{name}")
-        os.rmdir(directory)
-
-
-def _mounted() -> list[str]:
-    """Return all mount points; users choose some of their names, in any bytes."""
-    lines = os.fsdecode(_MOUNTS.read_bytes()).split("\n")
-    return [line.split(" ")[4] for line in lines if line]
+    def _remove_empty(self, directory: int, slots: set[int], until: float) -> None:
+        """Remove empty TMPDIRs; rmdir refuses a mount point without accessing what is mounted."""
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if self._clock() >= until:
+                    return
+                if entry.name.isdecimal() and int(entry.name[:_MAX_DIGITS]) not in slots:
+                    with suppress(OSError):
+                        os.rmdir(entry.name, dir_fd=directory)
 
 
 def _mount(directory: Path, options: str, flags: int = 0) -> None:

@@ -7,7 +7,7 @@
 #include <linux/futex.h>
 #include <linux/ioprio.h>
 #include <linux/keyctl.h>
-#include <linux/openat2.h>
+#include "open_below.h"
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -34,12 +34,6 @@
 #define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 #define LAST_DESCRIPTOR (~0u)
 #define UNFENCED "its fence does not hold: "   /* the controller uses the same words */
-
-/* Open below a directory. Fails at a symbolic link and at a mount point, which a user may have made. */
-static inline int fg_open_below(int where, const char *path, unsigned long flags) {
-    struct open_how how = {.flags = flags, .resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS};
-    return (int)syscall(SYS_openat2, where, path, &how, sizeof how);
-}
 
 static inline int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
 static inline int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
