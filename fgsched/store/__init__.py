@@ -1,4 +1,4 @@
-"""The queue and the accounts in one SQLite file, opened by one process through one connection."""
+"""Store the queue and the accounting data in one SQLite file, used by one process through one connection."""
 
 from sqlite3 import OperationalError as DiskError
 

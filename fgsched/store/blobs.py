@@ -1,4 +1,4 @@
-"""Scripts and environments: each kept once, however many jobs share it."""
+"""Store scripts and environments once, however many jobs share them."""
 
 import hashlib
 import sqlite3
@@ -11,7 +11,7 @@ _SEEN = 1024  # of which it is remembered that the file has them
 
 
 class Blobs:
-    """Remembers nothing that the file does not have, or will have once the transaction is committed."""
+    """Scripts and environments by content, with a cache of the ids of recent ones."""
 
     def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
         self._db = db
@@ -22,7 +22,7 @@ class Blobs:
         self._read = lru_cache(maxsize=64)(self._read_anew)
 
     def put(self, data: bytes) -> int:
-        """The id of it, which is kept if it was not. Inside a transaction."""
+        """Store `data` if it is new, and return its id. Requires an open transaction."""
         digest = hashlib.blake2b(data, digest_size=32).digest()
         if digest not in self._seen:
             if len(self._seen) > _SEEN:
@@ -37,29 +37,29 @@ class Blobs:
         return int(row["id"])
 
     def forget(self) -> None:
-        """The transaction is undone."""
+        """Drop cached ids after a rollback."""
         self._seen.clear()
         self._lately.clear()
 
     def pruned(self) -> None:
-        """Some are removed: what is remembered of them is not to be had any more."""
+        """Drop cached ids after blobs were deleted."""
         self._seen.clear()
         self._read.cache_clear()
 
     def id_of(self, data: bytes) -> int | None:
-        """The id of it, if the file has it."""
+        """Return the id of `data`, or None if it is not stored."""
         digest = hashlib.blake2b(data, digest_size=32).digest()
         row = self._db.execute(self._find, {"digest": digest}).fetchone()
         return None if row is None else int(row["id"])
 
     def submitted(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Most jobs are launched by the controller that took them in: it need not look these up."""
+        """Cache the blobs of new jobs, which are usually launched soon."""
         if len(self._lately) > _LATELY:
             self._lately.clear()
         self._lately.update((row["id"], (row["script"], row["environment"])) for row in rows)
 
     def of_job(self, job_id: int) -> tuple[bytes, bytes]:
-        """Its script and its environment."""
+        """Return (script, environment) of a job."""
         found = self._lately.pop(job_id, None)
         script, environment = found or self._db.execute(self._of_job, {"id": job_id}).fetchone()
         return self._read(script), self._read(environment)

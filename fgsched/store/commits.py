@@ -1,7 +1,8 @@
-"""The number of the last commit, kept in a file beside the queue: it tells a queue that has lost some.
+"""Keep the number of the last commit in a file beside the queue, to detect a queue that lost commits.
 
-The file is written after each commit and not synchronised: a process that is killed loses none of it. After
-a power cut it may lag behind the queue, and it never runs ahead of it.
+|
+The file is written after each commit and not synchronised. A killed process loses nothing of it. After a
+power failure the file may lag behind the queue; it is never ahead of it.
 """
 
 import logging
@@ -25,7 +26,7 @@ _SIZE = _SLOT * (_SLOTS + 1)  # the last slot is as it was synchronised when the
 
 
 class Commit(NamedTuple):
-    """The last commit of a queue, as it is written beside it."""
+    """The last commit of a queue, as stored in the file beside it."""
 
     queue: str  # its name
     number: int  # how many commits there were
@@ -33,11 +34,16 @@ class Commit(NamedTuple):
 
 
 class Damaged(ValueError):
-    """The file is there, and no record in it is whole."""
+    """Raised if the file exists and contains no intact record."""
 
 
 def read_commit(path: Path) -> Commit | None:
-    """The last commit that is written down there; None if there is no file; Damaged."""
+    """Return the last commit that the file at `path` records, or None if there is no file.
+
+    |
+    Raises:
+        Damaged: the file contains no intact record.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -64,10 +70,10 @@ def _packed(commit: Commit) -> bytes:
 
 
 class Record:
-    """The file of one open queue. Without a path, of a queue in memory, nothing is kept."""
+    """The open commit file of one queue. It does nothing for a queue in memory (no path)."""
 
     def __init__(self, path: Path | None, commit: Commit, *, is_new: bool = True) -> None:
-        """`is_new`: there is no such file of this queue, so that it cannot be done without a new one."""
+        """Open the file. `is_new`: the queue has no such file yet, and a failure to create one is fatal."""
         self.last = commit
         self._fd = -1
         self._has_failed = False
@@ -75,7 +81,7 @@ class Record:
             self._begin(path, is_new=is_new)
 
     def _begin(self, path: Path, *, is_new: bool) -> None:
-        """A file with all its records synchronised; on a full disk the one that is there goes on."""
+        """Replace the file with synchronised records; keep the old one if the disk is full."""
         try:
             replace_file(path, _packed(self.last).ljust(_SLOT, b"\0") * (_SLOTS + 1))
         except OSError as error:
@@ -86,7 +92,7 @@ class Record:
         self.note(self.last.number, self.last.last_job)
 
     def note(self, number: int, last_job: int) -> None:
-        """Write a commit down. A failure leaves the file behind the queue, which is no damage."""
+        """Write a commit. On failure the file lags behind the queue, which is not damage."""
         self.last = Commit(self.last.queue, number, last_job)
         if self._fd < 0:
             return

@@ -1,4 +1,4 @@
-"""The connection to the queue file: the one way of text into it."""
+"""Connect to the queue file, and escape text that UTF-8 cannot represent."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -8,10 +8,11 @@ from fgsched.domain.text import storable
 
 
 class Connection(sqlite3.Connection):
-    """Stores text that UTF-8 cannot hold as `values.storable` writes it.
+    """An SQLite connection that stores text outside UTF-8 in the form of `text.storable`.
 
-    Python refuses to bind such text before anything is executed, so the statement is repeated whole, and
-    ordinary text is not searched for it.
+    |
+    Python refuses to bind such text before anything is executed. The statement is then repeated with escaped
+    values, so ordinary text costs nothing.
     """
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:

@@ -1,4 +1,4 @@
-"""Pages that were found damaged while the controller ran, kept for the next start."""
+"""Remember pages that were found damaged while the controller was running, for its next start."""
 
 import json
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _SHOWN = 10
 
 
 def refusal(queue: Path, pages: Iterable[int]) -> StorageError:
-    """What is said of a queue with such pages."""
+    """Return the error that refuses a queue with these damaged pages."""
     found = sorted(set(pages))
     listed = ", ".join(map(str, found[:_SHOWN])) + (" …" if len(found) > _SHOWN else "")
     plural = "" if len(found) == 1 else "s"
@@ -27,13 +27,13 @@ def refusal(queue: Path, pages: Iterable[int]) -> StorageError:
 
 
 def remember(queue: Path, pages: Iterable[int]) -> None:
-    """Have the next start look at these first."""
+    """Store the damaged pages, so that the next start checks them first."""
     with suppress(OSError):
         replace_file(queue.with_name(FILE), json.dumps(sorted(set(pages))).encode())
 
 
 def known(queue: Path) -> list[int]:
-    """The pages that were found."""
+    """Return the pages that an earlier controller found damaged."""
     with suppress(OSError, ValueError, TypeError):
         found = json.loads(queue.with_name(FILE).read_bytes())
         return [int(page) for page in found if int(page) > 0]
@@ -41,6 +41,6 @@ def known(queue: Path) -> list[int]:
 
 
 def forget(queue: Path) -> None:
-    """They are as they should be."""
+    """Delete the list of damaged pages, after a check found them intact."""
     with suppress(OSError):
         queue.with_name(FILE).unlink(missing_ok=True)

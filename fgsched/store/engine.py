@@ -1,4 +1,4 @@
-"""SQLite itself: which one this is, and whether it is one that is known to lose commits."""
+"""Identify the SQLite library, and whether this version can lose commits."""
 
 import sqlite3
 
@@ -11,6 +11,6 @@ def version() -> tuple[int, int, int]:
 
 
 def may_lose_commits(version: tuple[int, int, int]) -> bool:
-    """Whether it has the fault of a write-ahead log that is reset while another connection writes."""
+    """Tell whether this SQLite version can reset the write-ahead log while another connection writes."""
     mended = _BACKPORTS.get(version[:2])
     return _FIRST <= version < _MENDED and (mended is None or version[2] < mended)

@@ -1,4 +1,4 @@
-"""Small files beside the queue, replaced as a whole."""
+"""Replace small files beside the queue atomically."""
 
 import os
 from contextlib import suppress
@@ -8,7 +8,7 @@ PAGE = 4096  # bytes of a page of the queue
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that after a crash at any moment the old or the new one is there, whole and durable."""
+    """Replace a file atomically and durably: after a crash either the old or the new content exists."""
     fresh = path.with_name(f"{path.name}.new")
     fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -21,7 +21,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make names that were added, changed or removed there durable."""
+    """Make created, changed and removed names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -30,7 +30,7 @@ def sync_directory(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable; a file that is not there needs nothing."""
+    """Make the content of a file durable. A missing file is ignored."""
     with suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

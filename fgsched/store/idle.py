@@ -1,4 +1,4 @@
-"""Scripts and environments of ended jobs: which there are, and their removal."""
+"""Find and delete scripts and environments that only ended jobs use."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,7 @@ _SLACK = 1_024  # free pages that a file keeps for what comes next
 
 
 class Unused(NamedTuple):
-    """A script or an environment of ended jobs."""
+    """A script or an environment that only ended jobs use."""
 
     blob: int
     size: int  # bytes
@@ -18,7 +18,7 @@ class Unused(NamedTuple):
 
 
 class Idle:
-    """What is written has to be inside a transaction of the store."""
+    """Bookkeeping of unused scripts and environments. All writes require an open transaction of the store."""
 
     def __init__(
         self,
@@ -27,11 +27,11 @@ class Idle:
         blobs: Blobs,
         many_pages: Callable[[], None],
     ) -> None:
-        """`many_pages()`: few rows change many pages of the file."""
+        """`many_pages()` is called before a deletion that changes many pages with few rows."""
         self._db, self._sql, self._blobs, self._many_pages = db, statements, blobs, many_pages
 
     def note(self, most: int) -> bool:
-        """Note what so many jobs had that ended lately; whether there may be more of them."""
+        """Record the blobs of up to `most` recently ended jobs; return whether more are left."""
         rows = self._db.execute(self._sql["ended_lately"], {"most": most}).fetchall()
         for row in rows:
             for blob in {row["script"], row["environment"]}:
@@ -42,17 +42,17 @@ class Idle:
         return len(rows) == most
 
     def since(self, before: float, most: int) -> list[Unused]:
-        """Those whose last job ended before, the oldest first."""
+        """Return up to `most` blobs whose last job ended before `before` (epoch seconds), oldest first."""
         rows = self._db.execute(self._sql["idle_since"], {"before": before, "most": most})
         return [Unused(*row) for row in rows]
 
     def first(self) -> float | None:
-        """When the last job of the oldest ended; None: there is none."""
+        """Return the end of the last job of the oldest blob (epoch seconds), or None if there is none."""
         found = self._db.execute(self._sql["first_idle"]).fetchone()["ended_at"]
         return None if found is None else float(found)
 
     def beyond(self, size: int, most: int) -> list[Unused]:
-        """The oldest of the users whose ended jobs have more than so many bytes, as many as have to go."""
+        """Return up to `most` oldest blobs of users whose ended jobs use more than `size` bytes."""
         found: list[Unused] = []
         for row in self._db.execute(self._sql["idle_beyond"], {"most": size}).fetchall():
             excess = row["excess"]
@@ -65,7 +65,7 @@ class Idle:
         return found[:most]
 
     def prune(self, unused: Iterable[Unused], most: int) -> list[Unused]:
-        """Remove them until so many bytes are gone; those that were removed. What a living job has stays."""
+        """Delete blobs until `most` bytes are deleted, and return them. Blobs of open jobs are kept."""
         removed, size = [], 0
         for one in unused:
             if size >= most:
@@ -81,7 +81,10 @@ class Idle:
         return removed
 
     def forget_submissions(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
-        """Remove keys that are older than `before` among the next ones; the last of them, None at the end."""
+        """Delete submission keys older than `before` (epoch seconds), from key `after` on.
+
+        Return the last key, or None at the end.
+        """
         place = {"uid": after[0], "key": after[1], "most": most}
         rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
         for row in rows:
@@ -90,9 +93,10 @@ class Idle:
         return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
 
     def shrink(self, pages: int) -> bool:
-        """Give free pages back to the file system; whether there are more of them.
+        """Return up to `pages` free pages to the file system; return whether more are left.
 
-        A file that was made before version 3 keeps its free pages for what comes next.
+        |
+        A file created before version 3 of the schema keeps its free pages for reuse.
         """
         free = self._free()
         if free <= _SLACK or self._pragma("auto_vacuum") != 2:
@@ -109,7 +113,7 @@ class Idle:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
 
     def has(self, uid: int, data: bytes) -> bool:
-        """Whether a job of this user that is not over has this script or environment."""
+        """Tell whether an open job of this user has this script or environment."""
         blob = self._blobs.id_of(data)
         about = {"blob": blob, "uid": uid}
         return blob is not None and bool(
@@ -117,7 +121,7 @@ class Idle:
         )
 
     def open_material(self, uid: int) -> dict[int, int]:
-        """{blob: bytes} of the scripts and environments of a user's jobs that are not over."""
+        """Return {blob id: bytes} of the scripts and environments of a user's open jobs."""
         return {
             row["blob"]: row["size"] for row in self._db.execute(self._sql["open_material"], {"uid": uid})
         }

@@ -1,4 +1,4 @@
-"""What the store keeps besides jobs and cards: who used how much, and texts by name."""
+"""Store data other than jobs and GPUs: charged usage, and named texts."""
 
 import json
 import logging
@@ -12,18 +12,18 @@ log = logging.getLogger(__name__)
 
 
 class Metadata:
-    """Written inside the transaction that is open."""
+    """Named texts and charged usage. All writes require an open transaction."""
 
     def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
         self._db, self._sql = db, sql
 
     def recall(self, key: str) -> str:
-        """A text that was kept under this name; "" if there is none."""
+        """Return the text stored under this name, or "" if there is none."""
         row = self._db.execute(self._sql["get_meta"], {"key": key}).fetchone()
         return str(row["value"]) if row else ""
 
     def recall_json(self, key: str, default: Any) -> Any:
-        """Return what was kept under this name as JSON; `default` if there is none or it is damaged."""
+        """Return the JSON value stored under this name, or `default` if it is missing or damaged."""
         text = self.recall(key)
         try:
             value = json.loads(text) if text else default
@@ -38,7 +38,7 @@ class Metadata:
         self._db.execute(self._sql["put_meta"], {"key": key, "value": value})
 
     def usage(self) -> dict[Owner, Usage]:
-        """Charged GPU seconds by account and user."""
+        """Return the charged GPU seconds by account and user."""
         rows = self._db.execute(self._sql["all_usage"])
         return {(row["account"], row["user"]): Usage(row["seconds"], row["at"]) for row in rows}
 

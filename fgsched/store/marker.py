@@ -1,4 +1,4 @@
-"""The file that says that there was a queue here once, and which one."""
+"""Record in a file that a queue was created here, and which one."""
 
 import json
 from contextlib import suppress
@@ -11,19 +11,19 @@ _FILE = "queue.initialised"
 
 
 class Marker(NamedTuple):
-    """The queue that was made here."""
+    """Identifies the queue that was created here."""
 
     queue: str  # its name
     created: float  # seconds since the epoch
 
 
 def path_of(queue: Path) -> Path:
-    """Where the marker of a queue file is."""
+    """Return the path of the marker file of a queue file."""
     return queue.with_name(_FILE)
 
 
 def read(queue: Path) -> Marker | None:
-    """What the marker says; None if there is none, or it is that of an fgsched that wrote nothing into it."""
+    """Return the marker, or None if there is none or it is empty (written by an early version)."""
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         found = json.loads(path_of(queue).read_bytes())
         return Marker(str(found["queue"]), float(found["created"]))
@@ -31,6 +31,6 @@ def read(queue: Path) -> Marker | None:
 
 
 def write(queue: Path, marker: Marker) -> None:
-    """Write it down, unless it is there already."""
+    """Write the marker unless the file already contains it."""
     if read(queue) != marker:
         replace_file(path_of(queue), json.dumps(marker._asdict()).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The open queue: its connection and the files beside it, and when its checkpoints are made."""
+"""The open queue: its connection, the files beside it, and its checkpoints."""
 
 import logging
 import sqlite3
@@ -20,12 +20,12 @@ _CHANGES = 250  # changed rows after which the log is looked at
 
 
 class Opened:
-    """One for each queue that is open. SQLite itself makes no checkpoint before it is closed."""
+    """One open queue. The controller makes all checkpoints; SQLite makes none before the queue is closed."""
 
     def __init__(
         self, db: sqlite3.Connection, record: Record, *, path: Path | None = None, sums: Sums | None = None
     ) -> None:
-        """`path`, `sums`: None of a queue in memory."""
+        """`path` and `sums` are None for a queue in memory."""
         self.db, self.record = db, record
         self._path, self._sums = path, sums
         self._log = path.with_name(f"{path.name}-wal") if path else Path()
@@ -33,7 +33,7 @@ class Opened:
         self._unchecked = 0  # the first page that is to be checked later; 0: none
 
     def begin(self, *, holds: bool) -> None:
-        """Take the sums of the whole file, unless those that are there hold."""
+        """Compute the checksums of the whole file, unless the stored ones are valid (`holds`)."""
         if self._sums is None:
             return
         if not holds:
@@ -55,18 +55,18 @@ class Opened:
         return State(self.record.last.queue, row["count"], row["rows"], sums.changes)
 
     def committed(self) -> None:
-        """Make a checkpoint if the log has become long."""
+        """Make a checkpoint if the log is long."""
         if self._sums is not None and self.db.total_changes - self._looked_at >= _CHANGES:
             self._looked_at = self.db.total_changes
             if wal.frames(self._log) > _LONG:
                 self.checkpoint()
 
     def look_soon(self) -> None:
-        """Many pages are changed by few rows: look at the log after this transaction."""
+        """Check the length of the log after this transaction, which changes many pages."""
         self._looked_at = self.db.total_changes - _CHANGES
 
     def checkpoint(self) -> None:
-        """Have all pages of the log in the file, and their sums durable before the log begins again."""
+        """Write all pages of the log into the file; make their checksums durable before the log restarts."""
         if self._sums is None:
             return
         pages = wal.pages(self._log)
@@ -86,7 +86,7 @@ class Opened:
         point("checkpoint_with_sums")
 
     def _do_without(self, error: Exception) -> None:
-        """Sums that are not those of the file would have a queue refused that is whole."""
+        """Discard the checksums: wrong ones would refuse an intact queue."""
         assert self._sums is not None
         log.warning("the sums of the queue's pages cannot be written: %s", error)
         try:
@@ -100,11 +100,16 @@ class Opened:
 
     @property
     def is_checking(self) -> bool:
-        """Whether there are pages that are still to be checked."""
+        """Whether pages remain to be checked."""
         return self._unchecked > 0
 
     def check_some(self) -> None:
-        """Check a few pages, for some milliseconds at most; StorageError if one is damaged."""
+        """Check some pages, for a few milliseconds.
+
+        |
+        Raises:
+            StorageError: a page is damaged.
+        """
         sums, first = self._sums, self._unchecked
         if sums is None or not first or not sums.is_there:
             self._unchecked = 0

@@ -1,4 +1,4 @@
-"""`fgsched doctor --recover`: a new queue from what can be read of a damaged one, which is kept."""
+"""`fgsched doctor --recover`: create a new queue from the readable rows of a damaged one."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _UNDER_WAY = ("CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
 
 @dataclass
 class Recovered:
-    """What came of it."""
+    """The outcome of a recovery."""
 
     kept: Path  # where the damaged files are; each has the same ending
     name: str = ""  # of the new queue
@@ -50,11 +50,16 @@ class Recovered:
 
 
 def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str, now: float) -> Recovered:
-    """Put a new queue in the place of the one at `path`, with all of its rows that can be read.
+    """Replace the queue at `path` by a new one with all readable rows.
 
-    `started`: the last attempt of each job that left something in the run directory. `beyond`: the highest id
-    that is known to have been given. The damaged files get names with `ending`. Until the last step is done
-    the queue is refused, so that this can be repeated. Nobody else may have the queue open.
+    |
+    `started` maps each job with traces in the run directory to its last attempt. `beyond` is the highest job
+    id known to have been assigned. The damaged files are kept with the suffix `ending`. `now` is in epoch
+    seconds. Until the last step is done the queue is refused, so the recovery can be repeated. No other
+    process may have the queue open.
+    |
+    Raises:
+        StorageError: the files cannot be read or replaced.
     """
     place = path.with_name(f"{path.name}.recovering")
     _take_back(path, place)
@@ -88,7 +93,10 @@ def _rebuilt(path: Path, place: Path, *, started: Mapping[int, int], beyond: int
 
 
 def _copy_log(log: Path, copy: Path) -> list[int]:
-    """Copy the write-ahead log, mended; the pages that were damaged in it and are taken as they are."""
+    """Copy the write-ahead log and repair the copy.
+
+    Return the pages that were damaged and are used as they are.
+    """
     try:
         data = log.read_bytes()
     except FileNotFoundError:
@@ -105,7 +113,7 @@ def _beside(path: Path) -> Commit | None:
 
 
 def _missing(left: Salvage, beside: Commit | None) -> int | None:
-    """How many commits the file beside the queue counts that the queue does not have."""
+    """Return how many commits of the commit file the queue lacks, or None if unknown."""
     number = left.commits()
     return max(0, beside.number - number) if beside and number is not None else None
 
@@ -138,7 +146,7 @@ class _Rows:
         self._defaults = {row["name"]: _value(row["dflt_value"]) for row in db.execute(SQL["default_of"])}
 
     def keep(self, table: str, row: Row) -> None:
-        """Write one row down, unless it makes no sense."""
+        """Write a row, unless it is inconsistent."""
         if table == "job":
             row = self._job(self._defaults | row)
         try:
@@ -154,7 +162,7 @@ class _Rows:
                 self._note(row)
 
     def _job(self, row: Row) -> Row:
-        """The row of a job as it is in the new queue: what waited is held, and what ran is over."""
+        """Convert a job's row for the new queue: pending jobs are held, running jobs have ended."""
         row = row | {"slot": 0, "relimited": 0}
         if row["array_job"] not in self._jobs | {None, row["id"]}:
             row |= {"array_job": None, "array_task": None}
@@ -175,7 +183,7 @@ class _Rows:
         return row | {"held": "admin", "reason": "JobHeldAdmin", "warning": said}
 
     def _replace(self, blob: object) -> None:
-        """An empty one, for a script or an environment that is lost."""
+        """Insert an empty blob for a lost script or environment."""
         if isinstance(blob, int):
             lost = {"id": blob, "digest": b"lost %d" % blob, "data": b""}
             self._db.execute(SQL["keep_blob"], lost)
@@ -190,7 +198,7 @@ class _Rows:
             found.without_script.append(row["id"])
 
     def finish(self) -> None:
-        """Have ids go on from the highest, and find those that are not there any more."""
+        """Continue ids after the highest one, and determine which jobs are lost."""
         found = self._found
         found.last_job = max(found.last_job, max(self._jobs, default=0))
         raise_ids(self._db, found.last_job)
@@ -202,7 +210,7 @@ class _Rows:
 
 
 def _value(default: str | None) -> object:
-    """A default of the schema: a number, a text in quotes, or none."""
+    """Parse a default value of the schema: a number, a quoted text, or none."""
     if default is None or default == "NULL":
         return None
     return (
@@ -211,10 +219,11 @@ def _value(default: str | None) -> object:
 
 
 def _exchange(path: Path, fresh: Path, ending: str) -> None:
-    """Keep the damaged files under other names, and put the new ones into their places.
+    """Rename the damaged files and put the new files in their places.
 
-    `_UNFINISHED` names the damaged files until all new ones are durable in their places: a recovery that
-    is cut short in between is taken back by the next one. Meanwhile the queue is refused, by its marker.
+    |
+    `_UNFINISHED` names the damaged files until all new files are durable. A recovery that was interrupted
+    before that is reverted by the next one. Meanwhile the queue is refused because of its marker.
     """
     created = marker.read(fresh)
     names = [name for name in (path.name, *_beside_names(path)) if path.with_name(name).exists()]
@@ -243,7 +252,7 @@ def _beside_names(path: Path) -> tuple[str, ...]:
 
 
 def _take_back(path: Path, place: Path) -> None:
-    """Put the damaged files back that a recovery which was cut short had replaced. It can be repeated."""
+    """Restore the damaged files that an interrupted recovery replaced. It can be repeated."""
     unfinished = place / _UNFINISHED
     try:
         found = json.loads(unfinished.read_bytes())

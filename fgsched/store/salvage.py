@@ -1,4 +1,4 @@
-"""Reading what is left of a damaged queue: row by row, past the pages that SQLite cannot read."""
+"""Read a damaged queue row by row, skipping pages that SQLite cannot read."""
 
 import shutil
 import sqlite3
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Salvage:
-    """A copy of a damaged queue, of which each table is read as far as it can be."""
+    """A copy of a damaged queue whose tables are read as far as possible."""
 
     def __init__(self, copy: Path) -> None:
         self._db = _opened(copy)
@@ -32,7 +32,7 @@ class Salvage:
         self._db.close()
 
     def rows(self, table: str, most: int = 0) -> Iterator[Row]:
-        """Every row of a table that can be read; `most`: the highest number that one may have."""
+        """Yield every readable row of a table; `most` is the highest valid row number, 0 for no limit."""
         if not any(name == table for name, _ in self._db.execute(QUERIES["columns"])):
             return
         if table in _NUMBERED:
@@ -41,7 +41,7 @@ class Salvage:
             yield from self._keyed(table)
 
     def commits(self) -> int | None:
-        """The number of its last commit; None if that cannot be read, or commits were not counted yet."""
+        """Return the number of the last commit, or None if it is unreadable or not counted."""
         with suppress(sqlite3.DatabaseError):
             return int(self._db.execute(QUERIES["get_commits"]).fetchone()["count"])
         return None
@@ -53,7 +53,7 @@ class Salvage:
         return 1 << 22
 
     def _numbered(self, table: str, last: int) -> Iterator[Row]:
-        """By halves: a range that cannot be read as a whole is read in two parts."""
+        """Read rows by number: a range that cannot be read is divided in halves."""
         ranges, failures = [(0, last)], 0
         while ranges:
             low, high = ranges.pop()
@@ -71,7 +71,7 @@ class Salvage:
                     ranges += [(middle + 1, high), (low, middle)]
 
     def _keyed(self, table: str) -> Iterator[Row]:
-        """From both ends, as far as each goes."""
+        """Read rows by key, from both ends as far as possible."""
         seen: set[tuple[Any, ...]] = set()
         for name in (f"read_{table}", f"read_{table}_backwards"):
             try:
@@ -86,7 +86,7 @@ class Salvage:
 
 
 def _opened(copy: Path) -> sqlite3.Connection:
-    """The copy; where its schema cannot be read, with that of a new queue, or as SQLite's program sees it."""
+    """Open the copy; if its schema is unreadable, use that of a new queue or sqlite3's .recover."""
     try:
         return _connected(copy)
     except sqlite3.DatabaseError:
@@ -109,7 +109,7 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _with_new_schema(copy: Path) -> Path:
-    """The first page, with the list of the tables, is the same in every queue that was made as this one."""
+    """Replace the first page, which lists the tables and is equal in all queues of this version."""
     new, again = copy.with_name("template") / "queue.db", copy.with_name("again.db")
     open_queue(new).close()
     shutil.copyfile(copy, again)
@@ -131,7 +131,7 @@ def _looked_through(copy: Path) -> Path:
 
 
 def _recovered(copy: Path, again: Path) -> bool:
-    """Have sqlite3's .recover look through all pages."""
+    """Run sqlite3's .recover on all pages; return whether it succeeded."""
     program = shutil.which("sqlite3", path="/usr/local/bin:/usr/bin:/bin")
     if program is None:
         return False

@@ -1,4 +1,4 @@
-"""Statements that are executed for each job; the others take their values by name, as the file has them."""
+"""Statements that are executed for each job, with values bound by position for speed."""
 
 import re
 import sqlite3
@@ -11,7 +11,10 @@ _NAME = re.compile(r":(\w+)")
 
 
 class Statement:
-    """One whose values are bound by place: by name, sqlite3 pays more for the names than for the rest."""
+    """A statement with values bound by position.
+
+    Binding by name costs sqlite3 more than the rest of the call.
+    """
 
     def __init__(self, text: str) -> None:
         names = tuple(dict.fromkeys(_NAME.findall(text)))
@@ -29,5 +32,5 @@ class Statement:
         db.executemany(self.text, map(self._values, rows))
 
     def do_rows(self, db: sqlite3.Connection, rows: Iterable[Sequence[object]]) -> None:
-        """The same, of values that are in the order of their places already."""
+        """Execute the statement for rows whose values are already in positional order."""
         db.executemany(self.text, rows)

@@ -1,4 +1,4 @@
-"""The steps that each job went, with their times: gathered in a transaction, written at its end."""
+"""Record the state changes of each job: collected in a transaction, written at its end."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ Row = tuple[int, int, float, str, str, str]  # job, attempt, when, from, to, rea
 
 
 class EventLog:
-    """Those of the open transaction, and what the file has of those before."""
+    """The state changes of the open transaction and of the file."""
 
     def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
         self._db = db
@@ -18,7 +18,10 @@ class EventLog:
         self._new: list[Row] = []
 
     def note(self, before: Job, after: Job, now: float) -> None:
-        """One step. A job whose beginning and end were told together ran from when its result says."""
+        """Record one state change at `now` (epoch seconds).
+
+        If start and end arrive together, the start time is that of the result.
+        """
         old = before.state
         if _ran_meanwhile(before, after):
             began = after.started_at or now
@@ -32,11 +35,11 @@ class EventLog:
             self._new.clear()
 
     def forget(self) -> None:
-        """The transaction is undone."""
+        """Drop the collected changes after a rollback."""
         self._new.clear()
 
     def of(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
-        """(attempt, when, from, to, reason) of a job, in order."""
+        """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
         return [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
 
 

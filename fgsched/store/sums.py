@@ -1,9 +1,10 @@
-"""Checksums of the pages of the queue file, in a file beside it: SQLite keeps none of its own.
+"""Keep checksums of the pages of the queue file in a file beside it.
 
-The sum of a page holds unless the write-ahead log has that page. SQLite writes pages into the file only when
-it makes a checkpoint. After each, before the log can begin from its start, the pages of the log are summed,
-and the sums are synchronised. With them are kept the numbers of commits, of rows and of changes of the first
-page, as the file had them. Where these differ and the log is empty, another program has written to it.
+|
+The checksum of a page is valid unless the write-ahead log contains that page. SQLite writes pages into the
+file only at a checkpoint. After each checkpoint, before the log restarts, the checksums of the pages of the
+log are computed and synchronised. The file also stores the number of commits, of changed rows and of changes
+of the first page. If these differ and the log is empty, another program has written to the queue.
 """
 
 import logging
@@ -30,7 +31,7 @@ _AT_ONCE = 256  # pages that are read in one go
 
 
 class State(NamedTuple):
-    """How the queue file stood."""
+    """Counters that identify a state of the queue file."""
 
     queue: str  # its name
     commits: int
@@ -39,10 +40,13 @@ class State(NamedTuple):
 
 
 class Sums:
-    """The sums of one queue file. Nothing else may write to it meanwhile."""
+    """The checksums of one queue file. No other process may write the file."""
 
     def __init__(self, queue: Path) -> None:
-        """`queue` stays open: to close any descriptor of it would give up the locks that SQLite has."""
+        """Open the files.
+
+        `queue` stays open, because closing any descriptor of it would release SQLite's locks.
+        """
         self.path = queue.with_name(FILE)
         self._queue = os.open(queue, os.O_RDONLY | os.O_CLOEXEC)
         self._fd = -1
@@ -55,7 +59,7 @@ class Sums:
 
     @property
     def state(self) -> State | None:
-        """How the file stood that was summed; None where that cannot be read."""
+        """Return the state of the file when its checksums were computed, or None if unreadable."""
         head = os.pread(self._fd, _HEAD.size + _CHECK.size, 0) if self._fd >= 0 else b""
         body, check = head[: _HEAD.size], head[_HEAD.size :]
         if len(check) != _CHECK.size or _CHECK.unpack(check)[0] != crc32(body) or body[:8] != _MAGIC:
@@ -65,16 +69,16 @@ class Sums:
 
     @property
     def pages(self) -> int:
-        """How many the queue file has."""
+        """Return the number of pages of the queue file."""
         return os.fstat(self._queue).st_size // PAGE
 
     @property
     def changes(self) -> int:
-        """The counter of changes in the header of the queue file."""
+        """Return the change counter in the header of the queue file."""
         return int.from_bytes(os.pread(self._queue, 4, 24), "big")
 
     def damaged(self, first: int, last: int, logged: Collection[int]) -> list[int]:
-        """The pages from `first` to `last` that differ from their sums, without those that are logged."""
+        """Return the pages from `first` to `last` that differ from their checksums, without logged ones."""
         found = []
         for start in range(first, last + 1, _AT_ONCE):
             count = min(_AT_ONCE, last + 1 - start)
@@ -94,7 +98,7 @@ class Sums:
             yield page, (total, _check(page, total))
 
     def refresh(self, pages: Iterable[int], state: State) -> None:
-        """Sum these pages again, and those that were added; then the sums are durable."""
+        """Compute the checksums of these pages and of added pages, and make them durable."""
         last, summed = self.pages, max(0, os.fstat(self._fd).st_size - _START) // _ENTRY.size
         wanted = sorted({page for page in pages if page <= last} | set(range(summed + 1, last + 1)))
         for start, count in _runs(wanted):
@@ -115,7 +119,7 @@ class Sums:
         os.pwrite(self._fd, body + _CHECK.pack(crc32(body)), 0)
 
     def rebuild(self, state: State) -> None:
-        """Sum every page, into a new file."""
+        """Compute the checksums of all pages into a new file."""
         self.discard()
         fresh = self.path.with_name(f"{FILE}.new")
         self._fd = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -126,14 +130,14 @@ class Sums:
         sync_directory(self.path.parent)
 
     def discard(self) -> None:
-        """Have no sums, rather than wrong ones."""
+        """Delete the checksums, because no checksums are better than wrong ones."""
         self.path.unlink(missing_ok=True)
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
     def close(self) -> None:
-        """Only once SQLite has closed the queue."""
+        """Close the files. Call this only after SQLite has closed the queue."""
         if self._fd >= 0:
             with suppress(OSError):
                 os.fsync(self._fd)
@@ -142,7 +146,7 @@ class Sums:
         self._fd = self._queue = -1
 
     def ahead(self, first: int, count: int) -> None:
-        """Have the kernel read these pages meanwhile."""
+        """Ask the kernel to read these pages in advance."""
         with suppress(OSError):
             os.posix_fadvise(self._queue, (first - 1) * PAGE, count * PAGE, os.POSIX_FADV_WILLNEED)
 
@@ -156,7 +160,7 @@ def _whole(entries: bytes) -> bytes:
 
 
 def _runs(pages: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """(first, count) of each run of consecutive numbers."""
+    """Yield (first, count) of each run of consecutive numbers."""
     for _, run in groupby(enumerate(pages), key=lambda pair: pair[1] - pair[0]):
         numbers = [page for _, page in run]
         yield numbers[0], len(numbers)

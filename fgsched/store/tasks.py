@@ -1,4 +1,4 @@
-"""The rows of an array: one that stands for the tasks that wait, one for each that was started."""
+"""Rows of an array: one for its pending tasks, and one for each started task."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from fgsched.store.rows import JobRecord, past_of
 
 @dataclass(frozen=True, slots=True)
 class ArraySum:
-    """What has become of the rows of an array."""
+    """Totals of the rows of an array."""
 
     rows: int
     over: int
@@ -22,7 +22,7 @@ class ArraySum:
 
 
 class Tasks:
-    """Rows of arrays, within the transactions of the store that has them."""
+    """Rows of arrays. All writes use the open transaction of the store."""
 
     def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
         self._db = db
@@ -31,7 +31,10 @@ class Tasks:
     def make(
         self, array: Job, task: int, *, is_last: bool, depends: str = "", opened_at: float = 0.0
     ) -> Job | None:
-        """One waiting task by itself; the last keeps its array's row. None if the array does not wait."""
+        """Give a pending task its own row; the last task takes the row of the array.
+
+        None if the array is not pending.
+        """
         opened_at = max(array.opened_at, opened_at)
         place = {"array": array.id, "task": task, "depends": depends, "opened_at": opened_at}
         made = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
@@ -41,15 +44,15 @@ class Tasks:
         return replace(array, id=number, task=task, depends=depends, opened_at=opened_at)
 
     def made(self, array: int) -> list[int]:
-        """The indices that have rows of their own."""
+        """Return the indices of tasks that have their own rows."""
         return [row["array_task"] for row in self._db.execute(self._sql["tasks_made"], {"array": array})]
 
     def rest(self, array: Job) -> int:
-        """The tasks that an array's own row stands for, as bits."""
+        """Return the tasks that the row of the array represents, as a bit set."""
         return bits_of(array.request.array) & ~bits_from(self.made(array.id))
 
     def ended(self, array: int) -> dict[int, bool]:
-        """{index: whether it completed} of the tasks that are over."""
+        """Return {index: completed} of ended tasks."""
         rows = self._db.execute(self._sql["ends_of_array"], {"array": array})
         return {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
 
@@ -58,7 +61,7 @@ class Tasks:
         return past_of(row) if row else None
 
     def of(self, array: int) -> list[JobRecord]:
-        """Every row of an array; none if there is no such array."""
+        """Return every row of an array; empty if there is no such array."""
         rows = self._db.execute(self._sql["jobs_of_array"], {"array": array})
         return [past_of(row) for row in rows]
 
@@ -67,6 +70,6 @@ class Tasks:
         return ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
 
     def last_of(self, uid: int) -> int | None:
-        """The last submission of a user: a job, or an array."""
+        """Return the id of a user's last submission, a job or an array, or None."""
         row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
         return int(row["id"]) if row else None

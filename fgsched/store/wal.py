@@ -1,7 +1,8 @@
-"""The write-ahead log of SQLite, as far as its frames say which pages they are of.
+"""Read the write-ahead log of SQLite: which pages its frames contain.
 
-A header of 32 bytes, then frames: 24 bytes, with the number of the page first, and the page. Frames that were
-written since the log was last begun from its start have the two salts of the header.
+|
+The log has a header of 32 bytes, then frames: 24 bytes that begin with the page number, followed by the page.
+Frames written since the log was last restarted contain the two salts of the header.
 """
 
 import mmap
@@ -23,7 +24,7 @@ _SALTS = slice(16, 24)  # of the header; in a frame they are at 8 to 16
 
 
 def frames(path: Path) -> int:
-    """How many frames the log has, as its salts tell. Some at the end may not be committed, or be damaged."""
+    """Count the frames with the current salts. Some at the end may be uncommitted or damaged."""
     with suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -34,7 +35,7 @@ def frames(path: Path) -> int:
 
 
 def pages(path: Path) -> set[int]:
-    """The numbers of the pages of which the log has a frame."""
+    """Return the numbers of the pages that have a frame in the log."""
     with suppress(FileNotFoundError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -69,16 +70,17 @@ def _pages(fd: int, count: int) -> set[int]:
 
 
 class Mended(NamedTuple):
-    """A log of which SQLite takes every frame, though some were damaged."""
+    """A repaired log: SQLite accepts every frame, including frames that were damaged."""
 
     log: bytes
     damaged: tuple[int, ...]  # pages whose last frame is a damaged one: their content is taken as it is
 
 
 def mended(log: bytes) -> Mended | None:
-    """Make the checksums of a log again, of which SQLite ignores what follows a damaged frame.
+    """Recompute the checksums of a log, because SQLite ignores all frames after a damaged one.
 
-    None if nothing is damaged, or there is nothing to mend.
+    |
+    Return None if nothing is damaged or nothing can be repaired.
     """
     salts = _salts(log)
     starts = range(_HEADER, len(log) - _FRAME + 1, _FRAME)
@@ -107,20 +109,20 @@ def mended(log: bytes) -> Mended | None:
 
 
 def _salts(log: bytes) -> bytes:
-    """Those of the header, unless the first two frames agree on others."""
+    """Return the salts of the header, or those on which the first two frames agree if they differ."""
     first, second = (log[start + 8 : start + 16] for start in (_HEADER, _HEADER + _FRAME))
     return first if first == second else log[_SALTS]
 
 
 def _follows(log: bytes, start: int, before: tuple[int, int], order: str) -> bool:
-    """Whether the frame that begins here was written after one with this checksum."""
+    """Tell whether the frame at `start` was written after a frame with the checksum `before`."""
     frame = log[start : start + _FRAME]
     is_there = len(frame) == _FRAME
     return is_there and _checksum(frame[:8] + frame[_HEAD:], before, order) == _unpacked(frame[16:24])
 
 
 def _checksum(data: bytes, seed: tuple[int, int], order: str) -> tuple[int, int]:
-    """As SQLite's file format has it."""
+    """Compute the checksum that SQLite's file format defines for the log."""
     first, second = seed
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for even, odd in zip(words[::2], words[1::2], strict=True):
