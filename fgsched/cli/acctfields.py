@@ -1,4 +1,4 @@
-"""The fields that fgacct can show, and how one job's record becomes their text."""
+"""Declare the fields of fgacct, and format a job's record for each."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`show(record, unit)`; unit is "K", "M", "G", or "" for plain bytes."""
+    """A field of fgacct. `show(record, unit)` formats it; unit is "K", "M", "G", or "" for bytes."""
 
     name: str
     width: int
@@ -33,7 +33,7 @@ class Field:
 
 
 def amount(size: int, unit: str) -> str:
-    """Bytes in a unit, rounded up; gibibytes with two decimals."""
+    """Format a size in bytes in a unit, rounded up; G has two decimals."""
     if not unit or not size:
         return str(size)
     if unit == "G":
@@ -47,7 +47,7 @@ def demand(record: Record) -> Record:
 
 
 def requested_share(record: Record) -> int | None:
-    """Ten-thousandths of all its cards; None while a share that follows from the memory is not known."""
+    """Return the requested share of all GPUs in ten-thousandths, or None while it follows from the memory."""
     each, cards = demand(record).get("share", 0), demand(record).get("gpus", 0)
     return each * cards if each or not cards else allocated_share(record) or None
 
@@ -57,7 +57,7 @@ def allocated_share(record: Record) -> int:
 
 
 def requested_memory(record: Record) -> int | None:
-    """Bytes of each card; None while it follows from the share and is not known."""
+    """Return the requested bytes of each GPU, or None while they follow from the share."""
     if not demand(record).get("gpus", 0):
         return 0
     given = record["allocated"][0]["memory"] if record["allocated"] else None
@@ -65,23 +65,23 @@ def requested_memory(record: Record) -> int | None:
 
 
 def peak(record: Record) -> int | None:
-    """The most bytes on one card; None where nothing measured it."""
+    """Return the peak memory on one GPU in bytes, or None if it was not measured."""
     return int(record["gpu_peak"]) if record["allocated"] and record["tier"] != "none" else None
 
 
 def gpu_hours(record: Record) -> float:
-    """The charged share times the time that it was held."""
+    """Return the charged share multiplied by the allocated hours."""
     charged = sum(card["charged"] for card in record["allocated"])
     return float(charged) * _held_for(record) / WHOLE / HOUR
 
 
 def _held_for(record: Record) -> float:
-    """Seconds for which it had its cards: also those for which it was suspended."""
+    """Return the seconds for which the job held its GPUs, including suspended time."""
     return float(record["elapsed"]) + float(record["suspended"])
 
 
 def wasted_hours(record: Record) -> float | None:
-    """GiB-hours of device memory that was reserved and never used."""
+    """Return GiB-hours of GPU memory that were allocated and never used."""
     used = peak(record)
     if used is None:
         return None
@@ -96,18 +96,18 @@ def state(record: Record) -> str:
 
 
 def oom_kind(record: Record) -> str:
-    """gpu or host, of a job that ran out of memory."""
+    """Return 'gpu' or 'host' for a job that ran out of memory, otherwise ''."""
     return _KIND.get(record["reason"], "") if record["state"] == JobState.OUT_OF_MEMORY.value else ""
 
 
 def post_mortem(record: Record, key: str) -> int | None:
-    """A figure of how it ran out of device memory."""
+    """Return one figure of how a job ran out of GPU memory, or None."""
     found = record.get("post_mortem")
     return int(found[key]) if found else None
 
 
 def others(found: Record) -> str:
-    """Who else was on the card: 'job 7:4096M,strangers:512M', or nobody."""
+    """List other users of the GPU with their memory: 'job 7:4096M,strangers:512M'."""
     named = [f"job {job}:{amount(size, 'M')}" for job, size in found["jobs"]]
     strangers = [f"strangers:{amount(found['strangers'], 'M')}"] if found["strangers"] else []
     return ",".join([*named, *strangers]) or "nobody"
@@ -137,7 +137,7 @@ def _group(gid: int) -> str:
 
 
 def stream(record: Record, which: str) -> str:
-    """The path of its output or its errors; "" to whom it is not told."""
+    """Return the path of standard output or standard error, or "" if the caller may not see it."""
     from fgsched.cli.jobfiles import files_of
 
     return "" if record["is_private"] else str(getattr(files_of(record), which))
@@ -148,7 +148,7 @@ def restarts(record: Record) -> int:
 
 
 def owned(record: Record, name: str, default: str = "") -> str:
-    """A part of the request that only its owner is told."""
+    """Return a part of the request that only the owner and operators may see."""
     return "" if record["is_private"] else str(record["request"].get(name, default))
 
 
@@ -158,7 +158,7 @@ def _start(record: Record) -> str:
 
 
 def planned(record: Record) -> float | None:
-    """Seconds between when it could have started and when it did; None of a job that never did."""
+    """Return the seconds from eligibility to the start, or None if the job never started."""
     since, started = record["eligible_at"], record["started_at"]
     return None if since is None or started is None else max(0.0, float(started) - float(since))
 
@@ -173,7 +173,7 @@ def _time(epoch: float | None, unknown: str = "Unknown") -> str:
 
 
 def _cpu_time(seconds: float) -> str:
-    """Slurm's form: with thousandths below an hour."""
+    """Format a CPU time in seconds as Slurm does: with milliseconds below one hour."""
     if seconds >= HOUR:
         return format_elapsed(seconds)
     minutes, rest = divmod(seconds, MINUTE)
@@ -255,7 +255,7 @@ LATER = frozenset(("avegpuutil", "gpuhoursused", "priority"))
 
 
 def field(name: str) -> Field:
-    """The field of that name, in any case, or BadUsage."""
+    """Return the field with this name in any case. Raises BadUsage."""
     if name.lower() in LATER:
         raise BadUsage(f"{name}: not supported yet", "fgacct -e lists the fields there are.")
     if name.lower() not in FIELDS:

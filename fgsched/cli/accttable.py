@@ -1,4 +1,4 @@
-"""fgacct's output: columns with a line of dashes, fields with a delimiter, or JSON."""
+"""Format the output of fgacct: aligned columns, delimited fields, or JSON."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,11 @@ class Column:
 
 
 def columns(text: str) -> list[Column]:
-    """Those of a list such as 'JobID,JobName%20,State%-15'; a negative width is to the left."""
+    """Parse a list of columns such as 'JobID,JobName%20,State%-15'. Raises BadUsage.
+
+    |
+    A negative width aligns to the left.
+    """
     found = []
     for part in text.split(","):
         match = _ITEM.fullmatch(part)
@@ -43,7 +47,7 @@ def columns(text: str) -> list[Column]:
 
 
 def aligned(records: Iterable[Record], chosen: list[Column], unit: str, *, header: bool) -> Iterator[str]:
-    """Columns of fixed width; what does not fit ends with +."""
+    """Yield lines with columns of fixed width; a truncated value ends with '+'."""
     if header:
         yield _line([column.field.name for column in chosen], chosen)
         yield _line(["-" * column.width for column in chosen], chosen)
@@ -60,7 +64,7 @@ def _line(cells: list[str], chosen: list[Column]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Delimited:
-    """Fields between delimiters, as long as they are; with a comma, as RFC 4180 quotes them."""
+    """Fields separated by a delimiter without padding; with a comma, quoted according to RFC 4180."""
 
     delimiter: str
     trailing: bool = False  # one after the last field too
@@ -84,7 +88,7 @@ class Delimited:
 
 
 def as_json(records: Iterable[Record]) -> str:
-    """{"meta": …, "jobs": [ … ]}: all fields, in base units."""
+    """Return {"meta": …, "jobs": [ … ]} as JSON, with all fields in base units."""
     return machine.document(jobs=[_json(record) for record in records])
 
 
@@ -131,7 +135,7 @@ def _json(record: Record) -> dict[str, Any]:
 
 
 def _fence(record: Record) -> dict[str, Any]:
-    """How it was held to its share, and what came of that."""
+    """Return how GPU memory was enforced for the job, and the findings."""
     return {
         "oom_kind": fields.oom_kind(record) or None,
         "post_mortem": record["post_mortem"],
@@ -142,7 +146,7 @@ def _fence(record: Record) -> dict[str, Any]:
 
 
 def _secrets(record: Record) -> dict[str, Any]:
-    """What only the owner is told."""
+    """Return the fields that only the owner and operators may see."""
     names = {"comment": "", "chdir": "/", "submit_line": ""}
     told = {
         name: None if record["is_private"] else fields.owned(record, name, default)

@@ -1,4 +1,4 @@
-"""--batch: a list of submissions, each line what would follow fgsub on the command line."""
+"""Read `fgsub --batch`: a list of submissions, one command line of fgsub in each line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import BinaryIO
@@ -15,7 +15,7 @@ _LARGEST = 256 << 20  # bytes of a list
 
 
 def read_lines(file: str, stdin: BinaryIO | None) -> tuple[str, list[str]]:
-    """The name that messages use for `--batch=file`, and its lines; '-' is standard input."""
+    """Return the name of the list for messages, and its lines; '-' is standard input. Raises BadUsage."""
     name = "standard input" if file == "-" else shown(file)
     try:
         if file == "-":
@@ -40,10 +40,14 @@ def parse_batch(
     cwd: str,
     site: SubmitContext,
 ) -> list[Prepared]:
-    """One submission for each line that is neither blank nor a comment.
+    """Return one submission for each line that is neither blank nor a comment.
 
-    `common` are the options beside --batch, over which those of a line win. The first line that is wrong is
-    the error, with its place: a list is submitted whole or not at all.
+    |
+    `common` are the options given with --batch; options of a line override them. A list is submitted as a
+    whole or not at all.
+    |
+    Raises:
+        BadUsage: the first invalid line, with its place.
     """
     shared = [setting for setting in common if setting.option.name != "batch"]
     if any(setting.option.name == "wrap" for setting in shared):

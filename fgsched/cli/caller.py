@@ -1,4 +1,4 @@
-"""Who submits: what a job takes over from the process that queues it."""
+"""Read the attributes that a job inherits from the submitting process."""
 
 import os
 import pwd
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 def account(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Name and home of the caller; a number where the user database has no name."""
+    """Return name and home directory of the caller; the uid if the user database has no name."""
     try:
         entry = pwd.getpwuid(os.getuid())
     except KeyError:
@@ -16,14 +16,14 @@ def account(environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def umask() -> int:
-    """The caller's; reading it means setting it, so not for a process with threads."""
+    """Return the umask. Reading it sets it for a moment, so the process must have no other threads."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
 
 
 def rlimits() -> tuple[tuple[int, int, int], ...]:
-    """(resource, soft, hard) of each; -1: unlimited, as the kernel's RLIM_INFINITY is read."""
+    """Return (resource, soft, hard) of every resource limit; -1 is unlimited."""
     names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
     numbers = sorted({getattr(resource, name) for name in names})
     return tuple((number, *resource.getrlimit(number)) for number in numbers)

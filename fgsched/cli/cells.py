@@ -16,14 +16,18 @@ def shown_time(epoch: float | None, *, unknown: str = "N/A") -> str:
 
 
 def clean(text: str) -> str:
-    """A name on one line that cannot steer a terminal: each unprintable character becomes '?'."""
+    """Replace unprintable characters by '?', so that a name cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def fit(text: str, width: int, *, right: bool = False, mark: str = "") -> str:
-    """Exactly `width` columns: padded, or cut hard; a cut ends with `mark`. Width 0: as it is."""
+    """Pad or truncate a text to `width` terminal columns; width 0 leaves it unchanged.
+
+    |
+    `mark` replaces the end of a truncated text.
+    """
     if not width:
         return text
     if not text.isascii():
@@ -34,7 +38,7 @@ def fit(text: str, width: int, *, right: bool = False, mark: str = "") -> str:
 
 
 def _fit_wide(text: str, width: int, right: bool, mark: str) -> str:
-    """Letters of East Asian scripts take two columns, combining marks none."""
+    """Fit text with wide characters (two columns) or combining marks (no column)."""
     taken = columns(text)
     if taken > width:
         room, text, cut = width - len(mark), "", text
@@ -50,7 +54,7 @@ def _fit_wide(text: str, width: int, right: bool, mark: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Return the number of terminal columns of a text."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width  # only names that are not ASCII pay for it
@@ -59,7 +63,7 @@ def columns(text: str) -> int:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> str:
-    """Columns as wide as their widest cell, to the left."""
+    """Format a table with left-aligned columns as wide as their widest cell."""
     from tabulate import tabulate  # a listing with fixed columns does without
 
     cells = [list(headings)] * header + [[clean(cell) for cell in row] for row in rows]

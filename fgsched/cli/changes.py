@@ -1,4 +1,4 @@
-"""What `fgctl update` may change: KEY=VALUE words -> the changes of a request."""
+"""Translate the KEY=VALUE words of `fgctl update` into changes of a request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -78,7 +78,11 @@ def no_pair(word: str) -> BadUsage:
 
 
 def words_by_key(words: Sequence[str]) -> dict[str, str]:
-    """{'job': '7', …} of KEY=VALUE words; case, '-' and '_' in a key do not matter."""
+    """Parse KEY=VALUE words into {'job': '7', …}. Raises BadUsage.
+
+    |
+    Case, '-' and '_' in a key are ignored.
+    """
     found: dict[str, str] = {}
     for word in words:
         key, equals, text = word.partition("=")
@@ -93,7 +97,7 @@ def words_by_key(words: Sequence[str]) -> dict[str, str]:
 
 
 def read_changes(given: Mapping[str, str], site: SubmitContext) -> dict[str, Any]:
-    """The fields to be changed; BadUsage names the first word that is not right."""
+    """Return the fields to change. Raises BadUsage for the first invalid word."""
     if not given:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
     changes: dict[str, Any] = {}
@@ -119,7 +123,7 @@ def _value(key: str, text: str, read: Callable[[str], object]) -> object:
 
 
 def _amount(key: str, text: str, site: SubmitContext) -> dict[str, Any]:
-    """The fields of the demand that one amount decides, read as fgsub reads it."""
+    """Return the fields of the demand that a GPU amount sets, parsed as by fgsub."""
     option, fields = _AMOUNTS[key]
     value = _value(key, text, BY_NAME[option].parse)
     asked = demand({BY_NAME[option].slot: Setting(BY_NAME[option], text, value, key)}, site)
@@ -137,7 +141,11 @@ def is_about_partition(words: Sequence[str]) -> bool:
 
 
 def partition_words(words: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The name and the values of 'partition=night max_time=8h'; the controller knows the keys."""
+    """Parse 'partition=night max_time=8h' into the name and the values. Raises BadUsage.
+
+    |
+    The controller checks the keys.
+    """
     pairs = [word.partition("=") for word in words]
     for (key, equals, _), word in zip(pairs, words, strict=True):
         if not equals or not key:

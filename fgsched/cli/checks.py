@@ -1,4 +1,4 @@
-"""What the submitter's own process can see of files: the script, the working directory, where output goes."""
+"""Check files in the submitting process: the script, the working directory, the output directories."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text that was found for the first word after the options."""
+    """The text of the first word after the options."""
 
     name: str  # as messages call it
     data: bytes = b""
@@ -32,7 +32,7 @@ class Source:
 
 
 def find(word: str, directory: str, environ: Mapping[str, str]) -> tuple[str, bool]:
-    """Where the script or command is, and whether PATH was needed to find it."""
+    """Locate the script or command; also return whether it was found through PATH."""
     here = os.path.join(directory, word)
     if word.startswith((".", "/")) or (os.path.lexists(here) and not os.path.isdir(here)):
         return here, False
@@ -44,7 +44,7 @@ def find(word: str, directory: str, environ: Mapping[str, str]) -> tuple[str, bo
 
 
 def load(word: str, directory: str, environ: Mapping[str, str]) -> Source:
-    """Read what `word` names: a script, or a program that has to be wrapped into one."""
+    """Read the script named by `word`, or identify a program that needs a wrapper. Raises BadUsage."""
     path, on_path = find(word, directory, environ)
     name = shown(word)
     try:
@@ -61,7 +61,7 @@ def load(word: str, directory: str, environ: Mapping[str, str]) -> Source:
 
 
 def _read(path: str, name: str, *, program_ok: bool) -> tuple[bytes | None, int]:
-    """The text, None for a program, and the size. Looks before it opens, so a FIFO never blocks it."""
+    """Return the text (None for a program) and the size. A FIFO is detected before it is opened."""
     _check_kind(os.stat(path).st_mode, name)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -83,7 +83,7 @@ def _check_kind(mode: int, name: str) -> None:
 
 
 def load_stdin(stdin: BinaryIO | None) -> Source:
-    """The script on standard input, never more of it than a script may have."""
+    """Read a script from standard input, up to the maximum size. Raises BadUsage."""
     if stdin is None or stdin.isatty():
         raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
     try:
@@ -97,7 +97,7 @@ def load_stdin(stdin: BinaryIO | None) -> Source:
 
 
 def working_directory(setting: Setting | None, cwd: str) -> str:
-    """An absolute directory that the submitter may enter."""
+    """Return an absolute directory that the submitter can enter. Raises BadUsage."""
     if setting is None:
         return cwd
     path = os.path.normpath(os.path.join(cwd, setting.text))
@@ -112,7 +112,11 @@ def working_directory(setting: Setting | None, cwd: str) -> str:
 
 
 def output_directory(setting: Setting | None, values: Values, chdir: str, *, make: bool) -> None:
-    """See that the directory of an output is there, or make it. `values` has no job's id yet."""
+    """Check that the directory of an output file exists, or create it with `make`.
+
+    |
+    `values` has no job id yet.
+    """
     if setting is None:
         return
     parent = os.path.dirname(setting.text)

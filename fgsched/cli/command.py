@@ -1,4 +1,4 @@
-"""What every command does alike: help, version, errors as cause and remedy, and never a traceback."""
+"""Common behaviour of all commands: help, version, errors with cause and remedy, exit codes."""
 
 import errno
 import os
@@ -20,12 +20,12 @@ version_option = click.version_option(
 
 
 class Friendly(click.Command):
-    """To be mixed in. What the callback returns is the exit status; None is 0."""
+    """A mix-in for click commands. The callback returns the exit status; None is 0."""
 
     def main(  # type: ignore[override]  # nobody gives it more by position
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Run and exit; the process's arguments where none are given."""
+        """Run the command and exit. `args` defaults to the arguments of the process."""
         name = prog_name or self.name or ""
         if f"_{name.upper()}_COMPLETE" in os.environ:  # a shell asks for completions
             super().main(args, name, **extra)
@@ -57,12 +57,12 @@ class Friendly(click.Command):
         return status if isinstance(status, int) else Exit.DONE
 
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
-        """Say what is wrong and what helps, and exit."""
+        """Print the cause and the remedy, and exit with `code`."""
         warn(self.name or "", cause, remedy)
         leave(code)
 
     def _trouble(self, error: Exception) -> NoReturn:
-        """A disk that is full, or a bug of ours."""
+        """Report a full disk or an internal error, and exit."""
         if isinstance(error, OSError) and error.errno in _OUTPUT_TROUBLE and error.filename is None:
             self.fail(f"cannot write the output: {error.strerror}", "", Exit.STORAGE)
         if os.environ.get("FG_DEBUG") == "1":
@@ -72,14 +72,14 @@ class Friendly(click.Command):
 
 
 class Command(Friendly):
-    """A command whose help is one screen: sentence, usage, options, and its `epilog`, an example."""
+    """A command with a help page of one screen: sentence, usage, options, and an example (`epilog`)."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         version_option(self)
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Whoever reads the help knows of it already."""
+        """Return None, so that --help is not listed in its own output."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.hidden = True
@@ -94,7 +94,7 @@ class Command(Friendly):
 
 
 class Group(Command, click.Group):
-    """A command of commands; those in `unbuilt` are Slurm's, and refused."""
+    """A command with subcommands. Slurm's subcommands in `unbuilt` are refused as not supported."""
 
     def __init__(self, *args: Any, unbuilt: Collection[str] = (), **attributes: Any) -> None:
         super().__init__(*args, no_args_is_help=False, **attributes)
@@ -103,30 +103,31 @@ class Group(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand. Raises BadUsage for an unknown or unsupported one."""
         if args[0] in self._unbuilt:
             raise BadUsage(f"{args[0]} is not supported yet")
         return super().resolve_command(ctx, args)
 
 
 def warn(name: str, cause: str, remedy: str = "") -> None:
-    """`fgq: error: cause` and the remedy on standard error."""
+    """Print `fgq: error: cause` and the remedy to standard error."""
     click.echo(f"{name}: error: {cause}" + (f"\n{remedy}" if remedy else ""), err=True)
 
 
 def output() -> TextIO:
-    """Standard output, which has to be there."""
+    """Return standard output. Raises OSError if it is closed."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     return sys.stdout
 
 
 def write(text: str) -> None:
-    """Data on standard output."""
+    """Write data to standard output."""
     output().write(text)
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with what can still be written; what cannot is forgotten, quietly."""
+    """Exit after flushing the output streams; errors of the flush are ignored."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

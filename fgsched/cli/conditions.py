@@ -1,4 +1,4 @@
-"""What keeps a job from starting, or from being one job: array, dependency, begin, deadline, requeue."""
+"""Read the options that delay or repeat a job: array, dependency, begin, deadline, requeue."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fgsched.jobs.arrays import parse_array
 
 
 def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The fields of the request that these options decide."""
+    """Return the fields of the request that these options set. Raises BadUsage."""
     found: dict[str, Any] = {}
     if "array" in settings:
         found["array"], found["throttle"] = parse_array(settings["array"].text)
@@ -27,7 +27,7 @@ def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:
 
 
 def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> None:
-    """A deadline that the time limit, or the begin, leaves no room for is a mistake."""
+    """Refuse a deadline that is too early for the time limit or the begin time."""
     if "deadline" not in found:
         return
     limit = settings["time"].value if "time" in settings else 0
@@ -39,6 +39,6 @@ def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> N
 
 
 def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The fields that are the words that were given."""
+    """Return the fields that take the option text unchanged."""
     slots = ("account", "qos", "reservation", "tier", "gpu-compute")
     return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}

@@ -1,4 +1,4 @@
-"""From the amounts that a user gave to what the job needs of the host."""
+"""Compute the demand of a job from the amounts that the user gave."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from fgsched.domain.units import SubmitContext, format_share, neighbours, split_
 
 
 def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
-    """What the job needs; a share that the site does not give is refused with its legal neighbours."""
+    """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
     gpus, share, gpu_type = _cards(settings.get("gpus"), site)
     gpus, memory = _gpu_memory(settings, gpus)
     gpu_type = _gpu_type(settings.get("gpu-type"), gpu_type, gpus)
@@ -29,7 +29,7 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
 
 
 def _resources(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[tuple[str, int], ...]:
-    """What --gres asks for beside GPUs: only what the site has."""
+    """Return the site resources of --gres. Raises BadUsage for an unknown resource."""
     found: dict[str, int] = {}
     for setting in (settings[slot] for slot in ("gpus", "gres") if slot in settings):
         amount = setting.value
@@ -53,7 +53,7 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
 
 
 def _cards(setting: Setting | None, site: SubmitContext) -> tuple[int, int, str]:
-    """(cards, share of each, type) of --gpus, --fgpu or --gres."""
+    """Return (number of GPUs, share of each in ten-thousandths, type) of --gpus, --fgpu or --gres."""
     if setting is None:
         return 0, 0, ""
     amount = setting.value

@@ -1,4 +1,4 @@
-"""What `fgsched doctor` looks at: each check is OK, a warning, or a failure with a way out."""
+"""The checks of `fgsched doctor`: each is OK, a warning, or a failure with a remedy."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the controller says, where one runs."""
+    """What the running controller reports, if there is one."""
 
     about: dict[str, Any]
     queue: str
@@ -53,7 +53,7 @@ class _Seen:
 
 
 def examine(places: Paths) -> list[Finding]:
-    """All checks, in order; one that breaks is a failure of its own."""
+    """Run all checks in order. A check that raises an exception is reported as a failure."""
     findings = [_python(), _hook(), _spawner(), *_settings(places)]
     try:
         seen = _ask(places)
@@ -109,7 +109,7 @@ def _python() -> Finding:
 
 
 def _hook() -> Finding:
-    """Preload it: the linker says on standard error what it does not take."""
+    """Preload the hook and check the dynamic linker's messages."""
     path = library()
     if not path.exists():
         return Finding("hook", FAIL, f"{path} is missing", "Install fgsched again; it is built then.")
@@ -126,7 +126,7 @@ def _hook() -> Finding:
 
 
 def _spawner() -> Finding:
-    """Run it, and let it go at once: it ends when its socket does."""
+    """Start the spawner; it ends when its socket is closed."""
     path = spawner()
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -175,7 +175,7 @@ def _run_directory(places: Paths, seen: _Seen) -> Finding:
 
 
 def _queue(places: Paths, seen: _Seen) -> Finding:
-    """Where no controller has the file, we take its place while we look."""
+    """Check the queue file; take the controller's lock meanwhile if no controller runs."""
     if seen.about:
         answer = seen.queue
     elif not places.queue.exists():
@@ -214,7 +214,7 @@ def _cgroup(places: Paths, seen: _Seen) -> Finding:
 
 
 def _run_space(places: Paths, seen: _Seen) -> Finding:
-    """Whether one user can fill the run directory for all."""
+    """Check whether one user can fill the run directory."""
     if places.mode == "user":
         return Finding("run space", OK, "all jobs here are one user's")
     if not seen.about:
@@ -226,7 +226,7 @@ def _run_space(places: Paths, seen: _Seen) -> Finding:
 
 
 def _processes_of_users(places: Paths, seen: _Seen) -> Finding:
-    """Whether one user's jobs can take all processes of the host."""
+    """Check whether one user's jobs can use up the processes of the host."""
     if places.mode == "user" or not seen.about:
         return Finding("pids", OK, "nothing is limited beyond the limits of the user")
     if not seen.about.get("pids_held"):
@@ -237,7 +237,7 @@ def _processes_of_users(places: Paths, seen: _Seen) -> Finding:
 
 
 def _preload(places: Paths, seen: _Seen) -> Finding:
-    """How jobs keep the hook, and whether they could open other GPUs."""
+    """Report how jobs load the hook, and whether they can open other GPUs."""
     if seen.about:
         word, note, others = (seen.about[key] for key in ("preload", "preload_note", "other_gpus"))
     else:
@@ -266,7 +266,7 @@ def _driver(places: Paths, seen: _Seen) -> Finding:
 
 
 def _processes(places: Paths, seen: _Seen) -> Finding:
-    """Whether the driver's pids are this host's, as the controller's looks have shown."""
+    """Check whether the pids that the driver reports exist on this host."""
     pids = seen.about.get("unresolved_pids", ()) if seen.about else ()
     if not pids:
         return Finding("processes", OK, "none was seen that is on a card and not on this host")
@@ -280,7 +280,7 @@ def _processes(places: Paths, seen: _Seen) -> Finding:
 
 
 def _fence(places: Paths, seen: _Seen) -> Finding:
-    """As far as a job has made the controller try it."""
+    """Report the result of the controller's test of the hook, if a job has caused one."""
     if not seen.about or seen.about["source"] != "nvml":
         return Finding("fence", OK, "there is nothing to hold jobs to here")
     if seen.about["fence"]:
@@ -299,7 +299,7 @@ def _config(places: Paths) -> Config:
 
 
 def _leftovers(places: Paths, seen: _Seen) -> Finding:
-    """Claims and results of jobs that the queue says are over, or does not know."""
+    """Find claims and results of jobs that have ended or are unknown."""
     claims = [places.run / name for name in ("claim", "result")]
     if any(folder.exists() and not os.access(folder, os.R_OK) for folder in claims):
         return Finding("claims", OK, "are for root to look at")
@@ -319,7 +319,7 @@ def _leftovers(places: Paths, seen: _Seen) -> Finding:
 
 
 def _internal(places: Paths, seen: _Seen) -> Finding:
-    """Exceptions that nobody expected, which the controller survived."""
+    """Report internal errors that the controller survived."""
     errors = seen.about.get("internal_errors") or {"count": 0}
     if not errors["count"]:
         return Finding("faults", OK, "no internal error since the controller was started")
@@ -329,7 +329,7 @@ def _internal(places: Paths, seen: _Seen) -> Finding:
 
 
 def _earlier(places: Paths, seen: _Seen) -> Finding:
-    """Jobs that a queue which stood here before has left running."""
+    """Find running jobs of an earlier queue."""
     if seen.about:
         found = [(one["job"], one["pid"]) for one in seen.about["earlier_jobs"]]
     elif not os.access(places.run, os.R_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""`fgsched doctor --enforcement`: real jobs that try to get past their share, and what came of it."""
+"""`fgsched doctor --enforcement`: run jobs that try to exceed their share, and report the results."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _NEEDS = "needs a driver from r615, cgroups of version 2, and a controller of ro
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that was tried."""
+    """The result of one test."""
 
     tier: str
     check: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def enforced(client: Client) -> Iterator[Row]:
-    """Try every tier, a job each; refuses where there is no card to try it on."""
+    """Test every enforcement level with one job each. Raises Refused if there is no GPU."""
     about, answer = client.ask("ping"), client.ask("gpus")
     if about["source"] != "nvml" or not answer["gpus"]:
         what = "its cards are simulated" if about["source"] == "sim" else about["note"] or "none was found"
@@ -55,14 +55,14 @@ def _by_driver(host: "_Trials", best: str) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Trials:
-    """Runs jobs that try."""
+    """Runs the test jobs."""
 
     client: Client
     folder: Path
     limit: int  # bytes
 
     def tried(self, tier: Tier) -> Iterator[Row]:
-        """Every way, view and process, in one job."""
+        """Test all calls, views and processes in one job."""
         job, said = self._run(tier, selftest.command("all", self.limit))
         if not said:
             why = job["detail"] or f"the job ended {job['state']} ({job['reason']}) and said nothing"
@@ -74,7 +74,7 @@ class _Trials:
                 yield Row(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
 
     def watched(self, config: dict[str, Any]) -> Row:
-        """A process without the hook: the watchdog has to see it, and what the policy says has to follow."""
+        """Test that the watchdog detects a process without the hook and acts on it."""
         row, kills = (Tier.WATCHDOG.value, "unhooked process"), config["watchdog"] == "kill"
         seconds = int(config["interval"] * 5) + 30 if kills else int(config["interval"] * 2) + 3
         job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
@@ -87,7 +87,7 @@ class _Trials:
         return Row(*row, HOLDS, "the job was ended" if kills else "the job was warned")
 
     def _run(self, tier: Tier, command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(how the job ended, what it said)."""
+        """Run a job; return (its record, its JSON lines)."""
         output = self.folder / f"{tier.value}{secrets.token_hex(4)}"
         request = {
             "name": f"doctor-{tier.value}",
@@ -111,7 +111,7 @@ class _Trials:
 
 
 def _said(output: Path) -> list[dict[str, Any]]:
-    """The lines of JSON; whatever else a library printed is passed over."""
+    """Return the JSON lines of the output; other lines are ignored."""
     found = []
     for line in output.read_text(errors="replace").splitlines() if output.exists() else []:
         if line.startswith("{"):

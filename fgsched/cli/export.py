@@ -1,4 +1,4 @@
-"""--export: which variables of the submitter the job is given."""
+"""`--export`: select the variables of the submitter that the job gets."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,11 @@ _HOOK = "libfgshim.so"
 
 
 def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The environment that `--export=text` gives a job, and warnings. An explicit value always wins."""
+    """Return the environment that `--export=text` gives a job, and warnings. Raises BadValue.
+
+    |
+    A value in the list overrides that of the submitter.
+    """
     warnings: list[str] = []
     sane, junk = _sane(environ)
     if junk:
@@ -43,7 +47,7 @@ def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], lis
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str | None]]:
-    """(name, value) of each part; commas inside quotes belong to the value."""
+    """Yield (name, value) of each part; commas inside quotes belong to the value."""
     at = 0
     while at <= len(text):
         match = _TOKEN.match(text, at)
@@ -65,12 +69,12 @@ def _sane(environ: Mapping[str, str]) -> tuple[dict[str, str], int]:
 
 
 def _login(environ: Mapping[str, str]) -> dict[str, str]:
-    """A minimal login set. The controller knows the user; this is what the user's session says."""
+    """Return a minimal login environment from the variables of the submitter's session."""
     return {"PATH": _PATH, **{name: environ[name] for name in _LOGIN if name in environ}}
 
 
 def _without_hook(environment: dict[str, str]) -> dict[str, str]:
-    """A job that submits another must not hand on its own hook: that one counts against its own share."""
+    """Remove the hook of the submitting job: it would count against that job's share."""
     preload = environment.get("LD_PRELOAD", "")
     if _HOOK not in preload:
         return environment

@@ -1,4 +1,4 @@
-"""fgacct: what jobs did, as sacct shows it."""
+"""fgacct: show accounting data of jobs, as sacct does."""
 
 import math
 import os
@@ -27,14 +27,14 @@ _NEVER = 1e14  # no job is beyond it: where the clock was set back, jobs are in 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which moments are looked at, and in which states jobs are wanted in them; None: in any."""
+    """The period, and the states in which jobs are selected; None selects all states."""
 
     since: float
     until: float
     states: Collection[JobState] | None
 
     def has(self, record: Record) -> bool:
-        """Whether the job was in a wanted state at some moment of the window."""
+        """Tell whether the job was in a selected state at some time in the period."""
         over = math.inf if record["ended_at"] is None else record["ended_at"]
         if self.states is None:
             return bool(record["submitted_at"] <= self.until and over >= self.since)
@@ -126,7 +126,7 @@ def _delimiter(options: dict[str, Any]) -> str:
 
 
 def _window(options: dict[str, Any], *, everything: bool) -> Window:
-    """From midnight until now, unless told otherwise; named jobs: since ever."""
+    """Return the period: by default from midnight; for named jobs without a start."""
     now = time.time()
     states = choices.states(options["states"]) if options["states"] else None
     until = parse_time(options["endtime"], now, past=True) if options["endtime"] else _NEVER
@@ -152,7 +152,7 @@ def _only_mine(options: dict[str, Any]) -> bool:
 
 
 def _named(client: Client, ids: list[choices.Name], missing: list[choices.Name]) -> Iterator[Record]:
-    """The records of these jobs; `missing` gathers those that there are not."""
+    """Yield the records of these jobs; collect unknown ids in `missing`."""
     for at in range(0, len(ids), _IDS_AT_A_TIME):
         part = ids[at : at + _IDS_AT_A_TIME]
         page = client.ask("history", ids=part)
@@ -161,7 +161,7 @@ def _named(client: Client, ids: list[choices.Name], missing: list[choices.Name])
 
 
 def _all(client: Client, window: Window, *, mine: bool) -> Iterator[Record]:
-    """Every job of the window, page by page."""
+    """Yield every job of the period, page by page."""
     after: int | None = 0
     whose: dict[str, Any] = {"uid": os.geteuid()} if mine else {}
     while after is not None:

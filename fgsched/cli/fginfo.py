@@ -1,4 +1,4 @@
-"""fginfo: the cards and what is left of them, as sinfo shows nodes."""
+"""fginfo: show partitions and GPUs, as sinfo shows partitions and nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
 
 
 def _of(partition: Card, answer: Card) -> list[Card]:
-    """The cards that a partition may use."""
+    """Return the GPUs that a partition may use."""
     return [card for card in answer["gpus"] if card["index"] in partition["cards"]]
 
 
@@ -137,7 +137,7 @@ def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
 
 
 def _links(links: list[list[int]]) -> str:
-    """The cards that are near, the nearest kind first: nvlink:1,3;socket:4-7."""
+    """Format the connected GPUs, closest connection first: nvlink:1,3;socket:4-7."""
     by = {near: [other for other, how in links if how == near] for near in sorted(Near, reverse=True)}
     return ";".join(f"{near.name.lower()}:{format_indices(them)}" for near, them in by.items() if them) or "-"
 
@@ -153,7 +153,7 @@ def _reasons(answer: Card) -> tuple[str, list[list[str]]]:
 
 
 def _who(note: str) -> tuple[str, str]:
-    """A drained card's note ends with its operator's name in brackets."""
+    """Split the note of a drained GPU into the reason and the operator's name in brackets."""
     said, _, user = note.rpartition(" [")
     return (said, user[:-1]) if said and user.endswith("]") else (note or "-", "-")
 
@@ -188,7 +188,7 @@ def _or_dash(number: int | None, unit: str) -> str:
 
 
 def _units(cards: Sequence[Card]) -> tuple[int, int, int]:
-    """Ten-thousandths of these cards that are allocated, idle, and out of use."""
+    """Sum allocated, idle and unavailable share of these GPUs, in ten-thousandths."""
     allocated = sum(WHOLE - card["free_share"] for card in cards)
     idle = sum(card["free_share"] for card in cards if card["state"] == GpuState.OK.value)
     return allocated, idle, len(cards) * WHOLE - allocated - idle
@@ -213,7 +213,7 @@ def _fullness(allocated: int, idle: int) -> str:
 
 
 def _host_state(cards: Sequence[Card]) -> str:
-    """That of all the cards together, in sinfo's words for a node."""
+    """Return the state of all GPUs together, as sinfo names it for a node."""
     states = {_state(card) for card in cards}
     if states and states <= {"drain", "drng", "suspect", "down"}:
         return "down" if states == {"down"} else "drng" if "drng" in states else "drain"

@@ -1,4 +1,4 @@
-"""fgprio: what each waiting job's priority is made of, as sprio shows it."""
+"""fgprio: show the priority factors of pending jobs, as sprio does."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +50,7 @@ def fgprio(**options: Any) -> int:
 
 
 def _chosen(jobs: Sequence[Record], ids: Sequence[int], options: Record) -> list[Record]:
-    """The jobs asked for, the first in order first."""
+    """Return the selected jobs, highest priority first."""
     users, partitions = choices.users(options["user"]), choices.words(options["partition"])
     found = [
         job

@@ -1,4 +1,4 @@
-"""fgshare: who has which share, used how much of it, and what comes of that, as sshare shows it."""
+"""fgshare: show shares, usage and fair-share factors, as sshare does."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def fgshare(**options: Any) -> int:
 
 
 def _cells(row: Record) -> list[str]:
-    """The account above, its users set in below it."""
+    """Return the cells of a row; users are indented below their account."""
     account = row["account"] or "(null)"
     return [
         f" {account}" if row["user"] else account,

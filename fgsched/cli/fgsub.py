@@ -1,4 +1,4 @@
-"""fgsub: queue a script, or a list of them, and print the ids."""
+"""fgsub: submit a script or a list of submissions, and print the ids."""
 
 import os
 import secrets
@@ -30,7 +30,7 @@ _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
 
 class Submit(Command, OptionsCommand):
-    """fgsub's own way of failing: Slurm's words for what the scheduler refuses, and FG_EXIT_ERROR."""
+    """The error messages of fgsub: Slurm's wording for refused jobs, and FG_EXIT_ERROR."""
 
     def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
         if code == Refused.exit_code:
@@ -66,7 +66,7 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
 
 
 def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer. A command that is repeated because it had none has the same key."""
+    """Submit the jobs and return the answer. A repeated command without an answer reuses its key."""
     places, uid = client.places, os.geteuid()
     key = Unanswered(places.own_run(os.environ, uid) / "unanswered", _asked(request), time.time())
     remedy = _KEPT if key.is_kept else _LOOK
@@ -85,7 +85,7 @@ def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked(request: dict[str, Any]) -> dict[str, Any]:
-    """What is the same when a command is repeated: "now+1h" is another moment then."""
+    """Return the part of a request that is equal when a command is repeated ("now+1h" is not)."""
     fields = [
         {name: value for name, value in record.items() if name not in ("begin", "deadline")}
         for record in request["requests"]
@@ -94,7 +94,7 @@ def _asked(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _test(client: Client, jobs: Sequence[Prepared]) -> int:
-    """Say on stderr, as sbatch does, when and where each would start."""
+    """Print to standard error when and where each job would start, as sbatch does."""
     from msgspec import convert
 
     from fgsched.cli.prospects import tested
@@ -137,7 +137,7 @@ def _stdin() -> Any:
 
 
 def _message(jobs: Sequence[Prepared]) -> dict[str, Any]:
-    """The request on the socket: what several jobs share is sent once."""
+    """Return the request for the socket; parts that several jobs share are included once."""
     requests, scripts, environments = _Once(), _Once(), _Once()
     directory = _directory()
     rows = []
@@ -161,7 +161,7 @@ def _message(jobs: Sequence[Prepared]) -> dict[str, Any]:
 
 
 class _Once:
-    """Values, each kept once, and where each is."""
+    """A list of distinct values, with the index of each."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -175,7 +175,7 @@ class _Once:
 
 
 def _print(client: Client, ids: range, flags: Flags) -> None:
-    """The ids, in the form asked for. They are said on stderr too if stdout cannot be written."""
+    """Print the ids in the requested form; to standard error if standard output cannot be written."""
     try:
         if flags.json:
             _print_json(client, ids)

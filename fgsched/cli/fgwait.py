@@ -1,4 +1,4 @@
-"""fgwait: wait until jobs are over, and end as they did."""
+"""fgwait: wait until jobs have ended, and exit with their exit code."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How fgsub answers: the options that say nothing about the job."""
+"""The options of fgsub that concern the command, not the job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from fgsched.cli.options import Setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What is done with a submission, and what is printed."""
+    """What to do with a submission, and what to print."""
 
     parsable: bool = False
     quiet: bool = False

@@ -1,4 +1,4 @@
-"""Output for programs: one JSON object; numbers are numbers, unknown is null, times are epoch and ISO."""
+"""JSON output: one object; unknown values are null, and times are given as epoch seconds and ISO 8601."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from fgsched.domain.times import format_time
 
 
 def document(**content: Any) -> str:
-    """The object, with its `meta`: version, time and host."""
+    """Return the JSON object with its `meta`: version, time and host."""
     now = time.time()
     meta = {
         "version": __version__,
@@ -22,12 +22,12 @@ def document(**content: Any) -> str:
 
 
 def iso(epoch: float | None) -> str | None:
-    """Local time with its offset from UTC."""
+    """Format epoch seconds as local time with the offset from UTC."""
     return None if epoch is None else format_time(epoch, "%Y-%m-%dT%H:%M:%S%z")
 
 
 def times(**moments: float | None) -> dict[str, float | str | None]:
-    """submit=1.0 becomes submit_time and submit_time_iso."""
+    """Expand submit=1.0 (epoch seconds) to submit_time and submit_time_iso."""
     found: dict[str, float | str | None] = {}
     for name, epoch in moments.items():
         found |= {f"{name}_time": epoch, f"{name}_time_iso": iso(epoch)}
@@ -35,5 +35,5 @@ def times(**moments: float | None) -> dict[str, float | str | None]:
 
 
 def gpus(units: int | None) -> float | None:
-    """Ten-thousandths as a number of GPUs."""
+    """Convert ten-thousandths to a number of GPUs."""
     return None if units is None else units / 10_000

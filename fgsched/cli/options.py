@@ -1,7 +1,8 @@
-"""Reading options: the same words mean the same on the command line, in a header and in a batch.
+"""Parse the options of fgsub from the command line, script headers, the environment and batch lines.
 
-click shows the help and the completion; the words are read here, because a header line has to be answered
-with its own place, and a batch has ten thousand lines.
+|
+click only provides help and completion. The options are parsed here, because errors in a header must name the
+line, and a batch has up to ten thousand lines.
 """
 
 import re
@@ -24,7 +25,7 @@ _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One option as somebody gave it."""
+    """One option with its value and its source."""
 
     option: Option
     text: str
@@ -34,7 +35,7 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """How a message names it: 'train.sh:3: --gpus', '--gpus' or 'FGSUB_GPUS'."""
+        """The name for messages: 'train.sh:3: --gpus', '--gpus' or 'FGSUB_GPUS'."""
         if self.line:
             return f"{self.source}:{self.line}: --{self.option.name}"
         return self.source or f"--{self.option.name}"
@@ -46,12 +47,12 @@ class Setting:
         return self.source or "command line"
 
     def bad(self, why: str) -> BadValue:
-        """The error about this value; `why` follows it."""
+        """Return the error about this value, with the explanation `why`."""
         return BadValue(self.text, why, label=f"{self.label}=")
 
 
 class HelpAsked(BadUsage):
-    """--help or --version: an answer on the command line, a mistake anywhere else."""
+    """Raised for --help or --version, which are valid on the command line only."""
 
     def __init__(self, spelled: str, answer: str) -> None:
         super().__init__(f"{spelled} has no meaning in a script")
@@ -60,7 +61,7 @@ class HelpAsked(BadUsage):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Where words come from, and how what is not built is met there."""
+    """Parses the words of one source, and handles Slurm's unsupported options for that source."""
 
     source: str = ""
     line: int = 0
@@ -72,6 +73,13 @@ class Reader:
         return f"{self.source}:{self.line}: " if self.line else ""
 
     def setting(self, option: Option, text: str) -> Setting:
+        """Parse the value of an option.
+
+        |
+        Raises:
+            BadUsage: the option has no meaning in a script.
+            BadValue: the value is invalid.
+        """
         if self.line and not option.in_scripts:
             raise BadUsage(f"{self.place}--{option.name} has no meaning in a script")
         label = self.source if self.source and not self.line else f"{self.place}--{option.name}"
@@ -82,13 +90,14 @@ class Reader:
         return Setting(option.of(value), text, value, self.source, self.line)
 
     def unbuilt(self, name: str) -> None:
+        """Ignore a harmless #SBATCH option that is not supported. Raises BadUsage for any other."""
         if self.family == "SBATCH" and name in table.HARMLESS and self.ignored is not None:
             self.ignored.append(f"--{name}")
             return
         raise BadUsage(f"{self.place}--{name} is not supported yet")
 
     def read(self, words: Sequence[str]) -> tuple[list[Setting], list[str]]:
-        """The options at the front of `words`, and the words from the first that is none."""
+        """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
         settings: list[Setting] = []
         at = 0
         while at < len(words):
@@ -103,7 +112,7 @@ class Reader:
         return settings, list(words[at:])
 
     def _long(self, word: str, following: str | None, settings: list[Setting]) -> bool:
-        """Read '--name=value' or '--name value'; whether the following word was its value."""
+        """Parse '--name=value' or '--name value'; return whether the following word was the value."""
         name, equals, text = word[2:].partition("=")
         option = table.BY_NAME.get(name)
         if option is None:
@@ -122,7 +131,7 @@ class Reader:
         return not equals
 
     def _short(self, word: str, following: str | None, settings: list[Setting]) -> bool:
-        """Read '-G 0.5', '-G0.5' or flags together, '-HQ'."""
+        """Parse '-G 0.5', '-G0.5' or flags -HQ; tell whether the following word was the value."""
         for at, letter in enumerate(word[1:], start=2):
             option = table.BY_SHORT.get(letter)
             rest = word[at:]
@@ -167,12 +176,12 @@ def _unknown(name: str) -> str:
 
 
 def read(words: Sequence[str]) -> tuple[list[Setting], list[str]]:
-    """The options of a command line, and the script or command with its arguments."""
+    """Parse a command line; return the options, and the script or command with its arguments."""
     return Reader().read(words)
 
 
 def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]:
-    """The options of a script's header lines, and warnings."""
+    """Parse the header lines of a script; return the options and warnings. Raises BadUsage."""
     settings: list[Setting] = []
     ignored: list[str] = []
     for line in found.lines:
@@ -189,7 +198,7 @@ def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]
 
 
 def unexpanded(setting: Setting) -> str:
-    """What is to be said of a variable or a tilde in a header, which nobody expands there; or nothing."""
+    """Return a warning about a variable or tilde in a header, which is not expanded, or ""."""
     if not setting.line or setting.option.name in ("comment", "export"):
         return ""
     found = _EXPANDABLE.search(setting.text)
@@ -200,7 +209,7 @@ def unexpanded(setting: Setting) -> str:
 
 
 def from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
-    """The options that FGSUB_ variables give, and warnings about those that mean nothing."""
+    """Parse the FGSUB_ variables; return the options and warnings about unknown ones. Raises BadUsage."""
     settings: list[Setting] = []
     warnings: list[str] = []
     for variable in sorted(name for name in environ if name.startswith("FGSUB_")):
@@ -216,13 +225,13 @@ def from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[st
 
 
 def _is_set(text: str) -> bool:
-    """Slurm's rule for a flag in the environment: empty, yes, or a number other than zero."""
+    """Tell whether a flag in the environment is set: empty, yes, or a number other than zero."""
     digits = text.removeprefix("-")
     return text in ("", "yes") or (digits.isascii() and digits.isdigit() and int(digits[:20]) != 0)
 
 
 def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Setting]:
-    """One setting for each slot. `strict`: a script that says two different things is refused."""
+    """Return the last setting of each slot. Raises BadUsage if `strict` and two values differ."""
     chosen: dict[str, Setting] = {}
     for setting in settings:
         before = chosen.get(setting.option.slot)
@@ -237,13 +246,13 @@ def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Se
 
 
 def given(settings: Iterable[Setting], name: str) -> str | None:
-    """The text of one option of the command line, such as 'batch'."""
+    """Return the text of one option of the command line, such as 'batch', or None."""
     texts = [setting.text for setting in settings if setting.option.name == name]
     return texts[-1] if texts else None
 
 
 def click_options() -> list[click.Parameter]:
-    """The table as click's options, in its order."""
+    """Return the table of options as click options, in its order."""
     return [
         click.Option(
             [f"--{option.name}", *([f"-{option.short}"] if option.short else [])],

@@ -1,4 +1,4 @@
-"""What the value of one option of fgsub may be: text in, a value or BadValue out."""
+"""Parse the values of fgsub's options: each parser returns a value or raises BadValue."""
 
 import math
 import re
@@ -27,7 +27,7 @@ _LATEST_SIGNAL = 65_535  # seconds before the limit
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much of the cards: in GPUs, or in the site's fGPUs or shards."""
+    """An amount of GPUs, in units of GPUs, fGPUs or shards."""
 
     unit: str  # "gpu", "fgpu" or "shard"; "none": nothing is said of GPUs
     size: int  # ten-thousandths of the unit
@@ -37,7 +37,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Memory of each card: bytes, or a part of the card in ten-thousandths."""
+    """Memory of each GPU: bytes, or a part of the GPU in ten-thousandths."""
 
     size: int = 0
     part: int = 0
@@ -45,31 +45,35 @@ class GpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Host memory: of the job, per CPU or per card."""
+    """Host memory of the job, per CPU, or per GPU."""
 
     per: str  # "job", "cpu" or "gpu"
     size: int  # bytes; 0: all
 
 
 def flag(text: str) -> bool:
+    """Parse the presence of a flag."""
     return True
 
 
 def no(text: str) -> bool:
+    """Parse the presence of a negated flag."""
     return False
 
 
 def gpus(text: str) -> Amount:
+    """Parse [type:]amount of GPUs. Raises BadValue."""
     gpu_type, count, share = parse_gpus(text)
     return Amount("gpu", count * share, gpu_type)
 
 
 def fgpu(text: str) -> Amount:
+    """Parse an amount in fGPUs. Raises BadValue."""
     return Amount("fgpu", parse_units(text))
 
 
 def gres(text: str) -> Amount:
-    """gpu[:type][:amount], shard:N, or NAME[:N] of the site's own; several with commas."""
+    """Parse a list of gpu[:type][:amount], shard:N and NAME[:N]. Raises BadValue."""
     cards: Amount | None = None
     others: dict[str, int] = {}
     for part in text.split(","):
@@ -99,6 +103,7 @@ def _cards(text: str, resource: str, rest: str) -> Amount:
 
 
 def gpu_memory(text: str) -> GpuMemory:
+    """Parse GPU memory, as a size or a percentage. Raises BadValue."""
     try:
         if text.endswith("%"):
             return GpuMemory(part=parse_share(text))
@@ -109,16 +114,19 @@ def gpu_memory(text: str) -> GpuMemory:
 
 
 def host_memory(per: str) -> Callable[[str], HostMemory]:
+    """Return a parser for host memory per "job", "cpu" or "gpu"."""
     return lambda text: HostMemory(per, parse_bytes(text))
 
 
 def gpu_type(text: str) -> str:
+    """Parse a part of a GPU model's name. Raises BadValue."""
     if not _WORD.fullmatch(text):
         raise BadValue(text, " is not a GPU type (use part of one model's name, such as a100)")
     return text
 
 
 def name(text: str) -> str:
+    """Parse a job name. Raises BadValue if it is empty or too long."""
     if not text:
         raise BadValue(text, " is not a name")
     if len(text) > _LONGEST_NAME:
@@ -127,42 +135,49 @@ def name(text: str) -> str:
 
 
 def tier(text: str) -> str:
+    """Parse an enforcement level. Raises BadValue."""
     if text not in WORDS:
         raise BadValue(text, f": give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     return text
 
 
 def gpu_compute(text: str) -> str:
+    """Parse a compute-sharing policy. Raises BadValue."""
     if text not in pacing.WORDS:
         raise BadValue(text, ": give hard, fair or none")
     return text
 
 
 def partition(text: str) -> str:
+    """Parse a list of partition names. Raises BadValue."""
     if not all(_WORD.fullmatch(name) for name in text.split(",")):
         raise BadValue(text, ": invalid partition name")
     return text
 
 
 def label(text: str) -> str:
+    """Parse the name of an account or QOS. Raises BadValue."""
     if not _WORD.fullmatch(text):
         raise BadValue(text, " is not a name")
     return text
 
 
 def reservation(text: str) -> str:
+    """Parse the name of a reservation. Raises BadValue."""
     if not 0 < len(text) <= 64 or not text.isprintable() or "," in text:
         raise BadValue(text, " is not the name of a reservation")
     return text
 
 
 def nice(text: str) -> int:
+    """Parse a nice value. Raises BadValue."""
     if not re.fullmatch(r"-?[0-9]{1,10}", text) or abs(int(text)) > NICEST:
         raise BadValue(text, f" is not a number up to {NICEST}")
     return int(text)
 
 
 def path(text: str) -> str:
+    """Parse a path. Raises BadValue if it is empty, too long, or has control characters."""
     if not text:
         raise BadValue(text, " is not a path")
     if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_PATH:
@@ -173,6 +188,7 @@ def path(text: str) -> str:
 
 
 def pattern(text: str) -> str:
+    """Parse a file name with % patterns. Raises BadValue for an unknown pattern."""
     if items := unknown(path(text)):
         named = " ".join(item if item.isprintable() else ascii(item)[1:-1] for item in items)
         raise BadValue(text, f": unknown {named}; allowed {ALLOWED}")
@@ -180,54 +196,62 @@ def pattern(text: str) -> str:
 
 
 def open_mode(text: str) -> str:
+    """Parse append or truncate. Raises BadValue."""
     if text not in ("append", "truncate"):
         raise BadValue(text, " is not append or truncate")
     return text
 
 
 def comment(text: str) -> str:
+    """Parse a comment. Raises BadValue if it is too long."""
     if len(text) > _LONGEST_COMMENT:
         raise BadValue(text, f" is {len(text)} characters; limit {_LONGEST_COMMENT}")
     return text
 
 
 def anything(text: str) -> str:
+    """Accept any text."""
     return text
 
 
 def command(text: str) -> str:
+    """Parse a shell command line. Raises BadValue if it is blank."""
     if not text.strip():
         raise BadValue(text, " is not a command")
     return text
 
 
 def count(text: str) -> int:
+    """Parse a positive whole number. Raises BadValue."""
     return parse_count(text)
 
 
 def array(text: str) -> tuple[str, int]:
-    """(indices in their shortest form, how many may run at a time)."""
+    """Parse an array; return (canonical indices, maximum of running tasks). Raises BadValue."""
     return parse_array(text)
 
 
 def dependency(text: str) -> str:
+    """Parse a dependency list into its canonical form. Raises BadValue."""
     return str(parse_dependency(text))
 
 
 def yes_or_no(text: str) -> str:
+    """Parse yes or no. Raises BadValue."""
     if text not in ("yes", "no"):
         raise BadValue(text, " is not yes or no")
     return text
 
 
 def begin(text: str) -> int:
-    """Not before this second; one that has passed is now."""
+    """Parse an earliest start into epoch seconds; 0 for a time in the past. Raises BadValue."""
     now = time.time()
     found = parse_time(text, now)
     return math.ceil(found) if found > now else 0
 
 
 def deadline(text: str) -> int:
+    """Parse a deadline into epoch seconds. Raises BadValue if it has passed."""
     now = time.time()
     found = parse_time(text, now)
     if found <= now:
@@ -236,13 +260,18 @@ def deadline(text: str) -> int:
 
 
 def only_one(text: str) -> int:
+    """Parse a number of tasks or nodes. Raises BadValue unless it is 1."""
     if text not in ("1", "1-1"):
         raise BadValue(text, ": a job here is one task on a single host; only 1 is possible")
     return 1
 
 
 def early_signal(text: str) -> EarlySignal:
-    """[B:|C:]SIG[@SEC]: to all processes, to the shell only, or to its children only."""
+    """Parse [B:|C:]SIG[@SEC]; SEC is in seconds before the time limit. Raises BadValue.
+
+    |
+    B: sends the signal to the shell only, C: to its children only.
+    """
     target, colon, rest = text.rpartition(":")
     targets = {"": "all", "B": "shell", "C": "children"}
     named, at, before = rest.partition("@")

@@ -1,4 +1,4 @@
-"""`fgsched doctor --recover`: what it does is the store's; here it is started, and told."""
+"""`fgsched doctor --recover`: start the recovery of the store, and report its outcome."""
 
 import time
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _SHOWN = 20  # ids, or ranges of ids, of one kind
 
 
 def recovered(places: Paths) -> str:
-    """Recover the queue, unless nothing is wrong with it, and say what came of it."""
+    """Recover the queue if it is damaged, and return a report."""
     with taken(places):
         why = _why(places)
         if not why:
@@ -35,7 +35,7 @@ def recovered(places: Paths) -> str:
 
 
 def _why(places: Paths) -> str:
-    """What is wrong with the queue; "" if it can be opened."""
+    """Return what is wrong with the queue, or "" if it can be opened."""
     try:
         with closing(Store(places.queue)) as store:
             answer = store.check()

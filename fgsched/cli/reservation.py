@@ -1,4 +1,4 @@
-"""Reservations: KEY=VALUE words -> what the controller is asked for; and how they are shown."""
+"""Translate KEY=VALUE words into requests about reservations, and format reservations."""
 
 import math
 import time
@@ -94,7 +94,13 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def ask(client: Client, operation: str, words: Sequence[str]) -> None:
-    """Have a reservation created, changed or deleted."""
+    """Create, change or delete a reservation.
+
+    |
+    Raises:
+        BadUsage: a key is unknown or missing.
+        BadValue: a value is invalid.
+    """
     name, texts = _by_key(words)
     given: Record = {}
     for key, text in texts.items():
@@ -110,7 +116,7 @@ def ask(client: Client, operation: str, words: Sequence[str]) -> None:
 
 
 def _cards(client: Client, given: Record) -> Record:
-    """Cards by name (gpu=, with a share of each), or so many of them (gpus=)."""
+    """Return the selected GPUs: by index (gpu=, with a share of each), or by number (gpus=)."""
     if "gpus" in given and ("gpu" in given or "share" in given):
         raise BadUsage("gpus= lets the cards be chosen; gpu= names them, with share= of each: give one")
     if "share" in given and "gpu" not in given:
@@ -125,7 +131,7 @@ def _cards(client: Client, given: Record) -> Record:
 
 
 def _window(client: Client, name: str, given: Record) -> Record:
-    """Its end from its duration."""
+    """Compute the end of the reservation from its duration."""
     if "duration" not in given:
         return given
     if "end" in given:
@@ -138,7 +144,7 @@ def _window(client: Client, name: str, given: Record) -> Record:
 
 
 def records(client: Client, words: Sequence[str]) -> list[Record]:
-    """The reservations named, or all of them."""
+    """Return the named reservations, or all. Raises Refused for an unknown name."""
     found = {one["name"]: one for one in client.ask("reservations")["reservations"]}
     for word in words:
         if word not in found:
@@ -150,7 +156,7 @@ def records(client: Client, words: Sequence[str]) -> list[Record]:
 
 
 def lines(found: Record) -> list[list[tuple[str, object]]]:
-    """As Key=Value."""
+    """Format a reservation as Key=Value pairs."""
     cards = found["cards"]
     return [
         [("ReservationName", found["name"]), ("State", _state(found))],
@@ -178,7 +184,7 @@ HEADINGS = "RESV_NAME STATE START_TIME END_TIME DURATION GPUS GPUIDX USERS"
 
 
 def row(found: Record) -> list[str]:
-    """As a line of a table."""
+    """Format a reservation as a row of a table."""
     whose = [*found["users"], *(f"@{name}" for name in found["groups"])]
     whose += [f"account:{name}" for name in found["accounts"]]
     return [

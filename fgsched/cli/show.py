@@ -1,4 +1,4 @@
-"""`fgctl show`: everything about a job, a GPU, a partition or the configuration, as Key=Value."""
+"""`fgctl show`: print jobs, GPUs, partitions and the configuration as Key=Value."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,13 +19,13 @@ _TIMED = ("submitted_at", "eligible_at", "started_at", "ended_at")
 
 
 def text(group: Group, *, oneliner: bool) -> str:
-    """The pairs, two blanks between them; the lines after the first are set in, a blank line ends it."""
+    """Format pairs with two blanks between them; continuation lines are indented."""
     lines = ["  ".join(f"{key}={clean(str(value))}" for key, value in line) for line in group if line]
     return "  ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
 
 
 def document(what: str, records: Sequence[Record]) -> str:
-    """The same as one JSON object; times are given in both forms."""
+    """Format the records as one JSON object; times are given in both forms."""
     name = "config" if what == "config" else f"{what}s"
     for record in records if what == "job" else ():
         record |= {f"{key}_iso": machine.iso(record[key]) for key in _TIMED}
@@ -37,7 +37,7 @@ def document(what: str, records: Sequence[Record]) -> str:
 
 
 def _jobs(client: Client, words: Sequence[str]) -> list[Record]:
-    """The jobs named, or all that are open."""
+    """Return the named jobs, or all open jobs."""
     if not words:
         rows = client.ask("queue", fields=["id", "array", "task"])["rows"]
         names = [job if array is None or task is None else f"{array}_{task}" for job, array, task in rows]
@@ -134,7 +134,7 @@ def _suspended(job: Record) -> list[tuple[str, object]]:
 
 
 def _preemption(found: Record | None) -> list[tuple[str, object]]:
-    """The last time that it made room for another job."""
+    """Return the last preemption of the job."""
     if not found:
         return []
     mode = str(found["mode"]).upper()
@@ -163,7 +163,7 @@ def _host_needs(demand: Record) -> list[tuple[str, object]]:
 
 
 def _gpu_lines(job: Record) -> Group:
-    """What was asked of the cards, what was given, and how the job is held to it."""
+    """Return the requested and allocated GPUs, and the enforcement."""
     demand, cards = job["request"].get("demand", {}), job["allocated"]
     asked = format_share(demand.get("share", 0) * demand.get("gpus", 0))
     lines: Group = [
@@ -195,7 +195,7 @@ def _cpus(bound: str, cards: Sequence[Record]) -> str:
 
 
 def _post_mortem(found: Record | None) -> Group:
-    """Why it ran out of device memory."""
+    """Return how the job ran out of GPU memory."""
     if not found:
         return []
     sizes = [("OomAsked", "asked"), ("OomHeld", "held"), ("OomLimit", "limit")]
@@ -272,7 +272,7 @@ def _reservation(found: Record) -> Group:
 
 
 def _settings(about: Record) -> Group:
-    """The settings that the running controller obeys, one a line."""
+    """Return the settings in effect in the running controller, one in each line."""
     own = ("version", "mode", "host", "pid", "source", "state", "run")
     return [[(name, about[name])] for name in own] + [
         [(key, value)] for key, value in about["config"].items()

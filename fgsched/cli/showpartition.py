@@ -1,4 +1,4 @@
-"""Partitions as `fgctl show` tells of them: what they give and allow, their cards and their jobs."""
+"""Format partitions for `fgctl show`: defaults, limits, GPUs and jobs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _RULES = {"Placement": "placement", "MaxJobsPerGpu": "max_jobs_per_gpu", "GpuCom
 
 
 def partitions(client: Client, words: Sequence[str]) -> list[Record]:
-    """The partitions named, or all of them, with what the host has."""
+    """Return the named partitions, or all, with the totals of the host. Raises Refused."""
     found = {one["name"]: one for one in client.ask("partitions")["partitions"]}
     for word in words:
         if word not in found:
@@ -51,7 +51,7 @@ def lines(found: Record) -> list[Line]:
 
 
 def _access(access: Mapping[str, Sequence[str]]) -> Line:
-    """Everybody is ALL, as in Slurm."""
+    """Return who may use the partition; ALL if everyone may, as in Slurm."""
     keys = {"AllowUsers": "users", "AllowGroups": "groups", "AllowAccounts": "accounts"}
     return [(key, ",".join(access[name]) or "ALL") for key, name in keys.items()]
 
@@ -79,7 +79,7 @@ def _most(most: Record) -> Line:
 
 
 def _precedence(preempt: Sequence[str], preempt_rule: Record) -> Line:
-    """Whose jobs make room for its own, and how its own do."""
+    """Return whose jobs the partition may preempt, and how its own are preempted."""
     own: Line = [("PreemptMode", preempt_rule["mode"].upper()), ("GraceTime", preempt_rule["grace"])]
     exempt = [("PreemptExemptTime", format_limit(preempt_rule["exempt"]))] if preempt_rule["exempt"] else []
     return ([("Preempt", ",".join(preempt))] if preempt else []) + own + exempt

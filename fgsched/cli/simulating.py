@@ -1,4 +1,4 @@
-"""fgsched simulate: what would have been on this host, or on another."""
+"""fgsched simulate: replay jobs on this host or another one in virtual time."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
 
 
 def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
-    """The host's cards, those that are named, or both."""
+    """Return the GPUs of the host, the named GPUs, or both."""
     from fgsched.gpus import discover, sim
 
     adds, wanted = text.startswith("+"), text.removeprefix("+").removeprefix("sim:")
@@ -87,13 +87,13 @@ def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
 
 
 def _after(gpu: "Gpu", first: int) -> "Gpu":
-    """The same card with a number behind those that are there."""
+    """Return a copy of a GPU with an index after the existing ones."""
     links = tuple((other + first, near) for other, near in gpu.links)
     return structs.replace(gpu, index=gpu.index + first, links=links)
 
 
 def _limits(config: "Config", said: dict[str, Any]) -> "HostLimits":
-    """CPUs and memory are this host's if its cards are; those of another do not limit unless said."""
+    """Return CPUs and memory: those of this host for its own GPUs, otherwise no limit unless given."""
     from fgsched.domain.units import parse_bytes
 
     limits = config.limits
@@ -147,7 +147,7 @@ def _run(workload: "Workload", site: "SimHost") -> "tuple[Simulated, int]":
 
 
 class _Progress:
-    """How far it is, on a terminal, of a run that takes long."""
+    """The progress of a long run, shown on a terminal."""
 
     def __init__(self, total: int) -> None:
         self._total = total

@@ -1,4 +1,4 @@
-"""One submission: the script's text, the request, the environment, and what is to be said about them."""
+"""Prepare one submission: script, request, environment, and warnings."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What the controller is asked to queue."""
+    """The data that the controller needs to queue a job."""
 
     request: Request
     script: bytes
@@ -54,7 +54,7 @@ class Prepared:
     settings: Mapping[str, Setting] = field(repr=False, default_factory=dict)
 
     def explained(self) -> list[tuple[str, str, str]]:
-        """(option, value, origin) of each value in effect, for --explain-options."""
+        """Return (option, value, source) of each value in effect, for --explain-options."""
         rows = {name: (f"--{name}", text, "default") for name, text in _DEFAULTS.items()}
         rows["partition"] = ("--partition", self.partition, "default")
         rows["job-name"] = ("--job-name", self.submission.request.name, "default")
@@ -73,13 +73,13 @@ def prepare(
     stdin: BinaryIO | None,
     site: SubmitContext,
 ) -> Prepared:
-    """The submission that a command line asks for; BadUsage says what is wrong with it."""
+    """Return the submission of a command line. Raises BadUsage."""
     return Submitter(environ=environ, cwd=cwd, stdin=stdin, site=site).prepare(argv_options, words)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Script:
-    """A script, and what its headers say."""
+    """A script and the settings of its headers."""
 
     name: str  # as messages call it
     data: bytes
@@ -90,7 +90,7 @@ class _Script:
 
 
 class Submitter:
-    """Prepares submissions from one place; what many of them share is read and worked out once."""
+    """Prepares several submissions of one call; shared parts are read once."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Submitter:
         stdin: BinaryIO | None = None,
         common: Sequence[Setting] = (),
     ) -> None:
-        """`common` are defaults of the call, which the settings of one submission override."""
+        """`common` are defaults of the call, which the settings of a submission override."""
         self._environ = environ
         self._cwd = cwd
         self._stdin = stdin
@@ -126,7 +126,7 @@ class Submitter:
         return _with_words(plan, script, [*self._common, *settings], words)
 
     def _of_partition(self, given: Mapping[str, Setting]) -> dict[str, Setting]:
-        """What the partition says where nobody else does; its GPUs only where none are named."""
+        """Add defaults of the partition for missing settings; its GPUs only if none are requested."""
         name = _text(given, "partition", self._site.partition).partition(",")[0]
         kept = self._site.defaults.get(name, {})
         asks = "gpus" in given or "gpu-mem" in given
@@ -167,7 +167,7 @@ class Submitter:
         )
 
     def _plan(self, script: _Script, settings: dict[str, Setting]) -> Prepared:
-        """All but what the arguments of the script say."""
+        """Prepare everything except the arguments of the script."""
         chdir = checks.working_directory(settings.get("chdir"), self._cwd)
         name = _text(settings, "job-name", script.name)
         environment, warnings = self._environment(settings.get("export"))
@@ -230,7 +230,7 @@ class Submitter:
                 checks.output_directory(setting, values, request.chdir, make=is_on(settings, "mkdir"))
 
     def _values(self, name: str, pattern: str) -> Values:
-        """What is known before there is a job. The user database is asked only where the pattern needs it."""
+        """Return the pattern values that are known before submission; query users only if needed."""
         user, home = "", ""
         if "u" in pattern or "h" in pattern:
             user, home = account(self._environ) if "%" in pattern else ("", "")
@@ -261,7 +261,7 @@ def _wrapped(command: str) -> bytes:
 
 
 def _about_memory(setting: Setting) -> list[str]:
-    """A frequent confusion, of Slurm's making."""
+    """Warn that --mem-per-gpu is host memory, which is often mistaken for GPU memory."""
     if setting.option.name != "mem-per-gpu":
         return []
     return [f"{setting.label} is memory of the host; for memory of the GPU use --gpu-mem"]

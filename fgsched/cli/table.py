@@ -1,4 +1,4 @@
-"""The table of fgsub's options: one row each, for the command line, script headers and the environment."""
+"""The table of fgsub's options, used for the command line, script headers and the environment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from fgsched.domain.times import parse_duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option. Options with the same `slot` say the same thing: the later source wins, one per source."""
+    """One option. Options with the same `slot` set the same value; the later source wins."""
 
     name: str  # long, without dashes
     slot: str
@@ -28,7 +28,7 @@ class Option:
         return not self.metavar
 
     def of(self, value: object) -> "Option":
-        """--gres without a GPU in it says nothing about GPUs."""
+        """Return the option for this value: --gres without a GPU uses its own slot."""
         of_others = isinstance(value, values.Amount) and value.unit == "none"
         return replace(self, slot="gres") if of_others else self
 
@@ -46,7 +46,7 @@ _VARIABLES = {"time": "FGSUB_TIMELIMIT", "ignore-sbatch": "FGSUB_IGNORE_SBATCH"}
 def _option(
     names: str, metavar: str, parse: Callable[[str], object], help: str, *, slot: str = "", bare: str = ""
 ) -> Option:
-    """`names` is 'gpus G': the long name, then the short one if there is one."""
+    """Return a row of the table. `names` is 'gpus G': the long name and an optional short one."""
     name, _, short = names.partition(" ")
     variable = "" if name in _NO_VARIABLE else f"FGSUB_{name.upper().replace('-', '_')}"
     return Option(

@@ -1,4 +1,4 @@
-"""Waiting for jobs at a terminal: how far they have come, and the exit code that they end with."""
+"""Wait for jobs at a terminal: progress, and the exit code."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ _BETWEEN = 0.5  # seconds between two attempts to reach it
 
 
 class Progress:
-    """One line on a terminal's standard error, from the third second on."""
+    """A progress line on a terminal's standard error, from the third second on."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -35,9 +35,13 @@ class Progress:
 def wait_for(
     client: Client, ids: Sequence[int | str], *, any_will_do: bool = False, patience: float | None = None
 ) -> list[dict[str, Any]]:
-    """How the jobs ended, once all are over (or the first). TimedOut when patience ends.
+    """Return how the jobs ended, when all have ended or, with `any_will_do`, the first.
 
-    A controller that goes away meanwhile is waited for, as long as a restart may take.
+    |
+    `patience` is in seconds. If the controller stops, wait as long as a restart may take.
+    |
+    Raises:
+        TimedOut: the patience is exhausted.
     """
     until = None if patience is None else time.monotonic() + patience
     gone_at: float | None = None
@@ -69,7 +73,7 @@ def _ask(
 
 
 def exit_code(jobs: Iterable[dict[str, Any]], *, compatible: bool = False) -> int:
-    """The largest exit code; a job that a signal ended counts 128 + signal, or 1 as in Slurm."""
+    """Return the largest exit code; a job that a signal ended counts 128 + signal, or 1 if `compatible`."""
     return max((_code(job, compatible) for job in jobs), default=0)
 
 
