@@ -424,7 +424,7 @@ def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
 
     It gets the variables, the cards and the limits of the last controller, and nothing of the job's.
     """
-    from fgsched.launch.commands import ask_for_controller
+    from fgsched.launch.shepherds import ask_for_controller
     from fgsched.system.inside import IN_A_JOB, spawner_outside
 
     spawner = spawner_outside(places.run)

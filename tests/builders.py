@@ -103,7 +103,7 @@ class PretendHost:
         if not self.attempt(job).shepherd:
             self.inbox.append(JobEnded(job.id))
 
-    def hears(self, job: Job) -> bool:
+    def has_supervisor(self, job: Job) -> bool:
         return self.attempt(job).shepherd
 
     def cancel(self, job: Job) -> bool:
@@ -148,7 +148,7 @@ class PretendHost:
             return Unclaimed()
         return Alive(Shepherd(job.id, job.attempt, self.boot)) if attempt.shepherd else Gone()
 
-    def hunt(self, job: Job) -> bool:
+    def kill_remaining(self, job: Job) -> bool:
         attempt = self.attempt(job)
         was_alive, attempt.alive = attempt.alive, False
         return not was_alive

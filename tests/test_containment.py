@@ -72,7 +72,9 @@ def sabotage(world, saboteur):
     engine = world.engine
     saboteur.spoil(world.store, "start", "run", "save", "material", "past")
     saboteur.spoil(world.store.steps, "note")
-    saboteur.spoil(world.host, "start", "follow", "cancel", "suspend", "resume", "relimit", "seize", "hunt")
+    saboteur.spoil(
+        world.host, "start", "follow", "cancel", "suspend", "resume", "relimit", "seize", "kill_remaining"
+    )
     saboteur.spoil(world.host, "forget", "deliver", "requeue")
     saboteur.spoil(engine.cards, "begin_cleaning", "cleans", "left_dirty")
     saboteur.spoil(engine.charges, "charge")
@@ -89,7 +91,7 @@ def restore(world):
 
 SPOILED = {
     *("start", "run", "save", "material", "past", "note", "follow", "cancel", "suspend", "resume", "relimit"),
-    *("seize", "hunt", "forget", "deliver", "requeue"),
+    *("seize", "kill_remaining", "forget", "deliver", "requeue"),
 }
 
 
@@ -718,7 +720,7 @@ def test_a_job_that_a_spawner_inherited_keeps_what_it_holds_when_something_fails
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)])
     world.settle()
-    world.host.hunt = lambda job: False
+    world.host.kill_remaining = lambda job: False
     world.host.attempts[1, 1].shepherd = False
     world.turn(Faulted(1, 1, "internal error: Broken"))
     rest(world)

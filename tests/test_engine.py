@@ -716,7 +716,7 @@ def test_a_lost_jobs_true_end_is_taken_when_the_spawner_brings_it():
     world = World([a_gpu(0)])
     world.submit([a_demand(5000)])
     world.settle()
-    world.host.hunt = lambda job: True
+    world.host.kill_remaining = lambda job: True
     world.host.lose_shepherd(1, 1)
     world.turn()
     assert 1 in world.engine.orphans
@@ -732,7 +732,7 @@ def test_a_spawner_has_a_second_to_bring_a_lost_jobs_end():
     world.submit([a_demand(5000)])
     world.settle()
     world.host.lose_shepherd(1, 1)
-    world.host.hunt = lambda job: True
+    world.host.kill_remaining = lambda job: True
     world.engine.turn([JobEnded(1)], 2000.0)
     world.engine.turn([], 2000.9)
     assert world.job(1).state is JobState.RUNNING
@@ -745,11 +745,11 @@ def test_a_lost_job_that_is_still_there_is_hunted_until_it_is_not():
     world.submit([a_demand(5000)])
     world.settle()
     world.host.lose_shepherd(1, 1)
-    world.host.hunt = lambda job: False
+    world.host.kill_remaining = lambda job: False
     for _ in range(5):
         world.turn()
     assert world.job(1).state is JobState.RUNNING
-    del world.host.hunt
+    del world.host.kill_remaining
     world.settle()
     assert world.job(1).state is JobState.FAILED
 

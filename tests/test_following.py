@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from fgsched.jobs.lifecycle import Shepherd
-from fgsched.launch.following import Following
+from fgsched.launch.shepherds import Following
 from fgsched.system.process import identify
 
 

@@ -37,18 +37,18 @@ def left(hunter):
 
 
 def test_what_is_left_of_a_job_is_killed(hunter, left):
-    assert not hunter.hunt(JOB)
+    assert not hunter.kill_remaining(JOB)
     await_end(left.pid)
     assert left.wait() == -signal.SIGKILL
-    assert hunter.hunt(JOB)
+    assert hunter.kill_remaining(JOB)
 
 
 def test_what_no_kill_ends_is_left_behind_in_the_end(hunter, left, monkeypatch, caplog):
     with traced(left.pid, TRACE_EXIT):
-        assert not hunter.hunt(JOB)
-        assert not hunter.hunt(JOB), "it has its time first"
+        assert not hunter.kill_remaining(JOB)
+        assert not hunter.kill_remaining(JOB), "it has its time first"
         monkeypatch.setattr(shepherds, "_LAST_WAIT", 0.0)
-        assert hunter.hunt(JOB)
+        assert hunter.kill_remaining(JOB)
         assert f"no SIGKILL ends them: processes {left.pid}" in caplog.text
 
 
@@ -62,7 +62,7 @@ def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):
     monkeypatch.setattr(shepherds, "started_below", look)
     monkeypatch.setattr(shepherds, "marked", lambda *of: looks.append(of))
     monkeypatch.setattr(shepherds, "supervisor_above", lambda pid, above: identify(pid))
-    gone = [hunter.hunt(replace(JOB, id=number)) for number in range(1, 51)]
+    gone = [hunter.kill_remaining(replace(JOB, id=number)) for number in range(1, 51)]
     assert (gone, looks) == ([False] * 50, [f"{hunter.run.path}/job/"])
 
 
@@ -72,7 +72,7 @@ def test_a_process_of_another_user_with_the_variable_of_a_job_is_not_of_the_job(
     environment = {"FG_JOB_DIR": job_dir(str(hunter.run.path), 1, 1), "PATH": os.environ["PATH"]}
     job = replace(JOB, uid=4001)
     with subprocess.Popen(["sleep", "1000000"], env=environment, user=4002) as process:
-        assert hunter.hunt(job)
+        assert hunter.kill_remaining(job)
         assert process.poll() is None
         assert [one.pid for one in marked(environment["FG_JOB_DIR"], 4002)] == [process.pid]
         process.kill()

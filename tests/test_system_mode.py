@@ -258,7 +258,7 @@ def test_groups_are_those_of_the_start_and_not_of_the_submission(host):
     assert host.output("dave") == [str(UIDS["dave"])]
 
 
-@pytest.mark.parametrize(("new", "why"), [("", "no longer exists"), ("eve", "belongs to eve now")])
+@pytest.mark.parametrize(("new", "why"), [("", "no longer exists"), ("eve", "now belongs to eve")])
 def test_a_job_whose_user_is_gone_fails_and_is_nobody_elses(new, why):
     with hosting() as host:
         job_id = host.submit("dave", "echo ran", "--hold")

@@ -287,7 +287,9 @@ class _Controller:
         about = self._dispatcher.about
         self._dispatcher.about = replace(about, config=config)
         self._job_handlers.rules = _rules(about.places, config)
-        self._shepherds.obey(_site(about.places, self._shepherds.run.path, config, self._engine.mounts))
+        self._shepherds.reconfigure(
+            _site(about.places, self._shepherds.run.path, config, self._engine.mounts)
+        )
         self._engine.binding = nice.cpu_binding(config.cpu_binding)
         self._gpu_monitor.interval = config.interval
         self._gpu_monitor.watching.policy = _policy(config)

@@ -132,7 +132,7 @@ def require_supervisor(host: EffectHost, job: Job) -> None:
 
     Raises: Refused.
     """
-    if job.state in _SUPERVISED and not host.launcher.hears(job):
+    if job.state in _SUPERVISED and not host.launcher.has_supervisor(job):
         raise Refused(
             f"job {job.id}: not delivered: the job's supervisor is gone",
             f"What is left of the job is being ended. See: fgctl show job {job.id}",

@@ -350,7 +350,7 @@ class Engine:
         if is_held_for_an_error(job):
             raise AlreadyMarked
         seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
-        lives = isinstance(seen, Alive) or (isinstance(seen, Gone) and not self.launcher.hunt(job))
+        lives = isinstance(seen, Alive) or (isinstance(seen, Gone) and not self.launcher.kill_remaining(job))
         if lives:  # a shortage may pass: it is taken up again soon, as often as it takes
             self.orphans.setdefault(job.id, math.inf)
         if lives and job.warning == why:

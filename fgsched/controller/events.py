@@ -26,7 +26,7 @@ class Launcher(Protocol):
     def follow(self, job: Job, shepherd: Shepherd) -> None:
         """Watch a shepherd; Died follows, at once if it is gone."""
 
-    def hears(self, job: Job) -> bool:
+    def has_supervisor(self, job: Job) -> bool:
         """Whether the job has a supervisor that can be given an order."""
 
     def cancel(self, job: Job) -> bool:
@@ -53,7 +53,7 @@ class Launcher(Protocol):
     def seize(self, job: Job) -> Seen:
         """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
 
-    def hunt(self, job: Job) -> bool:
+    def kill_remaining(self, job: Job) -> bool:
         """End what is left of a job whose shepherd is gone; True once nothing is."""
 
     def forget(self, job: Job) -> None:

@@ -47,9 +47,9 @@ def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) 
         engine.take_up(job, seen, now)
     elif isinstance(seen, Result):
         engine.take_up(job, seen, now)
-    elif not engine.launcher.hunt(job):
+    elif not engine.launcher.kill_remaining(job):
         orphans[job.id] = math.inf
-        if job.state is JobState.STARTING and engine.launcher.hears(job):
+        if job.state is JobState.STARTING and engine.launcher.has_supervisor(job):
             engine.step(job, job.advance(JobState.RUNNING), now)  # its JobStarted never came
     elif now - empty_since >= _GRACE:
         engine.end(job, lost(job, seen if isinstance(seen, Gone) else Gone()), now)

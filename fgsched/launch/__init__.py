@@ -1,1 +1,1 @@
-"""How a job is launched: the launch message, the spawner, the run directory and its regions."""
+"""Launching of jobs: the launch message, the spawner, shepherds, the run directory and regions."""

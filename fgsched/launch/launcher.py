@@ -1,4 +1,4 @@
-"""The world of processes as the conductor asks for it: attempts begun, watched, signalled, forgotten."""
+"""Launch attempts of jobs, follow their shepherds, send them commands, and clean up after them."""
 
 import logging
 import signal
@@ -20,10 +20,10 @@ from fgsched.jobs import pacing
 from fgsched.jobs.launchcontext import AssignedGpu, JobOwner, LaunchContext, job_dir
 from fgsched.jobs.launchspec import LAST_WAIT, launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
-from fgsched.launch import commands
-from fgsched.launch.following import Following, Watch
+from fgsched.launch import shepherds
 from fgsched.launch.message import pack
 from fgsched.launch.rundir import RunDir
+from fgsched.launch.shepherds import Following, Watch
 from fgsched.launch.spawner import Spawner
 from fgsched.store import Allocation
 from fgsched.system.accounts import Account, Accounts
@@ -43,8 +43,8 @@ from fgsched.system.spaces import Scratch, Spaces
 from fgsched.system.supervisors import supervisor_above
 
 log = logging.getLogger(__name__)
-_SLACK = 10.0  # seconds beyond its grace after which the end of such a job is not left to its spawner
-_LOOK = 0.1  # seconds for which one look at the processes of all jobs is used
+_SLACK = 10.0  # seconds after the grace period in which the spawner may still end an inherited job
+_SCAN_MAX_AGE = 0.1  # seconds for which a scan of all processes is reused
 Places = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, settings) of each cgroup
 _LAST_WAIT = LAST_WAIT / 1000  # seconds
 _TARGETS = {"all": 0, "shell": 1, "children": 2}
@@ -52,31 +52,32 @@ _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """A launch that waits for its fence."""
+    """A launch that waits until its enforcement has been verified."""
 
     job: Job
     given: Sequence[Allocation]
     go: Callable[[], None]
-    refuse: Callable[[str], None]
-    cgroup: str = ""  # the job's, where the driver is to limit it
+    refuse: Callable[[str], None]  # takes the reason
+    cgroup: str = ""  # directory in which the driver limits the job; "" if it does not
 
 
 class EnforcementGate(Protocol):
-    """Whoever proves a job's fence before it is launched."""
+    """Verifies that a job's limits can be enforced before it is launched."""
 
-    def open_for(self, launching: Launching) -> None: ...
+    def open_for(self, launching: Launching) -> None:
+        """Verify, then call `launching.go` or `launching.refuse`; may return before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """Where jobs' cgroups can be made."""
+    """The cgroups below which those of jobs are created."""
 
     memory: MemoryCgroup
-    devices: Path | None = None  # of version 2: where the driver can limit device memory
-    pids: PidsCgroups | None = None  # of users, whose processes are limited
+    devices: Path | None = None  # cgroup v2 below which the driver can limit GPU memory
+    pids: PidsCgroups | None = None  # limit the number of processes per user
 
     def of_job(self, job: Job) -> Places:
-        """(directory, settings) of each cgroup that the job is to join."""
+        """Return (directory, settings) of each cgroup that the job joins."""
         limit, name = job.request.demand.host_memory, f"fgsched-{job.id}.{job.attempt}"
         place = self.memory.of_job(name, limit) if limit else None
         places = [place] if place else []
@@ -88,13 +89,17 @@ class Cgroups:
         return tuple(places)
 
     def shared(self, job: Job, own: Places) -> str:
-        """The user's cgroup that the job is to join beside its own; "": none."""
+        """Return the user's cgroup that the job joins in addition to its `own`; "" if there is none.
+
+        Raises:
+            OSError: the cgroup cannot be created.
+        """
         if self.pids is None or (own and self.pids.kind == "v2"):
             return ""
         return self.pids.of_user(job.uid)
 
     def device_of(self, job: Job) -> str:
-        """The directory in which the driver limits it; "" where it does not."""
+        """Return the directory in which the driver limits the job; "" if the driver does not."""
         if self.devices is None or job.tier != Tier.DRIVER.value:
             return ""
         return str(self.devices / f"fgsched-{job.id}.{job.attempt}")
@@ -102,24 +107,28 @@ class Cgroups:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where the shepherds' doings are reported and their needs are met."""
+    """What the launcher needs from the controller, and where it reports."""
 
     material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment
-    failed: Callable[[Job, str], None]  # an attempt could not be begun
-    short: Callable[[Job, str], None]  # the same, and another one may succeed
-    watch: Watch  # do this once a process has ended
-    gone: Callable[[int], None]  # a job whose shepherd has ended
-    accounts: Accounts  # as whom jobs are started
-    gate: EnforcementGate  # lets launches through
-    cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # those near a card
-    context: Callable[[str], int] = lambda model: 0  # what one costs on such a card, in bytes
-    compute: Callable[[Job], str] = lambda job: pacing.NONE  # how a job shares the time of its cards
-    spaces: Spaces | None = None  # where the directories of users' jobs lie, if not in the run directory
-    scratch: Scratch | None = None  # where their TMPDIRs are
+    failed: Callable[[Job, str], None]  # an attempt cannot be started: the reason
+    short: Callable[[Job, str], None]  # an attempt could not be started, but another one may succeed
+    watch: Watch  # calls a function when a process has exited
+    gone: Callable[[int], None]  # the shepherd of a job has exited
+    accounts: Accounts  # of the users as whom jobs are started
+    gate: EnforcementGate
+    cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
+    context: Callable[[str], int] = lambda model: 0  # GPU model -> bytes of a CUDA context
+    compute: Callable[[Job], str] = lambda job: pacing.NONE  # job -> how it shares GPU compute time
+    spaces: Spaces | None = None  # for job directories, if not in the run directory
+    scratch: Scratch | None = None  # for TMPDIRs
 
 
 class Launcher:
-    """The real launcher: a run directory, a spawner, and the shepherds that are followed."""
+    """Starts and ends attempts of jobs as processes of this host.
+
+    An order to a job returns whether it was delivered to the supervisor of the job: its shepherd, or the
+    spawner that inherited the job when the shepherd was killed.
+    """
 
     def __init__(
         self, run: RunDir, spawner: Spawner, site: LaunchContext, ports: Ports, cgroups: Cgroups
@@ -132,17 +141,18 @@ class Launcher:
         self._cgroups = cgroups
         self._following = Following(ports.watch, ports.gone)
         self._accounts, self._logins = ports.accounts, Logins()
-        self._killed_at: dict[int, float] = {}  # since when what is left of lost jobs is killed
-        self._asked_at: dict[int, float] = {}  # since when jobs without a shepherd are to end
-        self._looked_at = -_LOOK  # when the processes of all jobs were last looked for
-        self._processes: Mapping[str, Sequence[Identity]] = {}  # by the directory of their job
+        self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
+        self._asked_at: dict[int, float] = {}  # job without a shepherd -> time at which its end was asked
+        self._scanned_at = -_SCAN_MAX_AGE  # monotonic seconds
+        self._processes: Mapping[str, Sequence[Identity]] = {}  # by job directory
         self._parents: Mapping[int, int] = {}
 
-    def obey(self, site: LaunchContext) -> None:
-        """What all jobs that start from now on share; whether there is a driver stays as it is."""
+    def reconfigure(self, site: LaunchContext) -> None:
+        """Use `site` for jobs that start from now on; `proves`, whether there is a driver, stays."""
         self._site = replace(site, proves=self._site.proves)
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Start an attempt once its enforcement is verified; a failure is reported to the ports."""
         launching = Launching(
             job,
             given,
@@ -153,7 +163,7 @@ class Launcher:
         self._ports.gate.open_for(launching)
 
     def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Launch it as the user whom the host has now: at once, or when the name service has told."""
+        """Launch with the current account of the user, which the name service may have to tell first."""
         self._accounts.look_up(job.uid, partial(self._launch_as, job, given))
 
     def _launch_as(self, job: Job, given: Sequence[Allocation], account: Account | None) -> None:
@@ -163,33 +173,33 @@ class Launcher:
             raise
         except (FgschedError, ValueError, struct.error) as error:
             self._ports.failed(job, str(error))
-        except OSError as error:  # of the directories that it is given
+        except OSError as error:  # of the job's directories
             self._ports.short(job, f"could not be started: {error}")
-        except Exception as error:  # another job's answer may have come with this one
-            log.exception("job %d: its launch cannot be told", job.id)
+        except Exception as error:  # the callbacks of other jobs follow in the same call
+            log.exception("job %d: the launch message cannot be made", job.id)
             self._ports.failed(job, f"internal error: {type(error).__name__}: {error}")
 
     def _message(self, job: Job, given: Sequence[Allocation], account: Account | None) -> bytes:
         script, environment = self._ports.material(job.id)
         cards = [AssignedGpu(hold=one.hold, uuid=one.uuid, cpus=self._ports.cpus(one.gpu)) for one in given]
-        owner = _person(job, account, become=self._site.become_user)
-        owner = self._settled(job, owner, account.by_name if account else {})
+        owner = _owner(job, account, become=self._site.become_user)
+        owner = self._with_directories(job, owner, account.by_name if account else {})
         places = self._cgroups.of_job(job)
         spec = launch(job, cards, environment, site=self._site, owner=owner, cgroups=places)
         if shared := self._cgroups.shared(job, places):
             spec = spec._replace(shared=shared)
         return pack(spec, script, self._region(job, given) if given and spec.hook else b"")
 
-    def _settled(self, job: Job, owner: JobOwner, groups: Mapping[str, int]) -> JobOwner:
-        """The owner with the directories and limits that jobs of this user are given."""
+    def _with_directories(self, job: Job, owner: JobOwner, groups: Mapping[str, int]) -> JobOwner:
+        """Return the owner with the directories and login limits of the user's jobs."""
         space = self._ports.spaces.of(job.uid) if self._ports.spaces else ""
         scratch = self._ports.scratch.of(job.uid, owner.gid) if self._ports.scratch else ""
-        prefix = f"{space}/{self.run.path.name}-" if space else ""  # ids are one queue's own
+        prefix = f"{space}/{self.run.path.name}-" if space else ""  # job ids are unique only in a queue
         limits = self._logins.of(job.user, job.uid, groups) if self._site.become_user else {}
         return replace(owner, space=prefix, scratch=scratch, limits=limits)
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
-        """The head of the region that the hook of a job counts in."""
+        """Return the header of the region in which the hook of a job accounts GPU memory."""
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         policy = self._ports.compute(job)
         budgets = [(policy, one.share) for one in given]
@@ -198,80 +208,92 @@ class Launcher:
         return head
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
+        """Report when the shepherd of a job exits; at once if it has exited."""
         self._following.follow(job.id, shepherd)
 
-    def hears(self, job: Job) -> bool:
-        """Whether the job has a supervisor that an order can be given to."""
+    def has_supervisor(self, job: Job) -> bool:
+        """Return whether the job has a supervisor that accepts orders."""
         return self._following.pidfd(job.id) is not None or self._supervisor(job) is not None
 
     def cancel(self, job: Job) -> bool:
-        return self._command(job, commands.value_of(commands.CANCEL))
+        """Order the end of a job."""
+        return self._command(job, shepherds.encode(shepherds.CANCEL))
 
     def requeue(self, job: Job) -> bool:
-        return self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_REQUEUE))
+        """Order the end of a job that is requeued, which its standard error then says."""
+        return self._command(job, shepherds.encode(shepherds.CANCEL, number=shepherds.FOR_REQUEUE))
 
     def preempt(self, job: Job) -> bool:
+        """Order a warning to a job, and its end after its grace period; a second order changes nothing."""
         grace, early = job.preemption.grace if job.preemption else 0, job.request.early_signal
         if not grace:
-            return self._command(job, commands.value_of(commands.CANCEL, number=commands.DUE_TO_PREEMPTION))
+            return self._command(job, shepherds.encode(shepherds.CANCEL, number=shepherds.FOR_PREEMPTION))
         number, target = (early.signal, early.target) if early else (signal.SIGTERM, "all")
-        value = commands.value_of(commands.PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
+        value = shepherds.encode(shepherds.PREEMPT, number=number, target=_TARGETS[target], seconds=grace)
         return self._command(job, value)
 
     def suspend(self, job: Job) -> bool:
-        return self._command(job, commands.value_of(commands.SUSPEND))
+        """Order the processes of a job and its time limit to stop."""
+        return self._command(job, shepherds.encode(shepherds.SUSPEND))
 
     def resume(self, job: Job) -> bool:
-        return self._command(job, commands.value_of(commands.RESUME))
+        """Order a suspended job to continue."""
+        return self._command(job, shepherds.encode(shepherds.RESUME))
 
     def relimit(self, job: Job) -> bool:
-        seconds = -(-limit_of(job) // 1000)
-        return self._command(job, commands.LIMIT | seconds >> 24 | (seconds & 0xFF_FFFF) << 8)
+        """Order the current time limit of a job to be applied."""
+        return self._command(job, shepherds.encode_limit(-(-limit_of(job) // 1000)))
 
     def deliver(self, job: Job, signal: int, target: str) -> bool:
-        return self._command(job, commands.value_of(commands.DELIVER, number=signal, target=_TARGETS[target]))
+        """Order a signal to a job; `target` is "all", "shell" or "children"."""
+        return self._command(job, shepherds.encode(shepherds.DELIVER, number=signal, target=_TARGETS[target]))
 
     def _command(self, job: Job, value: int) -> bool:
-        """To its shepherd, or to the spawner that inherited the job from it. False: to nobody."""
+        """Send a command to the shepherd of a job, or to the spawner that inherited the job."""
         pidfd = self._following.pidfd(job.id)
-        if pidfd is not None and commands.give(pidfd, job.id, job.attempt, value):
+        if pidfd is not None and shepherds.send(pidfd, job.id, job.attempt, value):
             return True
         supervisor = self._supervisor(job)
         if supervisor is None:
             return False
-        if supervisor.pid == self.spawner.pid:  # its socket has room where its queue of signals has none
+        if supervisor.pid == self.spawner.pid:  # by socket, which works when its queue of signals is full
             self.spawner.command(job.id, job.attempt, value)
             return True
-        return commands.give_to(supervisor, job.id, job.attempt, value)
+        return shepherds.send_to(supervisor, job.id, job.attempt, value)
 
     def _supervisor(self, job: Job) -> Identity | None:
-        """The shepherd or the spawner, of whatever controller, below which processes of the job run."""
+        """Return the shepherd or spawner, of any controller, that is an ancestor of the job's processes."""
         left = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
-        above = parents() if left else {}
-        found = (supervisor_above(one.pid, above) for one in left)
+        parent_of = parents() if left else {}
+        found = (supervisor_above(one.pid, parent_of) for one in left)
         return next((one for one in found if one is not None), None)
 
     def seize(self, job: Job) -> Seen:
+        """Return the status of an attempt; after this call an attempt that was not claimed cannot start."""
         return self.run.result(job.id, job.attempt) or self.run.seize(job.id, job.attempt)
 
-    def hunt(self, job: Job) -> bool:
-        left, above = self._left(job)
+    def kill_remaining(self, job: Job) -> bool:
+        """Kill the processes of a job without a shepherd; return True once there are none.
+
+        Processes that survive SIGKILL for 30 seconds are logged and given up.
+        """
+        left, parent_of = self._living(job)
         is_late = self._is_late(job)
-        # A spawner that inherited the job obeys orders and brings its true end, unless it is stuck.
-        ours = [one for one in left if is_late or supervisor_above(one.pid, above) is None]
+        # A spawner that inherited the job carries out orders and reports its end, unless it hangs.
+        ours = [one for one in left if is_late or supervisor_above(one.pid, parent_of) is None]
         for one in ours:
             kill(one, signal.SIGKILL)
         return not left or (len(ours) == len(left) and self._survives(job, left))
 
-    def _left(self, job: Job) -> tuple[list[Identity], Mapping[int, int]]:
-        """(the living processes of a job, the parent of every process).
+    def _living(self, job: Job) -> tuple[list[Identity], Mapping[int, int]]:
+        """Return (living processes of a job, {pid: parent pid}).
 
-        One look at all processes serves all jobs for a tenth of a second. Before a job is said to have none,
-        it gets a look of its own, since one may have been forked meanwhile.
+        A scan of all processes is shared by all jobs for 0.1 seconds. Before a job is reported to have no
+        processes, it gets a scan of its own, because a process may have been forked meanwhile.
         """
         now = time.monotonic()
-        if now - self._looked_at >= _LOOK:
-            self._looked_at = now
+        if now - self._scanned_at >= _SCAN_MAX_AGE:
+            self._scanned_at = now
             self._processes, self._parents = started_below(f"{self.run.path}/job/"), parents()
         place = job_dir(str(self.run.path), job.id, job.attempt)
         known = [one for one in self._processes.get(place, ()) if is_alive(one)]
@@ -279,16 +301,16 @@ class Launcher:
         return left or marked(place, job.uid), self._parents
 
     def _survives(self, job: Job, left: Sequence[Identity]) -> bool:
-        """Whether processes have outlived a KILL for so long that nothing ends them; the log names them."""
+        """Return whether processes have survived SIGKILL too long; then the log names them."""
         now = time.monotonic()
         if now - self._killed_at.setdefault(job.id, now) < _LAST_WAIT:
             return False
         pids = ", ".join(str(one.pid) for one in left)
-        log.warning("job %d: left behind, since no SIGKILL ends them: processes %s", job.id, pids)
+        log.warning("job %d: processes %s survive SIGKILL and are left behind", job.id, pids)
         return True
 
     def _is_late(self, job: Job) -> bool:
-        """Whether a job without a shepherd is to end and has had all the time there is for it."""
+        """Return whether a job without a shepherd was ordered to end and its time for that is over."""
         if not (job.is_to_end or job.is_being_preempted or job.wish):
             return False
         now = time.monotonic()
@@ -296,6 +318,7 @@ class Launcher:
         return now - self._asked_at.setdefault(job.id, now) > grace + self._site.kill_wait + _SLACK
 
     def forget(self, job: Job) -> None:
+        """Remove the files of an attempt whose end is committed."""
         self._asked_at.pop(job.id, None)
         self._killed_at.pop(job.id, None)
         self._following.leave(job.id)
@@ -304,14 +327,19 @@ class Launcher:
             self.run.clear(job.id, job.attempt)
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        """Remove the files of all attempts but `keep`, (job, attempt)."""
         for job, attempt in self.run.leftovers():
             if (job, attempt) not in keep:
-                log.warning("job %d: removing what attempt %d left behind", job, attempt)
+                log.warning("job %d: removing the files that attempt %d left", job, attempt)
                 self.run.forget(job, attempt)
                 self.run.clear(job, attempt)
 
     def tidy(self, slots: set[int]) -> None:
-        """Remove the empty directories of users, but for the numbers that running jobs have."""
+        """Remove empty directories and cgroups of users.
+
+        Args:
+            slots: numbers of the slots of running jobs, whose directories stay.
+        """
         if self._ports.scratch:
             self._ports.scratch.tidy(slots)
         if self._ports.spaces:
@@ -320,21 +348,22 @@ class Launcher:
             self._cgroups.pids.leave()
 
     def pids(self, job: Job) -> list[int]:
-        """The processes of a running job, its batch shell first."""
+        """Return the pids of a running job, its batch shell first."""
         shepherd = self.shepherd(job)
         return [one.pid for one in descendants(shepherd.pid)] if shepherd else []
 
     def shepherd(self, job: Job) -> Shepherd | None:
+        """Return the living shepherd of a job, if there is one."""
         seen = self.run.look(job.id, job.attempt)
         return getattr(seen, "shepherd", None)
 
 
-def _person(job: Job, account: Account | None, *, become: bool) -> JobOwner:
-    """Whom a job is started as; refuses if its owner is not the one who submitted it any more."""
+def _owner(job: Job, account: Account | None, *, become: bool) -> JobOwner:
+    """Return as whom a job is started; refuse if its uid no longer belongs to the user who submitted it."""
     if not become:
         return JobOwner(home=account.home if account else "/", gid=job.gid, groups=())
     if account is None:
         raise Refused(f"user {job.user} (uid {job.uid}) no longer exists")
     if account.name != job.user:
-        raise Refused(f"uid {job.uid} belongs to {account.name} now, and the job to {job.user}")
+        raise Refused(f"uid {job.uid} now belongs to {account.name}, but the job belongs to {job.user}")
     return JobOwner(home=account.home, gid=account.gid, groups=account.groups)

@@ -1,4 +1,7 @@
-"""The regions of running jobs, read and charged by the controller. Users may have put anything there."""
+"""Read and update the regions of running jobs, in which the hook accounts GPU memory.
+
+A user can write to the region of the user's job, so its contents are not trusted.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -15,36 +18,42 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One living process of a job on one card, as the region has it."""
+    """A living process of a job on one GPU, as the region records it."""
 
     process: region.Process
-    position: int  # of the card in the region
+    position: int  # of the GPU in the region
 
     @property
     def tracked(self) -> int:
-        """Bytes that the hook counts, of those that the driver has in this process's figure."""
+        """Return the bytes counted by the hook that the driver also counts for this process."""
         return int(self.process.bytes[self.position] + self.process.given[self.position])
 
     @property
     def past(self) -> int:
-        """Bytes beside these that are charged to it."""
+        """Return the bytes beyond the hook's count that are charged to the process."""
         return int(self.process.past[self.position])
 
     @property
     def mark(self) -> int:
+        """Return a tag that changes with each correction of the bytes beyond the count."""
         return int(self.process.marks[self.position])
 
     @property
     def has_context(self) -> bool:
+        """Return whether the process has a CUDA context on the GPU."""
         return bool(self.process.contexts[self.position])
 
 
 def slots(run: str, job: Job) -> dict[int, dict[int, Slot]]:
-    """{card: {pid: slot}} of a job's living processes; {} where there is no region."""
+    """Return {GPU: {pid: slot}} of a job's living processes; {} if there is no readable region.
+
+    Args:
+        run: the directory of the queue.
+    """
     try:
         found = region.read(_path(run, job), owner=job.uid)
     except (OSError, ValueError):
-        return {}  # it has just ended, or its user tampers with it: then all that it holds is past the hook
+        return {}  # just ended, or damaged by its user: then all its memory counts as beyond the hook
     return {
         gpu.index: {process.pid: Slot(process, at) for process in found.processes}
         for at, gpu in enumerate(found.gpus)
@@ -52,7 +61,7 @@ def slots(run: str, job: Job) -> dict[int, dict[int, Slot]]:
 
 
 def refusal(run: str, job: Job) -> str:
-    """The last allocation that the hook refused a running job, as a line; "": none, or there is no region."""
+    """Describe the last allocation that the hook refused a running job; "" if there is none."""
     if not (job.state.holds and job.holds):
         return ""
     try:
@@ -62,7 +71,7 @@ def refusal(run: str, job: Job) -> str:
 
 
 def charged(run: str, job: Job) -> dict[int, int]:
-    """{card: bytes past the hook that are charged to a job}: an earlier controller may have done so."""
+    """Return {GPU: bytes beyond the hook's count} charged to a job, possibly by an earlier controller."""
     try:
         found = region.read(_path(run, job), owner=job.uid)
     except (OSError, ValueError):
@@ -71,19 +80,27 @@ def charged(run: str, job: Job) -> dict[int, int]:
 
 
 def charge(run: str, job: Job, charges: Mapping[int, int]) -> None:
-    """Let so many bytes on each of these cards count as held."""
+    """Charge a job memory beyond the hook's count.
+
+    Args:
+        charges: {GPU: bytes}.
+    """
     positions = {hold.gpu: at for at, hold in enumerate(job.holds)}
     for gpu, size in charges.items():
         with suppress(OSError, ValueError):
             region.set_untracked(_path(run, job), positions[gpu], size, owner=job.uid)
-            log.info("job %d: %d bytes on GPU %d past the hook's calls are charged to it", job.id, size, gpu)
+            log.info("job %d: charged %d bytes on GPU %d beyond the hook's count", job.id, size, gpu)
 
 
 def see(run: str, job: Job, slot: Slot, size: int) -> None:
-    """Let a process count as having so much past the hook, instead of what was reserved or seen before."""
+    """Set the memory of a process beyond the hook's count, replacing what was reserved or measured before.
+
+    Args:
+        size: bytes.
+    """
     with suppress(OSError, ValueError):
         region.set_seen(_path(run, job), slot.process, slot.position, size, owner=job.uid)
-        log.info("job %d: process %d has %d bytes past the hook's calls", job.id, slot.process.pid, size)
+        log.info("job %d: process %d has %d bytes beyond the hook's count", job.id, slot.process.pid, size)
 
 
 def _path(run: str, job: Job) -> str:

@@ -1,7 +1,7 @@
-"""The run directory: claims and results, files that outlive every process. Every call may be made again.
+"""Manage the run directory: claims and results of attempts, which outlive every process.
 
-Programs that clean /tmp, other programs and people reach it. What is missing is made again, and what is of
-the wrong kind is put into quarantine: it never stops the controller.
+Every call may be repeated. Other programs, such as those that clean /tmp, can change the directory: missing
+directories are created again, entries of the wrong kind go into quarantine, and the controller goes on.
 """
 
 import fcntl
@@ -23,17 +23,29 @@ from fgsched.system.quarantine import Quarantine, kind_of
 from fgsched.system.spaces import attempt_dirs, attempts
 
 log = logging.getLogger(__name__)
-_OF_OURS = ("not a regular file", "its fence does not hold")  # the system's word for it says nothing
-_UNREADABLE = "U"  # in the place of a result that could not be read
+_WITHOUT_ERRNO = ("not a regular file", "its fence does not hold")  # details to which strerror adds nothing
+_TOMBSTONE = "T"  # claim of an attempt that was given up: no shepherd can claim it
+_UNREADABLE = "U"  # replaces a result that could not be read
 _KINDS = ("claim", "result", "job")
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT
-_MOST = 64  # entries of unknown names that one sweep moves
+_MAX_MOVED = 64  # entries with unknown names that one call moves
 
 
 class RunDir:
-    """Claims and results, as files that outlive every process."""
+    """The directory of a queue with the claims, the results and the job directories of its attempts.
+
+    Claims and results are symbolic links, whose text is their content.
+    """
 
     def __init__(self, path: Path, boot: str) -> None:
+        """Create missing directories, and lock the directory.
+
+        Args:
+            boot: id of the current boot.
+
+        Raises:
+            OSError: a directory cannot be created.
+        """
         self.path = path
         self.boot = boot
         self.cleaner = Cleaner()
@@ -43,21 +55,25 @@ class RunDir:
         self.mend()
 
     def mend(self) -> list[str]:
-        """Make what is missing; the names of what was made. The directory above has to be there."""
+        """Create missing directories and return their names. The parent directory must exist.
+
+        Raises:
+            OSError: a directory cannot be created.
+        """
         if not self.path.exists():
             self.path.mkdir()
             self.path.chmod(0o711)
-        made = [name for name in _KINDS if self._made(self.path / name)]
+        made = [name for name in _KINDS if self._create(self.path / name)]
         if self._lock < 0 or not _is_same(self._lock, self.path):
-            self._hold()
+            self._lock_directory()
         return made
 
-    def _made(self, directory: Path) -> bool:
-        """Jobs of every user reach what is theirs below it, whatever the mask."""
+    def _create(self, directory: Path) -> bool:
+        """Create a directory that jobs of every user can pass; return False if it exists."""
         mode = _mode(directory)
         if not stat.S_ISDIR(mode):
             if mode:
-                self.quarantine.take(str(directory), f"{kind_of(str(directory))} where a directory has to be")
+                self.quarantine.take(str(directory), f"{kind_of(str(directory))} instead of a directory")
             directory.mkdir(exist_ok=True)
             directory.chmod(0o711)
             return True
@@ -65,8 +81,8 @@ class RunDir:
             directory.chmod(0o711)
         return False
 
-    def _hold(self) -> None:
-        """Lock the directory: systemd-tmpfiles then removes nothing in it for its age."""
+    def _lock_directory(self) -> None:
+        """Lock the directory, so that systemd-tmpfiles does not remove old entries in it."""
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -74,60 +90,64 @@ class RunDir:
             fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def result(self, job: int, attempt: int) -> Result | None:
-        """The result of an attempt, once there is one."""
+        """Return the result of an attempt; None if there is none yet, or it is not readable."""
         path = f"{self._results}{job}.{attempt}"
         text = self._link(path)
         if text is None or text == _UNREADABLE:
             return None
         try:
-            return _in_words(parse_result(text))
+            return _with_error(parse_result(text))
         except (ValueError, OverflowError):
-            self._put_aside(path, "not a result")
+            self._move_away(path, "not a result")
             return None
 
     def _link(self, path: str) -> str | None:
-        """The text of a claim or a result; None if there is none, or something else.
+        """Return the text of a link; None if there is none, or another kind of entry, which is moved away.
 
-        Bytes that are no UTF-8 become visible escapes.
+        Bytes that are not UTF-8 become visible escapes.
         """
         try:
             return os.readlink(os.fsencode(path)).decode(errors="backslashreplace")
         except OSError as error:
             if error.errno == EINVAL:
-                self._put_aside(path, f"{kind_of(path)} where a link has to be")
+                self._move_away(path, f"{kind_of(path)} instead of a link")
             return None
 
-    def _put_aside(self, path: str, why: str) -> None:
-        """In the place of a result, leave that there was one: its shepherd makes no other."""
+    def _move_away(self, path: str, why: str) -> None:
+        """Move an entry into quarantine; mark a result as unreadable, since its shepherd makes no other."""
         if self.quarantine.take(path, why) and path.startswith(self._results):
             with suppress(OSError):
                 os.symlink(_UNREADABLE, path)
 
-    def _is_unreadable(self, job: int, attempt: int) -> bool:
+    def _has_unreadable_result(self, job: int, attempt: int) -> bool:
         return self._link(f"{self._results}{job}.{attempt}") == _UNREADABLE
 
     def seize(self, job: int, attempt: int) -> Seen:
-        """What became of an attempt; if nobody claimed it yet, nobody can after this call."""
+        """Return the status of an attempt; after this call an attempt that was not claimed cannot start.
+
+        Raises:
+            StorageError: a claim cannot be created, for example because the file system is full.
+        """
         path = f"{self._claims}{job}.{attempt}"
         try:
             try:
-                os.symlink("T", path)
+                os.symlink(_TOMBSTONE, path)
             except OSError as error:
                 if error.errno not in (ENOENT, ENOTDIR):
                     raise
                 self.mend()
-                os.symlink("T", path)
+                os.symlink(_TOMBSTONE, path)
         except FileExistsError:
             return self.look(job, attempt)
         except OSError as error:
-            cause = f"no claim can be made in {self.path}: {error.strerror}"
+            cause = f"cannot create a claim in {self.path}: {error.strerror}"
             is_full = error.errno in (ENOSPC, EDQUOT)
-            remedy = "Free some space there." if is_full else "Look at the file system that it is on."
+            remedy = "Free some space there." if is_full else "Check its file system."
             raise StorageError(cause, remedy) from error
         return Unclaimed()
 
     def look(self, job: int, attempt: int) -> Seen:
-        """What became of an attempt."""
+        """Return the status of an attempt."""
         result = self.result(job, attempt)
         if result is not None:
             return result
@@ -142,25 +162,25 @@ class RunDir:
             return Gone()
         if shepherd is None:
             return Unclaimed()
-        if self._is_unreadable(job, attempt):
-            return Gone("its result could not be read")  # though its shepherd may live, with another job
+        if self._has_unreadable_result(job, attempt):
+            return Gone("its result could not be read")  # its shepherd may live and run another job
         if is_alive(Identity(shepherd.pid, shepherd.start, shepherd.boot)):
             return Alive(shepherd)
-        return self.result(job, attempt) or Gone()  # it may have ended between the two looks
+        return self.result(job, attempt) or Gone()  # it may have ended since the first check
 
     def forget(self, job: int, attempt: int) -> None:
-        """Remove result, then claim, of an attempt whose end is committed.
+        """Remove the result, then the claim, of an attempt whose end is committed.
 
-        A tombstone stays: the launch of an attempt that was given up may still come.
+        A tombstone stays, because the launch of an attempt that was given up may still arrive.
         """
-        is_claimed = self._unlinked(f"{self._results}{job}.{attempt}")  # by the shepherd that left the result
+        is_claimed = self._remove(f"{self._results}{job}.{attempt}")  # by the shepherd that left the result
         point("controller_between_result_and_claim")
         claim = f"{self._claims}{job}.{attempt}"
-        if is_claimed or self._link(claim) not in (None, "T"):
-            self._unlinked(claim)
+        if is_claimed or self._link(claim) not in (None, _TOMBSTONE):
+            self._remove(claim)
 
-    def _unlinked(self, path: str) -> bool:
-        """Whether there was something, which is gone."""
+    def _remove(self, path: str) -> bool:
+        """Remove an entry; return False if there was none."""
         try:
             os.unlink(path)
         except OSError as error:
@@ -170,29 +190,29 @@ class RunDir:
         return True
 
     def clear(self, job: int, attempt: int) -> None:
-        """Have the directory of a job removed, a little at a time, whose shepherd could not."""
+        """Schedule the removal of the directory of a job whose shepherd was killed."""
         for place in attempt_dirs(self.path, job, attempt):
             self.cleaner.add(place)
         self.cleaner.add(self.path / "job" / f"{job}.{attempt}")
 
     def leftovers(self) -> list[tuple[int, int]]:
-        """(job, attempt) of all that has a claim, a result or a directory; tombstones stay with the boot.
+        """Return (job, attempt) of all claims, results and job directories; tombstones stay until reboot.
 
-        What has no such name or is of another kind goes into quarantine.
+        Entries with other names or of another kind go into quarantine.
         """
         self.mend()
-        found, strange = set(), list[tuple[str, str]]()
+        found, foreign = set(), list[tuple[str, str]]()
         for kind, entry in self._entries():
             name = _NAME.fullmatch(entry.name)
-            # In the host's controller, a link to where it lies in the space of its user.
+            # With the host's controller a job directory may be a link into the space of its user.
             wanted = ("a directory", "a link") if kind == "job" else ("a link",)
             if name is None:
-                strange.append((entry.path, "not the name of an attempt"))
-            elif (seen := kind_of(entry.path)) not in wanted:
-                strange.append((entry.path, f"{seen} where {wanted[0]} has to be"))
-            elif kind == "job" or self._link(entry.path) != "T":
+                foreign.append((entry.path, "not the name of an attempt"))
+            elif (actual := kind_of(entry.path)) not in wanted:
+                foreign.append((entry.path, f"{actual} instead of {wanted[0]}"))
+            elif kind == "job" or self._link(entry.path) != _TOMBSTONE:
                 found.add((int(name[1]), int(name[2])))
-        self._put_away(strange)
+        self._move_foreign(foreign)
         return sorted(found | attempts(self.path))
 
     def _entries(self) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
@@ -201,15 +221,15 @@ class RunDir:
                 for entry in entries:
                     yield kind, entry
 
-    def _put_away(self, strange: list[tuple[str, str]]) -> None:
-        for path, why in strange[:_MOST]:
+    def _move_foreign(self, foreign: list[tuple[str, str]]) -> None:
+        for path, why in foreign[:_MAX_MOVED]:
             self.quarantine.take(path, why)
-        if len(strange) > _MOST:
-            log.warning("%s: %d more entries that are no attempt's", self.path, len(strange) - _MOST)
+        if len(foreign) > _MAX_MOVED:
+            log.warning("%s: %d more entries without an attempt", self.path, len(foreign) - _MAX_MOVED)
 
 
 def _mode(path: Path) -> int:
-    """0 if there is nothing."""
+    """Return the mode of an entry; 0 if there is none."""
     try:
         return path.lstat().st_mode
     except OSError:
@@ -217,15 +237,15 @@ def _mode(path: Path) -> int:
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
-    """Whether the directory that is open is still the one of this name."""
+    """Return whether an open directory is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
         return False
 
 
-def _in_words(result: Result) -> Result:
-    """With the system's word for why a step of the launch failed."""
-    if not result.errno or any(words in result.detail for words in _OF_OURS):
+def _with_error(result: Result) -> Result:
+    """Add the text of the errno with which a step of the launch failed."""
+    if not result.errno or any(words in result.detail for words in _WITHOUT_ERRNO):
         return result
     return result._replace(detail=f"{result.detail}: {os.strerror(result.errno)}")
