@@ -15,7 +15,7 @@ from fgsched.domain.errors import StorageError
 from fgsched.domain.job import GpuState, JobState
 from fgsched.scheduling.fairshare import Usage
 from fgsched.store import Store
-from fgsched.store.opening import VERSION
+from fgsched.store.schema import VERSION
 
 ANN = (1, 1, "ann")
 KEPT = Path(__file__).parent / "data" / "queue-v1.db"

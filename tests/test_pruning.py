@@ -13,7 +13,7 @@ from fgsched.controller.pruner import FOREVER, Keep, Pruner
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState, Request
 from fgsched.store import NewJob, Store
-from fgsched.store.opening import VERSION
+from fgsched.store.schema import VERSION
 from live_host import living
 
 DAY, MIB = 86_400.0, 1 << 20

@@ -5,10 +5,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import ValidationError
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, EarlySignal, Request
-from fgsched.jobs.records import from_record, parse_record, to_record
+from fgsched.jobs.records import from_record, to_record
+from fgsched.store.rows import parse_request, request_text
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 requests = st.builds(
@@ -35,6 +37,7 @@ requests = st.builds(
 @given(requests)
 def test_a_request_comes_back_as_it_was(request):
     assert from_record(to_record(request)) == request
+    assert parse_request(request_text(request)) == request
 
 
 def test_fields_at_their_default_are_left_out():
@@ -138,10 +141,10 @@ def test_a_record_in_json_is_read_as_any_other(record, plain):
     try:
         wanted = from_record(json.loads(text))
     except BadUsage:
-        with pytest.raises(BadUsage):
-            parse_record(text)
+        with pytest.raises((BadUsage, ValidationError)):
+            parse_request(text)
     else:
-        assert [parse_record(text) for _ in range(2)] == [wanted, wanted]
+        assert [parse_request(text) for _ in range(2)] == [wanted, wanted]
 
 
 NO_JSON = ["", "{", '{"name": "a"', '{"name": "a",}', '{"name": "a"} x', '{"name": "a\tb"}']
@@ -150,4 +153,4 @@ NO_JSON = ["", "{", '{"name": "a"', '{"name": "a",}', '{"name": "a"} x', '{"name
 @pytest.mark.parametrize("text", NO_JSON)
 def test_what_is_no_json_is_no_record(text):
     with pytest.raises(json.JSONDecodeError):
-        parse_record(text)
+        parse_request(text)

@@ -1,6 +1,5 @@
-"""Requests as JSON, in the store and on the socket. The types of the fields say what is accepted."""
+"""Requests as plain values, on the socket. The types of the fields say what is accepted."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -11,7 +10,6 @@ from fgsched.domain.job import Request
 from fgsched.domain.text import is_plain, quoted
 
 _PLAIN = ("partition", "account", "qos", "reservation", "array", "dependency")  # neither paths nor free text
-_decode = msgspec.json.Decoder(Request).decode
 
 
 def to_record(request: Request) -> dict[str, Any]:
@@ -26,18 +24,6 @@ def from_record(record: Any) -> Request:
         return msgspec.convert(record, Request)
     except msgspec.ValidationError as error:
         raise BadUsage(f"request: {error}") from None
-
-
-def parse_record(text: str) -> Request:
-    """Return the request in a JSON text. Raises BadUsage, or ValueError if the text is not JSON.
-
-    msgspec refuses lone surrogates, which stand for the bytes of a path that are not UTF-8. Such a text is
-    read with the json module.
-    """
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return from_record(json.loads(text))
 
 
 def check_plain(request: Request) -> None:

@@ -6,7 +6,7 @@ import secrets
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
@@ -14,15 +14,13 @@ from fgsched.store import commits, damage, marker, wal
 from fgsched.store.commits import Commit, Record
 from fgsched.store.connection import Connection
 from fgsched.store.damage import RECOVER
-from fgsched.store.files import sync_directory
 from fgsched.store.marker import Marker
 from fgsched.store.opened import AT_ONCE, Opened
+from fgsched.store.schema import adapt, compare, migrate, version_of
 from fgsched.store.sql import SQL as SQL
-from fgsched.store.sql import source
 from fgsched.store.sums import State, Sums
 
 log = logging.getLogger(__name__)
-VERSION = 3  # of the schema; migrations/N.sql leads from N - 1 to N
 _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start, at 5 ms a MiB
 
 
@@ -30,6 +28,7 @@ def open_queue(path: Path | str) -> Opened:
     """The one connection to the queue at `path` (":memory:" for tests); StorageError with the way out."""
     if path == ":memory:":
         db, name = _connect(":memory:"), secrets.token_hex(4)
+        adapt(db, path)
         _named(db, name)
         return Opened(db, Record(None, Commit(name, 0)))
     path = Path(path)
@@ -59,7 +58,8 @@ def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
     )  # of a look that was cut short: the lock is ours
     try:
         if not is_new:
-            _compare(db, path)
+            compare(db, path)
+        adapt(db, path)
         opened = Opened(db, _recorded(db, path, beside), path=path, sums=sums)
     except BaseException:
         db.close()
@@ -212,7 +212,7 @@ def _looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
 
 def _told(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
     """What the queue says of itself, and how many rows were ever written."""
-    version = _version(db, str(path))
+    version = version_of(db, str(path))
     if version == 0:
         return Commit("", 0), 0
     row = db.execute(SQL["get_commits"]).fetchone() if version > 1 else {"count": 0, "rows": 0}
@@ -239,48 +239,8 @@ def _connect(path: str) -> sqlite3.Connection:
         "temp_store = MEMORY",
     ):
         db.execute(f"PRAGMA {pragma}")
-    version = _version(db, path)
-    if 0 < version < VERSION and path != ":memory:":
-        _back_up(db, Path(path), version)
-    for number in range(version + 1, VERSION + 1):
-        _migrate(db, number)
+    migrate(db, path)
     return db
-
-
-def _version(db: sqlite3.Connection, path: str) -> int:
-    version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    if version > VERSION:
-        raise StorageError(
-            f"{path} was written by a newer fgsched (its version is {version}, this one knows {VERSION})",
-            "Upgrade fgsched; an older one would lose what it does not know.",
-        )
-    return version
-
-
-def _back_up(db: sqlite3.Connection, path: Path, version: int) -> None:
-    """Keep the file as the older fgsched knows it, beside the one that is about to be migrated."""
-    kept, fresh = (path.with_name(f"{path.name}.version-{version}{end}") for end in ("", ".new"))
-    fresh.unlink(missing_ok=True)
-    db.execute("VACUUM INTO ?", (str(fresh),))
-    fresh.chmod(0o600)
-    fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    fresh.rename(kept)
-    sync_directory(path.parent)
-
-
-def _migrate(db: sqlite3.Connection, number: int) -> None:
-    """One step up, in one transaction with its version."""
-    script = source("schema.sql" if number == 1 else f"migrations/{number}.sql")
-    try:
-        db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
-    except sqlite3.Error:
-        with suppress(sqlite3.Error):
-            db.execute("ROLLBACK")
-        raise
 
 
 def _expect(path: Path) -> bool:
@@ -316,28 +276,6 @@ def _check(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA ignore_check_constraints = OFF")
     if answer != "ok":
         raise sqlite3.DatabaseError(str(answer).splitlines()[-1])
-
-
-def _compare(db: sqlite3.Connection, path: Path) -> None:
-    """StorageError if something is not there: before a release the form changes, and its number does not."""
-    found = _columns(db)
-    with closing(_connect(":memory:")) as expected:
-        lacks = sorted(_columns(expected) - found)
-    tables = {table for table, _ in found}
-    missing = [f"{table}.{column}" for table, column in lacks if table in tables]
-    missing += sorted({f"table {table}" for table, _ in lacks if table not in tables})
-    if missing:
-        raise StorageError(
-            f"{path} was made by an unreleased fgsched: its version is {VERSION},"
-            f" and it lacks {', '.join(missing)}",
-            "It is left as it is. Let the fgsched that made it finish its jobs; or save what can be read"
-            " with: fgsched doctor --recover.",
-        )
-
-
-def _columns(db: sqlite3.Connection) -> set[tuple[str, str]]:
-    """(table, column) of all that there are."""
-    return {(table, column) for table, column in db.execute(SQL["columns"])}
 
 
 def refusal(path: Path, error: sqlite3.DatabaseError) -> StorageError:

@@ -49,13 +49,7 @@ VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :en
 
 -- name: save_job
 -- Compare and set: touches no row when the job has moved on meanwhile. A row that could not be read is not compared.
-UPDATE job SET state = :state, reason = :reason, held = :held, attempt = :attempt, boot = :boot, tier = :tier,
-  started_at = :started_at, ended_at = :ended_at, cancelled_by = :cancelled_by, outcome = :outcome,
-  status = :status, cpu_seconds = :cpu_seconds, max_rss = :max_rss, gpu_peak = :gpu_peak, refusals = :refusals,
-  post_mortem = :post_mortem, warning = :warning, condemned = :condemned, detail = :detail, lost = :lost,
-  restarts = :restarts, failures = :failures, not_before = :not_before, opened_at = :opened_at,
-  wish = :wish, note = :note, depends = :depends, suspended_at = :suspended_at, suspended = :suspended,
-  eviction = :eviction, relimited = :relimited
+UPDATE job SET {changes}
 WHERE id = :id AND (:from_state IS NULL OR (state = :from_state AND attempt = :from_attempt));
 
 -- name: repair_job
@@ -149,13 +143,7 @@ SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold ORDER BY id
 -- name: fresh_jobs
 -- Jobs that wait as they were submitted: all other columns are those of a new row.
 SELECT id, uid, gid, user, request, submitted_at FROM job
-WHERE ended_at IS NULL AND state = 'PENDING' AND reason = 'None' AND held = '' AND attempt = 0 AND started_at IS NULL
-  AND array_job IS NULL AND array_task IS NULL AND depends = '' AND opened_at = 0 AND not_before = 0 AND wish = ''
-  AND note = '' AND restarts = 0 AND failures = 0 AND cancelled_by IS NULL AND outcome IS NULL AND status IS NULL
-  AND slot = 0 AND resources = '' AND boot = '' AND tier = 'none' AND mounts = '' AND cpus = '' AND allocated = ''
-  AND cpu_seconds = 0 AND max_rss = 0 AND gpu_peak = 0 AND refusals = 0 AND post_mortem = '' AND warning = ''
-  AND condemned = 'None' AND detail = '' AND lost = 0 AND suspended_at IS NULL AND suspended = 0 AND eviction = ''
-  AND relimited = 0;
+WHERE {as_submitted};
 
 -- name: get_job
 SELECT * FROM job WHERE id = :id;

@@ -63,13 +63,5 @@ INSERT OR IGNORE INTO event (id, job, attempt, at, old, new, reason)
 SELECT :id, :job, :attempt, :at, :old, :new, :reason WHERE EXISTS (SELECT 1 FROM job WHERE job.id = :job);
 
 -- name: keep_job
-INSERT OR IGNORE INTO job (id, uid, gid, user, name, partition, request, gpus, script, environment, submitted_at,
-  opened_at, state, reason, held, attempt, slot, resources, boot, tier, mounts, cpus, allocated, started_at,
-  ended_at, cancelled_by, outcome, status, cpu_seconds, max_rss, gpu_peak, refusals, post_mortem, warning,
-  condemned, detail, lost, array_job, array_task, restarts, failures, not_before, note, wish, depends,
-  suspended_at, suspended, relimited, eviction)
-VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :environment, :submitted_at,
-  :opened_at, :state, :reason, :held, :attempt, :slot, :resources, :boot, :tier, :mounts, :cpus, :allocated,
-  :started_at, :ended_at, :cancelled_by, :outcome, :status, :cpu_seconds, :max_rss, :gpu_peak, :refusals,
-  :post_mortem, :warning, :condemned, :detail, :lost, :array_job, :array_task, :restarts, :failures, :not_before,
-  :note, :wish, :depends, :suspended_at, :suspended, :relimited, :eviction);
+INSERT OR IGNORE INTO job ({columns})
+VALUES ({values});

@@ -37,10 +37,7 @@ CREATE TABLE job (
   environment  INTEGER NOT NULL REFERENCES blob,
   submitted_at REAL NOT NULL,
   opened_at    REAL NOT NULL DEFAULT 0,       -- when the last dependency or hold that kept it back fell away
-  state        TEXT NOT NULL CHECK (CASE state WHEN 'PENDING' THEN 1 WHEN 'CONFIGURING' THEN 1 WHEN 'RUNNING' THEN 1
-                 WHEN 'SUSPENDED' THEN 1 WHEN 'COMPLETING' THEN 1 WHEN 'COMPLETED' THEN 1 WHEN 'FAILED' THEN 1
-                 WHEN 'CANCELLED' THEN 1 WHEN 'TIMEOUT' THEN 1 WHEN 'OUT_OF_MEMORY' THEN 1 WHEN 'NODE_FAIL' THEN 1
-                 WHEN 'DEADLINE' THEN 1 WHEN 'PREEMPTED' THEN 1 ELSE 0 END),
+  state        TEXT NOT NULL CHECK (CASE state {any_state} ELSE 0 END),
   reason       TEXT NOT NULL DEFAULT 'None',
   held         TEXT NOT NULL DEFAULT '' CHECK (held = '' OR held = 'user' OR held = 'admin'),
   attempt      INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
@@ -78,13 +75,10 @@ CREATE TABLE job (
   relimited    INTEGER NOT NULL DEFAULT 0 CHECK (relimited IN (0, 1)),  -- its shepherd is to be told of another time limit
   eviction     TEXT NOT NULL DEFAULT '',      -- JSON: [by, at, mode, attempt, grace, until] of the last time
   -- a job that is under way was started at some time by some boot, and has what it asked for
-  CHECK (CASE state WHEN 'CONFIGURING' THEN 0 WHEN 'RUNNING' THEN 0 WHEN 'SUSPENDED' THEN 0 WHEN 'COMPLETING' THEN 0
-         ELSE 1 END
+  CHECK (CASE state {holding_state} ELSE 1 END
          OR (attempt > 0 AND boot <> '' AND started_at IS NOT NULL AND (gpus = 0 OR allocated <> ''))),
   -- only what is over has an end, and all that is over has one
-  CHECK ((ended_at IS NOT NULL) =
-         CASE state WHEN 'PENDING' THEN 0 WHEN 'CONFIGURING' THEN 0 WHEN 'RUNNING' THEN 0 WHEN 'SUSPENDED' THEN 0
-         WHEN 'COMPLETING' THEN 0 ELSE 1 END),
+  CHECK ((ended_at IS NOT NULL) = CASE state {open_state} ELSE 1 END),
   -- what stands for the waiting tasks of an array never runs itself
   CHECK (array_job IS NULL OR array_task IS NOT NULL OR (id = array_job AND attempt = 0)),
   CHECK ((suspended_at IS NOT NULL) = (state = 'SUSPENDED'))

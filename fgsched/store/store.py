@@ -13,7 +13,6 @@ from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
 from fgsched.domain.text import storable
-from fgsched.jobs.records import to_record
 from fgsched.scheduling.explain.runtimes import Run
 from fgsched.store.blobs import Blobs
 from fgsched.store.idle import Idle
@@ -29,6 +28,7 @@ from fgsched.store.rows import (
     fixed_columns_of,
     fresh_past_of,
     past_of,
+    request_text,
 )
 from fgsched.store.statements import Statement
 from fgsched.store.steps import EventLog
@@ -70,10 +70,6 @@ def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
         return GpuState.DRAINED, f"its state in the queue cannot be read: {row['state']!r:.80}", row["at"]
 
 
-def _record(request: Request) -> str:
-    return json.dumps(to_record(request), ensure_ascii=True)
-
-
 class Store:
     """The real store on a file, or on ":memory:" for tests."""
 
@@ -82,7 +78,7 @@ class Store:
         self._opened = open_queue(path)
         self._db, self._record = self._opened.db, self._opened.record
         self.blobs = Blobs(self._db, SQL)
-        self._text_of = lru_cache(maxsize=64)(_record)
+        self._text_of = lru_cache(maxsize=64)(request_text)
         self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
         self.kept = Metadata(self._db, SQL)
         self.steps = EventLog(self._db, SQL)
@@ -272,7 +268,7 @@ class Store:
     def change_request(self, job_id: int, request: Request) -> None:
         record = {
             "id": job_id,
-            "request": _record(request),
+            "request": request_text(request),
             "name": storable(request.name),
             "partition": request.partition,
             "gpus": request.demand.gpus,

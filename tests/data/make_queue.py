@@ -12,7 +12,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs  # noqa: E402
 from fgsched.domain.job import Ended, Hold, JobState  # noqa: E402
 from fgsched.store import Allocation, Store  # noqa: E402
-from fgsched.store.opening import VERSION  # noqa: E402
+from fgsched.store.schema import VERSION  # noqa: E402
 
 
 def make(path: Path) -> None:
