@@ -1,1 +1,1 @@
-"""One job: what its script says, what its process is given, what is due next, and what became of it."""
+"""One job: its script, its launch, its next step, and its outcome. Never looks at other jobs."""

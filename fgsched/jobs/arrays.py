@@ -1,4 +1,4 @@
-"""The tasks of an array: text such as '0-15:4,20%2' <-> a set of indices, kept as the bits of an integer."""
+"""Convert between array texts such as '0-15:4,20%2' and sets of indices, stored as the bits of an integer."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _PART = re.compile(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
 
 
 def parse_array(text: str) -> tuple[str, int]:
-    """(indices in their shortest form, how many may run at a time; 0: all) of what a user typed."""
+    """Parse an array; return (canonical indices, maximum of running tasks or 0). Raises BadValue."""
     listed, percent, most = text.strip().partition("%")
     if percent and not (re.fullmatch(r"[0-9]{1,6}", most) and int(most)):
         raise BadValue(text, f": {quoted(percent + most)} is not a number of tasks that may run at a time")
@@ -27,7 +27,7 @@ def parse_array(text: str) -> tuple[str, int]:
 
 
 def parse_tasks(listed: str, *, whole: str = "") -> int:
-    """The indices of a list such as '1-5,8', as bits; BadValue names the part that is not right."""
+    """Parse an index list such as '1-5,8' into bits. Raises BadValue for the first invalid part."""
     whole = whole or listed
     flags = bytearray(b"0" * MOST)
     for part in listed.split(","):
@@ -54,7 +54,7 @@ def _range(part: str, whole: str) -> tuple[int, int, int]:
 
 
 def tasks(bits: int) -> Iterator[int]:
-    """The indices, ascending."""
+    """Yield the indices of a bit set in ascending order."""
     text = bin(bits)[:1:-1]
     at = text.find("1")
     while at >= 0:
@@ -63,19 +63,19 @@ def tasks(bits: int) -> Iterator[int]:
 
 
 def lowest(bits: int) -> int:
-    """The first index; there is one."""
+    """Return the lowest index of a non-empty bit set."""
     return (bits & -bits).bit_length() - 1
 
 
 @lru_cache(maxsize=256)
 def bits_of(text: str) -> int:
-    """The indices of a request's array, which has been checked."""
+    """Return the indices of a request's array, which was checked before, as bits."""
     return parse_tasks(text)
 
 
 @lru_cache(maxsize=256)
 def format_array(bits: int) -> str:
-    """'0-15:4' where one step leads from each to the next, else '0,2-4'."""
+    """Format a bit set: '0-15:4' if the step is constant, otherwise '0,2-4'."""
     found = list(tasks(bits))
     if (step := _step(found)) > 1:
         return f"{found[0]}-{found[-1]}:{step}"
@@ -83,7 +83,7 @@ def format_array(bits: int) -> str:
 
 
 def _step(found: list[int]) -> int:
-    """What lies between each index and the next of at least three; 0 if that is not always the same."""
+    """Return the constant step between at least three indices, or 0."""
     if len(found) < 3:
         return 0
     step = found[1] - found[0]
@@ -92,13 +92,13 @@ def _step(found: list[int]) -> int:
 
 @lru_cache(maxsize=256)
 def variables(text: str) -> dict[str, int]:
-    """COUNT, MIN, MAX and STEP of an array, as a task is told them."""
+    """Return COUNT, MIN, MAX and STEP of an array, for the environment of its tasks."""
     found = list(tasks(bits_of(text)))
     return {"COUNT": len(found), "MIN": found[0], "MAX": found[-1], "STEP": _step(found) or 1}
 
 
 def size(request: Request) -> int:
-    """How many jobs a submission stands for."""
+    """Return the number of jobs that a submission creates."""
     return bits_of(request.array).bit_count() if request.array else 1
 
 

@@ -1,4 +1,4 @@
-"""Which CPUs a job with cards is bound to: those near them, where they are enough for it."""
+"""Choose the CPUs near a job's GPUs to which the job is bound."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -11,15 +11,17 @@ WORDS = ("near", "none")  # of the setting
 
 
 class Binding(Struct, frozen=True, kw_only=True, gc=False):
-    """How this host binds jobs."""
+    """How this host binds jobs to CPUs."""
 
     allowed: frozenset[int] = frozenset()  # the CPUs that jobs may run on at all; empty: none is bound
 
     def of(self, near: tuple[tuple[int, ...], ...], count: int, bound: Iterable[tuple[str, int]]) -> str:
-        """For a job that asked for `count` CPUs: which, such as "0-3"; "": it is not bound.
+        """Return the CPUs to which a job that requested `count` CPUs is bound, such as "0-3".
 
-        `near`: the CPUs near each of its cards; `bound`: those of each job that is bound already, and how
-        many it asked for. Where those near its cards are all there are, or are given out, it may use any.
+        "" for no binding.
+        |
+        `near` are the CPUs near each of its GPUs. `bound` are the CPUs and the requested number of each job
+        that is already bound. A job may use all CPUs if those near its GPUs are all CPUs, or are used up.
         """
         chosen = _near(near, self.allowed) if near else ""
         if not chosen:
@@ -31,7 +33,7 @@ class Binding(Struct, frozen=True, kw_only=True, gc=False):
 
 @lru_cache(maxsize=256)
 def _near(cards: tuple[tuple[int, ...], ...], allowed: frozenset[int]) -> str:
-    """Those near any of the cards; "" where one card's are not known, or there are no others."""
+    """Return the CPUs near any of the GPUs; "" if they are unknown for one GPU or are all CPUs."""
     chosen = allowed.intersection(cpu for card in cards for cpu in card) if all(cards) else allowed
     return format_indices(chosen) if chosen != allowed else ""
 

@@ -1,7 +1,8 @@
-"""What a dependency such as 'afterok:12:13_4,singleton' says, given how the jobs it names stand.
+"""Evaluate a dependency such as 'afterok:12:13_4,singleton', given the states of the jobs that it names.
 
-Terms are joined by ',' (all of them) or by '?' (one of them). A term that has come true is never looked at
-again, and one that can come true no more stays so, even if its job should run another time.
+|
+Conditions are joined by ',' (all must be met) or by '?' (one must be met). A condition that was met is never
+evaluated again. A condition that can no longer be met stays unmet, even if its job is requeued.
 """
 
 import re
@@ -20,7 +21,7 @@ _TARGET = re.compile(r"(last|[0-9]{1,18})(?:_([0-9]{1,6}))?(?:\+([0-9]{1,7}))?")
 
 
 class Term(Struct, frozen=True, gc=False):
-    """One condition: on a job, an array or one task of it; or to be the only one of its name and user."""
+    """One condition: on a job, an array or a task; or `singleton`."""
 
     kind: str  # one of _KINDS, or "singleton"
     job: int = 0
@@ -43,7 +44,7 @@ class Dependency(Struct, frozen=True, gc=False):
 
 
 class Standing(Enum):
-    """How far one condition is."""
+    """Whether a condition is met, not yet met, or impossible."""
 
     MET = "met"
     OPEN = "open"
@@ -51,7 +52,7 @@ class Standing(Enum):
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """How a job stands, or all the tasks of an array together."""
+    """The state of a job, or the combined state of all tasks of an array."""
 
     is_over: bool
     has_failed: bool = False  # it, or a task of it, ended otherwise than COMPLETED
@@ -59,14 +60,14 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 def fact_of(job: Job) -> Fact:
-    """How one job stands."""
+    """Return the state of one job for the evaluation of conditions."""
     failed = job.state.is_final and job.state is not JobState.COMPLETED
     return Fact(job.state.is_final, failed, job.started_at)
 
 
 @lru_cache(maxsize=4096)
 def parse_dependency(text: str) -> Dependency:
-    """What a user typed; BadValue names the part that is not right."""
+    """Parse a dependency list. Raises BadValue for the first invalid part."""
     if "," in text and "?" in text:
         raise BadValue(text, ": ',' (all of them) and '?' (one of them) exclude each other")
     one_will_do = "?" in text
@@ -99,7 +100,7 @@ def _term(kind: str, target: str, text: str) -> Term:
 
 
 def judge(term: Term, fact: Fact, now: float) -> Standing:
-    """How far a condition on a job is; the clock matters only to `after` with a time."""
+    """Evaluate a condition at `now` (epoch seconds), which matters only for `after` with a delay."""
     match term.kind:
         case "after":
             is_met = fact.is_over or due(term, fact) <= now
@@ -117,12 +118,12 @@ def judge(term: Term, fact: Fact, now: float) -> Standing:
 
 
 def due(term: Term, fact: Fact) -> float:
-    """When `after` comes true by itself; infinity while its job has not been started."""
+    """Return when `after` with a delay is met (epoch seconds); infinity before the job has started."""
     return float("inf") if fact.started_at is None else fact.started_at + term.minutes * 60
 
 
 def for_task(text: str, task: int) -> str:
-    """What is left of an array's dependency for one of its tasks: it corresponds to one task only."""
+    """Return the dependency of one task of an array; aftercorr names only the corresponding task."""
     if not text:
         return ""
     dependency = parse_dependency(text)
@@ -134,7 +135,7 @@ def for_task(text: str, task: int) -> str:
 
 
 def left(dependency: Dependency, standings: dict[Term, Standing]) -> Dependency | None:
-    """What is left of a dependency; no terms: it is met; None: it never can be."""
+    """Return the unmet part of a dependency: without terms if it is met, None if it is impossible."""
     found = [standings[term] for term in dependency.terms]
     still = tuple(term for term in dependency.terms if standings[term] is Standing.OPEN)
     if dependency.one_will_do:

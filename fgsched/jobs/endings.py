@@ -1,4 +1,4 @@
-"""A job whose processes are over: whether it goes back to the queue, and how it stands there then."""
+"""Decide whether a job whose processes have ended is requeued, and compute its next state."""
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ _SHORTAGE_PAUSE = 10  # seconds
 
 
 def returns(job: Job, how: Finish) -> bool:
-    """Whether a job that ended so goes back to the queue instead: it was wished, or the host failed it."""
+    """Tell whether a job that ended in this way is requeued: on request, or after a failure of the host."""
     if how.state is JobState.COMPLETED:
         return False
     if job.is_to_end:
@@ -22,10 +22,12 @@ def returns(job: Job, how: Finish) -> bool:
 
 
 def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
-    """The job back in the queue. What the host failed again and again has to wait, and at last is held.
+    """Return the requeued job at `now` (epoch seconds).
 
-    One that did not run at all is tried at once: that costs nothing, and what ended its shepherd
-    had nothing to do with it.
+    After repeated failures of the host it is delayed, then held.
+    |
+    A job that was never executed (not `ran`) is retried at once: this costs nothing, and the job did not
+    cause the failure of its shepherd.
     """
     was_sent = bool(job.wish) or job.preempt_mode == "requeue"  # nothing has failed
     failures = job.failures + (not was_sent)
@@ -39,13 +41,16 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
 
 
 def delayed(job: Job, why: str, now: float) -> Job:
-    """The job back in the queue, since the host was short of something. It does not count as a failure."""
+    """Return the job requeued because the host lacked resources; `why` names the step.
+
+    It counts as no failure.
+    """
     back = job.advance(JobState.PENDING, **_NOTHING_OF_IT, wish="", opened_at=now)
     return replace(back, reason=Reason.HOST_SHORTAGE, warning=why, not_before=now + _SHORTAGE_PAUSE)
 
 
 def blamed(job: Job, *, is_sick: bool) -> Job:
-    """A job that failed by itself while a card of its own went bad: the host failed it, whatever it says."""
+    """Return a job that failed while one of its GPUs became unhealthy as failed by the host."""
     if not is_sick or job.outcome is not JobState.FAILED or job.is_to_end:
         return job
     outcome = JobState.PENDING if job.request.requeue else JobState.NODE_FAIL
@@ -53,10 +58,11 @@ def blamed(job: Job, *, is_sick: bool) -> Job:
 
 
 def over(job: Job, how: Finish, now: float, *, most: int, dirty: bool = False, **more: object) -> Job:
-    """A job whose processes are over, in the state that comes next, with how they ended.
+    """Return the job in its next state after its processes ended at `now` (epoch seconds).
 
-    `dirty`: its cards may still list them, and it keeps its holds until they are clean of it.
-    `more`: changes that go before what follows from its end.
+    |
+    If `dirty`, its GPUs may still list the processes, and it keeps its holds until they do not. `more` are
+    changes that are applied first.
     """
     ended_at = how.ended_at or now
     outcome = JobState.PENDING if returns(job, how) else how.state
@@ -80,7 +86,7 @@ def over(job: Job, how: Finish, now: float, *, most: int, dirty: bool = False, *
 
 
 def settled(job: Job, now: float, *, most: int) -> Job:
-    """A job that nothing is left of, in the state that its end comes to: back in the queue, or final."""
+    """Return the job in its final state, or requeued, after its GPUs were released."""
     assert job.outcome is not None
     if job.outcome is JobState.PENDING:
         return returned(job, now, most=most, ran=True)
@@ -96,5 +102,5 @@ _NOTHING_OF_IT: dict[str, object] = {
 
 
 def stood_still(job: Job, now: float) -> float:
-    """Seconds for which a job was suspended, in all."""
+    """Return the seconds for which the job was suspended in total."""
     return job.suspended + (max(0.0, now - job.suspended_at) if job.suspended_at is not None else 0.0)

@@ -1,4 +1,4 @@
-"""How a job is held to its share of device memory: the tiers there are, and which one a job gets."""
+"""Enforcement of GPU memory: the levels, and the level of a job."""
 
 from collections.abc import Container
 
@@ -10,7 +10,12 @@ WORDS = tuple(tier.value for tier in Tier)
 
 
 def check_tier(asked: str, allowed: Container[str], best: str) -> None:
-    """Refuse a tier that the site does not allow, or that this host does not have. "": the best there is."""
+    """Check a requested enforcement level; "" is the strongest level of the host.
+
+    |
+    Raises:
+        Refused: the site does not permit the level, or the host does not support it.
+    """
     if not asked:
         return
     if asked not in allowed:
@@ -26,10 +31,10 @@ def check_tier(asked: str, allowed: Container[str], best: str) -> None:
 
 
 def tier_of(asked: str, best: str) -> str:
-    """The tier of a job that was given cards."""
+    """Return the enforcement level of a job with GPUs."""
     return asked or best
 
 
 def is_hooked(tier: str, *, has_cards: bool) -> bool:
-    """Whether the hook is preloaded. A job without cards has it too: it refuses whatever is taken."""
+    """Tell whether the hook is preloaded. It is also used for jobs without GPUs, to refuse all GPU memory."""
     return tier in HOOKED or not has_cards

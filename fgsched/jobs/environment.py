@@ -1,11 +1,11 @@
-"""The environment of a job: what was submitted, and what fgsched sets over it."""
+"""Build the environment of a job from the submitted variables and those of fgsched."""
 
 from collections.abc import Mapping
 from functools import lru_cache
 
 
 def merged(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
-    """The submitted environment, ours over it, the hook if there is one before what the user preloads."""
+    """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads."""
     theirs, preload = _kept(base, frozenset(own))
     ours = "".join([f"{name}={value}\0" for name, value in own.items()])
     whole = theirs + ours.encode(errors="surrogateescape")
@@ -15,7 +15,7 @@ def merged(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
 
 @lru_cache(maxsize=64)
 def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes]:
-    """(what stays of a submitted environment, what it preloads). Jobs of one submission share it."""
+    """Return (remaining submitted environment, its LD_PRELOAD). Jobs of one submission share the result."""
     theirs, preload = [], b""
     for entry in base.split(b"\0")[:-1]:
         name, _, value = entry.partition(b"=")

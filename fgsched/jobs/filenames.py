@@ -1,4 +1,4 @@
-"""File names with %-letters: which letters there are, and what they become for one job."""
+"""Expand %-patterns in the names of output, error and input files."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ ALLOWED = "%j %A %a %u %x %h %% and %b %g %J %N %n %r %s %t"
 
 
 class Values(NamedTuple):
-    """What one job puts in the place of the letters."""
+    """The values of the patterns for one job."""
 
     job_id: int
     name: str
@@ -58,7 +58,7 @@ class Values(NamedTuple):
 
 
 def expand(pattern: str, values: Values) -> str:
-    """The file name that `pattern` is for one job. A backslash in it switches all replacement off."""
+    """Return the file name of a pattern for one job. A backslash in the pattern disables replacement."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
     *items, rest = _parts(pattern)
@@ -67,7 +67,7 @@ def expand(pattern: str, values: Values) -> str:
 
 @lru_cache(maxsize=256)
 def _parts(pattern: str) -> tuple[tuple[str, str, int], ...]:
-    """(text, the letter behind it, its width) of each item, and the text behind the last."""
+    """Return (text, following letter, width) of each item, and the remaining text."""
     found, at = [], 0
     for match in _ITEM.finditer(pattern):
         width, letter = match.groups()
@@ -78,22 +78,22 @@ def _parts(pattern: str) -> tuple[tuple[str, str, int], ...]:
 
 
 def unknown(pattern: str) -> list[str]:
-    """The %-items that neither fgsched nor Slurm knows, such as '%q'."""
+    """Return the %-items that neither fgsched nor Slurm defines, such as '%q'."""
     return [item for item, letter in _items(pattern) if not letter or letter not in _OFFERED + _LEFT_ALONE]
 
 
 def left_alone(pattern: str) -> list[str]:
-    """The %-items that Slurm knows and that stay as they are here."""
+    """Return the %-items of Slurm that fgsched does not replace."""
     return [item for item, letter in _items(pattern) if letter and letter in _LEFT_ALONE]
 
 
 def needs_the_job(pattern: str) -> bool:
-    """Whether part of the name is only known once the job is queued or started."""
+    """Tell whether part of the name is known only after the job is queued or started."""
     return "\\" not in pattern and bool(_OF_THE_JOB.search(pattern.replace("%%", "")))
 
 
 def _items(pattern: str) -> list[tuple[str, str]]:
-    """(item, letter) of each; none where a backslash switches them off."""
+    """Return (item, letter) of each pattern; none if a backslash disables replacement."""
     if "\\" in pattern:
         return []
     return [(f"%{match[2]}", match[2]) for match in _ITEM.finditer(pattern)]

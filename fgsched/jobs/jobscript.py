@@ -1,4 +1,4 @@
-"""A script's text: whether it can be a job, and the options that its header lines carry."""
+"""Check the text of a job script, and read its header lines."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class Directives(Struct, frozen=True, gc=False):
-    """What a script's header lines say."""
+    """The header lines of a script."""
 
     family: str = ""  # "FG", "SBATCH", or "" where there is none
     lines: tuple[Line, ...] = ()
@@ -33,7 +33,7 @@ class Directives(Struct, frozen=True, gc=False):
 
 
 def accept(name: str, data: bytes) -> None:
-    """BadUsage, naming the file, for a text that cannot be run as a job."""
+    """Check that a text can be executed as a job script. Raises BadUsage, which names the file."""
     if not data:
         raise BadUsage(f"{name} is empty")
     if len(data) > SIZE_LIMIT:
@@ -68,7 +68,7 @@ def mebibytes(size: int) -> str:
 
 
 def directives(text: bytes | str, name: str = "script", *, ignore_sbatch: bool = False) -> Directives:
-    """The header lines of a script: the #FG ones, or the #SBATCH ones where there is no #FG line."""
+    """Return the #FG header lines of a script, or its #SBATCH lines if it has no #FG line."""
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     header, body_at = _header(data)
     has_fg = any(_FG.match(line) for _, line in header)
@@ -86,12 +86,12 @@ def directives(text: bytes | str, name: str = "script", *, ignore_sbatch: bool =
 
 
 def carries_headers(data: bytes) -> bool:
-    """Whether a script was written for a queue."""
+    """Tell whether a script has #FG or #SBATCH header lines."""
     return any(_FG.match(line) or _SBATCH.match(line) for _, line in _header(data)[0])
 
 
 def _header(data: bytes) -> tuple[list[tuple[int, bytes]], int]:
-    """The numbered lines before the first command, and the number of that line (0: there is none)."""
+    """Return the numbered lines before the first command, and that command's line number or 0."""
     header: list[tuple[int, bytes]] = []
     start, number = 0, 0
     while start < len(data):
@@ -131,7 +131,7 @@ def _words(rest: bytes, *, place: str, offset: int) -> list[str]:
 
 
 def _after(data: bytes, body_at: int, family: str, name: str) -> Iterator[str]:
-    """What is to be said of the lines from the first command on."""
+    """Yield warnings about header lines after the first command."""
     if not body_at:
         yield f"{name}: no commands after the headers"
         return

@@ -1,4 +1,4 @@
-"""What a launch is made from besides the job: the controller's site, the cards it was given, its owner."""
+"""Inputs of a launch other than the job: site, allocated GPUs, and owner."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from fgsched.jobs.rlimits import Limits
 
 
 class LaunchContext(Struct, frozen=True, kw_only=True):
-    """What all jobs of a controller share."""
+    """Values that are equal for all jobs of a controller."""
 
     host: str
     run: str  # the run directory
@@ -24,7 +24,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
 
 
 class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
-    """One card as the job was given it."""
+    """One GPU with the job's share of it."""
 
     hold: Hold
     uuid: str
@@ -32,7 +32,7 @@ class AssignedGpu(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobOwner(Struct, frozen=True, kw_only=True):
-    """What the host's accounts say of a job's owner."""
+    """The account of a job's owner on the host."""
 
     home: str
     gid: int
@@ -43,5 +43,5 @@ class JobOwner(Struct, frozen=True, kw_only=True):
 
 
 def job_dir(run: str, job: int, attempt: int) -> str:
-    """The job's own directory: script, region, link to the hook."""
+    """Return the directory of an attempt: script, region, link to the hook."""
     return f"{run}/job/{job}.{attempt}"

@@ -1,4 +1,4 @@
-"""What a job's process is given, as data: identity, environment, files, limits. The shepherd applies it."""
+"""Describe a launch as data: identity, environment, files, limits. The shepherd applies it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _TARGETS = {"all": 0, "shell": 1, "children": 2}
 
 
 class Files(Struct, frozen=True, gc=False):
-    """The files of one job, absolute; stderr is stdout where the job names none."""
+    """The absolute file names of one job; stderr equals stdout if the job names none."""
 
     stdin: str
     stdout: str
@@ -29,12 +29,12 @@ class Files(Struct, frozen=True, gc=False):
 
     @property
     def errors(self) -> str:
-        """Where stderr goes, if not with stdout."""
+        """The file of stderr, or "" if it is that of stdout."""
         return "" if self.stderr == self.stdout else self.stderr
 
 
 class Launch(NamedTuple):
-    """Everything that the spawner is told about one attempt."""
+    """The launch message of one attempt, as data."""
 
     job: int
     attempt: int
@@ -69,7 +69,10 @@ class Launch(NamedTuple):
 def launch(
     job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
 ) -> Launch:
-    """The launch of a job that was just reserved. `base`: its submitted environment, NUL-ended entries."""
+    """Return the launch of a job whose allocation is recorded.
+
+    `base`: submitted environment, NUL-terminated entries.
+    """
     request = job.request
     its = files(request, _pattern_values(job, given, site, owner.home))
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
@@ -108,7 +111,7 @@ def launch(
 
 
 def _early(request: Request) -> tuple[int, int, int]:
-    """The signal that warns of the time limit."""
+    """Return the signal before the time limit, for the launch message."""
     early = request.early_signal
     return (early.signal, _TARGETS[early.target], early.before * 1000) if early else (0, 0, 0)
 
@@ -116,7 +119,7 @@ def _early(request: Request) -> tuple[int, int, int]:
 def _mounts(
     job: Job, given: AssignedGpus, *, site: LaunchContext, hooked: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """Whose namespace it has for mounts of its own, and which nodes are shut there."""
+    """Return the type of the job's mount namespace, and the device nodes that are closed in it."""
     site.mounts.check(hooked=hooked)
     is_shut = others_of(job.mounts) == "closed"
     closed = site.mounts.closed([card.uuid for card in given]) if is_shut else ()
@@ -124,7 +127,7 @@ def _mounts(
 
 
 def limit_of(job: Job) -> int:
-    """Milliseconds that the job may take; 0: as long as it likes."""
+    """Return the time limit of the job in milliseconds; 0 is no limit."""
     limits = [job.request.time_limit * 1000] if job.request.time_limit else []
     if job.request.deadline:
         limits.append(max(1, int((job.request.deadline - (job.started_at or 0)) * 1000)))
@@ -132,7 +135,7 @@ def limit_of(job: Job) -> int:
 
 
 def files(request: Request, values: Values) -> Files:
-    """What the patterns of a request come to for one job."""
+    """Return the files of a request for one job, with patterns replaced."""
 
     def path(pattern: str) -> str:
         return _path(request.chdir, expand(pattern, values))
@@ -156,5 +159,5 @@ def _pattern_values(job: Job, given: AssignedGpus, site: LaunchContext, home: st
 
 
 def _path(directory: str, name: str) -> str:
-    """A name relative to the job's directory, made absolute without looking at the disk."""
+    """Make a name relative to the job's directory absolute, without access to the disk."""
     return name if name.startswith("/") else f"{directory.rstrip('/')}/{name}"

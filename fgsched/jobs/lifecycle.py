@@ -1,4 +1,4 @@
-"""One job and what is seen of it -> what is due. Never looks at other jobs."""
+"""Decide the next step of one job from its state and the observed processes. Never looks at other jobs."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ UNRUN = 20  # times that a job of which nothing ran is tried again
 
 
 class Result(NamedTuple):
-    """What a shepherd wrote about the end of its job."""
+    """The end of a job as recorded by its shepherd."""
 
     status: int  # as wait(2) gives it
     cause: str  # "exit", "cancel", "timeout", "launch" or "shortage"
@@ -30,7 +30,7 @@ class Result(NamedTuple):
 
 
 class Shepherd(Struct, frozen=True, gc=False):
-    """Who claimed an attempt: a process, told from a later one with its pid by start time and boot."""
+    """The process that claimed an attempt, identified by pid, start time and boot id."""
 
     pid: int
     start: int  # clock ticks since boot
@@ -38,17 +38,17 @@ class Shepherd(Struct, frozen=True, gc=False):
 
 
 class Unclaimed(Struct, frozen=True, gc=False):
-    """Nobody started this attempt; and, the tombstone being made, nobody can."""
+    """The attempt was not started, and the tombstone prevents a later start."""
 
 
 class Alive(Struct, frozen=True, gc=False):
-    """Its shepherd is there."""
+    """The shepherd of the attempt is running."""
 
     shepherd: Shepherd
 
 
 class Gone(Struct, frozen=True, gc=False):
-    """Its shepherd is gone, or done with it, and left no result that can be read."""
+    """The shepherd has ended and left no readable result."""
 
     why: str = "the job's supervisor was killed"
 
@@ -57,27 +57,27 @@ Seen = Unclaimed | Alive | Gone | Result
 
 
 class Requeue(Struct, frozen=True, gc=False):
-    """Nothing ran: back to the queue; the next start is another attempt."""
+    """Nothing was executed: requeue the job with a new attempt."""
 
 
 class Delay(Struct, frozen=True, gc=False):
-    """Nothing ran, since the host was short of something: back to the queue for a while."""
+    """Nothing was executed because the host lacked resources: requeue the job after a delay."""
 
     why: str
 
 
 class Adopt(Struct, frozen=True, gc=False):
-    """It runs: watch its shepherd."""
+    """The job is running: watch its shepherd."""
 
     shepherd: Shepherd
 
 
 class Hunt(Struct, frozen=True, gc=False):
-    """End what is left of it, then call it failed."""
+    """End the remaining processes of the job, then mark it as failed."""
 
 
 class Finish(NamedTuple):
-    """It is over."""
+    """The job has ended."""
 
     state: JobState
     reason: Reason
@@ -90,10 +90,11 @@ class Finish(NamedTuple):
 
 
 def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Delay | Adopt | Hunt | Finish:
-    """What a starting controller does about a job that was STARTING or RUNNING.
+    """Decide what a starting controller does with a job that was STARTING or RUNNING.
 
-    A job that another boot of the host started cannot be running, and may have
-    run: it is never started again by itself.
+    |
+    A job of an earlier boot cannot be running and may have run. It is never requeued without permission.
+    `most` is the maximum number of requeues after failures of the host.
     """
     match seen:
         case Result():
@@ -110,7 +111,7 @@ def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Dela
 
 
 def _again(job: Job, most: int) -> Requeue | Finish:
-    """Another start for a job that never ran; too often is the end of one that may not be requeued."""
+    """Requeue a job that was never executed; end it after too many attempts if it may not be requeued."""
     most = max(most, UNRUN)
     if job.failures < most or job.request.requeue:
         return Requeue()
@@ -119,7 +120,7 @@ def _again(job: Job, most: int) -> Requeue | Finish:
 
 
 def due(job: Job, result: Result, *, most: int = 5) -> Requeue | Delay | Finish:
-    """What a result asks for: the job's end, or another start if nothing ran and that was not its fault."""
+    """Decide what a result requires: the end of the job, or a new attempt if nothing was executed."""
     if result.cause == "shortage":
         return Delay(f"could not be started: {result.detail}")
     if result.cause == "launch" and result.lost:
@@ -128,7 +129,7 @@ def due(job: Job, result: Result, *, most: int = 5) -> Requeue | Delay | Finish:
 
 
 def finish(job: Job, result: Result) -> Finish:
-    """How a job ended, from the shepherd's result and the intent that was durable before."""
+    """Return how a job ended, from the result and from recorded orders (cancel, preemption, watchdog)."""
     state, reason = _end(job, result)
     ended = Ended(
         status=result.status,
@@ -147,7 +148,7 @@ _GONE = Gone()
 
 
 def lost(job: Job, gone: Gone = _GONE) -> Finish:
-    """The end of a job of which nothing is left, not even its status. Never COMPLETED by guess."""
+    """Return the end of a job without a result and without processes. It is never COMPLETED."""
     ended = Ended(status=0, detail=f"status unknown: {gone.why}")
     if job.cancelled_by is None and job.condemned in _CONDEMNED:
         return Finish(*_CONDEMNED[job.condemned], ended, lost=True)
@@ -177,7 +178,7 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
 
 
 def _ended_in_grace(job: Job, result: Result) -> bool:
-    """Whether it was warned that it had to make room, and went by itself: its last act may be to save."""
+    """Tell whether a job ended by itself in the grace time of its preemption."""
     found = job.preemption
     return job.is_being_preempted and found is not None and found.grace > 0 and result.ended_at >= found.at
 
@@ -193,7 +194,7 @@ _CONDEMNED = {
 
 
 def _asked_for(job: Job) -> tuple[JobState, Reason]:
-    """The end of a job that was made to end: what somebody wanted goes before what the watchdog did."""
+    """Return the final state of a job that was ended on order. Orders of users precede the watchdog."""
     if job.cancelled_by is not None:
         return JobState.CANCELLED, Reason.NONE
     if job.condemned in _CONDEMNED:
@@ -206,7 +207,7 @@ def _asked_for(job: Job) -> tuple[JobState, Reason]:
 
 
 def reason_of(job: Job) -> Reason:
-    """The reason of an end that had to wait for the cards: `outcome` has come, `reason` said GpuCleaning."""
+    """Return the reason of an end that was delayed by GpuCleaning."""
     if job.outcome is None:
         return Reason.NONE
     if job.condemned in _CONDEMNED and _CONDEMNED[job.condemned][0] is job.outcome:
@@ -227,7 +228,7 @@ def reason_of(job: Job) -> Reason:
 
 
 def parse_result(text: str) -> Result:
-    """The text of a result (docs/native.md); ValueError if it is none."""
+    """Parse the text of a result (docs/native.md). Raises ValueError."""
     fields = text.split(" ", 17)
     if fields[0] == "R2":  # of a shepherd that an earlier release has started
         fields = text.split(" ", 16)
@@ -260,7 +261,7 @@ def parse_result(text: str) -> Result:
 
 
 def parse_claim(text: str) -> Shepherd | None:
-    """The shepherd that a claim names; None for a tombstone; ValueError if it is neither."""
+    """Parse a claim: the shepherd, or None for a tombstone. Raises ValueError."""
     if text == "T":
         return None
     mark, pid, start, boot = text.split(":")

@@ -1,4 +1,4 @@
-"""How jobs share the time of a card: which policy a job gets, and what is written into its region."""
+"""Choose the compute-sharing policy of a job, and the values written into its region."""
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Job
@@ -9,13 +9,13 @@ WORDS = (HARD, FAIR, NONE)
 
 
 def check_word(word: str) -> None:
-    """Refuse what is no policy; "" is that of the partition."""
+    """Check the name of a compute-sharing policy; "" is that of the partition. Raises BadUsage."""
     if word and word not in WORDS:
         raise BadUsage(f"request: gpu_compute={word!r} is not one of {', '.join(WORDS)}")
 
 
 def policy_of(job: Job, site: Policy) -> str:
-    """What was asked for, or else what the partition or the site says. Only shares of a card are paced."""
+    """Return the requested policy, or that of the partition or site. Only fractions of a GPU are paced."""
     demand = job.request.demand
     is_whole = all(hold.share == WHOLE for hold in job.holds) if job.holds else demand.is_whole
     if not demand.gpus or is_whole:

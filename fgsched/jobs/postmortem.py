@@ -1,4 +1,4 @@
-"""Why a job ran out of device memory: what it asked for and held, and who else was on the card."""
+"""Explain why a job ran out of GPU memory: request, usage, limit, and other users of the GPU."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from fgsched.jobs.watchdog import Fault
 
 
 def examine(job: Job, refusal: Refusal, others: Iterable[Job], readings: Readings) -> PostMortem:
-    """The post-mortem of `job`. `others` are all jobs that hold a share now, itself among them or not."""
+    """Return the post-mortem of `job`. `others` are all jobs with holds; the job itself is ignored."""
     reading = readings.get(refusal.gpu)
     return PostMortem(
         gpu=refusal.gpu,
@@ -28,7 +28,7 @@ def examine(job: Job, refusal: Refusal, others: Iterable[Job], readings: Reading
 def noticed(
     job: Job, warn: Sequence[Fault], end: Fault | None, others: Iterable[Job], *, readings: Readings
 ) -> dict[str, Any]:
-    """What changes of a job by what the watchdog saw of it."""
+    """Return the changes of a job after findings of the watchdog."""
     said = [str(fault) for fault in warn]
     if end is None:
         reason = next((fault.reason for fault in warn), job.reason)

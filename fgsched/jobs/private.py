@@ -1,6 +1,7 @@
-"""What a job has of the file system for itself: an /etc/ld.so.preload with the hook, other GPUs' nodes shut.
+"""Plan the mount namespace of a job: its /etc/ld.so.preload, and closed device nodes of other GPUs.
 
-Programs that clear their environment or become another user keep a hook that is preloaded so.
+|
+With it, programs that clear their environment or change their user still load the hook.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +15,7 @@ WORDS = ("auto", "namespace", "environment")  # of the setting
 
 
 class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
-    """What this host can give to jobs."""
+    """The mount namespaces that this host can provide."""
 
     how: str = ""  # whose mount namespaces: "root", "user"; "": none
     note: str = ""  # why none
@@ -28,14 +29,15 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def others(self) -> str:
-        """Whether a job can open the nodes of GPUs that it was not given."""
+        """Whether a job can open the device nodes of other GPUs: closed or open."""
         return "closed" if self.how and self.node_of else "open"
 
     def of(self, uuids: Collection[str], *, hooked: bool) -> str:
-        """What a job with these cards has of its own.
+        """Return the type of namespace of a job with these GPUs.
 
-        One without cards holds no device memory that could get away: unless it
-        must, it is spared the namespace, which costs short jobs a tenth of their rate.
+        |
+        A job without GPUs has no GPU memory to limit. It gets no namespace by default, because one costs
+        short jobs a tenth of their rate.
         """
         if not self.how or not (uuids or self.is_required):
             return ""
@@ -43,12 +45,12 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
         return ",".join([PRELOAD] * hooked + [DEVICES] * bool(known))
 
     def closed(self, uuids: Collection[str]) -> tuple[str, ...]:
-        """The nodes that a job with these cards is not to open."""
+        """Return the device nodes that a job with these GPUs must not open."""
         own = {self.node_of[uuid] for uuid in uuids}
         return tuple(node for node in self.nodes if node not in own)
 
     def check(self, *, hooked: bool) -> None:
-        """Refuse a job whose hook must stay, where it would not."""
+        """Check that a job that must keep the hook does. Raises Refused."""
         if self.is_required and hooked and not self.how:
             raise Refused(
                 f'its hook could be lost, and preload = "namespace" is set: {self.note}',
@@ -57,12 +59,12 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def preload_of(mounts: str, *, hooked: bool) -> str:
-    """How a job's programs come by the hook, in a word."""
+    """Return how programs of a job load the hook: namespace, environment or none."""
     if PRELOAD in mounts.split(","):
         return "namespace"
     return "environment" if hooked else "none"
 
 
 def others_of(mounts: str) -> str:
-    """Whether a job could open the nodes of GPUs that it was not given."""
+    """Return whether a job could open the device nodes of other GPUs."""
     return "closed" if DEVICES in mounts.split(",") else "open"

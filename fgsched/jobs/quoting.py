@@ -1,4 +1,4 @@
-"""Words and quotes: how a header line, a batch line and a shell cut text into words."""
+"""Split header lines, batch lines and command lines into words."""
 
 import re
 
@@ -10,11 +10,14 @@ _IN_DOUBLE = re.compile(r"""\\(["\\$`])""")
 
 
 class Unclosed(ValueError):
-    """A quote, or a backslash, has nothing after it that closes it."""
+    """Raised for a quote that is not closed, or a backslash at the end."""
 
 
 def header_words(text: str) -> list[str]:
-    """Slurm's rule: quotes group, a backslash makes the next character literal, '#' starts a comment."""
+    """Split a header line by Slurm's rule: quotes group, a backslash escapes, '#' begins a comment.
+
+    Raises Unclosed.
+    """
     words: list[str] = []
     word: list[str] | None = None  # None: between words
     quote = ""
@@ -41,7 +44,7 @@ def header_words(text: str) -> list[str]:
 
 
 def shell_words(text: str) -> list[str]:
-    """The words that a shell would see, nothing expanded."""
+    """Split a line as a shell does, without expansion. Raises Unclosed."""
     if not any(char in text for char in "'\"\\"):
         return text.split()
     words: list[str] = []
@@ -66,12 +69,12 @@ def _unquoted(piece: re.Match[str]) -> str:
 
 
 def quoted(word: str) -> str:
-    """`word` as a shell reads it back."""
+    """Quote a word so that a shell reads it back unchanged."""
     if _PLAIN.fullmatch(word):
         return word
     return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 def command_line(words: list[str] | tuple[str, ...]) -> str:
-    """A line that a shell cuts into these words again."""
+    """Join words into a line that a shell splits into the same words."""
     return " ".join(quoted(word) for word in words)

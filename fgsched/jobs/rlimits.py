@@ -1,4 +1,4 @@
-"""The resource limits of a job: as they were submitted, within those of the user's login."""
+"""Compute the resource limits of a job: as submitted, within the limits of the user's login."""
 
 from collections.abc import Iterable
 
@@ -7,12 +7,12 @@ Limits = dict[int, tuple[int, int]]  # resource -> (soft, hard)
 
 
 def lower(one: int, other: int) -> int:
-    """The lower of two limits."""
+    """Return the lower of two limits, where a negative number is unlimited."""
     return max(one, other) if UNLIMITED in (one, other) else min(one, other)
 
 
 def merged(login: Limits, wanted: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """The limits of a job: what the request names as it was submitted, none above those of the login."""
+    """Return the limits of a job: those of the request, none above those of the login."""
     asked = {number: (soft, hard) for number, soft, hard in wanted}
     found = []
     for number, (soft, hard) in sorted(login.items()):

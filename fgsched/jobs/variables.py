@@ -1,4 +1,4 @@
-"""The variables that fgsched sets for a job, and their SLURM_ twins for those who ask for them."""
+"""Environment variables that fgsched sets for a job, with their SLURM_ equivalents."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _TWINS = {  # variables that Slurm's users know under another name than SLURM_ +
 def variables(
     job: Job, given: Sequence[AssignedGpu], *, site: LaunchContext, tmpdir: str, error_file: str
 ) -> dict[str, str]:
-    """The variables that fgsched sets, with their SLURM_ twins when asked for."""
+    """Return the variables of a job, with their SLURM_ equivalents if requested."""
     request = job.request
     own = {
         "FG_JOB_ID": str(job.id),
@@ -59,10 +59,7 @@ def variables(
 
 @lru_cache(maxsize=256)
 def _gpu_variables(given: tuple[AssignedGpu, ...], *, by_uuid: bool) -> Mapping[str, str]:
-    """Which cards: none at all for a job that asked for none.
-
-    Where others cannot be opened, CUDA may count without them: there an index would mean another card.
-    """
+    """Return the variables that select the job's GPUs; an empty list hides all GPUs."""
     indices = ",".join(str(card.hold.gpu) for card in given)
     if not given:
         return {"CUDA_VISIBLE_DEVICES": "", "FG_JOB_GPUS": "", "FG_GPUS_ON_NODE": "0"}
@@ -82,7 +79,7 @@ def _gpu_variables(given: tuple[AssignedGpu, ...], *, by_uuid: bool) -> Mapping[
 
 
 def _resource_variables(job: Job, visible: Mapping[str, str]) -> dict[str, str]:
-    """Which of the site's own resources the job was given."""
+    """Return the variables with the units of site resources that the job received."""
     found = {}
     for name, indices in job.resources:
         listed = ",".join(map(str, indices))
@@ -93,7 +90,7 @@ def _resource_variables(job: Job, visible: Mapping[str, str]) -> dict[str, str]:
 
 
 def _array_variables(job: Job) -> dict[str, str]:
-    """Of which array it is a task, and of what others."""
+    """Return the variables that describe the array of a task."""
     if not job.array:
         return {}
     about = {"ARRAY_JOB_ID": job.array, "ARRAY_TASK_ID": job.task}

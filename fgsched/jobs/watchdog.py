@@ -1,7 +1,8 @@
-"""What the cards show of one job, what its region tells -> what is due: charge, warn, end.
+"""Decide what a query of the GPUs requires for one job: charge memory, warn, or end the job.
 
-The driver tells what a process really holds on a card, the hook's slots what it was allowed to take. What
-lies between is contexts and other memory that no call asks for, or memory taken past the hook.
+|
+The driver reports what a process holds on a GPU; the hook's slots show what it was granted. The difference is
+CUDA contexts, other memory that no call requests, or memory allocated without the hook.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -16,7 +17,7 @@ UNFENCED, BY_HOOK = "none", "shim"  # tiers
 
 
 class Use(Struct, frozen=True, kw_only=True, gc=False):
-    """One process of the job on one card."""
+    """One process of the job on one GPU."""
 
     pid: int
     memory: int  # bytes, as the driver says; 0 where it does not
@@ -27,12 +28,12 @@ class Use(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def guess(self) -> int:
-        """Bytes past the hook."""
+        """Memory of the process outside the hook, in bytes."""
         return max(0, self.memory - (self.tracked or 0))
 
 
 class Sight(Struct, frozen=True, kw_only=True, gc=False):
-    """A job on one card at one moment."""
+    """A job on one GPU in one query."""
 
     gpu: int  # index
     limit: int | None  # bytes; None: the card was not given to it
@@ -45,14 +46,14 @@ class Sight(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What the settings say."""
+    """The settings of the watchdog."""
 
     kills: bool = True  # otherwise it only warns
     tolerance: int = 512 << 20  # bytes beyond the limit for each process: contexts, until they are charged
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False):
-    """One thing that is wrong with a job."""
+    """One violation by a job, or one failure of its GPU."""
 
     reason: Reason
     gpu: int
@@ -76,14 +77,14 @@ _Key = tuple[int, int, int | None]  # gpu, pid, mark
 
 
 class Memory(Struct, frozen=True, gc=False):
-    """What a look leaves for the next one."""
+    """The findings of a query that the next query needs."""
 
     faults: frozenset[tuple[Reason, int]] = frozenset()
     guesses: Mapping["_Key", int] = field(default_factory=dict)  # bytes past the hook
     charged: Mapping[int, int] = field(default_factory=dict)  # gpu -> bytes
 
     def of(self, gpus: Container[int]) -> "Memory":
-        """What it says of these cards."""
+        """Return the findings about these GPUs."""
         return Memory(
             frozenset((reason, gpu) for reason, gpu in self.faults if gpu in gpus),
             {key: size for key, size in self.guesses.items() if key[0] in gpus},
@@ -92,7 +93,7 @@ class Memory(Struct, frozen=True, gc=False):
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """What is due."""
+    """The consequences of a query for one job."""
 
     memory: Memory
     charges: Mapping[int, int]  # gpu -> bytes of processes without a slot; only those that changed
@@ -107,9 +108,10 @@ class Verdict(Struct, frozen=True, gc=False):
 def judge(
     tier: str, sights: Iterable[Sight], before: Memory, policy: Policy, *, silent: Container[int] = ()
 ) -> Verdict:
-    """What a look at a job asks for. Only what two looks in a row show is charged, or ends a job.
+    """Return the consequences of a query. Only what two consecutive queries show is charged, or ends a job.
 
-    Of `silent` cards, which did not answer, all stays as it was: the next look that sees them is the next.
+    |
+    GPUs in `silent` did not answer; their findings are kept for the next query that they answer.
     """
     seen = list(sights)
     found = [fault for sight in seen for fault in _faults(sight, tier, policy)]
@@ -138,10 +140,11 @@ def judge(
 
 
 def _charges(guesses: Mapping[_Key, int], before: Memory, seen: Iterable[Sight]) -> dict[int, int]:
-    """Bytes past the hook by card, of processes without a slot: of each the less of two guesses.
+    """Return the bytes outside the hook by GPU, of processes without a slot: the lower of two estimates.
 
-    Driver and region are not read at the same moment: memory that was given
-    back in between looks once like memory past the hook.
+    |
+    Driver and region are not read at the same time. Memory that is freed in between looks once like memory
+    outside the hook.
     """
     charges = {sight.gpu: 0 for sight in seen if sight.limit is not None and not sight.is_lost}
     for key, guess in guesses.items():
@@ -151,7 +154,7 @@ def _charges(guesses: Mapping[_Key, int], before: Memory, seen: Iterable[Sight])
 
 
 def _settled(uses: Mapping[_Key, Use], before: Memory) -> dict[_Key, int]:
-    """What slots are to be charged from now on: as far as both looks agree that it is more, or less."""
+    """Return the new charges of slots: they change only as far as both queries agree."""
     settled = {}
     for key, use in uses.items():
         least, most = sorted((use.guess, before.guesses[key]))
@@ -162,7 +165,7 @@ def _settled(uses: Mapping[_Key, Use], before: Memory) -> dict[_Key, int]:
 
 
 def _costs(uses: Mapping[_Key, Use], before: Memory) -> dict[int, int]:
-    """The least that a process with a context had past the hook, in both looks alike."""
+    """Return the least memory outside the hook of a process with a context that both queries show."""
     costs: dict[int, int] = {}
     for key, use in uses.items():
         if use.has_context and use.guess == before.guesses[key]:
@@ -171,7 +174,7 @@ def _costs(uses: Mapping[_Key, Use], before: Memory) -> dict[int, int]:
 
 
 def _faults(sight: Sight, tier: str, policy: Policy) -> list[Fault]:
-    """What is wrong on one card. A job that nothing fences may do there what it likes."""
+    """Return the violations on one GPU. A job of the level none has no limit on its own GPUs."""
     if sight.is_lost:
         return [Fault(reason=Reason.GPU_LOST, gpu=sight.gpu)] if sight.limit is not None else []
     if sight.limit is None:
@@ -190,6 +193,6 @@ def _faults(sight: Sight, tier: str, policy: Policy) -> list[Fault]:
 
 
 def _largest(sight: Sight) -> Fault:
-    """The process that holds most."""
+    """Return the process that holds the most memory, as a fault."""
     most = max(sight.uses, key=lambda use: use.memory)
     return Fault(reason=Reason.NONE, gpu=sight.gpu, held=most.memory, pid=most.pid)
