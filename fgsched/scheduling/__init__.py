@@ -1,1 +1,1 @@
-"""Which jobs start where, and in which order: pure, of the queue, the cards and what a site allows."""
+"""Decide which jobs start where, and in which order: pure functions of queue, GPUs and policy."""

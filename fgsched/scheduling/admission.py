@@ -1,4 +1,4 @@
-"""Whether a site takes a request, and what becomes of it: its partition, account and time limit filled in."""
+"""Check a request against the site's policy, and fill in partition, account and time limit."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +16,7 @@ from fgsched.scheduling.placement import cost, is_of_type
 
 
 class Submitter(Struct, frozen=True, kw_only=True, gc=False):
-    """Who submits."""
+    """The user who submits a request."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Submitter(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AdmissionContext(Struct, frozen=True, kw_only=True):
-    """Where the job is to run."""
+    """The host and the policy to which requests are submitted."""
 
     gpus: Sequence[Gpu]
     limits: HostLimits
@@ -33,7 +33,14 @@ class AdmissionContext(Struct, frozen=True, kw_only=True):
 
 
 def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
-    """The request as it is queued; Refused, with what the site would take, if it is not."""
+    """Return the request with the site's defaults.
+
+    |
+    Raises:
+        BadUsage: the request names something that does not exist.
+        NotPermitted: the user may not use the partition, account or quality of service.
+        Refused: the request exceeds a limit; the remedy names what the site permits.
+    """
     policy = ground.policy
     partitions = partitions_of(request.partition, policy)
     account = _account(request.account or policy.user(submitter.user).account, submitter, policy)
@@ -52,7 +59,13 @@ def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> R
 
 
 def partitions_of(text: str, policy: Policy) -> list[Partition]:
-    """The partitions of a list, in order; the site's default for none."""
+    """Return the partitions of a list, in order; the default partition for "".
+
+    |
+    Raises:
+        BadUsage: the list is malformed.
+        Refused: a partition does not exist.
+    """
     if not text:
         return [policy.default]
     found = []
@@ -68,7 +81,7 @@ def partitions_of(text: str, policy: Policy) -> list[Partition]:
 
 
 def _account(name: str, submitter: Submitter, policy: Policy) -> str:
-    """The account that is charged; where the site declares accounts, one of those, and of its users."""
+    """Return the account to charge; it must be declared, if any account is, and open to the user."""
     if not name or not policy.accounts:
         return name
     legal = [one for one in policy.accounts if not one.users or submitter.user in one.users]
@@ -127,7 +140,7 @@ def _check_resources(demand: Demand, policy: Policy) -> None:
 
 
 def _check_booking(request: Request, submitter: Submitter, account: str, ground: AdmissionContext) -> None:
-    """A reservation that is there, is for whoever asks, and has room for such a job at all."""
+    """Check that the reservation exists, is open to the user, and can hold such a job."""
     reservation = ground.policy.reservation(request.reservation)
     if reservation is None:
         raise Refused(
@@ -166,9 +179,10 @@ def _is_within(demand: Demand, gpu: Gpu, kept: Hold, step: int) -> bool:
 
 
 def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:
-    """The limit asked for, or the partition's, the site's, or else the longest that the partition gives.
+    """Return the requested time limit in seconds, or the default of the partition or site, or the maximum.
 
-    None asked for is the longest at once.
+    |
+    An explicit request for no limit means the maximum of the partition.
     """
     first = partitions[0]
     if asked == NO_LIMIT:
@@ -181,7 +195,7 @@ def _within(limit: int, most: int) -> int:
 
 
 def _check_any(request: Request, partitions: Sequence[Partition], ground: AdmissionContext) -> None:
-    """One of the partitions has to be able to run it; else what the first says."""
+    """Check that at least one partition can run the request; raise the error of the first otherwise."""
     refusal: Refused | BadUsage | None = None
     for partition in partitions:
         try:
@@ -195,7 +209,7 @@ def _check_any(request: Request, partitions: Sequence[Partition], ground: Admiss
 
 
 def check_partition(request: Request, partition: Partition, ground: AdmissionContext) -> None:
-    """Refused if the partition can never run this request."""
+    """Check that the partition can run the request. Raises Refused."""
     cards = [gpu for gpu in ground.gpus if not partition.cards or gpu.index in partition.cards]
     limits = partition.limits(ground.limits)
     check(request.demand, cards if ground.gpus else (), limits)

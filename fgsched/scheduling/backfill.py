@@ -1,4 +1,4 @@
-"""Reservations: where and when a job that cannot start will, and what others have to leave alone for it."""
+"""Backfill reservations: where and when a job that does not fit will start, and what is kept for it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from fgsched.scheduling.placement import Host, Room, Shortfall, place
 
 
 class Running(NamedTuple):
-    """What the planner needs to know of a job that holds something."""
+    """A job that holds resources, as the planner sees it."""
 
     demand: Demand
     holds: tuple[Hold, ...]
@@ -25,7 +25,7 @@ class Running(NamedTuple):
 
 
 class BackfillReservation(Struct):
-    """The reservation of a job that cannot start, the first such of its partition."""
+    """The reservation of the first job of a partition that does not fit."""
 
     at: float  # when it could start by the running jobs' limits
     demand: Demand
@@ -38,11 +38,11 @@ class BackfillReservation(Struct):
     most: int = 0  # jobs that may be on its card, itself one of them; 0: any number
 
     def is_over(self, until: float) -> bool:
-        """Whether a job that ends then has nothing to do with it."""
+        """Tell whether a job that ends at `until` (epoch seconds) ends before the reservation."""
         return until <= self.at and until != math.inf
 
     def has_room(self, hold: Hold) -> bool:
-        """Whether the job still fits on this card beside `hold`."""
+        """Tell whether the reserved job still fits on this GPU beside `hold`."""
         spare = self.spare.get(hold.gpu)
         if spare is None:
             return True
@@ -50,13 +50,13 @@ class BackfillReservation(Struct):
         return not is_full and hold.share <= spare.share and hold.memory <= spare.memory
 
     def allows(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> bool:
-        """Whether a job that holds `holds` until then leaves the reservation alone."""
+        """Tell whether a job with `holds` until `until` (epoch seconds) does not delay the reserved job."""
         if self.is_over(until):
             return True
         return self.host.fits(demand) and (pool != self.pool or all(self.has_room(hold) for hold in holds))
 
     def take(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> None:
-        """A job was let past: what it still holds at that time is no longer spare."""
+        """Record a backfilled job: what it still holds at the reserved time is no longer spare."""
         if self.is_over(until):
             return
         self.host = self.host.less(demand)
@@ -68,7 +68,7 @@ class BackfillReservation(Struct):
 def attempt(
     demand: Demand, free: Sequence[Room], host: Host, limits: HostLimits
 ) -> tuple[Hold, ...] | Shortfall:
-    """What the demand would be given, or what is short."""
+    """Return the holds that the demand would get, or what is short."""
     if host.fits(demand):
         return place(demand, free, limits, host)
     if demand.cpus > host.cpus:
@@ -90,10 +90,11 @@ def reserve(
     limits: HostLimits,
     before: Iterable[BackfillReservation] = (),
 ) -> BackfillReservation | None:
-    """Where and when `demand` fits soonest if running jobs end at their limits; None if it never does.
+    """Return where and when `demand` fits soonest if running jobs end at their limits; None if never.
 
-    What `before` have reserved is not to be had. As jobs end room only grows, so
-    the moment is found by halving.
+    |
+    Capacity of earlier reservations (`before`) is not available. While jobs end capacity only grows, so the
+    time is found by bisection.
     """
     later = {room.gpu.index: room for room in free}
     for shadow in before:
@@ -120,7 +121,7 @@ def reserve(
 
 
 def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
-    """What is free once `jobs` are over too."""
+    """Return what is free after `jobs` have ended too."""
     back: dict[int, list[Hold]] = {}
     cpus, memory, resources = host.cpus, host.memory, dict(host.resources)
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What is free while a plan is made, what is promised of it, and what a job of a kind gets of the rest."""
+"""Track free and reserved capacity during one plan, and find a place for a job class."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _LOOKED_AT = 16  # ends of jobs at which a place between operators' reservations
 
 
 class Capacity:
-    """Room only shrinks here: `take` takes from it, and nothing is given back."""
+    """Free capacity during one plan. It only shrinks: `take` removes from it."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Capacity:
         self._measure()
 
     def count(self, used: Used) -> None:
-        """Count what runs against the limits. `used`: charged GPU seconds of accounts and users."""
+        """Count running jobs against the limits. `used` is charged GPU seconds of accounts and users."""
         self._tally = usage_count = UsageCount(self._policy, used)
         for job in self._running if usage_count.counts else ():
             left = max(0.0, job.until - self._now) if job.until < math.inf else 0.0
@@ -51,7 +51,7 @@ class Capacity:
             usage_count.take(job.partition, job.who, share, charge * left / WHOLE)
 
     def may_fit(self, group: Group) -> bool:
-        """A glance: False only where the kind surely has no room."""
+        """Return False if the job class certainly does not fit, from a quick check."""
         gpus = group.gpus
         if gpus and (
             gpus > self._cards or self._shares[gpus - 1] < group.share or group.memory > self._memory
@@ -60,14 +60,14 @@ class Capacity:
         return group.cpus <= self._host.cpus and group.host_memory <= self._host.memory
 
     def _measure(self) -> None:
-        """What a glance needs: the free shares, the largest first, and the most free memory on a card."""
+        """Prepare the quick check: free shares in descending order, and the most free memory on a GPU."""
         up = [room for room in self._free if room.gpu.state is GpuState.OK]
         self._cards = len(up)
         self._shares = sorted((room.share for room in up), reverse=True)
         self._memory = max((room.memory for room in up), default=0)
 
     def find(self, kind: JobClass) -> tuple[str, tuple[Hold, ...]] | None:
-        """The first of its partitions that starts a job of this kind, and what it gives."""
+        """Return the first partition that can start a job of the class, with its holds, or None."""
         for name in kind.partitions:
             if self._full and (kind.demand, name, self._view(kind)) in self._full:
                 continue
@@ -81,7 +81,7 @@ class Capacity:
         return None
 
     def rule(self, kind: JobClass, name: str) -> Shortfall | None:
-        """What a partition, or its reservation, has against this kind besides room and limits."""
+        """Return the rule of a partition or reservation that prevents the job class, or None."""
         short = against(self._policy.partition(name), name, kind.time_limit)
         if short is not None or not kind.reservation:
             return short
@@ -89,14 +89,14 @@ class Capacity:
         return closed(reservation, kind.reservation, kind.time_limit, self._now)
 
     def limits_hit(self, kind: JobClass, name: str) -> list[tuple[Scope, Shortfall]]:
-        """Every limit that keeps this kind back in a partition."""
+        """Return every limit that prevents the job class in a partition."""
         partition = self._policy.partition(name)
         if partition is None:
             return []
         return list(self._tally.all_blocked(*self._least(kind, partition)))
 
     def kept_back(self, kind: JobClass, name: str) -> Shortfall | None:
-        """The rule of a partition, or the limit, that keeps this kind back; None: at most room is lacking."""
+        """Return the rule or limit that prevents the job class; None if only capacity is missing."""
         partition = self._policy.partition(name)
         short = self.rule(kind, name)
         if short is not None or partition is None or not self._tally.counts:
@@ -107,7 +107,7 @@ class Capacity:
         return short
 
     def _least(self, kind: JobClass, partition: Partition) -> JobUsage:
-        """What it would take of its limits, at least."""
+        """Return the least usage of limits that a job of the class causes."""
         gpus, name = kind.demand.gpus, partition.name
         if not gpus or not self._tally.counts:
             return JobUsage(name, kind.who, 0, 0.0)
@@ -125,20 +125,20 @@ class Capacity:
         return self._now + kind.time_limit if kind.time_limit else math.inf
 
     def _view(self, kind: JobClass) -> str | int:
-        """What tells those apart who see the same cards, because of operators' reservations."""
+        """Return a key for job classes that see the same GPUs, given the reservations of operators."""
         if not self._calendar.reservations:
             return kind.reservation
         return kind.reservation or self._calendar.minded(self._until(kind))
 
     def open_to(self, kind: JobClass, name: str) -> Sequence[Room]:
-        """What operators' reservations leave this kind of a partition's cards."""
+        """Return the capacity of a partition that operators' reservations leave to the job class."""
         partition = self._policy.partition(name)
         cards = partition.cards if partition else ()
         rooms = self._calendar.rooms(kind.reservation, self._until(kind))
         return [room for room in rooms if room.gpu.index in cards] if cards else rooms
 
     def reserved_for_others(self, kind: JobClass, name: str, demand: Demand) -> Shortfall | None:
-        """The operator's reservation without which this demand would have room; None: there is none."""
+        """Return the reservation without which the demand would fit, or None."""
         partition = self._policy.partition(name)
         until = self._until(kind)
         if kind.reservation or partition is None or not self._calendar.minded(until):
@@ -156,7 +156,7 @@ class Capacity:
         return Shortfall(Reason.RESERVATION, "room", who=found.name, **window)
 
     def _place(self, kind: JobClass, name: str) -> tuple[Hold, ...] | Shortfall:
-        """What the partition gives to a job of this kind, past all reservations, or what is short."""
+        """Return the holds of a job of the class in a partition beside all reservations, or what is short."""
         partition = self._policy.partition(name)
         assert partition is not None
         demand, limits, rooms = kind.demand, self._limits[name], self.open_to(kind, name)
@@ -179,14 +179,14 @@ class Capacity:
         return found
 
     def takes_place(self, shadow: BackfillReservation, part: JobUsage) -> bool:
-        """Whether a job with this part would leave too little of a limit to one with a reservation."""
+        """Tell whether a job with this usage would use up a limit that a reserved job needs."""
         kept = shadow.part if shadow.at < math.inf else None
         return kept is not None and not self._tally.has_place_beside(kept, part)
 
     def _affordable(
         self, kind: JobClass, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
     ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
-        """The cards that keep it within the limits, and what it gets there; as it was if that is nothing."""
+        """Restrict the GPUs so that the job stays within the limits; unchanged if that leaves none."""
         limits, gpus, left = self._limits[name], kind.demand.gpus, []
         for room in rooms:
             holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
@@ -198,7 +198,7 @@ class Capacity:
     def _beside(
         self, kind: JobClass, rooms: Sequence[Room], limits: HostLimits, minded: Sequence[BackfillReservation]
     ) -> tuple[Hold, ...] | Shortfall:
-        """A place that leaves the reservations alone."""
+        """Return a place that does not delay the backfill reservations."""
         demand, here = kind.demand, [shadow for shadow in minded if shadow.pool == kind.reservation]
         reserved = Shortfall(
             Reason.RESERVED_FOR_TOP, gpu=min((gpu for shadow in here for gpu in shadow.spare), default=None)
@@ -213,12 +213,12 @@ class Capacity:
         return reserved if isinstance(found, Shortfall) else found
 
     def _part(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> JobUsage:
-        """What a job with these holds takes of its limits."""
+        """Return the usage of limits by a job with these holds."""
         charge = sum(charged(hold, self._usable[hold.gpu]) for hold in holds)
         return JobUsage(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
 
     def take(self, kind: JobClass, partition: str, holds: tuple[Hold, ...]) -> None:
-        """A job starts."""
+        """Remove the capacity of a job that starts."""
         until, pool = self._until(kind), kind.reservation
         for shadow in self.shadows.values():
             shadow.take(kind.demand, holds, until, pool)
@@ -244,7 +244,7 @@ class Capacity:
         return found
 
     def _soonest(self, kind: JobClass, partition: Partition) -> BackfillReservation | None:
-        """The same between operators' reservations, where room does not only grow."""
+        """Return a backfill reservation beside operators' reservations, where capacity can shrink."""
         free = {room.gpu.index: room for room in self._rooms(partition)}
         host = self._host
         for shadow in self.shadows.values():
@@ -284,7 +284,7 @@ class Capacity:
         return None
 
     def why(self, kind: JobClass) -> Shortfall | None:
-        """What the first of its partitions says to a kind of which none could start any more."""
+        """Return what the first partition is short of for a job class that cannot start."""
         first: Shortfall | None = None
         for name in kind.partitions:
             short = self.kept_back(kind, name)

@@ -1,8 +1,8 @@
-"""Which running jobs to move, so that one can start that only lacks room in one place.
+"""Choose running jobs to requeue so that a pending job fits on one GPU.
 
-A job is moved by ending it and starting it anew elsewhere: the work it has done
-is lost. So few are moved, those that lose least, and only where all of them and
-the one that waits are certain to find a place.
+|
+A moved job is ended and started elsewhere, so its work is lost. As few jobs as possible are moved, those that
+lose least, and only if all of them and the pending job are certain to fit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from fgsched.scheduling.placement import Host, Room, Shortfall, fits, is_of_type
 
 
 class Movable(Struct, frozen=True, gc=False):
-    """A running job that may be started anew."""
+    """A running job that may be requeued."""
 
     id: int
     demand: Demand
@@ -25,14 +25,14 @@ class Movable(Struct, frozen=True, gc=False):
 
 
 class Place(Struct, frozen=True, gc=False):
-    """What is free for the jobs of one partition."""
+    """Free capacity for the jobs of one partition."""
 
     rooms: tuple[Room, ...]
     host: Host
     limits: HostLimits
 
     def start(self, demand: Demand) -> "Place | None":
-        """What is left once such a job has started, where the planner would put it; None if it cannot."""
+        """Return the capacity after such a job was placed by the planner; None if it does not fit."""
         holds = attempt(demand, self.rooms, self.host, self.limits)
         if isinstance(holds, Shortfall):
             return None
@@ -41,7 +41,7 @@ class Place(Struct, frozen=True, gc=False):
         return Place(tuple(rooms), self.host.less(demand), self.limits)
 
     def without(self, jobs: Iterable[Movable]) -> "Place":
-        """What is free once these are over."""
+        """Return the capacity after these jobs have ended."""
         rooms, host = {room.gpu.index: room for room in self.rooms}, self.host
         for job in jobs:
             host = host.plus(job.demand)
@@ -51,8 +51,9 @@ class Place(Struct, frozen=True, gc=False):
 
 
 def moves(demand: Demand, movable: Sequence[Movable], place: Place, *, most: float) -> tuple[Movable, ...]:
-    """The jobs to move so that `demand` can start; none if it can anyway, or never so.
+    """Return the jobs to move so that `demand` can start; none if it fits anyway or cannot fit.
 
+    |
     Together they lose at most `most` GPU seconds.
     """
     if not demand.gpus or place.start(demand) is not None:
@@ -66,7 +67,7 @@ def moves(demand: Demand, movable: Sequence[Movable], place: Place, *, most: flo
 
 
 def _choices(demand: Demand, movable: Sequence[Movable], place: Place) -> Iterator[tuple[Movable, ...]]:
-    """Jobs whose end would leave cards enough, the cheapest choice first."""
+    """Yield sets of jobs whose end frees enough GPUs, cheapest first."""
     single = [job for job in movable if len(job.holds) == 1]
     cleared = [
         jobs for room in place.rooms if (jobs := _clearing(demand, room, single, place.limits)) is not None
@@ -80,7 +81,7 @@ def _choices(demand: Demand, movable: Sequence[Movable], place: Place) -> Iterat
 def _clearing(
     demand: Demand, room: Room, movable: Iterable[Movable], limits: HostLimits
 ) -> tuple[Movable, ...] | None:
-    """The jobs to take off a card so that it has room for `demand`; None if that does not do."""
+    """Return the jobs to remove from a GPU so that `demand` fits on it; None if that is impossible."""
     if room.gpu.state is not GpuState.OK or not is_of_type(room.gpu, demand.gpu_type):
         return None
     here = sorted((job for job in movable if job.holds[0].gpu == room.gpu.index), key=lambda job: job.loss)
@@ -107,7 +108,7 @@ def _loss(jobs: Iterable[Movable]) -> float:
 
 
 def _all_start(demand: Demand, moved: Sequence[Movable], place: Place) -> bool:
-    """Whether all of them find a place, whoever comes first in the queue then."""
+    """Tell whether all of them fit, in any order of the queue."""
     demands = [job.demand for job in moved]
     return all(_in_order(order, place) for order in ([demand, *demands], [*demands, demand]))
 

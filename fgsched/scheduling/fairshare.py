@@ -1,4 +1,4 @@
-"""Who used how much, what of it still counts, and the factor of a priority that follows from it."""
+"""Account for GPU usage with decay, and compute fair-share factors."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,17 @@ Owner = tuple[str, str]  # account and user
 
 
 class Usage(Struct, frozen=True, gc=False):
-    """Charged GPU seconds, as they counted at some time."""
+    """Charged GPU seconds, decayed to a given time."""
 
     seconds: float = 0.0
     at: float = 0.0  # seconds since the epoch
 
     def now(self, now: float, half_life: float) -> float:
-        """What of it counts now. A clock that was set back makes nothing grow."""
+        """Return the GPU seconds decayed to `now` (epoch seconds); `half_life` is in seconds.
+
+        |
+        A clock that was set back does not increase the result.
+        """
         return self.seconds * _left(now - self.at, half_life)
 
     def plus(self, more: float, now: float, half_life: float) -> "Usage":
@@ -26,7 +30,7 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 class Standing(Struct, frozen=True, kw_only=True, gc=False):
-    """A line of fgshare: an account, or a user in it."""
+    """A line of fgshare: an account, or a user of it."""
 
     account: str
     user: str = ""  # "": the account itself
@@ -38,7 +42,7 @@ class Standing(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def accrued(gpus: float, start: float, end: float, *, now: float, half_life: float) -> float:
-    """What counts now of `gpus` that were charged from `start` to `end`: what was first has decayed most."""
+    """Return `gpus` charged from `start` to `end`, decayed to `now`; all times in seconds."""
     end = max(start, min(end, now))
     scale = half_life / math.log(2)
     return gpus * scale * (_left(now - end, half_life) - _left(now - start, half_life))
@@ -49,10 +53,11 @@ def _left(age: float, half_life: float) -> float:
 
 
 def standings(used: Mapping[Owner, float], owners: Iterable[Owner], policy: Policy) -> list[Standing]:
-    """Every account and each of its users, accounts before their users, by name.
+    """Return every account, followed by its users, by name.
 
-    A user's own use counts for what it is; where accounts compete, a part of that
-    of the others in the account counts besides, as large as the user's shares.
+    |
+    A user's own usage counts fully. If there are several accounts, a part of the usage of the other users of
+    the account counts as well, in proportion to the user's shares.
     """
     members: dict[str, set[str]] = {one.name: set() for one in policy.accounts}
     for owner, user in (*used, *owners):
@@ -113,7 +118,7 @@ def factors(rows: Iterable[Standing]) -> dict[Owner, float]:
 
 
 def by_scope(used: Mapping[Owner, float]) -> dict[Key, float]:
-    """The same, as limits of accounts and users count it."""
+    """Return the charged GPU seconds by scope, for the limits of accounts and users."""
     found: dict[Key, float] = {}
     for (account, user), seconds in used.items():
         for key in (("account", account), ("user", user)):

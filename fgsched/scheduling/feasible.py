@@ -1,4 +1,4 @@
-"""Whether a request could ever run on this host; if not, what is too much, and the nearest that could."""
+"""Check whether a request could ever run on this host, and name the nearest request that could."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,12 @@ from fgsched.scheduling.placement import cost, is_of_type
 
 
 def check(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
-    """Refused, with the nearest request that could run, if `demand` never can; drained cards count."""
+    """Check that `demand` can run on the host; drained GPUs count as available.
+
+    |
+    Raises:
+        Refused: the demand can never run; the remedy is the nearest possible request.
+    """
     _check_form(demand, limits)
     if demand.cpus > limits.cpus:
         raise Refused(
@@ -28,7 +33,7 @@ def check(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
 
 
 def _check_form(demand: Demand, limits: HostLimits) -> None:
-    """What fgsub never sends; a change of a job may come to it."""
+    """Check what fgsub never sends, but a change of a job can produce."""
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
         raise BadUsage("a part of a GPU is asked for, and no GPU", "Ask for GPUs too, such as gpus=1.")
     if demand.gpus and not (demand.share or demand.memory or demand.memory_part):

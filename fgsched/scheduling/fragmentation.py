@@ -1,14 +1,13 @@
-"""How much of what is left of a host its usual requests could not use.
+"""Measure how much free capacity of a host the usual requests could not use.
 
-Two measures are added up, both in ten-thousandths of a card, over the usual
-requests and each as often as it was made:
-
-  out of reach  what is left where not one more such request fits
-  left over     what would still be left if such requests filled the host, as far as its CPUs go
-
-The first is FGD's ("Beware of Fragmentation", USENIX ATC 2023), which looks one
-request ahead; the second looks ahead until the host is full. Together they
-pack better than either: docs/packing.md.
+|
+Two measures, in ten-thousandths of a GPU, are added over the usual requests, weighted by their frequency:
+|
+  unreachable  what is free where not one more such request fits
+  remaining    what would still be free if such requests filled the host, as far as its CPUs permit
+|
+The first is FGD ("Beware of Fragmentation", USENIX ATC 2023), which looks one request ahead. The second looks
+ahead until the host is full. Together they pack better than either: docs/packing.md.
 """
 
 from collections import Counter, deque
@@ -27,14 +26,14 @@ _EXPECTED = 8  # one request in so many is thought to want a whole card even if 
 
 
 class _Shape(Struct, frozen=True):
-    """A usual request for cards."""
+    """A usual request for GPUs."""
 
     demand: Demand
     weight: int
 
 
 class _Card(Struct, frozen=True):
-    """What one card has left for each shape, in their order; amounts in ten-thousandths."""
+    """What one GPU has left for each shape, in ten-thousandths."""
 
     idle: int
     lost: tuple[int, ...]  # all that is idle, where the shape does not fit
@@ -44,12 +43,12 @@ class _Card(Struct, frozen=True):
 
 
 class Fragmentation:
-    """The measure for one mix of requests. It remembers cards and hosts that it has seen."""
+    """The measure for one mix of requests, with a cache of GPUs and hosts."""
 
     def __init__(
         self, mix: Iterable[tuple[Demand, int]], *, step: int = 1, reach: int = 1, fill: int = 1
     ) -> None:
-        """`mix`: requests and how often each was made. `reach` and `fill` weigh the two measures."""
+        """`mix` is (request, frequency). `reach` and `fill` are the weights of the two measures."""
         self._shapes = [_Shape(demand, count) for demand, count in mix if demand.gpus]
         self._step = step
         self._reach, self._fill = reach, fill
@@ -61,11 +60,11 @@ class Fragmentation:
 
     @property
     def is_full(self) -> bool:
-        """Whether it remembers so much that a new one should take its place."""
+        """Whether the cache is so large that a new instance should replace this one."""
         return len(self._cards) + len(self._hosts) > _KEPT
 
     def card(self, room: Room) -> int:
-        """A number that equal rooms have in common; -1 for a card that takes no jobs."""
+        """Return a number that is equal for equal GPUs; -1 for a GPU that accepts no jobs."""
         seen, known = self._last.get(room.gpu.index, (None, 0))
         if seen is not room:  # of all cards, the last start has changed one
             known = self._number(room.gpu, room.share, room.memory)
@@ -73,7 +72,7 @@ class Fragmentation:
         return known
 
     def beside(self, room: Room, hold: Hold) -> int:
-        """The same of what would be left beside `hold`."""
+        """Return the number of the GPU with `hold` taken from it."""
         return self._number(room.gpu, room.share - hold.share, room.memory - hold.memory)
 
     def _number(self, gpu: Gpu, share: int, memory: int) -> int:
@@ -87,7 +86,7 @@ class Fragmentation:
         return found
 
     def host(self, cpus: int, cards: Iterable[int]) -> int:
-        """How fragmented a host is that has so many CPUs left, and these cards."""
+        """Return the fragmentation of a host with these free CPUs and GPUs."""
         key = (cpus, *sorted(cards))
         found = self._hosts.get(key)
         if found is None:
@@ -116,7 +115,7 @@ class Fragmentation:
         return _Card(idle, lost, tuple(copies), tuple(used), waste)
 
     def _measure(self, cpus: int, cards: Sequence[_Card]) -> int:
-        """The cards' own waste, and what CPUs and requests for several cards add to it."""
+        """Return the waste of the GPUs, and that caused by CPUs and requests for several GPUs."""
         total = sum(card.waste for card in cards)
         copies = map(sum, zip(*(card.copies for card in cards), strict=True))
         for position, (many, most) in enumerate(zip(copies, self._caps(cpus), strict=True)):
@@ -125,7 +124,7 @@ class Fragmentation:
         return total
 
     def _caps(self, cpus: int) -> list[int]:
-        """How many copies of each shape the CPUs allow; -1 for one that needs several cards."""
+        """Return how many requests of each shape the CPUs permit; -1 for a shape with several GPUs."""
         if self._most[0] != cpus:
             caps = [cpus // max(1, one.demand.cpus) if one.demand.gpus == 1 else -1 for one in self._shapes]
             self._most = (cpus, caps)
@@ -146,10 +145,11 @@ class Fragmentation:
 
 
 class Recent:
-    """The requests that a host had last, and the measure for their mix.
+    """The last requests on a host, and the measure for their mix.
 
-    Whole cards are always part of it: on a host that only sees small requests
-    the measure would open card after card to leave less over on each.
+    |
+    Whole GPUs are always part of the mix. With small requests only, the measure would otherwise use one GPU
+    after the other, so that less remains on each.
     """
 
     def __init__(self) -> None:
@@ -158,13 +158,13 @@ class Recent:
         self._made: dict[int, Fragmentation] = {}  # by the step of shares
 
     def add(self, demand: Demand) -> None:
-        """A request was made."""
+        """Record a request."""
         if demand.gpus:
             self._asked.append(demand)
             self._new += 1
 
     def measure(self, step: int) -> Fragmentation:
-        """The measure, a little behind: it is made anew once an eighth of the requests is new."""
+        """Return the measure, which is recomputed when an eighth of the requests is new."""
         made = self._made.get(step)
         if made is None or made.is_full or self._new > len(self._asked) // 8:
             mix = Counter(self._asked)

@@ -1,4 +1,4 @@
-"""How much of something may run or wait at a time, and who has come to that."""
+"""Limits of running and pending jobs, and the usage that counts against them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from fgsched.scheduling.placement import Shortfall
 
 
 class Owner(NamedTuple):
-    """On whose account a job runs."""
+    """The account and the user of a job."""
 
     user: str = ""
     account: str = ""
@@ -24,7 +24,7 @@ Key = tuple[str, ...]
 
 
 class Scope(Struct, frozen=True, gc=False):
-    """One set of limits that a job falls under."""
+    """One set of limits that applies to a job."""
 
     key: Key
     caps: Limits
@@ -34,7 +34,7 @@ class Scope(Struct, frozen=True, gc=False):
 
 
 def scopes(partition: str, who: Owner, policy: Policy) -> tuple[Scope, ...]:
-    """All sets of limits that a job of `who` in a partition falls under, those without any left out."""
+    """Return every limit scope that applies to `who` in `partition`; scopes without limits are omitted."""
     found: list[Scope] = []
     user, account, _ = who
     there, quality = policy.partition(partition), policy.quality(who.qos)
@@ -69,7 +69,7 @@ def scopes(partition: str, who: Owner, policy: Policy) -> tuple[Scope, ...]:
 
 
 def falls_under(key: Key, partitions: str, who: Owner) -> bool:
-    """Whether a waiting job counts in the scope of this key."""
+    """Tell whether a pending job counts in the scope of this key."""
     kind, name, *of = key
     if kind == "partition":
         return name in partitions.split(",") and _is_of(of, who)
@@ -83,7 +83,7 @@ def _is_of(of: list[str], who: Owner) -> bool:
 
 
 class _Sum(Struct):
-    """What runs in one scope."""
+    """The running jobs of one scope."""
 
     jobs: int = 0
     share: int = 0
@@ -91,7 +91,7 @@ class _Sum(Struct):
 
 
 class JobUsage(NamedTuple):
-    """What one job takes of the limits that it falls under."""
+    """The usage of limits by one job."""
 
     partition: str
     who: Owner
@@ -100,9 +100,10 @@ class JobUsage(NamedTuple):
 
 
 class UsageCount:
-    """What runs, counted in each scope that has a limit.
+    """The running jobs, counted in each scope that has a limit.
 
-    `used`: charged GPU seconds of accounts and users.
+    |
+    `used` is charged GPU seconds of accounts and users.
     """
 
     def __init__(self, policy: Policy, used: Mapping[Key, float] | None = None) -> None:
@@ -113,7 +114,7 @@ class UsageCount:
 
     @property
     def counts(self) -> bool:
-        """Whether there is any limit."""
+        """Whether any limit is configured."""
         return self._policy.is_capped
 
     def _of(self, partition: str, who: Owner) -> tuple[Scope, ...]:
@@ -123,7 +124,7 @@ class UsageCount:
         return self._scopes[key]
 
     def take(self, partition: str, who: Owner, share: int, seconds: float) -> None:
-        """A job runs with `share` in all, and may still be charged for so many seconds of a GPU."""
+        """Count a running job with `share` ten-thousandths that may still use `seconds` GPU seconds."""
         for scope in self._of(partition, who):
             found = self._sums.setdefault(scope.key, _Sum())
             found.jobs += 1
@@ -131,13 +132,13 @@ class UsageCount:
             found.seconds += seconds
 
     def blocked(self, partition: str, who: Owner, share: int, seconds: float) -> Shortfall | None:
-        """The limit that one more such job would break; None if there is none."""
+        """Return the limit that one more such job would exceed, or None."""
         return next((short for _, short in self.all_blocked(partition, who, share, seconds)), None)
 
     def all_blocked(
         self, partition: str, who: Owner, share: int, seconds: float
     ) -> Iterator[tuple[Scope, Shortfall]]:
-        """Every limit that one more such job would break."""
+        """Yield every limit that one more such job would exceed."""
         for scope in self._of(partition, who):
             caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
             if caps.running and found.jobs >= caps.running:
@@ -167,7 +168,7 @@ class UsageCount:
                     )
 
     def has_place_beside(self, part: JobUsage, other: JobUsage) -> bool:
-        """Whether a job with this part is within all limits still, once another has its own."""
+        """Tell whether a job with usage `part` stays within all limits beside usage `other`."""
         shared = {scope.key for scope in self._of(other.partition, other.who)}
         for scope in self._of(part.partition, part.who):
             if scope.key not in shared:
@@ -189,7 +190,7 @@ _NOTHING = _Sum()
 def check_pending(
     partitions: Iterable[str], who: Owner, more: int, policy: Policy, waiting: Callable[[Key], int]
 ) -> None:
-    """Refused if `more` jobs would be too many that wait; `waiting` counts those of a scope."""
+    """Check that `more` jobs may be pending; `waiting` counts those of a scope. Raises Refused."""
     for partition in partitions:
         for scope in scopes(partition, who, policy):
             most = scope.caps.pending
@@ -201,7 +202,7 @@ def check_pending(
 
 
 def against(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
-    """What a partition has against a job besides room."""
+    """Return which rule of a partition prevents a job, apart from capacity."""
     if partition is None:
         return Shortfall(Reason.PARTITION_DOWN, "gone", who=name)
     if not partition.starts:

@@ -1,4 +1,4 @@
-"""Which cards are near to each other, and the nearest of them for one job."""
+"""Choose GPUs that are connected most closely for one job."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -7,10 +7,11 @@ from fgsched.domain.job import Gpu
 
 
 def nearest(cards: Sequence[Gpu], number: int) -> list[int]:
-    """The positions of `number` cards that are nearest to each other.
+    """Return the positions of the `number` GPUs that are connected most closely.
 
-    The farthest two count first: a job's exchange is as fast as its slowest way.
-    Then all ways together, then how few ways to other cards are cut; the first of equals.
+    |
+    The slowest connection counts first, because it limits the job's communication; then the sum of
+    connections; then how few connections to other GPUs are cut; then the position.
     """
     near = {card.index: dict(card.links) for card in cards}
     if len(cards) <= number or not any(near.values()):
@@ -24,7 +25,7 @@ def nearest(cards: Sequence[Gpu], number: int) -> list[int]:
 def _around(
     first: int, indices: Sequence[int], near: Mapping[int, Mapping[int, int]], number: int
 ) -> frozenset[int]:
-    """The group that grows from `first` by whichever card is nearest to all that are in it."""
+    """Grow a group from GPU `first` by adding the GPU that is closest to all members."""
     sums = {index: near[first].get(index, 0) for index in indices if index != first}
     group = {first}
     while len(group) < number:
@@ -39,7 +40,7 @@ def _around(
 def _closeness(
     group: frozenset[int], indices: Sequence[int], near: Mapping[int, Mapping[int, int]]
 ) -> tuple[int, int, int]:
-    """More is better."""
+    """Return a sort key of a group; larger is closer."""
     inside = [near[one].get(other, 0) for one, other in combinations(sorted(group), 2)]
     cut = sum(near[one].get(other, 0) for one in group for other in indices if other not in group)
     return min(inside, default=0), sum(inside), -cut

@@ -1,4 +1,4 @@
-"""Which cards one request gets, given what is free; and why it gets none."""
+"""Choose the GPUs for one request, or find the reason why it does not fit."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ from fgsched.scheduling.links import nearest
 
 
 class Room(Struct, frozen=True, gc=False):
-    """What is left of one card."""
+    """The free capacity of one GPU."""
 
     gpu: Gpu
     share: int  # ten-thousandths
@@ -21,7 +21,7 @@ class Room(Struct, frozen=True, gc=False):
     cleaning: bool = False  # one of them is over, and the card is not clean yet
 
     def less(self, hold: Hold) -> "Room":
-        """The room once `hold` is taken from it."""
+        """Return the capacity without `hold`."""
         return Room(
             self.gpu,
             self.share - hold.share,
@@ -32,7 +32,7 @@ class Room(Struct, frozen=True, gc=False):
         )
 
     def plus(self, hold: Hold) -> "Room":
-        """The room once `hold` is given back."""
+        """Return the capacity after `hold` is released."""
         return Room(
             self.gpu,
             self.share + hold.share,
@@ -44,20 +44,20 @@ class Room(Struct, frozen=True, gc=False):
 
 
 class Measure(Protocol):
-    """How much of what is left of a host its usual requests could not use, in any unit."""
+    """A measure of free capacity that the usual requests could not use, in any unit."""
 
     def card(self, room: Room) -> int:
-        """A number that stands for this room."""
+        """Return a number that represents this GPU."""
 
     def beside(self, room: Room, hold: Hold) -> int:
-        """The same for what is left of it beside `hold`."""
+        """Return the number of the GPU with `hold` taken from it."""
 
     def host(self, cpus: int, cards: Iterable[int]) -> int:
-        """The measure of a host with so many CPUs and these rooms left."""
+        """Return the measure of a host with these free CPUs and GPUs."""
 
 
 class Host(Struct, frozen=True):
-    """What is left of the host besides its cards."""
+    """Free CPUs, host memory and resources of the host."""
 
     cpus: int
     memory: int  # bytes
@@ -65,11 +65,11 @@ class Host(Struct, frozen=True):
     resources: Mapping[str, int] = field(default_factory=dict)  # the site's own that are left
 
     def less(self, demand: Demand) -> "Host":
-        """What is left once `demand` has its part."""
+        """Return what is free after `demand` was allocated."""
         return self._changed(demand, -1)
 
     def plus(self, demand: Demand) -> "Host":
-        """What is left once a job with this demand is over."""
+        """Return what is free after a job with this demand has ended."""
         return self._changed(demand, 1)
 
     def _changed(self, demand: Demand, sign: int) -> "Host":
@@ -88,7 +88,10 @@ class Host(Struct, frozen=True):
 
 
 def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Readings) -> list[Room]:
-    """What is left of each card after `holds` (each with: is its job cleaning?) and strangers' memory."""
+    """Return the free capacity of each GPU.
+
+    `holds` are (hold, whether its job is completing); `readings` show memory of other processes.
+    """
     share: dict[int, int] = {}
     memory: dict[int, int] = {}
     jobs: dict[int, int] = {}
@@ -114,7 +117,7 @@ def rooms(gpus: Iterable[Gpu], holds: Iterable[tuple[Hold, bool]], readings: Rea
 
 
 def cost(demand: Demand, gpu: Gpu, step: int = 1) -> Hold:
-    """What `demand` takes of this card: the share follows from the bytes or the bytes from the share."""
+    """Return the hold of `demand` on this GPU: share follows from bytes, or bytes from share."""
     usable = gpu.usable
     memory = demand.memory or usable * demand.memory_part // WHOLE
     share = demand.share
@@ -125,12 +128,12 @@ def cost(demand: Demand, gpu: Gpu, step: int = 1) -> Hold:
 
 
 def charged(hold: Hold, usable: int) -> int:
-    """Ten-thousandths that accounting counts: the larger of the share and the share of the bytes."""
+    """Return the charged ten-thousandths: the larger of the share and the part of the memory."""
     return max(hold.share, -(-hold.memory * WHOLE // max(1, usable)))
 
 
 def is_of_type(gpu: Gpu, wanted: str) -> bool:
-    """Whether the model's name contains `wanted`; case, '-', '_' and blanks do not count."""
+    """Tell whether the model name contains `wanted`; case, '-', '_' and blanks are ignored."""
     return not wanted or _plain(wanted) in _plain(gpu.model)
 
 
@@ -139,7 +142,7 @@ def _plain(name: str) -> str:
 
 
 def fits(demand: Demand, room: Room, limits: HostLimits) -> Hold | None:
-    """The hold that `demand` would take of this room, if it goes in now."""
+    """Return the hold of `demand` on this GPU if it fits now, otherwise None."""
     gpu = room.gpu
     if demand.share > room.share or gpu.state is not GpuState.OK or not is_of_type(gpu, demand.gpu_type):
         return None
@@ -154,11 +157,12 @@ def fits(demand: Demand, room: Room, limits: HostLimits) -> Hold | None:
 def place(
     demand: Demand, free: Sequence[Room], limits: HostLimits, host: Host | None = None
 ) -> tuple[Hold, ...] | Shortfall:
-    """The holds that `demand` gets, or why it gets none.
+    """Return the holds of `demand`, or why it does not fit.
 
-    `pack` takes the card that leaves the usual requests most to use, then the one
-    on which least is left over, so that whole cards stay free for jobs that need
-    one; `spread` takes the emptiest. Several cards are the nearest to each other.
+    |
+    `pack` uses the GPU that leaves the most capacity usable for the usual requests, and among equals the one
+    with the least remaining capacity. `spread` uses the emptiest GPU. Several GPUs are those that are
+    connected most closely.
     """
     if demand.gpus == 0:
         return ()
@@ -176,7 +180,7 @@ def place(
 def _least_waste(
     found: Sequence[tuple[Room, Hold]], free: Sequence[Room], cpus: int, measure: Measure
 ) -> list[tuple[Room, Hold]]:
-    """Those of the places after which most of the host can still be used."""
+    """Return the places after which the most capacity of the host is usable."""
     before = {room.gpu.index: measure.card(room) for room in free}
     known: dict[int, int] = {}  # cards that are alike leave the same
     waste = []
@@ -191,7 +195,7 @@ def _least_waste(
 
 
 def _by_rest(rooms: Sequence[Room], *, spread: bool) -> Callable[[tuple[Room, Hold]], tuple[int, ...]]:
-    """Best fit first, or worst; untouched cards with the fewest ties to others, then the lowest index."""
+    """Return the sort key: best or worst fit; then free GPUs with few connections; then the index."""
     sign = -1 if spread else 1
     whole = {room.gpu.index for room in rooms if not room.jobs}
 
@@ -205,7 +209,7 @@ def _by_rest(rooms: Sequence[Room], *, spread: bool) -> Callable[[tuple[Room, Ho
 
 
 def shortage(demand: Demand, free: Sequence[Room], limits: HostLimits) -> Shortfall:
-    """The binding reason why `demand` cannot be placed now, and the card that comes closest."""
+    """Return the binding reason why `demand` does not fit now, and the GPU that comes closest."""
     able = [room for room in free if is_of_type(room.gpu, demand.gpu_type)]
     up = [room for room in able if room.gpu.state is GpuState.OK]
     if len(up) < demand.gpus:
@@ -223,7 +227,7 @@ def shortage(demand: Demand, free: Sequence[Room], limits: HostLimits) -> Shortf
 
 
 def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall:
-    """`shortage` for one card or a part of one."""
+    """Return the shortage of a request for one GPU or a fraction."""
     closest = max(up, key=lambda room: (room.share, room.memory))
     need = cost(demand, closest.gpu, limits.share_step)
     wide = [room for room in up if room.share >= cost(demand, room.gpu, limits.share_step).share]

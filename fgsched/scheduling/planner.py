@@ -1,15 +1,14 @@
-"""The queue and what is free -> which jobs start, and why the others wait.
+"""Decide which pending jobs start, and why the others do not.
 
-Jobs are considered in the order of their priority. In each partition the first
-that cannot start for lack of room gets a reservation: the cards on which it
-would fit soonest. Later jobs may overtake it only where that does not delay
-it, so a whole-card job does not starve behind a stream of quarters. A job that
-a limit keeps back reserves nothing and keeps nobody back.
-
-Jobs that are alike are placed alike, and room only shrinks while one plan is
-made: once one of a demand has no room, none has. A plan therefore costs what
-can start plus a glance at each different kind, not the length of the queue;
-and why a kind waits is worked out when somebody asks.
+|
+Jobs are considered in order of priority. In each partition the first job that lacks capacity gets a backfill
+reservation: the GPUs on which it fits soonest. Later jobs may start only if they do not delay it, so a job
+with a whole GPU does not starve behind a stream of small jobs. A job that a limit prevents reserves nothing
+and delays no other job.
+|
+Jobs of a class are placed alike, and capacity only shrinks during a plan: once one of them does not fit, none
+does. A plan therefore costs what can start plus a constant for each job class, not the length of the queue.
+Why a class does not start is computed on request.
 """
 
 import math
@@ -36,7 +35,7 @@ Head = tuple[float, float, int, Group, Rest | None]
 
 
 class Start(NamedTuple):
-    """A decision: this job starts, with these holds."""
+    """The decision that a job starts with these holds."""
 
     job_id: int
     holds: tuple[Hold, ...]
@@ -44,7 +43,7 @@ class Start(NamedTuple):
 
 
 class Plan(Struct):
-    """Who starts; and what is left after that, which tells why the others wait."""
+    """The jobs that start, and the remaining capacity, which explains why the others do not."""
 
     starts: tuple[Start, ...] = ()
     _after: Capacity | None = None
@@ -53,12 +52,12 @@ class Plan(Struct):
 
     @property
     def reserved(self) -> Mapping[str, BackfillReservation]:
-        """By partition: where the first job that has no room will start."""
+        """The backfill reservation of each partition."""
         self._settle()
         return self._after.shadows if self._after else {}
 
     def short(self, kind: JobClass) -> Shortfall | None:
-        """What the jobs of a kind that did not start wait for."""
+        """Return what prevents the jobs of a class from starting."""
         if kind not in self._waits:
             self._waits[kind] = self._after.why(kind) if self._after else None
         return self._waits[kind]
@@ -73,7 +72,10 @@ def plan(
     limits: HostLimits,
     now: float,
 ) -> Plan:
-    """Decide for every job of `queue`, given what runs and what is free (`host`: CPUs and memory left)."""
+    """Plan every job of `queue`, given running jobs and free capacity, at `now` (epoch seconds).
+
+    `host` is free CPUs and host memory.
+    """
     capacity = Capacity(running, free, host, limits=limits, policy=queue.order.policy, now=now)
     capacity.count(queue.order.used)
     planning = _Planning(queue, capacity, now)
@@ -81,7 +83,7 @@ def plan(
 
 
 class _Planning:
-    """The order of one plan while it is made."""
+    """The state of one plan."""
 
     def __init__(self, queue: Queue, capacity: Capacity, now: float) -> None:
         self._queue, self._stock, self._now = queue, capacity, now
@@ -98,7 +100,7 @@ class _Planning:
         return (-group.standing - age, *entry, group, rest)
 
     def starts(self) -> Iterator[Start]:
-        """The jobs that start, in order."""
+        """Yield the jobs that start, in order."""
         heads = self._first_look()
         misses = 0
         while heads:
@@ -123,13 +125,13 @@ class _Planning:
             self._push_next(heads, head)
 
     def _settle(self, heads: list[Head]) -> None:
-        """Make the reservations that are owed: somebody is behind who would fit."""
+        """Make the pending backfill reservations, because a later job may fit."""
         owed, self._owed = self._owed, []
         for group, job_id in owed:
             self._reserve_for(group, job_id, heads)
 
     def settle(self) -> None:
-        """Make those that no job of this plan had to mind."""
+        """Make the backfill reservations that no job of this plan had to respect."""
         heads: list[Head] = []
         while self._owed:
             self._settle(heads)
@@ -137,9 +139,10 @@ class _Planning:
             heads.clear()
 
     def _first_look(self) -> list[Head]:
-        """The heads of kinds that may fit, and of those that do not the first of each partition.
+        """Return the heads of classes that may fit, and for each partition the first one that does not.
 
-        Nothing is made of the others: there may be very many.
+        |
+        The other classes are not examined, because there may be very many.
         """
         kept: list[Head] = []
         best: dict[str, tuple[float, float, int, Group]] = {}
@@ -170,7 +173,7 @@ class _Planning:
         return kept
 
     def _with_room(self, heads: list[Head]) -> list[Head]:
-        """The heads that may fit; of the others the first of each partition that has no reservation."""
+        """Return the heads that may fit, and the first other one of each partition without reservation."""
         kept: list[Head] = []
         claims = self._queue.claims
         firsts: dict[str, Head] = {}
@@ -186,7 +189,7 @@ class _Planning:
         return kept
 
     def _push_passed(self, name: str, heads: list[Head]) -> None:
-        """The first of those without room in a partition that was not looked at: few plans need it."""
+        """Add the first class without room of a partition that was skipped; few plans need it."""
         waiting = self._heaps.setdefault(name, [])
         if fresh := self._passed.pop(name, None):
             waiting += [self._head(group, group.first, None) for group in fresh]
@@ -198,7 +201,7 @@ class _Planning:
                 return
 
     def _push_next(self, heads: list[Head], head: Head) -> None:
-        """The next of a kind of which one has started."""
+        """Add the next job of a class after one has started."""
         group, rest = head[3:]
         if rest is None:
             rest = self._repeated(group)
@@ -208,12 +211,12 @@ class _Planning:
             heappush(heads, self._head(group, following, rest))
 
     def _repeated(self, group: Group) -> Rest:
-        """The jobs of a kind in order, each as often as it counts."""
+        """Return the jobs of a class in order, each as often as it counts."""
         for entry in group.in_order():
             yield from repeat(entry, self._queue.count(entry[1]))
 
     def _reserve_for(self, group: Group, job_id: int, heads: list[Head]) -> None:
-        """A reservation for the first of its partition that only lacks room; else the next may be that."""
+        """Reserve for the first job of its partition that lacks only capacity."""
         kind, first = group.kind, group.kind.partitions[0]
         claimed = kind in self._queue.claims
         if claimed:
@@ -237,7 +240,7 @@ class _Planning:
             self._push_passed(first, heads)
 
     def _claim(self, kind: JobClass, job_id: int) -> None:
-        """Reservations for those that others make room for, one each, whoever is first of its partition."""
+        """Reserve the room claims of preempting jobs, one each, whatever their position in the queue."""
         for number in range(self._queue.claims[kind]):
             for name in kind.partitions:
                 shadow = (

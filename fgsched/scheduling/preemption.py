@@ -1,8 +1,9 @@
-"""Which running jobs have to make room for one that cannot start: the fewest and cheapest that are enough.
+"""Choose running jobs to preempt for a pending job: the fewest and cheapest that free enough.
 
-One order decides, that of the partitions or that of the qualities of service, so no job ever
-makes room for one that would have to make room for it. What is chosen is tried in the real plan:
-nobody makes room for a job that would not start then.
+|
+Either partitions or qualities of service define who may preempt whom, in one direction, so no job is
+preempted by a job that it could preempt. A choice is tested with the real plan: no job is preempted for a job
+that would not start then.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 
 class Wrong(Struct, frozen=True, gc=False):
-    """Something in [table.name] that the order does not allow."""
+    """An error in [table.name]: a preemption that the order does not permit."""
 
     table: str
     name: str
@@ -35,7 +36,7 @@ class Wrong(Struct, frozen=True, gc=False):
 
 
 def wrong(policy: Policy) -> Wrong | None:
-    """What is wrong with who makes room for whom; None if nothing is."""
+    """Return the first error in the preemption settings, or None."""
     found = [*_wrong_partitions(policy), *_wrong_qualities(policy)]
     both = [one for one in policy.qos if one.preempt]
     if both and any(one.preempt for one in policy.partitions):
@@ -74,7 +75,7 @@ def _none_such(table: str, name: str, unknown: str, legal: Sequence[str]) -> Wro
 
 
 def terms(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
-    """How a running job makes room for one of this kind in a partition; None if it need not."""
+    """Return how a running job may be preempted for this job class in a partition; None if it may not."""
     its, own = policy.partition(job.partition), policy.quality(job.who.qos)
     there, quality = policy.partition(partition), policy.quality(kind.who.qos)
     by_partition = its is not None and there is not None and its.name in there.preempt
@@ -89,7 +90,7 @@ def terms(policy: Policy, kind: JobClass, partition: str, job: Running) -> Preem
 
 
 def may_preempt(policy: Policy, kind: JobClass) -> bool:
-    """Whether jobs of this kind may have any other make room."""
+    """Tell whether jobs of this class may preempt any other job."""
     quality = policy.quality(kind.who.qos)
     if quality is not None and quality.preempt:
         return True
@@ -97,7 +98,7 @@ def may_preempt(policy: Policy, kind: JobClass) -> bool:
 
 
 class Occupant(Struct, frozen=True):
-    """A running job that may have to make room."""
+    """A running job that may be preempted."""
 
     job: Running
     since: float  # it runs since then
@@ -105,7 +106,7 @@ class Occupant(Struct, frozen=True):
 
 
 class Victim(Struct, frozen=True, gc=False):
-    """A running job that makes room, and how."""
+    """A running job to preempt, with the mode."""
 
     job: Running
     mode: str
@@ -115,12 +116,12 @@ class Victim(Struct, frozen=True, gc=False):
 
     @property
     def cost(self) -> tuple[float, float, int, int]:
-        """The cheapest loses least, then ran shortest."""
+        """Sort key: the cheapest victim loses the least GPU time, then ran for the shortest time."""
         return self.loss, self.age, _RANK[self.mode], self.job.id
 
     @property
     def stays(self) -> Running | None:
-        """What is left of it: one that stands still keeps its memory, on the cards and off them."""
+        """Return what remains of it: a suspended job keeps its memory. None for the other modes."""
         if self.mode != SUSPEND:
             return None
         demand = replace(self.job.demand, cpus=0)
@@ -130,7 +131,7 @@ class Victim(Struct, frozen=True, gc=False):
 
 
 class _Ground(Struct, frozen=True):
-    """What is free for the jobs of one partition."""
+    """Free capacity for the jobs of one partition."""
 
     rooms: tuple[Room, ...]
     host: Host
@@ -145,7 +146,7 @@ class _Ground(Struct, frozen=True):
 
 
 def given_back(rooms: Iterable[Room], host: Host, victims: Iterable[Victim]) -> tuple[list[Room], Host]:
-    """What is free once these have made room."""
+    """Return what is free after these jobs were preempted."""
     free = {room.gpu.index: room for room in rooms}
     for victim in victims:
         host = host.plus(victim.job.demand)
@@ -162,7 +163,7 @@ def _with(room: Room, hold: Hold, *, stays: bool) -> Room:
 
 
 def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
-    """The scene once these have made room."""
+    """Return the snapshot after these jobs were preempted."""
     gone = {victim.job.id for victim in victims}
     left = [job for victim in victims if (job := victim.stays) is not None]
     rooms, host = given_back(snapshot.free, snapshot.host, victims)
@@ -173,7 +174,7 @@ def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
 def allowed(
     snapshot: Snapshot, kind: JobClass, partition: str, occupants: Iterable[Occupant]
 ) -> list[Victim]:
-    """Those that may have to make room for a job of this kind in a partition, the cheapest first."""
+    """Return the jobs that may be preempted for this class in a partition, cheapest first."""
     policy = snapshot.queue.order.policy
     usable = {room.gpu.index: room.gpu.usable for room in snapshot.free}
     found = []
@@ -192,9 +193,10 @@ def allowed(
 def victims(
     snapshot: Snapshot, job: QueuedJob, occupants: Sequence[Occupant], starts: Sequence[Start] = ()
 ) -> tuple[Victim, ...]:
-    """Who makes room so that this job of the queue starts; () if it starts anyway, or would not even so.
+    """Return the jobs to preempt so that this job starts; () if it starts anyway, or would not start.
 
-    `starts`: what the scene starts besides, which keeps its room.
+    |
+    `starts` are other jobs that the plan starts; they keep their capacity.
     """
     kind, capacity = job.kind, snapshot.capacity()
     ids = {job.id, *(start.job_id for start in starts)}
@@ -213,8 +215,10 @@ def victims(
 
 
 def _all_yield(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> bool:
-    """Whether the job comes before all of these where it starts once its room is kept for it: of several
-    partitions that may be another one than before, in which it could be sent away by them in turn.
+    """Tell whether the job precedes all of these in the partition where it starts with its room claim.
+
+    |
+    With several partitions that may be another one than before, in which they could preempt the job.
     """
     policy = after.queue.order.policy
     with after.claimed(job.kind):
@@ -235,7 +239,7 @@ def _ground(snapshot: Snapshot, free: Iterable[Room], partition: str, starts: It
 
 
 def choices(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
-    """Sets of which each would be enough and none of whose members could be spared, the cheapest first."""
+    """Return minimal sets of victims that free enough, cheapest first."""
     if not ground.without(found).takes(demand):
         return []
     sets = [_spared(demand, chosen, ground) for chosen in _enough(demand, found, ground)]
@@ -249,7 +253,7 @@ def _dearness(chosen: Sequence[Victim]) -> tuple[float, int, float, list[int]]:
 
 
 def _enough(demand: Demand, found: Sequence[Victim], ground: _Ground) -> Iterator[Sequence[Victim]]:
-    """Sets that are enough: single jobs and pairs, what clears each card, and the cheapest of all."""
+    """Yield sets that free enough: single jobs, pairs, all jobs of a GPU, and jobs added cheapest first."""
     few = found[:_PAIRED]
     for chosen in [*((one,) for one in found), *combinations(few, 2)]:
         if ground.without(chosen).takes(demand):
@@ -262,7 +266,7 @@ def _enough(demand: Demand, found: Sequence[Victim], ground: _Ground) -> Iterato
 
 
 def _by_card(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
-    """For each card that can be cleared enough, those who have to go from it; the cheapest card first."""
+    """Return for each GPU that can be cleared enough the jobs to remove from it, cheapest GPU first."""
     cleared = []
     for room in ground.rooms:
         here = [one for one in found if any(hold.gpu == room.gpu.index for hold in one.job.holds)]
@@ -282,7 +286,7 @@ def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: HostLi
 def _filled(
     demand: Demand, chosen: Sequence[Victim], found: Sequence[Victim], ground: _Ground
 ) -> Sequence[Victim]:
-    """With the cheapest others, one after the other, until that is enough: all of them are."""
+    """Add the cheapest other jobs one by one until the set frees enough."""
     chosen = list(chosen)
     others = iter([one for one in found if one not in chosen])
     while not ground.without(chosen).takes(demand):
@@ -291,7 +295,7 @@ def _filled(
 
 
 def _spared(demand: Demand, chosen: Sequence[Victim], ground: _Ground) -> tuple[Victim, ...]:
-    """Without those that are not needed, the dearest first."""
+    """Remove jobs that are not needed from the set, the most expensive first."""
     for one in sorted(chosen, key=lambda victim: victim.cost, reverse=True):
         rest = [other for other in chosen if other is not one]
         if ground.without(rest).takes(demand):

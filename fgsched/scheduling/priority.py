@@ -1,7 +1,8 @@
-"""In which order jobs are considered: partition, quality of service, fair share, age, size, and nice.
+"""Compute job priorities: partition, quality of service, fair share, age, size and nice.
 
-Of jobs that are alike in all but their age, the order never changes as time passes: whoever waits longer
-is ahead. So the queue keeps those together, in order, and only compares the first of each.
+|
+Jobs that differ only in age never change their order: the job that has waited longer is ahead. The queue
+keeps such jobs together as a class, in order, and compares only the first of each class.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from fgsched.scheduling.limits import NOBODY, Key, Owner
 
 
 class JobClass(NamedTuple):
-    """What jobs have to have in common in order to be alike to the planner, but for their age."""
+    """The properties that make jobs interchangeable for the planner, except for their age."""
 
     demand: Demand
     time_limit: int = 0  # seconds; 0: none
@@ -26,7 +27,7 @@ class JobClass(NamedTuple):
 
 
 class Factors(Struct, frozen=True, kw_only=True, gc=False):
-    """The parts of a priority, each weighted; their sum is the priority."""
+    """The weighted factors of a priority; their sum is the priority."""
 
     age: float = 0.0
     fairshare: float = 0.0
@@ -41,7 +42,7 @@ class Factors(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What decides the order for a while: until fair shares are worked out anew, or the site changes."""
+    """The data that decide the order, until fair shares are recomputed or the policy changes."""
 
     policy: Policy = field(default_factory=Policy)
     shares: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (account, user) -> 0 … 1
@@ -50,7 +51,7 @@ class Order(Struct, frozen=True, kw_only=True):
     cpus: int = 1  # of the host
 
     def factors(self, kind: JobClass, since: float, now: float) -> Factors:
-        """All that counts for a job that waits since then."""
+        """Return the factors of a job that is eligible since `since`, at `now` (epoch seconds)."""
         weights = self.policy.weights
         return Factors(
             age=weights.age * min(1.0, max(0.0, now - since) / weights.max_age),
@@ -62,11 +63,11 @@ class Order(Struct, frozen=True, kw_only=True):
         )
 
     def standing(self, kind: JobClass) -> float:
-        """The priority of such a job that has just come: all but its age."""
+        """Return the priority of a new job of this class: everything except age."""
         return self.factors(kind, 0.0, 0.0).priority
 
     def _place(self, name: str) -> float:
-        """1 for the first partition, less for each after it."""
+        """Return 1 for the first partition, and less for each later one."""
         names = [one.name for one in self.policy.partitions]
         return 1.0 - names.index(name) / len(names) if name in names else 0.0
 
@@ -76,7 +77,7 @@ class Order(Struct, frozen=True, kw_only=True):
         return quality.priority / highest if quality and highest else 0.0
 
     def _size(self, demand: Demand) -> float:
-        """The part of the host that it asks for."""
+        """Return the part of the host that the demand requests."""
         if demand.gpus and self.gpus:
             part = demand.gpus * (demand.share or demand.memory_part or WHOLE) / self.gpus
         else:

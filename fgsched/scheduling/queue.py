@@ -1,4 +1,4 @@
-"""The jobs that wait and may start: those that are alike kept together, in order."""
+"""The eligible pending jobs, grouped into job classes, in order."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from fgsched.scheduling.priority import JobClass, Order
 
 
 class QueuedJob(Struct, frozen=True, gc=False):
-    """What the planner needs to know of a waiting job."""
+    """A pending job as the planner sees it."""
 
     id: int
     demand: Demand
@@ -30,7 +30,7 @@ class QueuedJob(Struct, frozen=True, gc=False):
 
 
 class Group:
-    """Jobs of one kind. Its first is kept up to date, so that a plan only looks at that."""
+    """The jobs of one class. Its first job is kept up to date, so that a plan only examines that."""
 
     __slots__ = (
         *("_heap", "_since", "cpus", "first", "gpus", "host_memory", "kind", "memory", "share", "standing"),
@@ -62,7 +62,7 @@ class Group:
         self._tidy()
 
     def _tidy(self) -> None:
-        """What is at the front waits; and most of the rest does."""
+        """Ensure that the first entry is pending, and most of the others too."""
         heap, since = self._heap, self._since
         while heap and since.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
@@ -75,7 +75,7 @@ class Group:
         return self._since[job_id]
 
     def in_order(self) -> Iterator[tuple[float, int]]:
-        """(since, id) of each, the first in order first. Works on a copy."""
+        """Yield (eligible since, id) of each job in order. Works on a copy."""
         heap = self._heap.copy()
         last: tuple[float, int] | None = None
         while heap:
@@ -86,7 +86,7 @@ class Group:
 
 
 class Queue:
-    """Every job that may start, by kind."""
+    """Every eligible pending job, by class."""
 
     def __init__(self, jobs: Iterable[QueuedJob] = (), order: Order | None = None) -> None:
         self.order = order or Order()
@@ -112,13 +112,13 @@ class Queue:
         return self._groups.values()
 
     def reorder(self, order: Order) -> None:
-        """From now on go by this order."""
+        """Use another order from now on."""
         self.order = order
         for group in self._groups.values():
             group.standing = order.standing(group.kind)
 
     def add(self, job: QueuedJob) -> None:
-        """Take a job in, or what it asks for now if that has changed."""
+        """Add a job, or update its request."""
         kind = job.kind
         before = self._group_of.get(job.id)
         if before is not None and before.kind != kind:
@@ -145,11 +145,11 @@ class Queue:
             del self._groups[group.kind]
 
     def count(self, job_id: int) -> int:
-        """How many a waiting entry stands for."""
+        """Return how many jobs an entry represents."""
         return self._counts.get(job_id, 1)
 
     def entry(self, job_id: int) -> QueuedJob | None:
-        """A waiting job as it was added."""
+        """Return a pending job as it was added, or None."""
         group = self._group_of.get(job_id)
         if group is None:
             return None

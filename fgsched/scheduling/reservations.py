@@ -1,8 +1,8 @@
-"""Reservations that operators make: parts of cards, kept for some for a while.
+"""Reservations of operators: GPUs, or fractions, that are kept for some users during a period.
 
-What is left for whoever does not belong to one is looked at in moments: now, and
-each time that one begins while the job would run. Between two of them nobody
-comes who needs more, and running jobs only end.
+|
+The capacity for jobs outside a reservation is computed at certain times: now, and each start of a reservation
+before the job's limit. Between these times no reservation begins, and running jobs only end.
 """
 
 import math
@@ -21,14 +21,14 @@ _NONE: Amount = (0, 0)
 
 
 class _Moment(Struct):
-    """What whoever belongs to no reservation can have at a time, by card."""
+    """The capacity for jobs without a reservation at one time, by GPU."""
 
     at: float
     rooms: dict[int, Room]
 
 
 class Calendar(Struct):
-    """The reservations while a plan is made. Room only shrinks here, as in the stock that it is of."""
+    """The reservations during one plan. Capacity only shrinks here."""
 
     reservations: Sequence[Reservation]
     free: Sequence[Room]  # what is free now; whoever owns it takes from it
@@ -49,11 +49,11 @@ class Calendar(Struct):
         return made
 
     def minded(self, until: float) -> int:
-        """How many moments concern a job that may run until then."""
+        """Return how many times concern a job that may run until `until` (epoch seconds)."""
         return sum(1 for moment in self._moments if moment.at < until)
 
     def rooms(self, name: str, until: float) -> Sequence[Room]:
-        """What a job of this reservation can have, or with "" one that belongs to none."""
+        """Return the capacity for a job of reservation `name` ("" for none) that may run until `until`."""
         if name:
             return self._own(name)
         count = self.minded(until)
@@ -83,7 +83,7 @@ class Calendar(Struct):
         ]
 
     def in_the_way(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Reservation:
-        """The reservation that leaves too little for a job which may run until then."""
+        """Return the reservation that leaves too little for a job that may run until `until`."""
         for count, moment in enumerate(self._moments, 1):
             if moment.at >= until or not is_enough(self._open(count)):
                 break
@@ -91,7 +91,7 @@ class Calendar(Struct):
         return max(active, key=lambda one: (one.start, one.name))
 
     def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
-        """A job starts, of a reservation or of none."""
+        """Remove the holds of a job that starts in reservation `name`, or "" for none."""
         self._seen.clear()
         of_it = {one.name: one for one in self.reservations}.get(name)
         for hold in holds:
@@ -105,7 +105,7 @@ class Calendar(Struct):
 
 
 def _less(room: Room, share: int, memory: int) -> Room:
-    """The room without so much, and no job more on it."""
+    """Return the room without this share and memory; its number of jobs is unchanged."""
     return replace(room, share=room.share - share, memory=room.memory - memory)
 
 
@@ -115,7 +115,7 @@ def _least(room: Room, others: Iterable[Room]) -> Room:
 
 
 def _members(reservation: Reservation, running: Iterable[Running]) -> dict[int, Amount]:
-    """What the jobs of a reservation hold on each card."""
+    """Return what the jobs of a reservation hold on each GPU."""
     held: dict[int, Amount] = {}
     for job in running:
         for hold in job.holds if job.reservation == reservation.name else ():
@@ -132,7 +132,7 @@ def _left(
     *,
     is_now: bool,
 ) -> dict[int, Room]:
-    """What is free then: without the jobs that are over, and what the reservations still keep."""
+    """Return what is free at `at`: without ended jobs, and without what reservations still keep."""
     rooms = {room.gpu.index: room for room in free}
     alive = [job for job in running if is_now or job.until > at]
     for job in running if not is_now else ():
@@ -151,7 +151,7 @@ def _left(
 
 
 def closed(reservation: Reservation | None, name: str, time_limit: int, now: float) -> Shortfall | None:
-    """What a reservation has against a job of its own; None: it may use it now."""
+    """Return why a reservation cannot start a job of its own now, or None."""
     if reservation is None or reservation.end <= now:
         return Shortfall(Reason.RESERVATION, "gone", who=name)
     if now < reservation.start:
@@ -166,14 +166,14 @@ def closed(reservation: Reservation | None, name: str, time_limit: int, now: flo
 
 
 def boundaries(reservations: Iterable[Reservation], now: float) -> list[float]:
-    """When what may start changes by itself, in order."""
+    """Return the times at which reservations begin or end, in order."""
     return sorted({float(at) for one in reservations for at in (one.start, one.end) if at > now})
 
 
 def overbooked(
     reservation: Reservation, others: Iterable[Reservation], usable: Mapping[int, int]
 ) -> tuple[int, str] | None:
-    """(card, the other) where two reservations would have more than a card at a time; None if nowhere."""
+    """Return (GPU, other reservation) if both together exceed a GPU at some time, or None."""
     beside = [one for one in others if one.name != reservation.name and _meet(one, reservation)]
     for at in sorted({max(reservation.start, one.start) for one in beside}):
         there = [one for one in beside if one.start <= at < one.end]
@@ -198,7 +198,7 @@ def in_its_way(
     rooms: Iterable[Room],
     now: float,
 ) -> list[int]:
-    """The jobs outside of it that may still hold what it keeps, by their limits, while it lasts."""
+    """Return the jobs outside the reservation that may still hold its GPUs while it lasts."""
     free = {room.gpu.index: room for room in rooms}
     outside = []
     for job in running:
@@ -220,5 +220,5 @@ def in_its_way(
 
 
 def _lacks(room: Room | None, hold: Hold) -> bool:
-    """Memory that strangers hold is no matter here: nobody's job does."""
+    """Tell whether a hold does not fit, ignoring memory of processes that belong to no job."""
     return room is not None and (hold.share > room.share or hold.memory > room.memory + room.external)

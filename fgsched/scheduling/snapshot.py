@@ -1,4 +1,4 @@
-"""What a plan is made of, kept together, so that one can ask: and if it were otherwise?"""
+"""The input of a plan, as one value, so that questions can change it and plan again."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ _GLANCES = 100_000  # at a kind of job, in all plans of one answer
 
 
 class Snapshot(Struct, frozen=True):
-    """The queue, what runs and what is free at one moment. The queue is as it was after every question."""
+    """Queue, running jobs and free capacity at one time. Each question restores the queue."""
 
     queue: Queue
     running: Sequence[Running]
@@ -33,11 +33,11 @@ class Snapshot(Struct, frozen=True):
         return plan(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
 
     def plans(self, most: int) -> int:
-        """How many plans one answer may make: fewer where many kinds wait, for the loop stands still."""
+        """Return how many plans one answer may make: fewer with many classes, as the loop waits."""
         return max(1, min(most, _GLANCES // max(1, self.queue.kinds)))
 
     def capacity(self) -> Capacity:
-        """What is free, with nothing reserved."""
+        """Return what is free, without reservations."""
         policy = self.queue.order.policy
         capacity = Capacity(
             self.running, self.free, self.host, limits=self.limits, policy=policy, now=self.now
@@ -47,7 +47,7 @@ class Snapshot(Struct, frozen=True):
 
     @contextmanager
     def instead(self, job: QueuedJob) -> Iterator[None]:
-        """With this job in the place of the one with its id, or as one more."""
+        """Replace the job with the same id by this one, or add it, within the context."""
         before = self.queue.entry(job.id)
         self.queue.add(job)
         try:
@@ -59,7 +59,7 @@ class Snapshot(Struct, frozen=True):
 
     @contextmanager
     def claimed(self, kind: JobClass) -> Iterator[None]:
-        """With others making room for one more job of this kind."""
+        """Add a room claim for one more job of this class, within the context."""
         before = self.queue.claims
         self.queue.claims = before + Counter({kind: 1})
         try:
@@ -68,7 +68,7 @@ class Snapshot(Struct, frozen=True):
             self.queue.claims = before
 
     def rooms_of(self, partition: str) -> list[Room]:
-        """What is left of the cards that a partition may use."""
+        """Return the free capacity of the GPUs that a partition may use."""
         found = self.queue.order.policy.partition(partition)
         cards = found.cards if found else ()
         return [room for room in self.free if not cards or room.gpu.index in cards]
@@ -79,7 +79,7 @@ class Snapshot(Struct, frozen=True):
 
 
 def parts_of(demand: Demand) -> list[Demand]:
-    """A demand taken apart: each thing that may be short by itself."""
+    """Return the parts of a demand that can be short independently."""
     nothing = Demand(cpus=0)
     found = [replace(nothing, cpus=demand.cpus)]
     if demand.host_memory:
@@ -91,5 +91,5 @@ def parts_of(demand: Demand) -> list[Demand]:
 
 
 def ends_by(job: Running, moment: float) -> bool:
-    """Whether it will surely have ended then; one without a limit never surely does."""
+    """Tell whether the job certainly ends by `moment`; a job without a limit never does."""
     return job.until <= moment and job.until < math.inf
