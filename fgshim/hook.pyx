@@ -124,7 +124,6 @@ cdef extern from "state.h" nogil:
     int *fg_devices
     void **fg_smi_own
     void **fg_smi_real
-    int fg_smi_known
     void fg_settle()
 
 include "hook/_calls.pxi"

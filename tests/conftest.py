@@ -8,7 +8,7 @@ import signal
 
 from hypothesis import settings
 
-from fixtures_cuda import built_driver, cuda_runtime, driver, job, new_job
+from fixtures_cuda import built_driver, cuda_runtime, driver, driver_tools, job, new_job
 from fixtures_spawner import gate, go, spawner
 from live_host import home
 from simulated import simulate
@@ -17,6 +17,7 @@ __all__ = [
     "built_driver",
     "cuda_runtime",
     "driver",
+    "driver_tools",
     "gate",
     "go",
     "home",

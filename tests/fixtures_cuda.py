@@ -3,6 +3,7 @@
 import pytest
 
 import cudapackages
+import driverpackages
 import fakecuda
 import fgshim
 from fakecuda import Card
@@ -58,5 +59,21 @@ def cuda_runtime():
             except (cudapackages.NotHere, OSError) as error:
                 failed[major] = str(error)
         pytest.skip(failed[major])
+
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def driver_tools():
+    """driver_tools("535") -> NVIDIA's nvidia-smi and libnvidia-ml of a branch. Skips without them."""
+    failed = {}
+
+    def fetch(branch: str) -> driverpackages.DriverTools:
+        if branch not in failed:
+            try:
+                return driverpackages.tools(branch)
+            except (cudapackages.NotHere, OSError) as error:
+                failed[branch] = str(error)
+        pytest.skip(failed[branch])
 
     return fetch

@@ -1,21 +1,28 @@
-"""The private table of NVML out of which nvidia-smi takes its list of processes, on a fake NVML that has one.
+"""The private table of NVML out of which nvidia-smi takes its list of processes.
 
-What is known of its layout comes from the reports of others on driver 580.65.06. Nothing here proves it of a
-real one.
+NVIDIA promises nothing about this table. The hook changes it only on the driver branches of
+`driverpackages.RELEASES`, where NVIDIA's own nvidia-smi shows here, over the fake NVML, that it reads the
+table as the hook writes it: which slots are lists, and how an entry of a list is laid out.
 """
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import driverpackages
+import fgshim
 from fakecuda import Card
 from fakecuda.job import make_job
 
 pytestmark = pytest.mark.compiler
 pytest.importorskip("pynvml")
 MIB, GIB = 1 << 20, 1 << 30
+BRANCHES = sorted(driverpackages.RELEASES)
+LISTS = {"213": "C", "213,214": "M+C", "214,215": "M+C+G", "215": "G"}  # slots that list: the type shown
 
 SMI = """
 import ctypes, json, sys, pynvml as nvml
@@ -23,7 +30,7 @@ class Process(ctypes.Structure):
     _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gi", ctypes.c_uint),
                 ("ci", ctypes.c_uint), ("secret", ctypes.c_ulonglong), ("name", ctypes.c_char * 4096)]
 table, other = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
-ident = bytes.fromhex("c4fe3e6cc98f6e4ca327ee696e12f7c4")
+ident = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
 if sys.argv[2] == "init":
     nvml.nvmlInit()
 said = {"status": ctypes.CDLL("libnvidia-ml.so.1").nvmlInternalGetExportTable(ctypes.byref(table), ident)}
@@ -57,7 +64,7 @@ def busy(driver, tmp_path):
     jobs = [make_job(driver, tmp_path / name, [(cards[1], GIB)]) for name in "ab"]
     live = [job.start(CUDA_VISIBLE_DEVICES="1") for job in jobs]
     assert [process.say("alloc 64M") for process in live] == [(0,), (0,)]
-    yield jobs[0], live[0].process.pid
+    yield jobs[0], [process.process.pid for process in live]
     for process in live:
         process.end()
 
@@ -69,34 +76,120 @@ def seen(job, card=0, first="init", **extra):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("first", ["init", "table"])
-def test_on_a_branch_that_is_known_the_jobs_processes_are_shown_and_its_cards(busy, first):
-    """Also where the table is asked for before NVML was started, and can tell its version."""
-    job, pid = busy
-    said = seen(job, first=first, FAKE_NVML_VERSION="580.65.06")
-    assert said["lists"] == [[[pid, 64 * MIB]], [], []]
+def table_of(job, card=0, first="init", **extra):
+    """What a program finds in the table, and in the lists of that card; `first`: what it asks for first."""
+    words = [sys.executable, "-c", SMI, str(card), first]
+    done = subprocess.run(words, env=job.environment(**extra), check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def smi(tools, env, *words):
+    """What NVIDIA's nvidia-smi prints over the fake NVML, which says that it is of the same version."""
+    env = {**env, "FAKE_NVML_VERSION": tools.version}
+    return subprocess.run([tools.smi, *words], env=env, check=True, capture_output=True, text=True).stdout
+
+
+def rows(tools, env):
+    """(pid, MiB) of each process that nvidia-smi lists."""
+    said = smi(tools, env, "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+    return sorted(tuple(map(int, line.split(", "))) for line in said.splitlines())
+
+
+def details(tools, env, slots):
+    """(pid, type, name, MiB) of each process of nvidia-smi -q, where the fake NVML lists them in `slots`."""
+    said = smi(tools, {**env, "FAKE_SMI_SLOTS": slots}, "-q", "-d", "PIDS")
+    entry = r"Process ID +: (\d+)\s+Type +: (\S+)\s+Name +: (\S+)\s+Used GPU Memory +: (\d+) MiB"
+    return sorted((int(pid), kind, name, int(used)) for pid, kind, name, used in re.findall(entry, said))
+
+
+def stranger(job):
+    """The environment of a program that no job has started."""
+    return {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_nvidias_program_reads_the_table_as_the_fake_writes_it(busy, driver_tools, branch):
+    job, pids = busy
+    tools, program = driver_tools(branch), str(job.driver.program)
+    assert rows(tools, stranger(job)) == sorted((pid, 64) for pid in pids)
+    for slots, kind in LISTS.items():
+        assert details(tools, stranger(job), slots) == sorted((pid, kind, program, 64) for pid in pids)
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_nvidias_program_shows_in_a_job_only_the_jobs_processes(busy, driver_tools, branch):
+    job, pids = busy
+    tools, program = driver_tools(branch), str(job.driver.program)
+    assert rows(tools, job.environment()) == [(pids[0], 64)]
+    for slots, kind in LISTS.items():
+        assert details(tools, job.environment(), slots) == [(pids[0], kind, program, 64)]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_nvidias_program_shows_in_a_job_only_the_jobs_gpus(busy, driver_tools, branch):
+    said = smi(driver_tools(branch), busy[0].environment(), "-L")
+    assert re.findall(r"GPU (\d): (\w+)", said) == [("0", "two")]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_nvidias_library_has_the_table_and_it_is_long_enough(driver_tools, branch):
+    """The library gives its table without a driver. Nothing in it is called here."""
+    code = """
+import ctypes, sys
+table = ctypes.POINTER(ctypes.c_size_t)()
+ident = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
+status = ctypes.CDLL(sys.argv[1]).nvmlInternalGetExportTable(ctypes.byref(table), ident)
+print(status, table[0] // 8 > 215, all(table[slot] for slot in (81, 213, 214, 215)))
+"""
+    words = [sys.executable, "-c", code, driver_tools(branch).library]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert said == "0 True True\n"
+
+
+def test_the_hook_changes_the_table_on_no_other_branch_than_those_proved_here():
+    source = Path(fgshim.__file__).with_name("hook") / "smi_table.c"
+    assert re.findall(r'"(\d+)\."', source.read_text()) == BRANCHES
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_on_a_proved_branch_a_job_sees_its_processes_and_its_gpus(busy, branch):
+    job, pids = busy
+    said = table_of(job, FAKE_NVML_VERSION=f"{branch}.65.06")
+    assert said["lists"] == [[[pids[0], 64 * MIB]], [], []]
     assert said["cards"] == ["two", 2, 2]
-    assert (said["status"], said["unknown"], said["other"]) == (0, 3, 42)
+    assert (said["status"], said["unknown"], said["other"]) == (0, 2, 42)
 
 
-def test_on_any_other_branch_the_list_is_empty(busy):
-    said = seen(busy[0], 1, FAKE_NVML_VERSION="575.57.08")
-    assert said["lists"] == [[], [], []]
-    assert (said["status"], said["other"]) == (0, 42)
+@pytest.mark.parametrize("version", ["470.256.02", "575.57.08", "580.65.06", "5350.1"])
+def test_on_any_other_branch_the_table_is_the_drivers_own(busy, version):
+    job, pids = busy
+    said = table_of(job, 1, FAKE_NVML_VERSION=version)
+    assert said["lists"] == [sorted([pid, 64 * MIB] for pid in pids), [], []]
+    assert (said["cards"], said["status"], said["other"]) == (["one", "two", 2], 0, 42)
 
 
-def test_a_list_that_does_not_look_like_one_is_empty_and_never_nonsense(busy):
-    said = seen(busy[0], FAKE_NVML_VERSION="580.159.03", FAKE_SMI_ODD="1")
+def test_before_nvml_tells_its_version_the_table_is_the_drivers_own(busy):
+    job, _ = busy
+    said = table_of(job, first="table", FAKE_NVML_VERSION="535.261.03")
+    assert said["cards"] == ["one", "two", 2]
+
+
+def test_a_list_that_cannot_be_one_is_shown_empty(busy):
+    """A name that never ends."""
+    said = table_of(busy[0], FAKE_NVML_VERSION="535.261.03", FAKE_SMI_ODD="1")
     assert said["lists"] == [[], [], []]
 
 
 def test_a_table_that_is_too_short_is_the_drivers_own(busy):
-    said = seen(busy[0], FAKE_SMI_SHORT="1", FAKE_NVML_VERSION="580.65.06")
+    said = table_of(busy[0], FAKE_SMI_SHORT="1", FAKE_NVML_VERSION="535.261.03")
     assert (said["status"], said["cards"]) == (0, ["one", "two", 2])
 
 
-def test_without_a_region_there_is_no_card_and_nobody_is_listed(busy):
+def test_without_a_region_a_proved_branch_shows_no_gpu(busy):
     job, _ = busy
     job.region_file.unlink()
-    assert seen(job, FAKE_NVML_VERSION="580.65.06")["cards"] == [2, 2, 2]
-    assert seen(job, 1, FAKE_NVML_VERSION="575.57.08")["lists"] == [[], [], []]
+    assert table_of(job, FAKE_NVML_VERSION="535.261.03")["cards"] == [2, 2, 2]

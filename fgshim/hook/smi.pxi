@@ -1,8 +1,11 @@
-# nvidia-smi takes its list of processes from a private table of NVML, found by nvmlInternalGetExportTable.
+# nvidia-smi's list of processes, which it takes from a private table of NVML.
 #
-# It is given a copy in which the entries that tell of cards and processes are ours. Where these lie, and what a
-# list looks like, is known of driver branch 580 from the reports of others and not promised by anybody. So whatever
-# does not look as it should is an empty list, and a driver of another branch shows an empty list at once.
+# On the driver branches whose layout is proved (smi_table.h), the program is given a copy of the table in which the
+# hook's functions stand in the slots of the GPUs and of the process lists. On any other branch, and before NVML tells
+# its version, it is given NVML's own table: nvidia-smi then shows the host's GPUs and the processes of all jobs.
+#
+# Exports: nvmlInternalGetExportTable.
+# Needs: fg_function (driver.pxi), fg_by_index (cards.pxi), fg_only_jobs (processes.pxi).
 
 cdef extern from "smi_table.h" nogil:
     const int FG_SMI_CARD, FG_SMI_LIST, FG_SMI_LISTS, FG_SMI_LEAST, FG_SMI_MOST
@@ -11,10 +14,11 @@ cdef extern from "smi_table.h" nogil:
         char name[4096]
     ctypedef int (*fg_smi_call)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t) noexcept nogil
     const uint8_t *fg_smi_id
+    bint fg_smi_is_proved(const char *)
 
 
 cdef bint fg_smi_plausible(const fg_smi_process *list, uint32_t count) noexcept nogil:
-    """Whether these bytes can be a list of processes: pids, and names that end."""
+    """Return whether these bytes can be a list of processes: pids in range, names that end."""
     cdef uint32_t at
     for at in range(count):
         if list[at].pid == 0 or list[at].pid > 1 << 22 or list[at].name[0] < c" ":
@@ -25,31 +29,26 @@ cdef bint fg_smi_plausible(const fg_smi_process *list, uint32_t count) noexcept 
 
 
 cdef bint fg_smi_device(uintptr_t device) noexcept nogil:
-    """Whether NVML knows this handle."""
+    """Return whether NVML knows this handle."""
     cdef char text[96]
     cdef void *ask = fg_function(FG_nvmlDeviceGetUUID)
     return device >= 4096 and ask != NULL and (<nvml_uuid_t> ask)(<void *> device, text, sizeof(text)) == NVML_SUCCESS
 
 
-cdef bint fg_smi_branch() noexcept nogil:
-    """Whether the driver is of the branch whose lists are known. Asked at each call: it is not told before NVML is started."""
+cdef bint fg_smi_is_on() noexcept nogil:
+    """Return whether the layout of this driver's table is proved. NVML tells its version only after nvmlInit."""
     cdef char version[96]
     cdef void *ask = fg_function(FG_nvmlSystemGetDriverVersion)
-    if not fg_load_int(&fg_smi_known) and ask and (<nvml_text_t> ask)(version, sizeof(version)) == NVML_SUCCESS:
-        fg_store_int(&fg_smi_known, strncmp(version, "580.", 4) == 0)
-    return fg_load_int(&fg_smi_known) != 0
+    return ask != NULL and (<nvml_text_t> ask)(version, sizeof(version)) == NVML_SUCCESS and fg_smi_is_proved(version)
 
 
 cdef int fg_smi_list(int slot, uintptr_t device, uintptr_t number, uintptr_t into, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
-    """One of the lists. A call of another form is none, and goes on to the driver."""
+    """Answer a list of processes with those of the job. A call whose arguments are not those of a list is NVML's."""
     cdef fg_smi_call real = <fg_smi_call> fg_smi_real[slot]
     cdef uint32_t *count = <uint32_t *> number
     cdef uint32_t room
     if number < 4096 or into < 4096 or not fg_smi_device(device) or not 1 <= count[0] <= 65536:
         return real(device, number, into, d, e, f)
-    if not fg_smi_branch():
-        count[0] = 0
-        return NVML_SUCCESS
     room = count[0]
     cdef int status = real(device, number, into, d, e, f)
     if status == NVML_SUCCESS and (count[0] > room or not fg_smi_plausible(<fg_smi_process *> into, count[0])):
@@ -72,12 +71,12 @@ cdef int fg_smi_list2(uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintpt
 
 
 cdef int fg_smi_card(uintptr_t index, uintptr_t device, uintptr_t c, uintptr_t d, uintptr_t e, uintptr_t f) noexcept nogil:
-    """The handle of a card by its number: the job's number, so the driver is asked for its own."""
+    """Return the handle of a GPU by its index within the job."""
     cdef void *by_uuid = fg_function(FG_nvmlDeviceGetIndex)
     cdef void *own = NULL
     cdef uint32_t number = 0
     cdef int status
-    if device >= 4096 and index < 64 and fg_smi_branch():
+    if device >= 4096 and index < 64:
         status = fg_by_index(FG_nvmlDeviceGetHandleByIndex_v2, <uint32_t> index, &own)
         if status == NVML_SUCCESS and by_uuid:
             status = (<nvml_index_t> by_uuid)(own, &number)
@@ -88,7 +87,7 @@ cdef int fg_smi_card(uintptr_t index, uintptr_t device, uintptr_t c, uintptr_t d
 
 
 cdef void **fg_smi_copy(void **real) noexcept nogil:
-    """The table with our entries in it; it begins with its own size. NULL: it cannot be one that we know of."""
+    """Return a copy of the table with the hook's functions in it; NULL if the size is not that of such a table."""
     cdef size_t size = <size_t> real[0]
     cdef int saved = errno
     cdef void *room
@@ -114,6 +113,8 @@ cdef public int nvmlInternalGetExportTable(const void **table, const void *id) n
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_table_t> real)(table, id)
     if status != NVML_SUCCESS or table == NULL or table[0] == NULL or id == NULL or memcmp(id, fg_smi_id, 16) != 0:
+        return status
+    if not fg_smi_is_on():
         return status
     if not fg_load(&fg_smi_own):
         copy = fg_smi_copy(<void **> table[0])

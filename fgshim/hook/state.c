@@ -31,7 +31,6 @@ const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_N
 
 int fg_devices[64];
 void **fg_smi_own, **fg_smi_real;
-int fg_smi_known;
 
 void fg_settle(void) {
     if (!__atomic_exchange_n(&fg_owes, 0, __ATOMIC_ACQ_REL)) return;

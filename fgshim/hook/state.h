@@ -81,7 +81,6 @@ extern const pthread_mutex_t fg_meter_unlocked;
 
 extern int fg_devices[64];                   /* by CUDA ordinal: position in the region + 1; 0: not known; atomic */
 extern void **fg_smi_own, **fg_smi_real;     /* nvidia-smi's private table: the hook's copy, and NVML's; atomic */
-extern int fg_smi_known;                     /* 1: the driver branch's layout is proved; atomic */
 
 /* Apply fg_owed. Under the region's lock. */
 void fg_settle(void);

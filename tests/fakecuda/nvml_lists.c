@@ -108,11 +108,17 @@ typedef struct { unsigned pid, running, gpu, memory; uint64_t most; unsigned cou
 API nvmlDeviceGetAccountingStats_v2(card *device, stats_v2 *into) { (void)device; return into->running = 1, OK; }
 API nvmlUnitGetDevices(void *unit, unsigned *count, card **devices) { (void)unit; return cards(NULL, count, devices); }
 
-/* The private table that nvidia-smi asks for: its size, a card by its number, and three lists of processes. */
+/* The private table that nvidia-smi asks for: its size, a card by its number, and three lists of processes.
+ * tests/test_hook_smi.py shows that NVIDIA's nvidia-smi reads this table. FAKE_SMI_SLOTS names the slots that list the
+ * processes, "213" if it is not set; the other lists are empty. */
 typedef struct { unsigned pid; uint64_t bytes; unsigned gi, ci; uint64_t secret; char name[4096]; } smi_process;
-static int smi_list(card *device, unsigned *count, smi_process *into) {
+static int smi_list_in(int slot, card *device, unsigned *count, smi_process *into) {
+    const char *chosen = getenv("FAKE_SMI_SLOTS");
+    char own[8];
     holder found[MAX_PROCESSES];
     unsigned room = *count, number, index = 0;
+    snprintf(own, sizeof own, "%d", slot);
+    if (!strstr(chosen ? chosen : "213", own)) return *count = 0, OK;
     int status = holders(device, found, &number);
     if (status) return status;
     (void)nvmlDeviceGetIndex(device, &index);
@@ -123,16 +129,27 @@ static int smi_list(card *device, unsigned *count, smi_process *into) {
     }
     return *count = number < room ? number : room, OK;
 }
-static int smi_nobody(card *device, unsigned *count, void *into) { (void)device; (void)into; return *count = 0, OK; }
+static int smi_list0(card *device, unsigned *count, smi_process *into) { return smi_list_in(213, device, count, into); }
+static int smi_list1(card *device, unsigned *count, smi_process *into) { return smi_list_in(214, device, count, into); }
+static int smi_list2(card *device, unsigned *count, smi_process *into) { return smi_list_in(215, device, count, into); }
 static int smi_card(unsigned index, card **device, int how) { (void)how; return nvmlDeviceGetHandleByIndex_v2(index, device); }
 static int smi_other(unsigned value, unsigned *twice) { return *twice = 2 * value, OK; }
+static int smi_unsupported(void) { return 3; }
 API nvmlInternalGetExportTable(const void **table, const uint8_t *id) {
+    static const uint8_t known[16] = {0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4};
     static void *entries[256];
-    if (!table || !id || id[0] != 0xc4) return 3;
+    if (!table || !id || memcmp(id, known, sizeof known)) return INVALID_ARGUMENT;
+    for (int i = 1; i < 256; i++) entries[i] = (void *)smi_unsupported;
     entries[0] = (void *)(getenv("FAKE_SMI_SHORT") ? 100 * sizeof *entries : sizeof entries);
     entries[80] = (void *)smi_other;
     entries[81] = (void *)smi_card;
-    entries[213] = (void *)smi_list;
-    entries[214] = entries[215] = (void *)smi_nobody;
+    entries[213] = (void *)smi_list0;
+    entries[214] = (void *)smi_list1;
+    entries[215] = (void *)smi_list2;
     return *table = entries, OK;
 }
+/* nvidia-smi -q registers for events. */
+API nvmlEventSetCreate(void **set) { static int only; return *set = &only, OK; }
+API nvmlEventSetFree(void *set) { (void)set; return OK; }
+API nvmlDeviceRegisterEvents(card *device, uint64_t types, void *set) { (void)device; (void)types; (void)set; return 3; }
+API nvmlDeviceGetSupportedEventTypes(card *device, uint64_t *types) { (void)device; return *types = 0, OK; }
