@@ -5,7 +5,9 @@ new ones run `scripts/test --hypothesis-profile=hunt`.
 """
 
 import signal
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from fixtures_cuda import built_driver, cuda_runtime, driver, driver_tools, job, new_job
@@ -33,3 +35,20 @@ settings.load_profile("steady")
 
 # A shell that starts the tests in the background has them ignore it, and whatever they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable():
+    """Send a report from a worker with every lone surrogate escaped: the pipe takes only UTF-8."""
+    return _encodable((yield))
+
+
+def _encodable(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {_encodable(key): _encodable(each) for key, each in value.items()}
+        case list() | tuple():
+            return type(value)(_encodable(each) for each in value)
+    return value
