@@ -2,9 +2,11 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec import convert
 
 from builders import GIB, PowerCut, a_demand, a_gpu
 from fgsched.cli.changes import read_changes, words_by_key
+from fgsched.cli.wording import update_word
 from fgsched.config.load import Config
 from fgsched.config.schema import AccountSettings, PartitionSettings, UserSettings
 from fgsched.controller.caller import Caller
@@ -12,6 +14,7 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Request
 from fgsched.domain.policy import MODES
 from fgsched.domain.units import SubmitContext as Units
+from fgsched.domain.waiting import Advice
 from fgsched.jobs.records import to_record
 from site_fixture import ROOT, Yard
 
@@ -272,9 +275,9 @@ class Happenings(RuleBasedStateMachine):
         self.yard.settle()
         answer = self.yard.prospects.why(ROOT, {"ids": [job.id]}, self.yard.now)
         told = next(one for one in answer["jobs"] if one["id"] == job.id)
-        assert told["blockers"][0]["reason"] == told["reason"]
+        assert told["blockers"][0]["cause"]["reason"] == told["reason"]
         if told["advice"]:
-            word = told["advice"][advice % len(told["advice"])]["update"]
+            word = update_word(convert(told["advice"][advice % len(told["advice"])], Advice))
             fields = read_changes(words_by_key([word]), Units())
             done = self.yard.ask("update", ROOT, id=job.id, changes=fields)
             assert not isinstance(done, FgschedError), (word, done)

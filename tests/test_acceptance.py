@@ -74,7 +74,7 @@ def test_a1_the_third_of_three_jobs_of_6_gib_waits_on_a_card_of_16_and_is_told_t
         q.until(running=2)
         assert q.states() == ["R", "R", "PD"]
         assert q.shown(jobs[2])["Reason"] == "GpuMemory"
-        assert q.shown(jobs[2])["Why"] == "needs 6144M, 4096M left on GPU 0"
+        assert q.shown(jobs[2])["Why"] == "needs 6144M of GPU memory; GPU 0 has 4096M left"
 
 
 def test_a2_of_four_jobs_of_0_3_three_run_on_one_card(tmp_path):
@@ -82,7 +82,7 @@ def test_a2_of_four_jobs_of_0_3_three_run_on_one_card(tmp_path):
         jobs = q.submit("--gpus=0.3", count=4)
         q.until(running=3)
         assert q.states() == ["R", "R", "R", "PD"]
-        assert q.shown(jobs[3])["Why"] == "needs 0.3 of one GPU, 0.1 left on GPU 0"
+        assert q.shown(jobs[3])["Why"] == "needs 0.3 of one GPU; GPU 0 has 0.1 left"
 
 
 def test_a2_of_four_jobs_of_0_3_four_run_on_two_cards(tmp_path):

@@ -119,7 +119,7 @@ def test_a_chain_of_jobs_runs_in_its_order(cards):
     assert (cards.path / "order").read_text() == f"1\n2 afterok:{first}\n3\n"
     row = lines(cards, "fgq", "-h", "-o", "%i %r %E")
     assert row == [f"{never} DependencyNeverSatisfied afterok:{third}"]
-    assert "can come true no more" in cards.run("fgctl", "show", "job", never).out
+    assert "can never be met" in cards.run("fgctl", "show", "job", never).out
 
 
 def test_a_job_begins_when_its_time_comes_and_not_before(cards):

@@ -48,7 +48,7 @@ def test_only_a_job_that_waits_is_told_why(home):
     home.submit(share=10_000, hold=True)
     home.submit(share=10_000)
     why = {line[:2].strip(): line[2:].strip() for line in home.run("fgq", "-h", "-O", "JobID:2,Why:60").lines}
-    held, short = "is held; fgctl release lets it start", "needs one whole GPU, 0 left on GPU 0"
+    held, short = "held; its owner can release it", "needs one whole GPU; GPU 0 has 0 left"
     assert why == {"1": "", "2": "", "3": held, "4": short}
 
 

@@ -50,7 +50,7 @@ def test_a_job_that_would_run_into_a_reservation_waits_and_is_told_so(cards):
     assert column(cards, "%r", waits) == "Reservation"
     assert column(cards, "%v", waits) == "(null)"
     why = cards.run("fgq", "--why", waits.out.strip()).out
-    assert "would run into reservation talk, from " in why
+    assert "would overlap reservation talk, from " in why
     assert "--time=" in why, why
     assert "starts now" in why
     short = job(cards, "--gpus=1", "--time=30")
@@ -199,6 +199,6 @@ def test_a_job_whose_reservation_is_gone_says_so_and_runs_without_it(cards):
     other = fgctl(cards, "update", "reservation=gone", "users=nobody")
     assert (other.status, "waits for a reservation of this name" in other.err) == (Exit.REFUSED, True)
     assert fgctl(cards, "delete", "reservation=gone").status == 0
-    assert "is over or was deleted" in cards.run("fgq", "--why", waits.out.strip()).out
+    assert "has ended or was deleted" in cards.run("fgq", "--why", waits.out.strip()).out
     assert fgctl(cards, "update", f"job={waits.out.strip()}", "reservation=").status == 0
     assert cards.wait(int(waits.out))[0]["state"] == "COMPLETED"
