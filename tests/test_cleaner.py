@@ -63,21 +63,21 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_hundred_thousand_levels_are_removed_in_small_steps_with_few_descriptors(tmp_path, cleaner, clock):
-    cleaner.add(made(tmp_path / "1.1", DEEP, levels=100_000))
+def test_twenty_thousand_levels_are_removed_in_small_steps_with_few_descriptors(tmp_path, cleaner, clock):
+    cleaner.add(made(tmp_path / "1.1", DEEP, levels=20_000))
     before = descriptors()
     now = clock.now
     cleaner.step(now)
     assert (tmp_path / "1.1").exists()
     assert clock.now - now < 0.01, "a step looks at the clock again and again"
     assert descriptors() - before < 100
-    assert clean(cleaner, clock) > 1000
+    assert clean(cleaner, clock) > 200
     assert (os.listdir(tmp_path), descriptors()) == ([], before)
 
 
-def test_a_hundred_thousand_files_are_removed_in_small_steps(tmp_path, cleaner, clock):
-    cleaner.add(made(tmp_path / "1.1", WIDE, files=100_000))
-    assert clean(cleaner, clock) > 10_000
+def test_twenty_thousand_files_are_removed_in_small_steps(tmp_path, cleaner, clock):
+    cleaner.add(made(tmp_path / "1.1", WIDE, files=20_000))
+    assert clean(cleaner, clock) > 2000
     assert os.listdir(tmp_path) == []
 
 
