@@ -32,7 +32,6 @@ class Column:
 def columns(text: str) -> list[Column]:
     """Parse a list of columns such as 'JobID,JobName%20,State%-15'. Raises BadUsage.
 
-    |
     A negative width aligns to the left.
     """
     found = []

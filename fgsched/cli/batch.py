@@ -42,10 +42,9 @@ def parse_batch(
 ) -> list[Prepared]:
     """Return one submission for each line that is neither blank nor a comment.
 
-    |
     `common` are the options given with --batch; options of a line override them. A list is submitted as a
     whole or not at all.
-    |
+
     Raises:
         BadUsage: the first invalid line, with its place.
     """

@@ -25,7 +25,6 @@ def clean(text: str) -> str:
 def fit(text: str, width: int, *, right: bool = False, mark: str = "") -> str:
     """Pad or truncate a text to `width` terminal columns; width 0 leaves it unchanged.
 
-    |
     `mark` replaces the end of a truncated text.
     """
     if not width:

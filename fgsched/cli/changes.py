@@ -80,7 +80,6 @@ def no_pair(word: str) -> BadUsage:
 def words_by_key(words: Sequence[str]) -> dict[str, str]:
     """Parse KEY=VALUE words into {'job': '7', …}. Raises BadUsage.
 
-    |
     Case, '-' and '_' in a key are ignored.
     """
     found: dict[str, str] = {}
@@ -143,7 +142,6 @@ def is_about_partition(words: Sequence[str]) -> bool:
 def partition_words(words: Sequence[str]) -> tuple[str, dict[str, str]]:
     """Parse 'partition=night max_time=8h' into the name and the values. Raises BadUsage.
 
-    |
     The controller checks the keys.
     """
     pairs = [word.partition("=") for word in words]

@@ -114,7 +114,6 @@ def working_directory(setting: Setting | None, cwd: str) -> str:
 def output_directory(setting: Setting | None, values: Values, chdir: str, *, make: bool) -> None:
     """Check that the directory of an output file exists, or create it with `make`.
 
-    |
     `values` has no job id yet.
     """
     if setting is None:

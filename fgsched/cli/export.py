@@ -19,7 +19,6 @@ _HOOK = "libfgshim.so"
 def exported(text: str, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the environment that `--export=text` gives a job, and warnings. Raises BadValue.
 
-    |
     A value in the list overrides that of the submitter.
     """
     warnings: list[str] = []

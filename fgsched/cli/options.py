@@ -1,6 +1,5 @@
 """Parse the options of fgsub from the command line, script headers, the environment and batch lines.
 
-|
 click only provides help and completion. The options are parsed here, because errors in a header must name the
 line, and a batch has up to ten thousand lines.
 """
@@ -75,7 +74,6 @@ class Reader:
     def setting(self, option: Option, text: str) -> Setting:
         """Parse the value of an option.
 
-        |
         Raises:
             BadUsage: the option has no meaning in a script.
             BadValue: the value is invalid.

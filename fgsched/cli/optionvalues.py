@@ -269,7 +269,6 @@ def only_one(text: str) -> int:
 def early_signal(text: str) -> EarlySignal:
     """Parse [B:|C:]SIG[@SEC]; SEC is in seconds before the time limit. Raises BadValue.
 
-    |
     B: sends the signal to the shell only, C: to its children only.
     """
     target, colon, rest = text.rpartition(":")

@@ -96,7 +96,6 @@ _READ: dict[str, Callable[[str], Any]] = {
 def ask(client: Client, operation: str, words: Sequence[str]) -> None:
     """Create, change or delete a reservation.
 
-    |
     Raises:
         BadUsage: a key is unknown or missing.
         BadValue: a value is invalid.

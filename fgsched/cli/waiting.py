@@ -37,9 +37,8 @@ def wait_for(
 ) -> list[dict[str, Any]]:
     """Return how the jobs ended, when all have ended or, with `any_will_do`, the first.
 
-    |
     `patience` is in seconds. If the controller stops, wait as long as a restart may take.
-    |
+
     Raises:
         TimedOut: the patience is exhausted.
     """

@@ -1,4 +1,4 @@
-"""Errors that a person can act on: a cause, a remedy, an exit code."""
+"""Errors that a person can act on: cause, remedy and exit code."""
 
 from enum import IntEnum
 
@@ -17,7 +17,7 @@ class Exit(IntEnum):
 
 
 class FgschedError(Exception):
-    """Something the user or the administrator can act on: a cause and, where there is one, a remedy."""
+    """An error that the user or the administrator can act on: a cause, and a remedy if there is one."""
 
     exit_code = Exit.REFUSED
 
@@ -28,11 +28,11 @@ class FgschedError(Exception):
 
 
 class Refused(FgschedError):
-    """The request is well formed, and the scheduler will not take it."""
+    """The request is well formed, but the scheduler refuses it."""
 
 
 class BadUsage(FgschedError):
-    """An option, a value or a script that is not well formed."""
+    """An option, a value or a script is malformed."""
 
     exit_code = Exit.USAGE
 
@@ -44,19 +44,22 @@ class NoSuchJob(FgschedError):
 
 
 class NotPermitted(FgschedError):
-    """The caller may not do this to that job."""
+    """The caller may not do this to the job."""
 
     exit_code = Exit.NOT_PERMITTED
 
 
 class Unreachable(FgschedError):
-    """The controller does not answer, or another one holds its place."""
+    """The controller does not answer, or another controller is running in its place."""
 
     exit_code = Exit.UNREACHABLE
 
 
 class Busy(Unreachable):
-    """The controller takes no more requests of this user now. Nothing was changed; ask again in `after` s."""
+    """The controller accepts no more requests of this user now.
+
+    Nothing was changed; retry in `after` seconds.
+    """
 
     def __init__(self, cause: str, remedy: str = "", *, after: float = 0.5) -> None:
         super().__init__(cause, remedy)
@@ -64,13 +67,13 @@ class Busy(Unreachable):
 
 
 class StorageError(FgschedError):
-    """The queue file cannot be used, or cannot be written."""
+    """The queue file is unusable or cannot be written."""
 
     exit_code = Exit.STORAGE
 
 
 class OurFault(FgschedError):
-    """A bug of fgsched's own, as the other side of the socket sees it."""
+    """An internal error of fgsched, as reported by the other end of the socket."""
 
     exit_code = Exit.INTERNAL
 

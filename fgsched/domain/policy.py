@@ -1,4 +1,4 @@
-"""What a site allows: partitions, qualities of service, accounts, users, and what decides the order."""
+"""The site's policy: partitions, qualities of service, accounts, users, and priority weights."""
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -19,7 +19,7 @@ MODES = (REQUEUE, SUSPEND, CANCEL, OFF)
 
 
 class Limits(Struct, frozen=True, kw_only=True, gc=False):
-    """The most of something at a time; 0 is no limit."""
+    """Maxima of running and pending jobs and of GPUs; 0 is no limit."""
 
     running: int = 0  # jobs
     pending: int = 0  # jobs
@@ -31,7 +31,7 @@ NO_LIMITS = Limits()
 
 
 class Defaults(Struct, frozen=True, kw_only=True, gc=False):
-    """What a job gets that does not ask, as fgsub would be told."""
+    """Values for jobs that do not request them, in the form of fgsub's options."""
 
     gpus: str = ""
     gpu_mem: str = ""
@@ -40,7 +40,7 @@ class Defaults(Struct, frozen=True, kw_only=True, gc=False):
     time: int = 0  # seconds
 
     def options(self) -> dict[str, str]:
-        """The same as options of fgsub."""
+        """Return the defaults as options of fgsub."""
         texts = {
             "gpus": self.gpus,
             "gpu-mem": self.gpu_mem,
@@ -52,7 +52,7 @@ class Defaults(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PerJobLimits(Struct, frozen=True, kw_only=True, gc=False):
-    """What one job may ask for; 0 is no limit."""
+    """Maxima of what one job may request; 0 is no limit."""
 
     share: int = 0  # ten-thousandths of all its cards together
     gpu_memory: int = 0  # bytes of each card
@@ -62,7 +62,7 @@ class PerJobLimits(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Access(Struct, frozen=True, kw_only=True, gc=False):
-    """Who may use it; empty is everybody."""
+    """Users, groups and accounts with access; if all are empty, everyone has access."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Access(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PreemptRule(Struct, frozen=True, gc=False):
-    """How jobs make room for others."""
+    """How jobs are preempted."""
 
     mode: str = ""  # "": as is said elsewhere
     grace: int = 0  # seconds between the warning and the end
@@ -83,7 +83,7 @@ class PreemptRule(Struct, frozen=True, gc=False):
 
 
 class Partition(Struct, frozen=True, kw_only=True, gc=False):
-    """A named set of defaults and limits over the same cards."""
+    """A named set of defaults and limits over the same GPUs."""
 
     name: str = MAIN
     is_default: bool = True
@@ -111,7 +111,7 @@ class Partition(Struct, frozen=True, kw_only=True, gc=False):
         return self.state in (UP, DOWN)
 
     def limits(self, site: HostLimits) -> HostLimits:
-        """The site's rules with those of this partition."""
+        """Return the site's limits as changed by this partition."""
         return replace(
             site,
             max_jobs_per_gpu=self.max_jobs_per_gpu or site.max_jobs_per_gpu,
@@ -133,7 +133,7 @@ class Qos(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Account(Struct, frozen=True, kw_only=True, gc=False):
-    """Whoever jobs are charged to."""
+    """An account to which jobs are charged."""
 
     name: str = ""
     shares: int = 1
@@ -142,7 +142,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class User(Struct, frozen=True, kw_only=True, gc=False):
-    """What the site says of one user."""
+    """Settings of one user."""
 
     name: str = ""
     shares: int = 1
@@ -151,7 +151,7 @@ class User(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Weights(Struct, frozen=True, kw_only=True, gc=False):
-    """What each factor, from 0 to 1, counts in a priority."""
+    """The weight of each priority factor; a factor is a number from 0 to 1."""
 
     partition: int = 1_000_000
     qos: int = 100_000
@@ -165,7 +165,7 @@ class Weights(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Resource(Struct, frozen=True, kw_only=True, gc=False):
-    """A countable thing of the site's: a licence, another kind of card."""
+    """A countable resource of the site: a licence, or another kind of device."""
 
     name: str
     count: int
@@ -173,7 +173,7 @@ class Resource(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, kw_only=True, gc=False):
-    """A reservation that an operator made: parts of cards, kept for some for a while."""
+    """A reservation of an operator: parts of GPUs, kept for some users during a period."""
 
     name: str
     start: int  # seconds since the epoch
@@ -188,7 +188,7 @@ class Reservation(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Policy(Struct, frozen=True, kw_only=True, dict=True):
-    """All of it. Partitions stand in their order of priority."""
+    """The policy of the site. Partitions are in their order of priority."""
 
     partitions: tuple[Partition, ...] = (Partition(),)
     qos: tuple[Qos, ...] = ()  # none: a job's is a mere label
@@ -201,12 +201,12 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def is_capped(self) -> bool:
-        """Whether a limit applies to any job."""
+        """Whether any limit is configured."""
         return any(limits != NO_LIMITS for limits in self._all_limits())
 
     @cached_property
     def has_quotas(self) -> bool:
-        """Whether GPU time is limited anywhere."""
+        """Whether any quota of GPU time is configured."""
         return any(limits.gpu_seconds for limits in self._all_limits())
 
     @cached_property
@@ -240,7 +240,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
         return next((one for one in self.partitions if one.is_default), self.partitions[0])
 
     def told(self, site: SubmitContext) -> SubmitContext:
-        """What clients need of it in order to read requests."""
+        """Return what clients need to know to parse requests."""
         return replace(
             site,
             resources=tuple(one.name for one in self.resources),
@@ -264,7 +264,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
         return next((one for one in self.reservations if one.name == name), None)
 
     def kept_as(self, gpu: int, now: float) -> str:
-        """sinfo's word for a card that a reservation keeps as a whole just now: maint or resv; else ""."""
+        """Return sinfo's word for a GPU that is wholly reserved at `now` (epoch seconds), or ""."""
         for one in self.reservations:
             if one.start <= now < one.end and any(
                 hold.gpu == gpu and hold.share == WHOLE for hold in one.holds

@@ -1,10 +1,10 @@
-"""Where a job can stand, the steps between, and the reasons that the queue shows."""
+"""States of a job with the permitted changes, and reasons."""
 
 from enum import Enum
 
 
 class JobState(Enum):
-    """Where a job stands. The value is what the database stores and fgq prints; never rename one."""
+    """The state of a job. The value is stored in the database and printed by fgq; never rename one."""
 
     PENDING = "PENDING"  # queued, holds nothing
     STARTING = "CONFIGURING"  # hold reserved in the store, process not yet known
@@ -62,7 +62,7 @@ for _state in JobState:  # plain attributes: they are asked for several times a 
 
 
 class Reason(Enum):
-    """Why a job waits, or how it ended. The value is what fgq prints; Slurm's word where it has one."""
+    """Why a job is pending, or how it ended. The value is what fgq prints: Slurm's word if it has one."""
 
     NONE = "None"
     PRIORITY = "Priority"  # jobs before it come first
@@ -127,7 +127,7 @@ def may_become(old: JobState, new: JobState) -> bool:
 
 
 class Tier(Enum):
-    """How a job is held to its share of device memory. The value is what is stored and shown."""
+    """The enforcement level of a job. The value is stored and shown."""
 
     DRIVER = "driver"  # the kernel limits the job's cgroup; the hook tells the job of its share
     SHIM = "shim"  # the hook

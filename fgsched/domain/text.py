@@ -40,19 +40,22 @@ def _restored_byte(found: "re.Match[str]") -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether `text` is valid UTF-8 without control characters."""
+    """Tell whether `text` is valid UTF-8 without control characters."""
     return _NOT_PLAIN.search(text) is None
 
 
 def shown(text: str) -> str:
-    """`text` on one line: control characters as \\x1b, cut at 80, quoted where its ends could be mistaken."""
+    """Return `text` on one line for a message: control characters escaped, at most 80 characters.
+
+    The text is quoted if its limits could be mistaken.
+    """
     cut = _cut(text)
     safe = _safe(cut)
     return f"'{safe}'" if not text or " " in text or safe != cut else safe
 
 
 def quoted(text: str) -> str:
-    """The same, quoted in any case: a part of what stands beside it."""
+    """Return `text` like `shown`, always quoted, for use within a sentence."""
     return f"'{_safe(_cut(text))}'"
 
 
@@ -72,9 +75,9 @@ def _escaped(char: str) -> str:
 
 
 class BadValue(BadUsage):
-    """A value that means nothing. `why` follows the value: ' is not a number', ': smallest share is …'."""
+    """An invalid value. `why` follows the value: ' is not a number', ': smallest share is …'."""
 
     def __init__(self, text: str, why: str, *, label: str = "") -> None:
-        """`label` is what stands before the value, such as '--gpus='."""
+        """`label` precedes the value in the message, such as '--gpus='."""
         super().__init__(f"{label}{shown(text)}{why}")
         self.why = why

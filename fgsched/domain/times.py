@@ -1,4 +1,4 @@
-"""Text and time: durations in seconds, points in time in seconds since the epoch, local time for people."""
+"""Parse and format times: durations in seconds, times in epoch seconds, local time for output."""
 
 import re
 import time
@@ -23,7 +23,7 @@ _CLOCKED = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 
 
 def parse_duration(text: str) -> int:
-    """Seconds; 0: no limit. A bare number is minutes."""
+    """Parse a duration into seconds; 0 is no limit. A bare number is in minutes. Raises BadValue."""
     if text.lower() in _UNLIMITED:
         return 0
     seconds = _duration(text)
@@ -58,7 +58,7 @@ def _within(text: str, field: str, value: int, most: int) -> None:
 
 
 def format_runtime(seconds: float) -> str:
-    """The queue's form: 0:07, 12:03, 1:00:00, 2-03:04:05; INVALID when negative or above a year."""
+    """Format seconds as in the queue: 0:07, 12:03, 2-03:04:05; INVALID if negative or above a year."""
     whole = int(seconds)
     if seconds < 0 or whole > _YEAR:
         return "INVALID"
@@ -74,14 +74,14 @@ def _clocked(whole: int) -> str:
 
 
 def format_elapsed(seconds: float) -> str:
-    """The form of accounting: 00:00:07, 2-03:04:05."""
+    """Format seconds as in accounting: 00:00:07, 2-03:04:05."""
     days, rest = divmod(max(0, int(seconds)), DAY)
     clock = f"{rest // HOUR:02d}:{rest % HOUR // MINUTE:02d}:{rest % MINUTE:02d}"
     return f"{days}-{clock}" if days else clock
 
 
 def format_limit(seconds: int) -> str:
-    """A time limit; 0 is UNLIMITED."""
+    """Format a time limit in seconds; 0 is UNLIMITED."""
     return _clocked(seconds) if seconds else "UNLIMITED"
 
 
@@ -109,7 +109,7 @@ _PART = re.compile(
 
 
 class _Moment(Struct):
-    """What the parts of a time have said so far; a later part wins."""
+    """The parts of a time that were parsed so far; a later part overrides."""
 
     year: int
     month: int
@@ -123,10 +123,10 @@ class _Moment(Struct):
 
 
 def parse_time(text: str, now: float, *, past: bool = False) -> float:
-    """A point in time that a user typed, in any form of the manual.
+    """Parse a time in any form of the manual into epoch seconds; `now` is in epoch seconds. Raises BadValue.
 
-    A time of day, or a date without a year, that has passed means the next one, unless `past` (history).
-    An hour that a change of the clocks leaves out means the first instant after it.
+    A time of day, or a date without a year, that is past means the next one, unless `past` (history). A local
+    time that a change of the clocks skips means the first instant after it.
     """
     bare = text.strip()
     if match := _AGO.fullmatch(bare):
@@ -223,7 +223,10 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 def format_time(
     epoch: float | None, style: str = "standard", *, now: float | None = None, unknown: str = "N/A"
 ) -> str:
-    """Local time. `style` is the value of FG_TIME_FORMAT: standard, relative (to `now`), or for strftime."""
+    """Format epoch seconds as local time; `unknown` replaces None.
+
+    `style` is the value of FG_TIME_FORMAT: standard, relative (to `now`), or a format of strftime.
+    """
     if epoch is None:
         return unknown
     try:

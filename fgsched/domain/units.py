@@ -1,6 +1,6 @@
-"""Text and integers: shares, amounts of GPUs, bytes, job ids, signals, index lists.
+"""Parse and format numbers: shares, GPU amounts, bytes, job ids, signals, index lists.
 
-Only ASCII digits are digits here, and nothing a user typed ever becomes a float.
+Only ASCII digits are digits, and no input is ever converted to a float.
 """
 
 import re
@@ -60,7 +60,7 @@ _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 
 class SubmitContext(Struct, frozen=True, kw_only=True):
-    """What the controller's configuration says about amounts."""
+    """The parts of the controller's configuration that clients need to parse amounts."""
 
     shards_per_gpu: int = 0  # 0: the site defines none
     fgpu_per_gpu: int = 0  # 0: the site defines none
@@ -72,7 +72,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
 
 
 def _scaled(text: str, scale: int) -> tuple[int, bool] | None:
-    """A decimal number times `scale`, rounded down, and whether that is exact; None if it is no number."""
+    """Return a decimal number times `scale`, rounded down, and whether it is exact; None if invalid."""
     match = _DECIMAL.fullmatch(text)
     if not match or not (match[1] or match[2]):
         return None
@@ -82,9 +82,9 @@ def _scaled(text: str, scale: int) -> tuple[int, bool] | None:
 
 
 def parse_units(text: str) -> int:
-    """An amount of GPUs in ten-thousandths, above one too: '0.5', '.5', '50%', '1/2', '2'.
+    """Parse an amount of GPUs into ten-thousandths: '0.5', '50%', '1/2', '2'. Raises BadValue.
 
-    A ratio is rounded down, so that three thirds fit on a card; decimals must be exact.
+    A ratio is rounded down, so that three thirds fit on a GPU; decimals must be exact.
     """
     if match := _RATIO.fullmatch(text):
         if not int(match[2]):
@@ -106,7 +106,7 @@ def parse_units(text: str) -> int:
 
 
 def parse_share(text: str) -> int:
-    """Part of one card, in ten-thousandths: 1 to 10000."""
+    """Parse a fraction of one GPU into 1 to 10000 ten-thousandths. Raises BadValue."""
     share = parse_units(text)
     if not 1 <= share <= WHOLE:
         raise BadValue(text, " is not a share of one GPU (use 0 < fraction ≤ 1)")
@@ -114,7 +114,12 @@ def parse_share(text: str) -> int:
 
 
 def parse_gpus(text: str) -> tuple[str, int, int]:
-    """'[type:]AMOUNT' as (type, cards, share of each): 'a100:0.5' is ('a100', 1, 5000)."""
+    """Parse '[type:]AMOUNT' into (type, GPUs, share of each): 'a100:0.5' is ('a100', 1, 5000).
+
+    Raises BadValue.
+
+    The share is in ten-thousandths of a GPU.
+    """
     gpu_type, colon, amount = text.rpartition(":")
     if colon and not gpu_type:
         raise BadValue(text, " has no GPU type before the colon")
@@ -128,7 +133,7 @@ def parse_gpus(text: str) -> tuple[str, int, int]:
 
 
 def split_units(units: int) -> tuple[int, int]:
-    """Ten-thousandths as (cards, share of each); ValueError, saying why, where no card count fits."""
+    """Split ten-thousandths into (GPUs, share of each). Raises ValueError for an impossible amount."""
     if units == 0:
         return 0, 0
     if units < WHOLE:
@@ -145,19 +150,19 @@ def split_units(units: int) -> tuple[int, int]:
 
 
 def neighbours(share: int, step: int) -> tuple[int, int]:
-    """The two legal shares around one that is not on the step."""
+    """Return the two valid shares around a share that is not a multiple of the step."""
     low = max(step, min(share // step * step, WHOLE // step * step - step))
     return low, low + step
 
 
 def format_share(units: int) -> str:
-    """5000 is '0.5', 20000 is '2'."""
+    """Format ten-thousandths: 5000 is '0.5', 20000 is '2'."""
     whole, part = divmod(units, WHOLE)
     return f"{whole}.{part:04d}".rstrip("0") if part else str(whole)
 
 
 def parse_bytes(text: str, *, default_unit: str = "M") -> int:
-    """Memory in bytes, rounded up to whole MiB: '10' (in the default unit), '8G', '8GB', '8gib', '1.5g'."""
+    """Parse memory into bytes, rounded up to MiB: '10' (default unit), '8G', '1.5g'. Raises BadValue."""
     match = _SIZE.fullmatch(text)
     if not match:
         raise BadValue(text, " is not a size (use a number and K, M, G or T; without a unit it is MiB)")
@@ -170,19 +175,24 @@ def parse_bytes(text: str, *, default_unit: str = "M") -> int:
 
 
 def format_mebibytes(size: int) -> str:
-    """Bytes as '8192M', rounded up."""
+    """Format bytes as '8192M', rounded up."""
     return f"{-(-size // MEBIBYTE)}M"
 
 
 def parse_count(text: str) -> int:
-    """A whole number of at least one."""
+    """Parse a whole number of at least one. Raises BadValue."""
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
         raise BadValue(text, " is not a whole number of at least 1")
     return int(text)
 
 
 def parse_ids(text: str) -> list[int]:
-    """Job ids of a list such as '7,10-14', in its order."""
+    """Parse job ids of a list such as '7,10-14', in its order.
+
+    Raises:
+        BadUsage: the list is malformed.
+        NoSuchJob: an id is too large for any job.
+    """
     ids: list[int] = []
     for part in text.split(","):
         match = _IDS.fullmatch(part)
@@ -200,7 +210,7 @@ def parse_ids(text: str) -> list[int]:
 
 
 def parse_signal(text: str) -> int:
-    """The number of a signal that has a name, with or without SIG, in any case, or a number."""
+    """Parse a signal name, in any case and with or without SIG, or number. Raises BadValue."""
     names = signal.Signals.__members__
     number = int(text) if re.fullmatch(r"[0-9]{1,3}", text) else 0
     number = number or int(names.get("SIG" + text.upper().removeprefix("SIG"), 0))
@@ -211,7 +221,7 @@ def parse_signal(text: str) -> int:
 
 
 def signal_name(number: int) -> str:
-    """15 is 'TERM'; one without a name of its own is its number."""
+    """Return the name of a signal (15 is 'TERM'), or its number if it has none."""
     try:
         return signal.Signals(number).name.removeprefix("SIG")
     except ValueError:
@@ -219,7 +229,7 @@ def signal_name(number: int) -> str:
 
 
 def parse_indices(text: str) -> tuple[int, ...]:
-    """Indices of a list such as '0,2-3', each once, ascending."""
+    """Parse an index list such as '0,2-3' into unique ascending indices. Raises BadValue."""
     chosen: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)
@@ -230,7 +240,7 @@ def parse_indices(text: str) -> tuple[int, ...]:
 
 
 def format_indices(indices: Iterable[int]) -> str:
-    """(0, 2, 3, 4) is '0,2-4'."""
+    """Format indices: (0, 2, 3, 4) is '0,2-4'."""
     runs: list[list[int]] = []
     for index in sorted(set(indices)):
         if runs and index == runs[-1][1] + 1:

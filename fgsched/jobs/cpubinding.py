@@ -19,7 +19,7 @@ class Binding(Struct, frozen=True, kw_only=True, gc=False):
         """Return the CPUs to which a job that requested `count` CPUs is bound, such as "0-3".
 
         "" for no binding.
-        |
+
         `near` are the CPUs near each of its GPUs. `bound` are the CPUs and the requested number of each job
         that is already bound. A job may use all CPUs if those near its GPUs are all CPUs, or are used up.
         """

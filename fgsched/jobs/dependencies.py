@@ -1,6 +1,5 @@
 """Evaluate a dependency such as 'afterok:12:13_4,singleton', given the states of the jobs that it names.
 
-|
 Conditions are joined by ',' (all must be met) or by '?' (one must be met). A condition that was met is never
 evaluated again. A condition that can no longer be met stays unmet, even if its job is requeued.
 """

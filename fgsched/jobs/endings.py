@@ -25,7 +25,7 @@ def returned(job: Job, now: float, *, most: int, ran: bool) -> Job:
     """Return the requeued job at `now` (epoch seconds).
 
     After repeated failures of the host it is delayed, then held.
-    |
+
     A job that was never executed (not `ran`) is retried at once: this costs nothing, and the job did not
     cause the failure of its shepherd.
     """
@@ -60,7 +60,6 @@ def blamed(job: Job, *, is_sick: bool) -> Job:
 def over(job: Job, how: Finish, now: float, *, most: int, dirty: bool = False, **more: object) -> Job:
     """Return the job in its next state after its processes ended at `now` (epoch seconds).
 
-    |
     If `dirty`, its GPUs may still list the processes, and it keeps its holds until they do not. `more` are
     changes that are applied first.
     """

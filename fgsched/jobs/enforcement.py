@@ -12,7 +12,6 @@ WORDS = tuple(tier.value for tier in Tier)
 def check_tier(asked: str, allowed: Container[str], best: str) -> None:
     """Check a requested enforcement level; "" is the strongest level of the host.
 
-    |
     Raises:
         Refused: the site does not permit the level, or the host does not support it.
     """

@@ -92,7 +92,6 @@ class Finish(NamedTuple):
 def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Delay | Adopt | Hunt | Finish:
     """Decide what a starting controller does with a job that was STARTING or RUNNING.
 
-    |
     A job of an earlier boot cannot be running and may have run. It is never requeued without permission.
     `most` is the maximum number of requeues after failures of the host.
     """

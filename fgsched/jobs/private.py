@@ -1,6 +1,5 @@
 """Plan the mount namespace of a job: its /etc/ld.so.preload, and closed device nodes of other GPUs.
 
-|
 With it, programs that clear their environment or change their user still load the hook.
 """
 
@@ -35,7 +34,6 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
     def of(self, uuids: Collection[str], *, hooked: bool) -> str:
         """Return the type of namespace of a job with these GPUs.
 
-        |
         A job without GPUs has no GPU memory to limit. It gets no namespace by default, because one costs
         short jobs a tenth of their rate.
         """

@@ -1,6 +1,5 @@
 """Decide what a query of the GPUs requires for one job: charge memory, warn, or end the job.
 
-|
 The driver reports what a process holds on a GPU; the hook's slots show what it was granted. The difference is
 CUDA contexts, other memory that no call requests, or memory allocated without the hook.
 """
@@ -110,7 +109,6 @@ def judge(
 ) -> Verdict:
     """Return the consequences of a query. Only what two consecutive queries show is charged, or ends a job.
 
-    |
     GPUs in `silent` did not answer; their findings are kept for the next query that they answer.
     """
     seen = list(sights)
@@ -142,7 +140,6 @@ def judge(
 def _charges(guesses: Mapping[_Key, int], before: Memory, seen: Iterable[Sight]) -> dict[int, int]:
     """Return the bytes outside the hook by GPU, of processes without a slot: the lower of two estimates.
 
-    |
     Driver and region are not read at the same time. Memory that is freed in between looks once like memory
     outside the hook.
     """

@@ -35,7 +35,6 @@ class AdmissionContext(Struct, frozen=True, kw_only=True):
 def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
     """Return the request with the site's defaults.
 
-    |
     Raises:
         BadUsage: the request names something that does not exist.
         NotPermitted: the user may not use the partition, account or quality of service.
@@ -61,7 +60,6 @@ def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> R
 def partitions_of(text: str, policy: Policy) -> list[Partition]:
     """Return the partitions of a list, in order; the default partition for "".
 
-    |
     Raises:
         BadUsage: the list is malformed.
         Refused: a partition does not exist.
@@ -181,7 +179,6 @@ def _is_within(demand: Demand, gpu: Gpu, kept: Hold, step: int) -> bool:
 def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:
     """Return the requested time limit in seconds, or the default of the partition or site, or the maximum.
 
-    |
     An explicit request for no limit means the maximum of the partition.
     """
     first = partitions[0]

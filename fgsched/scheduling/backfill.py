@@ -92,7 +92,6 @@ def reserve(
 ) -> BackfillReservation | None:
     """Return where and when `demand` fits soonest if running jobs end at their limits; None if never.
 
-    |
     Capacity of earlier reservations (`before`) is not available. While jobs end capacity only grows, so the
     time is found by bisection.
     """

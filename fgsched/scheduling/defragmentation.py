@@ -1,6 +1,5 @@
 """Choose running jobs to requeue so that a pending job fits on one GPU.
 
-|
 A moved job is ended and started elsewhere, so its work is lost. As few jobs as possible are moved, those that
 lose least, and only if all of them and the pending job are certain to fit.
 """
@@ -53,7 +52,6 @@ class Place(Struct, frozen=True, gc=False):
 def moves(demand: Demand, movable: Sequence[Movable], place: Place, *, most: float) -> tuple[Movable, ...]:
     """Return the jobs to move so that `demand` can start; none if it fits anyway or cannot fit.
 
-    |
     Together they lose at most `most` GPU seconds.
     """
     if not demand.gpus or place.start(demand) is not None:

@@ -20,7 +20,6 @@ class Usage(Struct, frozen=True, gc=False):
     def now(self, now: float, half_life: float) -> float:
         """Return the GPU seconds decayed to `now` (epoch seconds); `half_life` is in seconds.
 
-        |
         A clock that was set back does not increase the result.
         """
         return self.seconds * _left(now - self.at, half_life)
@@ -55,7 +54,6 @@ def _left(age: float, half_life: float) -> float:
 def standings(used: Mapping[Owner, float], owners: Iterable[Owner], policy: Policy) -> list[Standing]:
     """Return every account, followed by its users, by name.
 
-    |
     A user's own usage counts fully. If there are several accounts, a part of the usage of the other users of
     the account counts as well, in proportion to the user's shares.
     """

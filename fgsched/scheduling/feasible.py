@@ -12,7 +12,6 @@ from fgsched.scheduling.placement import cost, is_of_type
 def check(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     """Check that `demand` can run on the host; drained GPUs count as available.
 
-    |
     Raises:
         Refused: the demand can never run; the remedy is the nearest possible request.
     """

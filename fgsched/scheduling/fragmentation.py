@@ -1,11 +1,10 @@
 """Measure how much free capacity of a host the usual requests could not use.
 
-|
 Two measures, in ten-thousandths of a GPU, are added over the usual requests, weighted by their frequency:
-|
+
   unreachable  what is free where not one more such request fits
   remaining    what would still be free if such requests filled the host, as far as its CPUs permit
-|
+
 The first is FGD ("Beware of Fragmentation", USENIX ATC 2023), which looks one request ahead. The second looks
 ahead until the host is full. Together they pack better than either: docs/packing.md.
 """
@@ -147,7 +146,6 @@ class Fragmentation:
 class Recent:
     """The last requests on a host, and the measure for their mix.
 
-    |
     Whole GPUs are always part of the mix. With small requests only, the measure would otherwise use one GPU
     after the other, so that less remains on each.
     """

@@ -102,7 +102,6 @@ class JobUsage(NamedTuple):
 class UsageCount:
     """The running jobs, counted in each scope that has a limit.
 
-    |
     `used` is charged GPU seconds of accounts and users.
     """
 

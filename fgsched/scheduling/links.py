@@ -9,7 +9,6 @@ from fgsched.domain.job import Gpu
 def nearest(cards: Sequence[Gpu], number: int) -> list[int]:
     """Return the positions of the `number` GPUs that are connected most closely.
 
-    |
     The slowest connection counts first, because it limits the job's communication; then the sum of
     connections; then how few connections to other GPUs are cut; then the position.
     """

@@ -159,7 +159,6 @@ def place(
 ) -> tuple[Hold, ...] | Shortfall:
     """Return the holds of `demand`, or why it does not fit.
 
-    |
     `pack` uses the GPU that leaves the most capacity usable for the usual requests, and among equals the one
     with the least remaining capacity. `spread` uses the emptiest GPU. Several GPUs are those that are
     connected most closely.

@@ -1,11 +1,10 @@
 """Decide which pending jobs start, and why the others do not.
 
-|
 Jobs are considered in order of priority. In each partition the first job that lacks capacity gets a backfill
 reservation: the GPUs on which it fits soonest. Later jobs may start only if they do not delay it, so a job
 with a whole GPU does not starve behind a stream of small jobs. A job that a limit prevents reserves nothing
 and delays no other job.
-|
+
 Jobs of a class are placed alike, and capacity only shrinks during a plan: once one of them does not fit, none
 does. A plan therefore costs what can start plus a constant for each job class, not the length of the queue.
 Why a class does not start is computed on request.
@@ -141,7 +140,6 @@ class _Planning:
     def _first_look(self) -> list[Head]:
         """Return the heads of classes that may fit, and for each partition the first one that does not.
 
-        |
         The other classes are not examined, because there may be very many.
         """
         kept: list[Head] = []

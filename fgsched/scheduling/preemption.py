@@ -1,6 +1,5 @@
 """Choose running jobs to preempt for a pending job: the fewest and cheapest that free enough.
 
-|
 Either partitions or qualities of service define who may preempt whom, in one direction, so no job is
 preempted by a job that it could preempt. A choice is tested with the real plan: no job is preempted for a job
 that would not start then.
@@ -195,7 +194,6 @@ def victims(
 ) -> tuple[Victim, ...]:
     """Return the jobs to preempt so that this job starts; () if it starts anyway, or would not start.
 
-    |
     `starts` are other jobs that the plan starts; they keep their capacity.
     """
     kind, capacity = job.kind, snapshot.capacity()
@@ -217,7 +215,6 @@ def victims(
 def _all_yield(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> bool:
     """Tell whether the job precedes all of these in the partition where it starts with its room claim.
 
-    |
     With several partitions that may be another one than before, in which they could preempt the job.
     """
     policy = after.queue.order.policy

@@ -1,6 +1,5 @@
 """Compute job priorities: partition, quality of service, fair share, age, size and nice.
 
-|
 Jobs that differ only in age never change their order: the job that has waited longer is ahead. The queue
 keeps such jobs together as a class, in order, and compares only the first of each class.
 """

@@ -1,6 +1,5 @@
 """Reservations of operators: GPUs, or fractions, that are kept for some users during a period.
 
-|
 The capacity for jobs outside a reservation is computed at certain times: now, and each start of a reservation
 before the job's limit. Between these times no reservation begins, and running jobs only end.
 """

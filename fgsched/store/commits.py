@@ -1,6 +1,5 @@
 """Keep the number of the last commit in a file beside the queue, to detect a queue that lost commits.
 
-|
 The file is written after each commit and not synchronised. A killed process loses nothing of it. After a
 power failure the file may lag behind the queue; it is never ahead of it.
 """
@@ -40,7 +39,6 @@ class Damaged(ValueError):
 def read_commit(path: Path) -> Commit | None:
     """Return the last commit that the file at `path` records, or None if there is no file.
 
-    |
     Raises:
         Damaged: the file contains no intact record.
     """

@@ -10,7 +10,6 @@ from fgsched.domain.text import storable
 class Connection(sqlite3.Connection):
     """An SQLite connection that stores text outside UTF-8 in the form of `text.storable`.
 
-    |
     Python refuses to bind such text before anything is executed. The statement is then repeated with escaped
     values, so ordinary text costs nothing.
     """

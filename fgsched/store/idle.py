@@ -95,7 +95,6 @@ class Idle:
     def shrink(self, pages: int) -> bool:
         """Return up to `pages` free pages to the file system; return whether more are left.
 
-        |
         A file created before version 3 of the schema keeps its free pages for reuse.
         """
         free = self._free()

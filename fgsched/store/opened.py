@@ -106,7 +106,6 @@ class Opened:
     def check_some(self) -> None:
         """Check some pages, for a few milliseconds.
 
-        |
         Raises:
             StorageError: a page is damaged.
         """

@@ -52,12 +52,11 @@ class Recovered:
 def recover(path: Path, *, started: Mapping[int, int], beyond: int, ending: str, now: float) -> Recovered:
     """Replace the queue at `path` by a new one with all readable rows.
 
-    |
     `started` maps each job with traces in the run directory to its last attempt. `beyond` is the highest job
     id known to have been assigned. The damaged files are kept with the suffix `ending`. `now` is in epoch
     seconds. Until the last step is done the queue is refused, so the recovery can be repeated. No other
     process may have the queue open.
-    |
+
     Raises:
         StorageError: the files cannot be read or replaced.
     """
@@ -221,7 +220,6 @@ def _value(default: str | None) -> object:
 def _exchange(path: Path, fresh: Path, ending: str) -> None:
     """Rename the damaged files and put the new files in their places.
 
-    |
     `_UNFINISHED` names the damaged files until all new files are durable. A recovery that was interrupted
     before that is reverted by the next one. Meanwhile the queue is refused because of its marker.
     """

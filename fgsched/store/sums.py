@@ -1,6 +1,5 @@
 """Keep checksums of the pages of the queue file in a file beside it.
 
-|
 The checksum of a page is valid unless the write-ahead log contains that page. SQLite writes pages into the
 file only at a checkpoint. After each checkpoint, before the log restarts, the checksums of the pages of the
 log are computed and synchronised. The file also stores the number of commits, of changed rows and of changes

@@ -1,6 +1,5 @@
 """Read the write-ahead log of SQLite: which pages its frames contain.
 
-|
 The log has a header of 32 bytes, then frames: 24 bytes that begin with the page number, followed by the page.
 Frames written since the log was last restarted contain the two salts of the header.
 """
@@ -79,7 +78,6 @@ class Mended(NamedTuple):
 def mended(log: bytes) -> Mended | None:
     """Recompute the checksums of a log, because SQLite ignores all frames after a damaged one.
 
-    |
     Return None if nothing is damaged or nothing can be repaired.
     """
     salts = _salts(log)
