@@ -142,7 +142,7 @@ def test_a_controller_of_low_priority_does_not_set_its_session_back(home):
 def test_the_foreground_controller_stops_at_sigterm(home):
     command = [sys.executable, "-m", "fgsched.cli.fgsched", "run", "--gpus", "sim:1x8G"]
     with subprocess.Popen(command, env=home.environ, stderr=subprocess.PIPE, text=True) as controller:
-        while "ready: 1 GPU (sim)" not in controller.stderr.readline():
+        while "event=controller-start " not in controller.stderr.readline():
             assert controller.poll() is None
         controller.terminate()
         assert controller.wait(PATIENCE) == 0

@@ -3,11 +3,13 @@
 import logging
 import os
 import signal
+import time
 
 import pytest
 
 from fgsched.controller import logfile
-from fgsched.controller.logfile import MOST, LogFile, handler
+from fgsched.controller.decisionlog import INFO, WARNING, Line
+from fgsched.controller.logfile import MOST, LogFile, LogHandler, handler, writer
 
 
 @pytest.fixture
@@ -68,11 +70,55 @@ def test_a_full_disk_and_odd_text_stop_nothing(tmp_path):
 
 def test_standard_error_that_is_another_file_stays_as_it_is(tmp_path):
     path = tmp_path / "fgsched.log"
-    assert type(handler(path)) is logging.StreamHandler
+    assert type(handler(path, {})) is LogHandler
     path.touch()
-    assert type(handler(path)) is logging.StreamHandler
+    assert type(handler(path, {})) is LogHandler
     with path.open("a") as file:
-        assert type(handler(path, file.fileno())) is LogFile
+        assert type(handler(path, {}, file.fileno())) is LogFile
+
+
+def written(tmp_path, environ_of=lambda file: {}):
+    """What two decisions, a message and a failure leave in a file."""
+    with (tmp_path / "stderr").open("a") as file:
+        one = handler(tmp_path / "other", environ_of(os.fstat(file.fileno())), file.fileno())
+        writer([one])([Line(1.5, INFO, "job=1 event=start"), Line(2.0, WARNING, "job=1 event=warn")])
+        logger = logging.Logger("log")
+        logger.addHandler(one)
+        logger.error("forged\n%s", "job=1 event=end")
+        try:
+            raise ValueError("of a job:\njob=1 event=end")
+        except ValueError:
+            logger.exception("failed")
+    return (tmp_path / "stderr").read_text().splitlines()
+
+
+def test_a_line_has_time_and_level_and_no_message_or_traceback_looks_like_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    lines = written(tmp_path)
+    monkeypatch.undo()
+    time.tzset()
+    assert lines[:2] == [
+        "1970-01-01T05:30:01.500+05:30 info job=1 event=start",
+        "1970-01-01T05:30:02.000+05:30 warning job=1 event=warn",
+    ]
+    assert [line.split(" ", 1)[1] for line in lines[2:5]] == [
+        "error forged",
+        "error   | job=1 event=end",
+        "error failed",
+    ]
+    assert not [line for line in lines[2:] if line.split(" ", 2)[2].startswith("job=")]
+
+
+def test_the_journal_gets_each_line_with_its_level_and_no_time(tmp_path):
+    lines = written(tmp_path, lambda found: {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"})
+    assert lines[:4] == [
+        "<6>job=1 event=start",
+        "<4>job=1 event=warn",
+        "<3>forged",
+        "<3>  | job=1 event=end",
+    ]
+    assert all(line.startswith("<3>") for line in lines[2:])
 
 
 def test_a_controller_goes_on_in_a_new_file_after_its_log_was_renamed(home):

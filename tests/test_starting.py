@@ -238,7 +238,7 @@ def test_a_killed_command_leaves_a_controller_or_none(home, delay):
     assert home.run("fgq", "-h").status == 0
     log = home.places.log.read_text()
     assert "Traceback" not in log
-    assert log.count("ready: ") == 1
+    assert log.count("event=controller-start ") == 1
 
 
 def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):

@@ -74,7 +74,7 @@ def _run(gpus: str, system: bool) -> None:
     _places(system)
     if is_inside_job(os.environ):
         raise Unreachable(IN_A_JOB, "Start it from a login, or with systemd.")
-    attend(gpus=gpus, system=system)
+    attend(gpus=gpus, system=system, is_service=True)
 
 
 @fgsched.command("stop")

@@ -1,4 +1,4 @@
-"""`python -I -m fgsched.controller [READY_FD] [--gpus X] [--system]`: the controller as clients start it."""
+"""`python -I -m fgsched.controller [READY_FD] [--gpus X] [--system] [--service]`: the controller as clients start it."""
 
 import getopt
 import json
@@ -14,7 +14,7 @@ from fgsched.system.nice import reset_signals
 
 def main() -> int:
     """Serve; says on the descriptor READY_FD, in one line, that it is ready or why it cannot be."""
-    options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system"])
+    options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system", "service"])
     given = dict(options)
     descriptor = int(rest[0]) if rest else -1
 
@@ -32,6 +32,7 @@ def main() -> int:
         attend(
             gpus=given.get("--gpus", ""),
             system="--system" in given,
+            is_service="--service" in given,
             ready=lambda: say({"ready": os.getpid()}),
         )
     except FgschedError as error:

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import msgspec.structs
 from filelock import FileLock, Timeout
 
-from fgsched import gpus
+from fgsched import __version__, gpus
 from fgsched.config.load import Config, load
 from fgsched.controller.contexts import ContextCosts
+from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.effects import RETRY
 from fgsched.controller.enforcementcheck import EnforcementGate
@@ -38,6 +39,7 @@ from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.controller.logfile import writer
 from fgsched.controller.presence import Presence
 from fgsched.controller.pruner import Keep, Pruner
 from fgsched.controller.remembered import remembered
@@ -59,6 +61,7 @@ from fgsched.system.accounts import Accounts, of_host, of_user
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.paths import Paths, written
 from fgsched.system.process import boot_id
+from fgsched.system.sdnotify import ServiceManager
 from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library, spawner
 
@@ -74,6 +77,7 @@ def serve(
     environ: Mapping[str, str],
     *,
     option: str = "",
+    is_service: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Be the controller until told to stop; `ready` is called once requests are taken.
@@ -88,7 +92,7 @@ def serve(
         nice.lower_oom_score()
     with taken(places):
         child = Spawner(spawner())
-        arguments = _arguments(places, option)
+        arguments = _arguments(places, option, is_service=is_service)
         if places.mode == "user":
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
@@ -98,7 +102,7 @@ def serve(
             inventory = remembered(inventory, store, sampler)
             controller = _Controller(places, config, store, _Beside(child, sampler, accounts), inventory)
             with nice.before_jobs():
-                again = controller.run(ready)
+                again = controller.run(ready, ServiceManager(environ if is_service else {}))
         finally:
             store.close()
             child.close()
@@ -109,9 +113,10 @@ def serve(
         os.execv(sys.executable, arguments)
 
 
-def _arguments(places: Paths, option: str) -> list[str]:
+def _arguments(places: Paths, option: str, *, is_service: bool) -> list[str]:
     """The command that starts such a controller again."""
     kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
+    kept += ["--service"] if is_service else []
     return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
 
 
@@ -232,22 +237,51 @@ class _Controller:
             compute=lambda job: policy_of(job, self._engine.policy),
         )
 
-    def run(self, ready: Callable[[], None]) -> bool:
+    def run(self, ready: Callable[[], None], service: ServiceManager) -> bool:
         """Serve until stopped; True if it is to be started anew."""
         self._recover()
         self._loop.begin(self._engine, self._dispatcher)
         self._watch_edges()
         with self._signals():
             ready()
-            log.info("ready: %d GPU (%s)", len(self._inventory.gpus), self._inventory.source)
+            self._started(service)
             while not self._loop.stopping and not self._engine.is_broken:
-                self._loop.run_once(self._timeout())
+                self._loop.run_once(self._timeout(service))
                 self._after_a_round()
+                if service.is_due(time.monotonic()):
+                    service.alive(self._status, time.monotonic())
         self._cleaner.close()
+        self._stopped(service)
         if self._engine.is_broken:
             raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
         self._shepherds.tidy({job.slot for job in self._engine.jobtable.holding.values()})
         return self._loop.stopping == "the spawner is gone"
+
+    def _started(self, service: ServiceManager) -> None:
+        """Requests are served from now on: log it, and tell the service manager."""
+        self._engine.log.note(
+            "controller-start",
+            pid=os.getpid(),
+            version=__version__,
+            mode=self._places.mode,
+            gpus=len(self._inventory.gpus),
+            source=self._inventory.source,
+        )
+        self._engine.log.flush(time.time())
+        service.ready(self._status, time.monotonic())
+
+    def _stopped(self, service: ServiceManager) -> None:
+        why = self._loop.stopping or "the queue cannot be written"
+        self._engine.log.note("controller-stop", pid=os.getpid(), why=why)
+        self._engine.log.flush(time.time())
+        service.stopping()
+
+    @property
+    def _status(self) -> str:
+        """What `systemctl status` shows."""
+        table, gpus = self._engine.jobtable, len(self._inventory.gpus)
+        running = len(table.holding)
+        return f"{gpus} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs"
 
     def _watch_edges(self) -> None:
         self._loop.watch(self._sampler, self._gpu_monitor.see)
@@ -271,6 +305,7 @@ class _Controller:
         contained("the removal of job directories", lambda: self._cleaner.step(time.monotonic()))
 
     def _recover(self) -> None:
+        self._engine.log = DecisionLog(writer(logging.getLogger().handlers))
         with self._store.write():
             marks = self._store.card_marks()  # before the cards that are here now take the indices
             self._store.put_cards(self._inventory.gpus)
@@ -299,10 +334,11 @@ class _Controller:
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )
 
-    def _timeout(self) -> float | None:
+    def _timeout(self, service: ServiceManager) -> float | None:
         """Seconds until something is due by itself; None: nothing is."""
         with self._loop.faults.contained("the timers"):
-            return self._due()
+            dues = (self._due(), service.due(time.monotonic()))
+            return min((due for due in dues if due is not None), default=None)
         return _LONGEST_FAULTY
 
     def _due(self) -> float | None:

@@ -18,6 +18,7 @@ from fgsched.controller.containment import (
     marked,
 )
 from fgsched.controller.culprits import culprits
+from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.defragmentation import Defragmenter
 from fgsched.controller.effects import AskGpus, Effect, Executor, Follow, Forget, Launch, Remind, job_to_mark
 from fgsched.controller.eligibility import Eligibility
@@ -101,6 +102,7 @@ class Engine:
         self.forgotten: list[Callable[[], None]] = []  # who else has to know that a turn was undone
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
+        self.log = DecisionLog()
         self.containment = Containment(self.faults)
         self._after: list[Effect] = []
         self._executor = Executor(self)
@@ -124,7 +126,7 @@ class Engine:
             return
         point("controller_after_commit")
         self._refuse_guilty(events)
-        self.carry_out(self._drain())
+        self._finish(now)
 
     def _steps(self, events: Iterable[Event], now: float) -> None:
         """Everything of a turn that is inside its transaction."""
@@ -203,7 +205,7 @@ class Engine:
             self._undo([event], failure, now)
             return
         self._refuse_guilty([event])
-        self.carry_out(self._drain())
+        self._finish(now)
 
     def _fails_without_events(self, now: float) -> bool:
         """Make a turn in which nothing happened; whether that fails too, so that no event is to blame."""
@@ -214,8 +216,13 @@ class Engine:
             return True
         if failure is not None:
             return True
-        self.carry_out(self._drain())
+        self._finish(now)
         return False
+
+    def _finish(self, now: float) -> None:
+        """Log and carry out what is committed."""
+        self.faults.run("the log", partial(self.log.flush, now))
+        self.carry_out(self._drain())
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Carry out effects in order. An effect that fails for one job leaves the others alone."""
@@ -267,6 +274,7 @@ class Engine:
 
     def _forget_turn(self, now: float) -> None:
         self._after, self.ended = [], list(self._ended_before)
+        self.log.drop()
         self.cards.undone()
         if self.is_broken:
             return
@@ -361,6 +369,7 @@ class Engine:
             self.store.repair(job, self.jobtable.given.get(job.id, ()))
         if not self.store.save(job, after, now=now):
             raise AlreadyMarked
+        self.log.step(job, after)
         self.jobtable.put(after)
         if lives:
             return
@@ -414,11 +423,14 @@ class Engine:
     def _ask(self, event: ClientRequest, now: float) -> None:
         if id(event) in self.containment.refused:
             return
+        self.log.by = event.by
         try:
             self.then(event.act(now))
         except Exception as error:
             self.containment.let_pass(error)
             self.containment.refuse(event, error)
+        finally:
+            self.log.by = ""
 
     def _happened(self, job: Job, event: Event, now: float) -> None:
         match event:
@@ -466,6 +478,7 @@ class Engine:
     def step(self, before: Job, after: Job, now: float) -> bool:
         if not self.store.save(before, after, now=now):
             return False
+        self.log.step(before, after)
         if before.holds and not after.holds:
             given = self.jobtable.given.get(before.id, ())
             self.charges.charge(before, given, after.ended_at or now, self.policy)
@@ -491,6 +504,7 @@ class Engine:
             self.containment.run(job_id, partial(self._settle_clean, job, now, is_clean=is_clean))
         for gpu in self.cards.changed():
             self.store.mark_card(gpu)
+            self.log.note("gpu", gpu=gpu.index, state=gpu.state.value, why=gpu.note or None)
 
     def _settle_clean(self, job: Job, now: float, *, is_clean: bool) -> None:
         if not is_clean:
@@ -543,6 +557,7 @@ class Engine:
             ),
         )
         if self.store.start(job, after, given):
+            self.log.step(job, after)
             self.jobtable.put(after)
             self.jobtable.given[after.id] = given
             self.then(Launch(after, given))
@@ -564,7 +579,7 @@ class Engine:
         if failure is not None:
             raise failure
         self._sweep()
-        self.carry_out(self._drain())
+        self._finish(now)
 
     def _take_up_all(self, now: float) -> None:
         for job in list(self.jobtable.holding.values()):

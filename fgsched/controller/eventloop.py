@@ -10,6 +10,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
 from typing import Any, Protocol
@@ -245,7 +246,7 @@ class EventLoop:
         caller = self._operations.caller(connection)
         if writing := self._operations.writing(name):
             refuse_claims(arguments)
-            return self._take_in(connection, partial(writing, caller, arguments))
+            return self._take_in(connection, partial(writing, caller, arguments), caller.name)
         if reading := self._operations.reading(name):
             self._answer(connection, partial(reading, caller, arguments))
         elif special := self._operations.special(name):
@@ -254,12 +255,12 @@ class EventLoop:
             raise BadUsage(f"unknown operation {name[:80]!r}")
         return 0.0
 
-    def _take_in(self, connection: Connection, act: Callable[[float], Any]) -> float:
+    def _take_in(self, connection: Connection, act: Callable[[float], Any], by: str) -> float:
         """A request that writes is carried out in the turn. Charged now is what it is expected to take."""
         expected = self._writes.get(connection.uid, _WRITE)
         self._clients.charge(connection.uid, expected)
         self._clients.asked(connection, waits=True)
-        self._events.append(self._asked(connection, act, expected))
+        self._events.append(replace(self._asked(connection, act, expected), by=by))
         return expected
 
     def _asked(self, connection: Connection, act: Callable[[float], Any], expected: float) -> ClientRequest:

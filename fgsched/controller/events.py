@@ -122,6 +122,7 @@ class ClientRequest:
 
     act: Callable[[float], Any]
     refuse: Callable[[FgschedError], None]
+    by: str = ""  # the user who sent it
 
 
 Event = JobStarted | Failed | HostShort | JobEnded | Faulted | WatchdogFinding | ClientRequest

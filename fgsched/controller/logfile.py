@@ -1,33 +1,94 @@
-"""The log of a user's controller: reopened when it was moved away, and moved away when it is large.
+"""Where the controller's log goes: a file that is rotated, the journal, or standard error as it is.
 
-In system mode, and where a person started the controller, standard error is not this file and stays as it is.
+A file line is `2026-11-22T15:30:01.123+01:00 info job=12 …`. The journal gets `<6>job=12 …`: the level as
+sd-daemon(3) has it, and its own time. Nothing that fails here stops the controller.
 """
 
 import logging
 import os
 import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+
+from fgsched.controller.decisionlog import ERROR, INFO, LEVELS, WARNING, Line
 
 MOST = 8 << 20  # bytes of the file; the one before is kept as well
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+Prefix = Callable[[float, int], str]  # (seconds since the epoch, level) -> what stands before a line
 
 
-class LogFile(logging.Handler):
+def dated(at: float, level: int) -> str:
+    """Return time and level of a line, in the time zone of the host."""
+    text, zone = _second(int(at))
+    return f"{text}.{int(at % 1 * 1000):03d}{zone} {LEVELS[level]} "
+
+
+@lru_cache(maxsize=2)  # most lines have the second of the line before
+def _second(at: int) -> tuple[str, str]:
+    now = time.localtime(at)
+    zone = time.strftime("%z", now)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", now), f"{zone[:3]}:{zone[3:]}"
+
+
+def leveled(at: float, level: int) -> str:
+    """Return the level of a line as the journal reads it."""
+    return f"<{level}>"
+
+
+class LineFormatter(logging.Formatter):
+    """Formats messages of `logging` as lines. The lines of a traceback are set off: they are no decisions."""
+
+    def __init__(self, prefix: Prefix) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = next((one for one in (ERROR, WARNING) if record.levelno >= _NUMBERS[one]), INFO)
+        prefix = self.prefix(record.created, level)
+        first, *rest = super().format(record).split("\n")
+        return "\n".join([prefix + _safe(first), *(f"{prefix}  | {_safe(line)}" for line in rest)])
+
+
+_NUMBERS = {ERROR: logging.ERROR, WARNING: logging.WARNING}
+
+
+def _safe(text: str) -> str:
+    return "".join(char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in text)
+
+
+class LogHandler(logging.Handler):
+    """Writes to a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.put(self.format(record))
+
+    def put(self, text: str) -> None:
+        """Write lines. Those that cannot be written are lost: nothing stops for a line of the log."""
+        try:
+            self._mind()
+            data = text.encode(errors="backslashreplace") + b"\n"
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:
+            return
+
+    def _mind(self) -> None:
+        """Make sure of the descriptor before each write."""
+
+
+class LogFile(LogHandler):
     """Writes to a descriptor, which stays that of the file with this name."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        super().__init__()
-        self._path, self._descriptor = path, descriptor
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._mind()
-            line = self.format(record).encode(errors="backslashreplace") + b"\n"
-            while line:
-                line = line[os.write(self._descriptor, line) :]
-        except OSError:
-            return  # a full disk: nothing stops for a line of the log
+        super().__init__(descriptor)
+        self._path = path
 
     def _mind(self) -> None:
         ours = os.fstat(self._descriptor)
@@ -43,7 +104,7 @@ class LogFile(logging.Handler):
             self._reopen()
 
     def _reopen(self) -> None:
-        """With what there was, where that is not possible."""
+        """Open the file again; the old descriptor stays where that is not possible."""
         with suppress(OSError):
             fresh = os.open(self._path, _OPEN, 0o600)
             if stat.S_ISREG(os.fstat(fresh).st_mode):
@@ -51,9 +112,32 @@ class LogFile(logging.Handler):
             os.close(fresh)
 
 
-def handler(path: Path, descriptor: int = 2) -> logging.Handler:
-    """Of what is logged: to that file if the descriptor is it, else to standard error as it is."""
+def handler(path: Path, environ: Mapping[str, str], descriptor: int = 2) -> LogHandler:
+    """Return what writes the log: to the journal or the file if the descriptor is its, else as it is."""
     with suppress(OSError):
-        if os.path.samestat(os.fstat(descriptor), path.lstat()):
-            return LogFile(path, descriptor)
-    return logging.StreamHandler()
+        found = os.fstat(descriptor)
+        if environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}":
+            return _formatting(LogHandler(descriptor), leveled)
+        if os.path.samestat(found, path.lstat()):
+            return _formatting(LogFile(path, descriptor), dated)
+    return _formatting(LogHandler(descriptor), dated)
+
+
+def _formatting(one: LogHandler, prefix: Prefix) -> LogHandler:
+    one.setFormatter(LineFormatter(prefix))
+    return one
+
+
+def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[Line]], None]:
+    """Return what writes the lines of a turn: to the controller's own handlers, in one write each."""
+    own = [(one, _prefix_of(one)) for one in handlers if isinstance(one, LogHandler)]
+
+    def write(lines: Sequence[Line]) -> None:
+        for one, prefix in own:
+            one.put("\n".join([prefix(line.at, line.level) + line.text for line in lines]))
+
+    return write
+
+
+def _prefix_of(one: LogHandler) -> Prefix:
+    return one.formatter.prefix if isinstance(one.formatter, LineFormatter) else dated

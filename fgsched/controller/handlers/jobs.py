@@ -78,6 +78,7 @@ class JobHandlers:
             made = engine.store.submit(jobs, key=key, who=who, now=now)
             for job in made:
                 engine.jobtable.put(job)
+            engine.log.submitted(made[0], len(made))
             self._quota.add(caller.uid, size)
             known = range(made[0].id, made[-1].id + 1)
         return {"first": known.start, "count": len(known)}

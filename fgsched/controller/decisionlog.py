@@ -1,0 +1,218 @@
+"""The log of decisions: one line each, as `key=value`, written once the decision is committed.
+
+A line has ids, names of users, GPUs, shares, exit codes and reasons. It never has a script, an environment,
+an argument, a job's name or a path. Values that users choose are quoted, so that none can forge a line.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from fgsched.domain.job import WHOLE, Job, JobState, Reason
+
+ERROR, WARNING, INFO = 3, 4, 6  # levels as syslog(3) numbers them
+LEVELS = {ERROR: "error", WARNING: "warning", INFO: "info"}
+_KEPT = 4096  # lines in memory, for clients that ask
+_LONGEST = 200  # characters of a value
+_PLAIN = re.compile(r"[A-Za-z0-9_.:@%+,-]+")
+_PATHS = re.compile(r"""['"].*$|/.*(?=: )|/.*$""", re.DOTALL)
+_NAMED = {'"': '\\"', "\\": "\\\\"}
+
+
+class Line(NamedTuple):
+    """One line, and the jobs that it is about."""
+
+    at: float  # seconds since the epoch
+    level: int
+    text: str
+    uid: int | None = None  # owner of the jobs; None: the line is about no job
+    first: int = 0  # ids of the jobs
+    last: int = 0
+    array: int = 0
+
+    def is_about(self, job: int) -> bool:
+        """Return whether the line is about a job, or about a task of the array with this id."""
+        return self.first <= job <= self.last or (job != 0 and job == self.array)
+
+
+@lru_cache(maxsize=1024)
+def value(text: str) -> str:
+    """Return `text` as a value of a line: itself if it is one plain word, else quoted and escaped."""
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    if _PLAIN.fullmatch(text):
+        return text
+    return f'"{"".join(_NAMED.get(char) or _shown(char) for char in text)}"'
+
+
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def without_paths(text: str) -> str:
+    """Return the text of an error without the paths and quoted values that it names."""
+    return _PATHS.sub("…", text)
+
+
+def fields(**values: object) -> str:
+    """Return values as `key=value`, separated by blanks; a None is left out."""
+    return " ".join(f"{key}={value(str(one))}" for key, one in values.items() if one is not None)
+
+
+class DecisionLog:
+    """Collects the decisions of a turn, and writes them once it is committed."""
+
+    def __init__(self, write: Callable[[Sequence[Line]], None] = lambda lines: None) -> None:
+        self._write = write
+        self._found: list[Line | tuple[Job, Job, str]] = []
+        self.kept: deque[Line] = deque(maxlen=_KEPT)
+        self.by = ""  # the user whose request is being carried out
+
+    def step(self, before: Job, after: Job) -> None:
+        """Record that a job changed. Most changes are decisions; `line_of` tells which."""
+        self._found.append((before, after, self.by))
+
+    def note(self, event: str, *, level: int = INFO, **values: object) -> None:
+        """Record a decision that is about no job."""
+        self._found.append(Line(0.0, level, fields(event=event, by=self.by or None, **values)))
+
+    def submitted(self, first: Job, count: int) -> None:
+        """Record the submission of jobs with consecutive ids, from that of `first`."""
+        text = f"{_subject(first)} event=submit" + (f" count={count}" if count > 1 else "")
+        text += _by(self.by if self.by != first.user else "")
+        self._found.append(Line(0.0, INFO, text, first.uid, first.id, first.id + count - 1, first.array))
+
+    def drop(self) -> None:
+        """Forget what was recorded: the turn was undone."""
+        self._found.clear()
+
+    def flush(self, now: float) -> None:
+        """Write what was recorded: the turn was committed. `now`: seconds since the epoch."""
+        found, self._found = self._found, []
+        lines = [line for one in found if (line := _line(one, now)) is not None]
+        if lines:
+            self.kept.extend(lines)
+            self._write(lines)
+
+    def lines(self, *, uid: int | None = None, job: int = 0) -> list[Line]:
+        """Return the lines in memory: all, or those about the jobs of a user, or about one job or array."""
+        return [
+            line for line in self.kept if (uid is None or line.uid == uid) and (not job or line.is_about(job))
+        ]
+
+
+def _line(found: Line | tuple[Job, Job, str], now: float) -> Line | None:
+    return found._replace(at=now) if isinstance(found, Line) else line_of(*found, now)
+
+
+def line_of(before: Job, after: Job, by: str, now: float) -> Line | None:
+    """Return the line about a job that changed; None if the change is no decision."""
+    found = _changed(before, after)
+    if found is None:
+        return None
+    level, text = found
+    return Line(now, level, f"{_subject(after)} {text}{_by(by)}", after.uid, after.id, after.id, after.array)
+
+
+def _subject(job: Job) -> str:
+    task = "" if job.task is None else f" array={job.array} task={job.task}"
+    return f"job={job.id}{task} user={value(job.user)}"
+
+
+def _by(by: str) -> str:
+    return f" by={value(by)}" if by else ""
+
+
+def _changed(before: Job, after: Job) -> tuple[int, str] | None:
+    """Return level and text of a change."""
+    if after.state is not before.state:
+        return _moved(before, after)
+    if after.held != before.held:
+        return INFO, f"event=hold held={after.held}" if after.held else "event=release"
+    if after.cancelled_by is not None and before.cancelled_by is None:
+        return INFO, "event=cancel"
+    if after.wish and not before.wish:
+        return INFO, f"event={after.wish}"
+    if after.is_being_preempted and not before.is_being_preempted:
+        return INFO, _preempted(after)
+    return _found_out(before, after)
+
+
+def _found_out(before: Job, after: Job) -> tuple[int, str] | None:
+    """Return level and text of a change that nobody ordered."""
+    if after.condemned is not before.condemned:
+        return WARNING, f"event=condemn reason={after.condemned.value}"
+    if after.reason is Reason.DEPENDENCY_NEVER is not before.reason:
+        return INFO, f"event=wait reason={after.reason.value}"
+    if after.warning and after.warning != before.warning:
+        return WARNING, f"event=warn why={value(without_paths(after.warning))}"
+    return None
+
+
+def _moved(before: Job, after: Job) -> tuple[int, str] | None:
+    """Return level and text of a change of state."""
+    match before.state, after.state:
+        case _, JobState.STARTING:
+            return INFO, _started(after)
+        case _, JobState.PENDING:
+            return _returned(after)
+        case _, JobState.SUSPENDED:
+            return INFO, _preempted(after) if after.is_suspended_by_preemption else "event=suspend"
+        case JobState.SUSPENDED, JobState.RUNNING:
+            return INFO, "event=resume"
+        case _, JobState.RUNNING:
+            return None  # it was started
+        case JobState.PENDING, _:
+            return INFO, f"event=cancel{_because(after)}"
+        case JobState.COMPLETING, state if state is before.outcome:
+            return None  # its end has a line
+    return _ended(after)
+
+
+def _because(job: Job) -> str:
+    is_final = job.reason not in (Reason.NONE, Reason.GPU_CLEANING)
+    return f" reason={job.reason.value}" if is_final else ""
+
+
+def _started(job: Job) -> str:
+    text = f"event=start attempt={job.attempt}"
+    if not job.holds:
+        return f"{text} cpus={job.request.demand.cpus}"
+    gpus = ",".join([str(hold.gpu) for hold in job.holds])
+    return f"{text} gpu={gpus} share={job.holds[0].share / WHOLE:g}"
+
+
+def _ended(job: Job) -> tuple[int, str]:
+    if job.reason is Reason.LAUNCH_FAILURE:
+        why = without_paths(job.ended.detail if job.ended else "")
+        return WARNING, f"event=refuse-launch attempt={job.attempt} why={value(why)}"
+    text = f"event=end state={(job.outcome or job.state).value} attempt={job.attempt}"
+    if (ended := job.ended) is not None:
+        text += f" signal={ended.signal}" if ended.signal else f" exit={ended.exit_code}"
+        text += f" cpu={ended.cpu_seconds:.2f} max_rss={ended.max_rss} gpu_peak={ended.gpu_peak}"
+    if job.started_at is not None and job.ended_at is not None:
+        text += f" elapsed={job.ended_at - job.started_at:.2f}"
+    return (WARNING if job.reason is Reason.INTERNAL_ERROR else INFO), text + _because(job)
+
+
+def _returned(job: Job) -> tuple[int, str]:
+    """A job is back in the queue."""
+    if job.reason is Reason.HOST_SHORTAGE:
+        why = value(without_paths(job.warning))
+        return WARNING, f"event=refuse-launch attempt={job.attempt} retry=yes why={why}"
+    return INFO, f"event=requeued attempt={job.attempt}{_because(job)}"
+
+
+def _preempted(job: Job) -> str:
+    assert job.preemption is not None
+    return f"event=preempt for={job.preemption.by} mode={job.preemption.mode} grace={job.preemption.grace}"
+
+
+def text_of(lines: Iterable[Line]) -> str:
+    """Return lines as a log file has them, without their times. For tests and tools."""
+    return "".join(f"{LEVELS[line.level]} {line.text}\n" for line in lines)

@@ -1,0 +1,63 @@
+"""Notify the service manager as sd_notify(3) does: ready, still alive, stopping."""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+
+
+class ServiceManager:
+    """The service manager that started this process; without one, nothing is sent."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """`environ`: NOTIFY_SOCKET names the socket, WATCHDOG_USEC the longest silence that is not a hang."""
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        self._period = _period(environ) if self._address else None
+        self._due: float | None = None  # when the next sign of life is due, by the monotonic clock
+
+    def ready(self, status: str, now: float) -> None:
+        """Requests are served from now on. `now`: seconds of the monotonic clock, here and below."""
+        self._send(f"READY=1\nSTATUS={_one_line(status)}")
+        self._due = now + self._period if self._period is not None else None
+
+    def stopping(self) -> None:
+        """The controller ends."""
+        self._send("STOPPING=1")
+
+    def due(self, now: float) -> float | None:
+        """Return the seconds until the next sign of life is due; None: none is wanted."""
+        return None if self._due is None else max(0.0, self._due - now)
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a sign of life is due."""
+        return self._due is not None and now >= self._due
+
+    def alive(self, status: str, now: float) -> None:
+        """Send a sign of life."""
+        self._send(f"WATCHDOG=1\nSTATUS={_one_line(status)}")
+        if self._period is not None:
+            self._due = now + self._period
+
+    def _send(self, message: str) -> None:
+        """Send a message. A lost one is the service manager's to notice."""
+        if not self._address:
+            return
+        name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with (
+            suppress(OSError),
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ours,
+        ):
+            ours.setblocking(False)
+            ours.sendto(message.encode(errors="backslashreplace"), os.fsencode(name))
+
+
+def _period(environ: Mapping[str, str]) -> float | None:
+    """Return the seconds between two signs of life: half of what the service manager waits for one."""
+    wanted, meant = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not (wanted.isascii() and wanted.isdigit()) or int(wanted) == 0:
+        return None
+    return int(wanted) / 2e6 if meant in ("", str(os.getpid())) else None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

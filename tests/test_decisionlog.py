@@ -1,0 +1,188 @@
+"""The log of decisions: which lines there are, that no value can forge one, and who may see which."""
+
+import pytest
+
+from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
+from fgsched.controller.caller import Caller
+from fgsched.controller.decisionlog import fields, text_of, value, without_paths
+from fgsched.controller.effects import Reply
+from fgsched.controller.events import ClientRequest, Failed, HostShort
+from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.domain.job import WHOLE, JobState
+
+ANN = Caller(1, 1, "ann", is_operator=False)
+ROOT = Caller(0, 0, "root", is_operator=True)
+
+
+class Site(World):
+    """A world with the handlers of jobs; `said()` is what the log has gained."""
+
+    def ask(self, caller, name, **arguments):
+        handlers = JobHandlers(self.engine, Rules(max_script=1000, default_time=0))
+        replies = []
+
+        def act(now):
+            return Reply(replies.append, handlers.operations[name](caller, arguments, now))
+
+        self.turn(ClientRequest(act, replies.append, by=caller.name))
+
+    def said(self):
+        lines = text_of(self.engine.log.kept)
+        self.engine.log.kept.clear()
+        return lines
+
+
+@pytest.fixture
+def site():
+    return Site([a_gpu(0)])
+
+
+def test_a_job_has_a_line_for_its_start_and_one_for_its_end(site):
+    site.submit([a_demand(2500)])
+    site.settle()
+    assert site.said() == "info job=1 user=ann event=start attempt=1 gpu=0 share=0.25\n"
+    site.host.finish(1, 1, a_result(3 << 8))
+    site.settle()
+    assert site.said() == (
+        "info job=1 user=ann event=end state=FAILED attempt=1 exit=3 cpu=0.50 max_rss=1 gpu_peak=0"
+        " elapsed=1.00 reason=NonZeroExitCode\n"
+    )
+
+
+def test_the_end_by_a_signal_tells_the_signal(site):
+    site.submit([a_demand()])
+    site.settle()
+    site.said()
+    site.host.finish(1, 1, a_result(9))
+    site.settle()
+    assert " signal=9 " in site.said()
+
+
+def test_who_cancelled_held_released_or_requeued_a_job_is_told(site):
+    site.submit([a_demand(WHOLE)] * 2)
+    site.settle()
+    site.said()
+    site.ask(ANN, "hold", ids=[2])
+    site.ask(ROOT, "hold", ids=[2])
+    site.ask(ROOT, "release", ids=[2])
+    site.ask(ROOT, "requeue", ids=[1])
+    site.settle()
+    site.said_before = site.said().splitlines()
+    assert site.said_before[:4] == [
+        "info job=2 user=ann event=hold held=user by=ann",
+        "info job=2 user=ann event=hold held=admin by=root",
+        "info job=2 user=ann event=release by=root",
+        "info job=1 user=ann event=requeue by=root",
+    ]
+    assert "info job=1 user=ann event=requeued attempt=1" in site.said_before
+    site.ask(ANN, "cancel", ids=[1])
+    site.ask(ROOT, "cancel", ids=[2])
+    lines = site.said().splitlines()
+    assert "info job=1 user=ann event=cancel by=ann" in lines
+    assert "info job=2 user=ann event=cancel by=root" in lines
+
+
+def test_a_launch_that_was_refused_is_a_warning_with_its_cause_and_without_paths(site):
+    site.submit([a_demand(WHOLE)] * 2)
+    site.said()
+    site.host.inbox.clear()
+    site.turn(HostShort(1, 1, "could not be started: [Errno 28] No space left: '/home/ann/secret'"))
+    assert site.said().splitlines()[0] == (
+        "warning job=1 user=ann event=refuse-launch attempt=1 retry=yes"
+        ' why="could not be started: [Errno 28] No space left: …"'
+    )
+    site.host.inbox.clear()
+    site.turn(Failed(2, 1, "exec /home/ann/job.sh: Permission denied"))
+    assert (
+        'warning job=2 user=ann event=refuse-launch attempt=1 why="exec …: Permission denied"' in site.said()
+    )
+
+
+def test_a_submission_has_one_line_whatever_the_number_of_its_jobs(site):
+    request = {"name": "a", "demand": {"cpus": 1}, "directory": "/", "array": ""}
+    site.log = site.engine.log
+    site.engine.log.by = ""
+    site.engine.log.submitted(a_job(5), 100)
+    site.engine.log.flush(1.0)
+    assert site.said() == "info job=5 user=ann event=submit count=100\n"
+    assert request["array"] == ""
+
+
+def test_a_drained_gpu_has_a_line(site):
+    site.ask(ROOT, "drain", gpu=0, reason='loud\nerror job=1 user=ann event="end"')
+    assert site.said() == (
+        r'info event=gpu gpu=0 state=drained why="loud\x0aerror job=1 user=ann event=\"end\" [root]"' + "\n"
+    )
+
+
+def test_a_turn_that_is_not_committed_leaves_no_line(site):
+    site.submit([a_demand(2500)])
+    site.settle()
+    site.said()
+    with full_disk(site):
+        site.ask(ANN, "cancel", ids=[1])
+    assert site.said() == ""
+    site.ask(ANN, "cancel", ids=[1])
+    assert "event=cancel by=ann" in site.said()
+
+
+def test_a_log_that_fails_keeps_no_job_from_anything(site):
+    site.engine.log._write = lambda lines: 1 / 0
+    site.submit([a_demand(2500)])
+    site.settle()
+    site.host.finish(1, 1, a_result())
+    site.settle()
+    assert (site.job(1).state, site.job(1).warning) == (JobState.COMPLETED, "")
+    assert site.engine.faults.text.startswith("the log: ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ann", "ann"),
+        ("ann@host.example", "ann@host.example"),
+        ("", '""'),
+        ("two words", '"two words"'),
+        ("a=b", '"a=b"'),
+        ('say "no"', r'"say \"no\""'),
+        ("back\\slash", r'"back\\slash"'),
+        ("line\nerror job=1", r'"line\x0aerror job=1"'),
+        ("\x1b[31mred\x7f", r'"\x1b[31mred\x7f"'),
+        ("\u2028 \u202e \udce9", r'"\u2028 \u202e \udce9"'),
+        ("größe", '"größe"'),
+        ("x" * 300, '"' + "x" * 199 + '…"'),
+    ],
+)
+def test_a_value_that_is_no_plain_word_is_quoted(text, shown):
+    assert value(text) == shown
+
+
+def test_values_that_are_none_are_left_out():
+    assert fields(event="gpu", gpu=0, why=None) == "event=gpu gpu=0"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("No space left on device", "No space left on device"),
+        ("exec /bin/x y: No such file", "exec …: No such file"),
+        ("[Errno 2] No such file: '/a: b'", "[Errno 2] No such file: …"),
+        ("/a and /b: gone", "…: gone"),
+    ],
+)
+def test_paths_are_left_out_of_a_cause(text, shown):
+    assert without_paths(text) == shown
+
+
+def test_an_owner_sees_the_lines_of_own_jobs_and_an_operator_sees_all(site):
+    site.submit([a_demand(2500)])
+    site.engine.log.submitted(a_job(5).changed(uid=2, user="bob"), 3)
+    site.engine.log.note("reconfigure", changed="nothing")
+    site.turn()
+    texts = [line.text for line in site.engine.log.lines(uid=1)]
+    assert texts == ["job=1 user=ann event=start attempt=1 gpu=0 share=0.25"]
+    assert [line.text for line in site.engine.log.lines(uid=2, job=7)] == [
+        "job=5 user=bob event=submit count=3"
+    ]
+    assert len(site.engine.log.lines()) == 3
+    assert site.engine.log.lines(uid=2, job=1) == []
