@@ -212,6 +212,26 @@ class ResumeJobs(Call[Outcomes], frozen=True, tag="resume_jobs"):
     ids: Ids
 
 
+class LogLine(Struct, frozen=True, kw_only=True):
+    """Hold one line of the controller's log."""
+
+    at: float  # seconds since the epoch
+    level: str  # info, warning or error
+    text: str  # key=value, separated by blanks
+
+
+class LogLines(Struct, frozen=True, kw_only=True):
+    """List lines of the controller's log, the oldest first."""
+
+    lines: list[LogLine]
+
+
+class ShowLog(Question[LogLines], frozen=True, tag="log"):
+    """Ask for the latest decisions of the controller; only those about own jobs, unless an operator asks."""
+
+    job: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0  # id of a job or an array; 0: all
+
+
 CALLS: tuple[type[Call[Any]], ...] = (
     Ping,
     Cancel,
@@ -222,6 +242,7 @@ CALLS: tuple[type[Call[Any]], ...] = (
     Requeue,
     Suspend,
     ResumeJobs,
+    ShowLog,
 )
 
 

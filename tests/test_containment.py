@@ -14,13 +14,12 @@ from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import NO_REPLY, Reply
 from fgsched.controller.events import ClientRequest, Faulted
+from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.seeing import Seen
-from fgsched.controller.watching import Watching
 from fgsched.domain.errors import BadUsage, OurFault
 from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason
 from fgsched.jobs.lifecycle import parse_result
@@ -600,7 +599,7 @@ def test_a_request_for_several_jobs_fails_only_for_the_job_that_it_fails_for():
 
 def test_what_the_watchdog_fails_on_for_one_job_keeps_it_from_no_other():
     told = []
-    watching = Watching("/nowhere", Policy(kills=True, tolerance=0), told.append)
+    watching = Watchdog("/nowhere", Policy(kills=True, tolerance=0), told.append)
     real = watching._counted
 
     def fails(job, seen):

@@ -1,6 +1,6 @@
 """What the controller takes a context to cost."""
 
-from fgsched.controller.contexts import ContextCosts
+from fgsched.controller.gpumonitor import ContextCosts
 
 MIB = 1 << 20
 

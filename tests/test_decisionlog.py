@@ -2,6 +2,7 @@
 
 import pytest
 
+from asking import carried_out
 from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import fields, text_of, value, without_paths
@@ -22,7 +23,7 @@ class Site(World):
         replies = []
 
         def act(now):
-            return Reply(replies.append, handlers.operations[name](caller, arguments, now))
+            return Reply(replies.append, carried_out([handlers], name, caller, arguments, now))
 
         self.turn(ClientRequest(act, replies.append, by=caller.name))
 

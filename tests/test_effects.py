@@ -23,6 +23,7 @@ from fgsched.controller.effects import (
 from fgsched.controller.events import JobStarted
 from fgsched.domain.job import WHOLE, JobState, Preemption
 from fgsched.jobs.lifecycle import Shepherd
+from fgsched.protocol import Outcome
 
 UNREACHABLE = "job 1: not delivered: the job's supervisor cannot be reached"
 
@@ -92,12 +93,11 @@ def test_the_store_has_the_orders_that_a_new_shepherd_gets(changes, orders):
 
 def test_an_order_that_is_not_delivered_is_kept_and_its_answer_says_so():
     world = World([a_gpu(0)])
-    job, answer = a_job(state=JobState.RUNNING), {"outcome": "resumed"}
+    job, answer = a_job(state=JobState.RUNNING), Outcome(id=1, outcome="resumed")
     world.host.resume = lambda job: False
     Executor(world.engine).perform(Resume(job, answer))
     assert world.engine.undelivered == {1: 0.0}
-    assert answer["error"]["cause"] == UNREACHABLE
-    assert "outcome" not in answer
+    assert (answer.outcome, answer.error.cause) == ("", UNREACHABLE)
 
 
 def test_an_order_to_a_job_that_is_starting_waits_for_its_shepherd():
@@ -119,10 +119,10 @@ def test_an_order_that_fails_for_want_of_descriptors_is_kept():
 
 def test_a_signal_that_is_not_delivered_is_not_kept():
     world = World([a_gpu(0)])
-    answer = {"outcome": "signalled"}
+    answer = Outcome(id=1, outcome="signalled")
     Executor(world.engine).perform(Signal(a_job(state=JobState.RUNNING), 10, "all", answer))
     assert world.engine.undelivered == {}
-    assert answer["error"]["remedy"] == "Repeat the command."
+    assert answer.error.remedy == "Repeat the command."
 
 
 def test_what_fails_for_a_launch_marks_its_job_and_what_fails_for_an_answer_marks_none():

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from builders import a_job
-from fgsched.controller.seeing import understood
-from fgsched.controller.unresolved import Unresolved
+from fgsched.controller.gpumonitor import UnresolvedPids, interpreted
 from fgsched.domain.job import GpuProcess, Hold, JobState, Reading
 from fgsched.gpus.sim import STRANGER
 
@@ -30,7 +29,7 @@ def seen(pid, *, shepherds=(), uid=None):
     """What a reading with this process says, where job 7 runs."""
     job = a_job(7, state=JobState.RUNNING, uid=os.geteuid() if uid is None else uid)
     readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
-    return understood(readings, shepherds=dict(shepherds), ended=[], run=RUN, running={7: job})
+    return interpreted(readings, shepherds=dict(shepherds), ended=[], run=RUN, running={7: job})
 
 
 def test_a_process_below_a_shepherd_is_its_jobs():
@@ -69,7 +68,7 @@ def test_nobody_can_pass_off_his_process_as_another_users_job():
 def test_an_ended_job_is_not_off_a_card_that_does_not_answer(reading, there):
     """Its share would be given out while its memory is still taken."""
     ended = a_job(7, state=JobState.COMPLETING, holds=(Hold(gpu=0, share=5000, memory=1 << 30),))
-    assert understood({0: reading}, shepherds={}, ended=[ended], run=RUN).there == there
+    assert interpreted({0: reading}, shepherds={}, ended=[ended], run=RUN).there == there
 
 
 @pytest.mark.parametrize(("is_held", "strange"), [(True, 0), (False, 5 << 30)])
@@ -79,7 +78,7 @@ def test_what_a_job_left_behind_is_looked_for_when_the_job_is_over_too(is_held, 
     with a_process(FG_JOB_DIR=f"{RUN}/job/7.1") as pid:
         readings = {0: Reading(gpu=0, used=5 << 30, processes=(GpuProcess(pid=pid, memory=5 << 30),))}
         groups = {"ended": [over] if is_held else [], "stayed": [] if is_held else [over]}
-        found = understood(readings, shepherds={}, run=RUN, **groups)
+        found = interpreted(readings, shepherds={}, run=RUN, **groups)
     assert (found.there, found.readings[0].external) == ({7}, strange)
 
 
@@ -87,7 +86,7 @@ GONE = (1 << 22) - 1  # a pid that nobody has
 
 
 def test_pids_that_nobody_has_here_are_told_of_once_they_were_listed_for_a_whole_look(caplog):
-    unresolved, told = Unresolved(), []
+    unresolved, told = UnresolvedPids(), []
     for now, pids in ((0, {GONE}), (4, {GONE, 5}), (5, {GONE}), (9, {GONE, 5}), (12, {5}), (14, set())):
         unresolved.saw(pids, now=now, interval=5)
         told.append(unresolved.pids)
@@ -99,5 +98,5 @@ def test_pids_that_nobody_has_here_are_told_of_once_they_were_listed_for_a_whole
 def test_a_look_tells_which_pids_are_no_process_here():
     with a_process() as pid:
         processes = tuple(GpuProcess(pid=one, memory=1) for one in (pid, GONE, STRANGER))
-        found = understood({0: Reading(gpu=0, used=3, processes=processes)}, shepherds={}, ended=[], run=RUN)
+        found = interpreted({0: Reading(gpu=0, used=3, processes=processes)}, shepherds={}, ended=[], run=RUN)
     assert found.unresolved == {GONE}

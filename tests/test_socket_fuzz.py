@@ -64,6 +64,7 @@ GIVEN = {
     **{name: lambda job: {"id": job} for name in ("job", "jobs", "script", "pids", "top")},
     **{name: lambda job: {} for name in ("ping", "gpus", "check", "partitions", "shares", "reservations")},
     "reconfigure": lambda job: {},
+    "log": lambda job: {"job": job},
     "submit": submission,
     "test": submission,
     "signal": lambda job: {"ids": [job], "signal": 10, "target": "all"},

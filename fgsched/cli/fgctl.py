@@ -30,10 +30,13 @@ def fgctl() -> None:
 @fgctl.command("show")
 @click.option("-o", "--oneliner", is_flag=True, help="Print one line for each record.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@click.argument("what", type=click.Choice(["job", "gpu", "partition", "reservation", "config"]))
+@click.argument("what", type=click.Choice(["job", "gpu", "partition", "reservation", "config", "log"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
-    """Show jobs, GPUs, partitions, reservations or settings."""
+    """Show jobs, GPUs, partitions, reservations or the log."""
+    if what == "log":
+        _show_log(words, as_json=as_json)
+        return
     with Client(find_places()) as client:
         records = show.ASKED[what](client, words)
     if as_json:
@@ -41,6 +44,14 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
         return
     groups = [show.GROUPS[what](record) for record in records]
     write("".join(show.text(group, oneliner=oneliner) for group in groups))
+
+
+def _show_log(words: Sequence[str], *, as_json: bool) -> None:
+    from fgsched.cli import logs
+
+    with Client(find_places()) as client:
+        lines = logs.asked(client, words)
+    write(logs.document(lines) if as_json else logs.text(lines))
 
 
 def _each(operation: str, words: Sequence[str], **more: Any) -> int:

@@ -68,7 +68,7 @@ def _start(gpus: str, system: bool) -> int:
 @_system
 def _run(gpus: str, system: bool) -> None:
     """Run the controller in the foreground, for systemd."""
-    from fgsched.controller.foreground import attend
+    from fgsched.controller.__main__ import attend
     from fgsched.system.inside import IN_A_JOB, is_inside_job
 
     _places(system)
@@ -149,6 +149,18 @@ def _described(about: dict[str, Any]) -> str:
     if about["visible"] is not None:
         lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about['visible']}"
     return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
+
+
+@fgsched.command("logs")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until interrupted.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Print only the last N lines.")
+@click.option("--job", type=click.IntRange(min=1), metavar="ID", help="Print only lines about a job.")
+@_system
+def _logs(follow: bool, lines: int | None, job: int | None, system: bool) -> None:
+    """Print the controller's log."""
+    from fgsched.cli.logs import show
+
+    show(_places(system), job=job or 0, lines=lines, follow=follow)
 
 
 @fgsched.command("doctor")

@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config, load
-from fgsched.controller.contexts import ContextCosts
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.effects import RETRY
@@ -28,8 +27,8 @@ from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import ClientRequest, JobEnded
 from fgsched.controller.filecheck import FileCheck
-from fgsched.controller.gpumonitor import GpuMonitor
-from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog
+from fgsched.controller.gpustate import GpuStates, with_known_gpus
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.dispatch import ControllerInfo, Dispatcher, Handlers
 from fgsched.controller.handlers.explain import ExplainHandlers
@@ -42,8 +41,6 @@ from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.logfile import writer
 from fgsched.controller.presence import Presence
 from fgsched.controller.pruner import Keep, Pruner
-from fgsched.controller.remembered import remembered
-from fgsched.controller.watching import Watching
 from fgsched.domain.errors import StorageError, Unreachable
 from fgsched.domain.states import Tier
 from fgsched.jobs.launchcontext import LaunchContext
@@ -99,7 +96,7 @@ def serve(
         accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
         store = Store(places.queue)
         try:
-            inventory = remembered(inventory, store, sampler)
+            inventory = with_known_gpus(inventory, store, sampler)
             controller = _Controller(places, config, store, _Beside(child, sampler, accounts), inventory)
             with nice.before_jobs():
                 again = controller.run(ready, ServiceManager(environ if is_service else {}))
@@ -176,9 +173,9 @@ class _Controller:
             store, shepherds, self._cards, limits=config.limits, tier=best, faults=self._loop.faults
         )
         self._engine.mounts, self._engine.binding = mounts, nice.cpu_binding(config.cpu_binding)
-        watching = Watching(str(own), _policy(config), self._loop.happened, self._learn, self._loop.faults)
+        watchdog = Watchdog(str(own), _policy(config), self._loop.happened, self._learn, self._loop.faults)
         self._gpu_monitor = GpuMonitor(
-            self._engine, shepherds, sampler, watching, gate, interval=config.interval
+            self._engine, shepherds, sampler, watchdog, gate, interval=config.interval
         )
         self._pacer = GpuTime(self._engine, sampler, run=str(own), is_real=inventory.source == "nvml")
         self._gpu_monitor.measured = self._pacer.measured
@@ -327,7 +324,7 @@ class _Controller:
         )
         self._engine.binding = nice.cpu_binding(config.cpu_binding)
         self._gpu_monitor.interval = config.interval
-        self._gpu_monitor.watching.policy = _policy(config)
+        self._gpu_monitor.watchdog.policy = _policy(config)
         self._contexts.default = config.context_memory
         self._pruner.obey(_keep(config), time.monotonic())
         self._cards.obey(

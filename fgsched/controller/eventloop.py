@@ -233,7 +233,7 @@ class EventLoop:
             return self._untyped(connection, *request)
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
-            return self._take_in(connection, partial(writer, caller, request))
+            return self._take_in(connection, partial(writer, caller, request), caller.name)
         if reader := self._operations.reader(kind):
             self._answer(connection, partial(reader, caller, request))
         elif apart := self._operations.served_apart(kind):

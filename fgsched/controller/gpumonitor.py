@@ -1,54 +1,304 @@
-"""Looking at the cards: when it is due, and what a look means for the conductor."""
+"""Monitor the GPUs: when to query them, which job each process belongs to, and what the watchdog finds."""
 
+import logging
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from fgsched import gpus
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
-from fgsched.controller.seeing import understood
-from fgsched.controller.unresolved import Unresolved
-from fgsched.controller.watching import Watching
+from fgsched.controller.events import WatchdogFinding
+from fgsched.controller.faults import Faults
+from fgsched.domain.job import GpuProcess, Job, JobState, Reading
+from fgsched.gpus import external
+from fgsched.jobs.launchcontext import job_dir
+from fgsched.jobs.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
 from fgsched.launch.launcher import Launcher
+from fgsched.launch.regions import Slot, charge, charged, see, slots
+from fgsched.system.process import maps, marked, parents, started_with
 
-_SOON = 0.1  # seconds between two looks while an ended job is not off its cards
-_AGAIN = 0.5  # while something is wrong with a running one
-_PATIENCE = 60.0  # seconds after which an answer was lost with the process that was asked
+log = logging.getLogger(__name__)
+_LEAST = 8 << 20  # bytes: a smaller context was queried while it was being made
+_FAR = 4  # times the configured size: a larger one is no bare context, and would exclude small jobs for good
+_PIDS = 1 << 22  # pids of this host are lower; that of a simulated foreign process is not
+_HOOK = "libfgshim.so"
+_SOON = 0.1  # seconds between two queries while a GPU still lists an ended job
+_AGAIN = 0.5  # the same while the watchdog suspects a running job
+_PATIENCE = 60.0  # seconds after which an unanswered query is lost
+
+# -- what a CUDA context costs ----------------------------------------------------------------------
+
+
+class ContextCosts:
+    """Keep the size of a CUDA context on each GPU model: the smallest one that a process had.
+
+    A process can have more memory that no call of it allocated, such as code, so larger sizes say nothing.
+    """
+
+    def __init__(self, default: int) -> None:
+        self.default = default  # bytes; 0: reserve nothing for contexts
+        self._seen: dict[str, int] = {}  # model -> bytes
+
+    def of(self, model: str) -> int:
+        """Return the bytes to reserve for the contexts of a process on a GPU of this model."""
+        return min(self._seen.get(model, self.default), _FAR * self.default)
+
+    def learn(self, model: str, size: int) -> None:
+        """Take in that an idle process had `size` bytes that no call of it allocated."""
+        if _LEAST <= size < self._seen.get(model, size + 1):
+            self._seen[model] = size
+            log.info("%s: a context costs %d bytes", model, size)
+
+
+# -- pids that no process here has ------------------------------------------------------------------
+
+
+class UnresolvedPids:
+    """Keep the pids that a GPU lists and no process here has, as in a container; warn of them once."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, float] = {}
+        self.pids: tuple[int, ...] = ()  # those that were listed for a whole interval
+        self._told = False
+
+    def saw(self, pids: Iterable[int], *, now: float, interval: float) -> None:
+        """Take in the pids of one query. `interval`: seconds for which an ended process may be listed."""
+        self._since = {pid: self._since.get(pid, now) for pid in pids}
+        self.pids = tuple(sorted(pid for pid, since in self._since.items() if now - since >= interval))
+        if self.pids and not self._told:
+            self._told = True
+            listed = ", ".join(map(str, self.pids))
+            log.warning(
+                "the driver lists processes that do not exist in this PID namespace: %s; in a container, "
+                "run the controller in the host's, or every job that ends leaves its card suspect",
+                listed,
+            )
+
+
+# -- which job each process belongs to --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Hold the readings of the GPUs and what they mean for the jobs."""
+
+    readings: dict[int, Reading]  # with the bytes of foreign processes
+    there: set[int]  # ended jobs that a GPU still lists
+    owners: dict[int, int]  # pid -> running job
+    unresolved: frozenset[int] = frozenset()  # pids that a GPU lists and no process here has
+
+
+def interpreted(
+    readings: Mapping[int, Reading],
+    *,
+    shepherds: Mapping[int, int],
+    ended: Iterable[Job],
+    run: str,
+    stayed: Iterable[Job] = (),
+    running: Mapping[int, Job] | None = None,
+) -> Seen:
+    """Find the job of each process on the GPUs.
+
+    `shepherds`: {pid: job} of the running jobs. `ended`: jobs that hold their shares until their processes
+    are gone. `stayed`: jobs whose clean-up timed out; they hold nothing.
+
+    A process belongs to a job if the job's shepherd is its ancestor, or if it is the owner's and was started
+    with the job's environment. A listed pid that the host no longer has is what the driver has not cleared.
+    """
+    listed = {process.pid for reading in readings.values() for process in reading.processes}
+    above = parents() if listed else {}
+    owners = _owners(listed, shepherds, above, _by_directory(run, running or {}))
+    ours = set(owners)
+    left = {pid for pid in listed if pid not in above and pid < _PIDS}
+    there: set[int] = set()
+    for job, is_held in [*((job, True) for job in ended), *((job, False) for job in stayed)]:
+        own = {one.pid for one in marked(job_dir(run, job.id, job.attempt), job.uid)} if listed else set()
+        ours |= own if is_held else set()
+        if any(_is_on(readings.get(hold.gpu), own | left) for hold in job.holds):
+            there.add(job.id)
+    mine = ours | left if there else ours
+    return Seen(
+        {index: replace(reading, external=external(reading, mine)) for index, reading in readings.items()},
+        there,
+        owners,
+        frozenset(left),
+    )
+
+
+def _is_on(reading: Reading | None, pids: set[int]) -> bool:
+    """Return whether a GPU may have one of these processes: one that does not answer may."""
+    if reading is None or reading.is_lost:
+        return False
+    return bool(reading.error) or any(process.pid in pids for process in reading.processes)
+
+
+def _owners(
+    listed: Iterable[int],
+    shepherds: Mapping[int, int],
+    above: Mapping[int, int],
+    directories: Mapping[str, Job],
+) -> dict[int, int]:
+    """Return {pid: job} of the processes that belong to a running job."""
+    found = {}
+    for pid in listed:
+        job = _shepherded(pid, shepherds, above)
+        if job is None and pid in above:
+            job = _of_environment(pid, directories)
+        if job is not None:
+            found[pid] = job
+    return found
+
+
+def _shepherded(pid: int, shepherds: Mapping[int, int], above: Mapping[int, int]) -> int | None:
+    while pid > 1:
+        if pid in shepherds:
+            return shepherds[pid]
+        pid = above.get(pid, 0)
+    return None
+
+
+def _by_directory(run: str, running: Mapping[int, Job]) -> dict[str, Job]:
+    return {job_dir(run, job.id, job.attempt): job for job in running.values()}
+
+
+def _of_environment(pid: int, directories: Mapping[str, Job]) -> int | None:
+    """Return the job in whose environment a process was started; no user can imitate another user's job."""
+    job = directories.get(started_with(pid, "FG_JOB_DIR"))
+    try:
+        return job.id if job and os.stat(f"/proc/{pid}").st_uid == job.uid else None
+    except OSError:
+        return None
+
+
+# -- the watchdog -----------------------------------------------------------------------------------
+
+
+class Watchdog:
+    """Judge the running jobs by each query of the GPUs, and report findings to the engine."""
+
+    def __init__(
+        self,
+        run: str,
+        policy: Policy,
+        tell: Callable[[WatchdogFinding], None],
+        learn: Callable[[int, int], None] = lambda gpu, size: None,
+        faults: Faults | None = None,
+    ) -> None:
+        """`learn` is called with a GPU and the bytes that the contexts of a process took there."""
+        self._run = run
+        self._learn = learn
+        self.policy = policy
+        self._tell = tell
+        self._faults = faults or Faults()
+        self._before: dict[tuple[int, int], Memory] = {}  # (job, attempt) -> result of the last query
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the last query raised a suspicion, which the next one confirms or clears."""
+        return any(memory.faults for memory in self._before.values())
+
+    def look(self, seen: Seen, holding: Mapping[int, Job]) -> None:
+        """Judge every running job. A GPU that did not answer is no evidence."""
+        before, self._before = self._before, {}
+        silent = {gpu for gpu, reading in seen.readings.items() if reading.error and not reading.is_lost}
+        for job in holding.values():
+            if job.state is not JobState.RUNNING or not job.holds or job.is_to_end:
+                continue
+            was = before.get((job.id, job.attempt))
+            with self._faults.contained(f"the watchdog of job {job.id}"):
+                self._judge(job, seen, was, silent)
+
+    def _judge(self, job: Job, seen: Seen, was: Memory | None, silent: Collection[int]) -> None:
+        """Charge one job, and report findings. `was`: the result of the last query, if any."""
+        key = job.id, job.attempt
+        self._before[key] = was or Memory()
+        counted = self._counted(job, seen)
+        sights = _sights(job, seen, counted)
+        verdict = judge(job.tier, sights, was or Memory(), self.policy, silent=silent)
+        self._before[key] = verdict.memory
+        if was is None:  # one query shows no charge; keep that of an earlier controller
+            self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
+        elif verdict.charges:
+            charge(self._run, job, verdict.charges)
+        for (gpu, pid), size in verdict.seen.items():
+            see(self._run, job, counted[gpu][pid], size)
+        for gpu, size in verdict.costs.items():
+            self._learn(gpu, size)
+        if verdict.warn or verdict.end:
+            self._tell(WatchdogFinding(job.id, job.attempt, verdict.warn, verdict.end))
+
+    def _counted(self, job: Job, seen: Seen) -> Mapping[int, Mapping[int, Slot]]:
+        """Return {gpu: {pid: slot}} if a process of the job was seen."""
+        is_there = job.tier != UNFENCED and job.id in seen.owners.values()
+        return slots(self._run, job) if is_there else {}
+
+
+def _sights(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[Sight]:
+    limits = {hold.gpu: hold.memory for hold in job.holds}
+    pids = {pid for pid, owner in seen.owners.items() if owner == job.id}
+    sights = []
+    for index, reading in seen.readings.items():
+        uses = _uses(reading, pids, counted.get(index, {}))
+        is_ours = index in limits and (reading.is_lost or not reading.error)
+        if uses or is_ours:
+            limit = limits.get(index)
+            sights.append(Sight(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
+    return sights
+
+
+def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tuple[Use, ...]:
+    return tuple(_use(one, counted.get(one.pid)) for one in reading.processes if one.pid in pids)
+
+
+def _use(seen: GpuProcess, slot: Slot | None) -> Use:
+    """A process without a slot may have the hook: one that has allocated nothing yet, or is about to end."""
+    if slot is None:
+        is_bare = maps(seen.pid, _HOOK) is False
+        return Use(pid=seen.pid, memory=seen.memory, tracked=None if is_bare else 0)
+    counts = {"tracked": slot.tracked, "past": slot.past}
+    return Use(pid=seen.pid, memory=seen.memory, **counts, mark=slot.mark, has_context=slot.has_context)
+
+
+# -- queries ----------------------------------------------------------------------------------------
 
 
 class GpuMonitor:
-    """Looks at intervals while there are jobs, sooner while a card is not clean, never on an idle host."""
+    """Query the GPUs at intervals while there are jobs, and more often while one is being cleaned."""
 
     def __init__(
         self,
         engine: Engine,
         shepherds: Launcher,
         sampler: gpus.AnySampler,
-        watching: Watching,
+        watchdog: Watchdog,
         gate: EnforcementGate,
         *,
         interval: float,
     ) -> None:
         self._engine, self._shepherds, self._sampler = engine, shepherds, sampler
-        self.watching, self._gate = watching, gate
+        self.watchdog, self._gate = watchdog, gate
         self._cards = engine.cards
         self.interval = interval
-        self.unresolved = Unresolved()
-        self._looked_at = -interval  # by a clock that nobody sets
-        self._asked_at: float | None = None  # by the same: the question that is out
-        self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # who is told of USE
+        self.unresolved = UnresolvedPids()
+        self._looked_at = -interval  # by the monotonic clock
+        self._asked_at: float | None = None  # by the same: when the unanswered query was made
+        self.measured: Callable[[gpus.Answer], None] = lambda answer: None  # takes answers about USE
 
     @property
     def due(self) -> float | None:
-        """Seconds until the next look; None: there is nothing to look for."""
+        """Seconds until the next query; None: none is needed."""
         if not self._cards.needs_cleaning or not self._engine.jobtable.jobs:
             return None
-        pause = min(_AGAIN, self.interval) if self.watching.is_suspicious else self.interval
+        pause = min(_AGAIN, self.interval) if self.watchdog.is_suspicious else self.interval
         pause = _SOON if self._cards.is_cleaning else pause
         return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
-        """Ask for a reading if one is due, and none is out: they would pile up at a driver that hangs."""
+        """Make a query if one is due and none is unanswered: they would pile up at a driver that hangs."""
         due = self.due
         if due is not None and due <= 0.001:
             self._looked_at = now = time.monotonic()
@@ -58,7 +308,7 @@ class GpuMonitor:
             self._gate.remind()
 
     def see(self) -> None:
-        """Readings have come."""
+        """Take in the answers that have come."""
         for answer in self._sampler.read():
             if answer.want == gpus.READING:
                 self._asked_at = None
@@ -75,7 +325,7 @@ class GpuMonitor:
             with self._engine.faults.contained(f"the supervisor of job {job.id}"):
                 if job.holds and (shepherd := self._shepherds.shepherd(job)):
                     shepherds[shepherd.pid] = job.id
-        seen = understood(
+        seen = interpreted(
             answer.readings,
             shepherds=shepherds,
             ended=[job for job in jobtable.holding.values() if self._cards.cleans(job.id)],
@@ -84,5 +334,5 @@ class GpuMonitor:
             running=jobtable.holding,
         )
         self._cards.saw(seen.readings, there=seen.there, now=time.time())
-        self.watching.look(seen, jobtable.holding)
+        self.watchdog.look(seen, jobtable.holding)
         self.unresolved.saw(seen.unresolved, now=time.monotonic(), interval=self.interval)

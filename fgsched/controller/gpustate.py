@@ -1,13 +1,16 @@
 """The host's cards as the conductor knows them: what was last seen on them, which are clean."""
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from fgsched import gpus
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
+from fgsched.gpus.sim import is_simulated
 from fgsched.scheduling.placement import charged
-from fgsched.store import Allocation
+from fgsched.store import Allocation, Store
 
 _NEVER = float("-inf")
 _LIVES_ON = "could not be ended"  # at the end of a note: an operator has to look at it
@@ -254,3 +257,22 @@ class GpuStates:
     def undone(self) -> None:
         """What `changed` returned last was not stored: it returns it again."""
         self._changed = self._unsaved | self._changed
+
+
+def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySampler) -> gpus.Inventory:
+    """Return the inventory; if the driver does not answer, that of the GPUs in the queue file, as suspect.
+
+    The jobs on them continue, and pending jobs get the reason. The driver does not answer during its upgrade.
+    """
+    if not inventory.failed or inventory.gpus:
+        return inventory
+    known = [gpu for gpu in store.known_cards() if gpu.uuid and not is_simulated(gpu.uuid)]
+    found = tuple(
+        replace(gpu, total=gpu.total + gpu.headroom, state=GpuState.SUSPECT, note=inventory.note)
+        for gpu in sampler.chosen(known)
+        if gpu.total
+    )
+    if not found:
+        return inventory
+    sampler.watch(found)
+    return dataclasses.replace(inventory, gpus=found, source="nvml", is_sampled=True)

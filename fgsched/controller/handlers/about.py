@@ -10,7 +10,7 @@ from fgsched.config.keys import document
 from fgsched.config.load import Config
 from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.enforcementcheck import EnforcementGate
-from fgsched.controller.unresolved import Unresolved
+from fgsched.controller.gpumonitor import UnresolvedPids
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.private import MountPlan
 from fgsched.protocol import About, InternalErrors
@@ -32,7 +32,7 @@ class ControllerInfo:
     tier: str  # how jobs are held to their share, if they do not say
     gate: EnforcementGate
     mounts: MountPlan
-    unresolved: Unresolved
+    unresolved: UnresolvedPids
     earlier: EarlierJobs
     spaces: Spaces | None = None  # of the users, in the run directory of a host's controller
     pids: PidsCgroups | None = None  # of the users, where a host's controller can make them

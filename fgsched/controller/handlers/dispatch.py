@@ -12,6 +12,7 @@ from fgsched.controller.eventloop import Apart, EventLoop, Handler, Operation
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers
+from fgsched.controller.handlers.log import shown
 from fgsched.controller.handlers.partitions import PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
@@ -52,7 +53,7 @@ class Dispatcher:
         self._reading = answers.operations | handlers.standings.operations | handlers.prospects.operations
         self._reading |= handlers.reservations.reading
         self._writers: dict[Call, Handler] = {**handlers.jobs.calls}
-        self._readers: dict[Call, Handler] = {protocol.Ping: self._ping}
+        self._readers: dict[Call, Handler] = {protocol.Ping: self._ping, protocol.ShowLog: self._log}
         self._apart: dict[Call, Apart] = {}
         self.decoder = protocol.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
@@ -101,6 +102,9 @@ class Dispatcher:
         """Describe the controller, and what a client needs in order to read amounts."""
         site = self._answers.policy.told(self.about.config.site)
         return self.about.described(site, self._loop.faults.told(), operator=caller.is_operator)
+
+    def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
+        return shown(self._answers.log, caller, call)
 
     def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
         self._loop.refuse_to_wait(connection)

@@ -8,6 +8,7 @@ from weakref import ref
 from msgspec import to_builtins
 
 from fgsched.controller.caller import Caller
+from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import Choice, Look, cause, elapsed, getters, rest_text
 from fgsched.controller.handlers.references import References, split_reference
@@ -190,6 +191,10 @@ class QueryHandlers:
     @property
     def policy(self) -> Policy:
         return self._engine.policy
+
+    @property
+    def log(self) -> DecisionLog:
+        return self._engine.log
 
     @property
     def running(self) -> int:

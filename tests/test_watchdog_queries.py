@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from builders import a_job
-from fgsched.controller.seeing import Seen
-from fgsched.controller.watching import Watching
+from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.domain.job import GpuProcess, JobState, Reading
 from fgsched.jobs.watchdog import Policy
 from fgshim import region
@@ -32,7 +31,7 @@ def controller(tmp_path):
     """controller() -> look(reading) of a new one: what is charged then."""
 
     def start():
-        watching = Watching(str(tmp_path), Policy(), lambda noticed: None)
+        watching = Watchdog(str(tmp_path), Policy(), lambda noticed: None)
 
         def look(job, reading):
             owners = {process.pid: job.id for process in reading.processes}
@@ -81,7 +80,7 @@ def ending():
 def test_of_processes_that_are_ending_nobody_can_say_that_the_hook_is_not_in_them(job, tmp_path, ending):
     """The driver lists one until it has cleared it away: a job of many short programs often shows one."""
     told = []
-    watching = Watching(str(tmp_path), Policy(), told.append)
+    watching = Watchdog(str(tmp_path), Policy(), told.append)
     for pid in (ending(), ending()):
         watching.look(Seen({0: busy(pid)}, set(), {pid: job.id}), {job.id: job})
     assert told == []

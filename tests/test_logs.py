@@ -1,0 +1,106 @@
+"""The controller's log as users and operators read it."""
+
+import os
+import pwd
+import subprocess
+import sys
+
+import pytest
+
+from fgsched.cli import logs
+from fgsched.domain.errors import Exit
+
+pytestmark = pytest.mark.compiler
+SECRET = "correct-horse-battery-staple"
+
+
+def lines_of(done):
+    """The lines without their times."""
+    return [line.split(" ", 1)[1] for line in done.lines]
+
+
+def test_a_job_is_in_the_log_from_its_submission_to_its_end(home):
+    job = home.ended("exit 3", share=2500)
+    other = home.submit(hold=True)
+    home.run("fgctl", "release", str(other))
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    (submitted, started, ended) = lines_of(home.run("fgsched", "logs", "--job", str(job)))
+    assert submitted == f"info job={job} user={me} event=submit"
+    assert started == f"info job={job} user={me} event=start attempt=1 gpu=0 share=0.25"
+    assert ended.startswith(f"info job={job} user={me} event=end state=FAILED attempt=1 exit=3 cpu=")
+    assert ended.endswith(" reason=NonZeroExitCode")
+    assert f"info job={other} user={me} event=release by={me}" in lines_of(home.run("fgsched", "logs"))
+    assert lines_of(home.run("fgctl", "show", "log", str(job))) == [submitted, started, ended]
+
+
+def test_start_and_stop_of_the_controller_are_in_the_log_and_it_is_read_without_a_controller(home):
+    home.run("fgq")
+    home.run("fgsched", "stop")
+    lines = lines_of(home.run("fgsched", "logs"))
+    assert lines[0].startswith("info event=controller-start pid=")
+    assert lines[-1].startswith("info event=controller-stop pid=")
+    assert lines[-1].endswith('why="asked by a command"')
+    assert home.run("fgsched", "status").status == Exit.UNREACHABLE
+
+
+def test_nothing_secret_is_in_the_log(home):
+    job = home.ended(
+        f"echo {SECRET}; exit 1",
+        name=SECRET,
+        comment=SECRET,
+        output=str(home.path / f"{SECRET}.out"),
+    )
+    home.run("fgsub", "--parsable", "--wrap", "true", "-J", SECRET, env={"TOKEN": SECRET})
+    home.run("fgcancel", "--reason", SECRET, str(home.submit(hold=True)))
+    home.run("fgsub", "--parsable", "-o", f"{home.path}/{SECRET}/x/y", "--wrap", "true")
+    home.wait(job)
+    assert SECRET not in home.places.log.read_text()
+    assert "event=end" in home.places.log.read_text()
+
+
+def test_the_last_lines_and_those_about_an_array_are_chosen(home):
+    array = home.run("fgsub", "--parsable", "--array=0-2", "-o", "/dev/null", "--wrap", "true").out.strip()
+    home.run("fgwait", array)
+    own = lines_of(home.run("fgsched", "logs", "--job", array))
+    assert [line.split("event=")[1].split()[0] for line in own].count("start") == 3
+    assert lines_of(home.run("fgsched", "logs", "--job", array, "-n", "1")) == own[-1:]
+    assert home.run("fgsched", "logs", "-n", "0").out == ""
+
+
+def test_a_log_that_is_followed_shows_what_comes_in_the_file_that_follows_a_rotated_one(home):
+    job = home.ended()
+    command = [sys.executable, "-m", "fgsched.cli.fgsched", "logs", "-f", "-n", "1"]
+    with subprocess.Popen(command, env=home.environ, stdout=subprocess.PIPE, text=True) as reader:
+        assert "event=end" in reader.stdout.readline()
+        home.submit(hold=True)
+        assert "event=submit" in reader.stdout.readline()
+        os.rename(home.places.log, f"{home.places.log}.1")
+        home.run("fgcancel", str(job + 1))
+        assert "event=cancel" in reader.stdout.readline()
+        reader.terminate()
+        reader.wait()
+
+
+def test_a_log_that_is_not_there_or_not_ones_own_is_an_error(home):
+    assert home.run("fgsched", "logs").status == Exit.REFUSED
+    home.run("fgq")
+    assert home.run("fgctl", "show", "log", "1", "2").status == Exit.USAGE
+    assert home.run("fgctl", "show", "log", "99").out == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_about"),
+    [
+        ("2026-11-22T15:30:01.123+01:00 info job=12 user=ann event=start attempt=1", True),
+        ("2026-11-22T15:30:01.123+01:00 info job=15 array=12 task=3 user=ann event=start attempt=1", True),
+        ('2026-11-22T15:30:01.123+01:00 info job=10 user="a b" event=submit count=3', True),
+        ("2026-11-22T15:30:01.123+01:00 info job=10 user=ann event=submit count=2", False),
+        ("2026-11-22T15:30:01+0100 host fgsched[77]: job=12 user=ann event=start attempt=1", True),
+        ('2026-11-22T15:30:01.123+01:00 info job=1 user="x job=12 user=y" event=start', False),
+        ("2026-11-22T15:30:01.123+01:00 error   | info job=12 user=ann event=start", False),
+        ("2026-11-22T15:30:01.123+01:00 info event=preempt for=12", False),
+        ("", False),
+    ],
+)
+def test_a_line_is_about_the_job_that_it_begins_with(line, is_about):
+    assert logs.is_about(line, 12) is is_about
