@@ -1,4 +1,4 @@
-"""Who asks, and what they may do to which job."""
+"""The user who sends a request, and what this user may do to which job."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fgsched.scheduling.admission import Submitter
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The user at the other end of a connection, as the kernel says."""
+    """The user at the other end of a connection, as stated by the kernel."""
 
     uid: int
     gid: int
@@ -24,16 +24,16 @@ class Caller:
         return Submitter(user=self.name, groups=self.groups, is_operator=self.is_operator)
 
     def may_see_secrets(self, job: Job) -> bool:
-        """Script, environment and arguments are the owner's."""
+        """Tell whether the user may see script, environment and arguments: owner or operator."""
         return self.is_operator or self.uid == job.uid
 
     def must_own(self, job: Job) -> None:
-        """NotPermitted unless the job is the caller's, or the caller is an operator."""
+        """Check that the job belongs to the caller, or the caller is an operator. Raises NotPermitted."""
         if not self.is_operator and self.uid != job.uid:
             raise NotPermitted(f"job {job.id} belongs to another user", "Only its owner or an operator may.")
 
     def may_own_jobs(self, least_uid: int) -> None:
-        """NotPermitted for root and system users of a host that keeps them from having jobs."""
+        """Check that the caller may own jobs on this host. Raises NotPermitted for system users."""
         if self.uid < least_uid:
             raise NotPermitted(
                 f"{self.name} (uid {self.uid}) may not own jobs",
@@ -41,12 +41,13 @@ class Caller:
             )
 
     def must_operate(self, what: str) -> None:
+        """Check that the caller is an operator. Raises NotPermitted."""
         if not self.is_operator:
             raise NotPermitted(f"only an operator may {what}", "Operators are root and [operators] users.")
 
 
 def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
-    """Whether a user operates the controller of user `own`; `names` are those of the configuration."""
+    """Tell whether a user is an operator of the controller of user `own`; `names` are configured."""
     return uid in {0, own} or name in names
 
 

@@ -1,10 +1,10 @@
-"""The clients' connections: who is read, who is served next, and what one user may occupy.
+"""Client connections: what is read, which connection is served next, and the budgets of each user.
 
-A connection is read only while no whole request of it waits, and served only while the client has taken all
-answers. So what a client sends and does not let us handle stays in the kernel. Beyond that each user has
-budgets: bytes of half-sent requests, bytes of answers not taken, connections that ask, connections that wait
-for jobs. One request of each user at a time may be large. A user who exhausts a budget for ten seconds loses
-the connections with half-sent requests, or with answers not taken; none of those requests was carried out.
+A connection is read only while no complete request of it is pending, and served only when the client has read
+all answers. All other data stays in the kernel. In addition each user has budgets: bytes of incomplete
+requests, bytes of unread answers, connections with requests, connections that wait for jobs. One request of
+each user at a time may be large. A user who exhausts a budget for ten seconds loses the connections with
+incomplete requests or unread answers; none of those requests was executed.
 """
 
 import errno
@@ -43,7 +43,7 @@ Work = Iterator[None]  # each step does a piece of it
 
 
 class User(Share):
-    """What one uid occupies."""
+    """The resources that one uid occupies."""
 
     __slots__ = (
         "connections",
@@ -86,7 +86,7 @@ class User(Share):
 
 
 class _Place:
-    """What is accounted for one connection."""
+    """The resources that one connection occupies."""
 
     __slots__ = (
         "descriptor",
@@ -109,7 +109,7 @@ class _Place:
 
 
 class Clients:
-    """Owns the listener and the connections. The selector's owner calls `ready` for each that it reports."""
+    """The listener and the connections. The owner of the selector calls `ready` for each reported one."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Clients:
         self._selector.register(self._listener, selectors.EVENT_READ, self.accept)
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept connections here, and no longer where they were accepted before."""
+        """Accept connections on this listener instead of the previous one."""
         if self._listen_at is None:
             self._selector.unregister(self._listener)
         self._listener.close()
@@ -144,7 +144,7 @@ class Clients:
     # -- accepting ------------------------------------------------------------------------------
 
     def accept(self) -> None:
-        """Accept the connections that are there, a limited number at a time."""
+        """Accept pending connections, a limited number at a time."""
         for _ in range(_ACCEPTED):
             try:
                 sock, _ = self._listener.accept()
@@ -157,7 +157,7 @@ class Clients:
             self.welcome(Connection(sock))
 
     def _turn_away(self) -> bool:
-        """Out of descriptors: tell the next client to come again, by the spare one. False: accept no more."""
+        """Out of descriptors: tell the next client to retry, using the spare one. False: accept no more."""
         if self._spare < 0:
             self._pause_listening()
             return False
@@ -196,7 +196,7 @@ class Clients:
         self.ready(connection, selectors.EVENT_READ)  # mostly the request is here already
 
     def _is_full(self, user: User) -> bool:
-        """A user may have 256 connections, or a fair part of them where descriptors are scarce."""
+        """Tell whether a user has 256 connections, or a fair part of them if descriptors are scarce."""
         if user.asking >= _CONNECTIONS:
             return True
         if self._total < self._most:
@@ -220,7 +220,7 @@ class Clients:
     # -- one connection -------------------------------------------------------------------------
 
     def mind(self, connection: Connection) -> None:
-        """Account for what a connection occupies now, and watch for what it needs next."""
+        """Account for a connection, and watch for the events that it needs next."""
         user = self._users[connection.uid]
         place = user.connections.get(connection)
         if place is None:
@@ -271,7 +271,7 @@ class Clients:
         return selectors.EVENT_READ if self._room(connection, user) else 0
 
     def _room(self, connection: Connection, user: User) -> int:
-        """How many bytes may be received of it now; 0: it has to wait until others are done."""
+        """Return how many bytes may be received from it now; 0: it waits for other connections."""
         if user.large is connection:
             return _PIECE
         if connection.buffered < _SMALL and user.small_input < _INPUT:
@@ -288,7 +288,7 @@ class Clients:
         return 0
 
     def _watch(self, connection: Connection, place: _Place, events: int) -> None:
-        """Watch for these events; for none, not at all: the kernel would report a closed end for ever."""
+        """Watch for these events; for none, unregister, because a closed end would be reported forever."""
         if events == place.events:
             return
         if not place.events:
@@ -300,7 +300,7 @@ class Clients:
         place.events = events
 
     def _register(self, connection: Connection, events: int) -> None:
-        """If the number is still known, its former owner was closed without being unregistered."""
+        """Register a connection; a stale registration of the same descriptor is replaced."""
         if connection.fileno() in self._selector.get_map():
             self._selector.unregister(connection.fileno())
         self._selector.register(connection, events)
@@ -323,7 +323,7 @@ class Clients:
         self._feed(user)
 
     def ready(self, connection: Connection, mask: int) -> None:
-        """The selector reports a connection: send what it takes, or receive what it may send, now."""
+        """Handle a connection that the selector reports: send or receive."""
         if connection.is_closed:
             return
         if connection.unsent:
@@ -333,7 +333,7 @@ class Clients:
         self.mind(connection)
 
     def close(self, connection: Connection) -> None:
-        """Give up a connection whose handling failed."""
+        """Close a connection whose handling failed."""
         if not connection.is_closed:
             connection.close()
         self.mind(connection)
@@ -346,7 +346,7 @@ class Clients:
         self._pressed[uid] = user
 
     def _feed(self, user: User) -> None:
-        """Read again whom a budget kept waiting, as far as there is room."""
+        """Resume reading connections that a budget had stopped, as far as the budget permits."""
         for lacking in (user.starved, user.queue):
             while lacking:
                 connection = next(iter(lacking))
@@ -357,7 +357,7 @@ class Clients:
                 self._watch(connection, place, events)
 
     def look(self) -> None:
-        """Drop what exhausts a budget for too long, and accept again after a pause."""
+        """Drop connections that exhaust a budget for too long, and accept again after a pause."""
         now = self._clock()
         if self._listen_at is not None and now >= self._listen_at:
             self._listen()
@@ -389,12 +389,12 @@ class Clients:
         self.close(connection)
 
     def may_wait(self, connection: Connection) -> bool:
-        """Whether its user may have one more connection that waits for jobs."""
+        """Tell whether the user may have one more connection that waits for jobs."""
         return self._users[connection.uid].waiting < _WAITING
 
     @property
     def due(self) -> float | None:
-        """Seconds until `look` has something to do; None: nothing is due."""
+        """Return the seconds until `look` is due, or None."""
         dues = [self._look_at] if self._pressed else []
         dues += [self._listen_at] if self._listen_at is not None else []
         return max(0.0, min(dues) - self._clock()) if dues else None
@@ -411,7 +411,7 @@ class Clients:
                 yield user
 
     def next(self) -> Connection | None:
-        """The connection whose first request is to be handled next; it goes behind its user's others."""
+        """Return the connection whose request is handled next; it moves behind its user's others."""
         while isinstance(user := self._turns.next(self._active()), User):
             connection = user.ready.popleft()
             place = user.connections[connection]
@@ -421,17 +421,20 @@ class Clients:
         return None
 
     def charge(self, uid: int, seconds: float) -> None:
-        """A user was served for so long."""
+        """Charge `seconds` of service to a user."""
         self._users[uid].served += seconds
 
     def asked(self, connection: Connection, *, waits: bool) -> None:
-        """`waits`: a request of it is answered after the turn; until then the next one is not handled."""
+        """Record a handled request.
+
+        `waits`: it is answered after the turn, and blocks the connection until then.
+        """
         place = self._users[connection.uid].connections.get(connection)
         if place is not None:
             place.is_asked = waits
 
     def work(self, connection: Connection) -> Work | None:
-        """The answer that it is being sent, if that takes several pieces."""
+        """Return the answer in pieces that the connection is being sent, or None."""
         place = self._users[connection.uid].connections.get(connection)
         return place.work if place else None
 
@@ -441,7 +444,7 @@ class Clients:
             place.work = work
 
     def park(self, connection: Connection) -> None:
-        """Serve nothing of this connection's user until `wake`: who it is is being looked up."""
+        """Stop serving this connection's user until `wake`, while the account is being looked up."""
         self._users[connection.uid].is_parked = True
         self.mind(connection)
 
@@ -451,7 +454,7 @@ class Clients:
             self._turns.enter(user)
 
     def leave(self) -> None:
-        """Close what is not a connection."""
+        """Close everything except connections."""
         self._close_spare()
 
 

@@ -1,10 +1,10 @@
-"""What fails for one job fails for that job alone.
+"""Contain unexpected errors: an error that concerns one job affects only that job.
 
-An exception that nobody expected, while something of one job is taken in, dooms the turn: the transaction is
-undone, the job is blamed, and the turn is repeated without it. The repeated turn first marks the blamed job
-(`containment.marked` says how). A job that cannot even be marked is set aside: its row stays as it is, its
-holds stay counted, and the next controller tries it again. So each repetition settles at least one job, and
-no job keeps the others from their turn.
+An unexpected exception while data of one job is processed dooms the turn: the transaction is rolled back, the
+job is blamed, and the turn is repeated without it. The repeated turn first marks the blamed job (see
+`marked`). A job that cannot be marked is set aside: its row is unchanged, its holds stay counted, and the
+next controller tries again. So each repetition settles at least one job, and no job blocks the turn of
+others.
 """
 
 import logging
@@ -22,11 +22,11 @@ PAUSE = 5.0  # seconds until planning is tried again after it failed for no sing
 
 
 class Doomed(Exception):
-    """The turn is to be undone and repeated without the jobs that are blamed."""
+    """Raised to roll back the turn and repeat it without the blamed jobs."""
 
 
 class Unattributed(Exception):
-    """A turn fails for no single job, planning left out; `error` is what it fails with."""
+    """Raised if a turn fails for no single job, even without planning; `error` is the cause."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(told(error))
@@ -34,16 +34,16 @@ class Unattributed(Exception):
 
 
 class Stuck(Exception):
-    """A turn was repeated, and nothing was found that it can do without."""
+    """Raised if a repeated turn found nothing that it can leave out."""
 
 
 class AlreadyMarked(Exception):
-    """Something failed again for a job that is marked already, or its row cannot be changed."""
+    """Raised if a marked job fails again, or its row cannot be changed."""
 
 
 @dataclass(slots=True)
 class Containment:
-    """Which jobs the turn that is being made has to do without."""
+    """The jobs that the current turn leaves out."""
 
     faults: Faults
     damaged: dict[int, str] = field(default_factory=dict)  # job -> the columns of its row that cannot be read
@@ -55,14 +55,15 @@ class Containment:
     pauses: int = 0  # how often planning was left out for a while
 
     def begin(self) -> None:
-        """A new turn."""
+        """Start a new turn."""
         self.blamed.clear()
         self.is_doomed = False
 
     def begin_round(self, settled: int) -> int:
-        """The turn is made, or repeated; returns how much is settled, to be passed the next time.
+        """Start a round of the turn; return the number of settled jobs, to pass to the next call.
 
-        Raises Stuck if nothing was settled since the last round: then the turn would never end.
+        Raises:
+            Stuck: nothing was settled since the last round, so the turn would never end.
         """
         now_settled = len(self.blamed) + len(self.aside) + len(self.refused) + self.pauses
         if now_settled == settled:
@@ -72,7 +73,7 @@ class Containment:
         return now_settled
 
     def run(self, job_id: int, act: Callable[[], object]) -> None:
-        """Do something for one job. An unexpected exception blames the job and dooms the turn."""
+        """Process data of one job. An unexpected exception blames the job and dooms the turn."""
         if job_id in self.blamed:
             return
         try:
@@ -89,15 +90,15 @@ class Containment:
         self.is_doomed = True
 
     def refuse(self, request: object, error: Exception) -> None:
-        """A request failed for a bug of ours: it is refused, and the turn repeated without it."""
+        """Refuse a request that failed because of an internal error, and repeat the turn without it."""
         fault = error if isinstance(error, OurFault) else OurFault(self.faults.note("a request", error))
         self.refused[id(request)] = fault
         self.is_doomed = True
 
     def damage(self, job: Job, what: str) -> None:
-        """Record that columns of a row cannot be read. The job is marked in this turn, unless it is already.
+        """Record unreadable columns of a row. The job is marked in this turn unless it was before.
 
-        Marking repairs some columns and not all, so the text may differ at the next start.
+        Marking repairs some columns only, so the text may differ at the next start.
         """
         why = f"internal error: its row in the queue cannot be read: {what}"[:_LONGEST]
         is_new = self.damaged.get(job.id) != why and job.warning != why
@@ -107,32 +108,32 @@ class Containment:
         self.damaged[job.id] = why
 
     def set_aside(self, job_id: int, error: Exception) -> None:
-        """Leave a job alone that cannot even be marked."""
+        """Leave out a job that cannot be marked."""
         self.aside[job_id] = self.faults.note(f"job {job_id} is left alone until the next start", error)
 
     def check(self) -> None:
-        """Raise Doomed if something failed."""
+        """End the round if something failed. Raises Doomed."""
         if self.is_doomed:
             raise Doomed
 
     @staticmethod
     def let_pass(error: Exception) -> None:
-        """Raise again what concerns the whole store, not one job."""
+        """Raise an error again if it concerns the whole store, not one job."""
         if isinstance(error, StorageError) or is_fatal(error):
             raise error
 
 
 def is_held_for_an_error(job: Job) -> bool:
-    """Return whether a pending job is held because something failed for it."""
+    """Tell whether a pending job is held because of an internal error."""
     return job.state is JobState.PENDING and bool(job.held) and job.reason is Reason.INTERNAL_ERROR
 
 
 def marked(job: Job, why: str, now: float, *, lives: bool, status: int, is_sampled: bool) -> Job:
-    """Return the job as it stands after something failed for it; `status`: as wait(2) gives it.
+    """Return the job as marked at `now` (epoch seconds) after an error; `status` is in the form of wait(2).
 
-    A pending job is held by the administrator. A job that `lives`, or is being cleaned up, goes on with a
-    warning; if the cleaning fails again, it is over with the exit code that it had. One that has ended is
-    FAILED; it keeps its holds until its cards are clean where cards are sampled.
+    A pending job is held by the administrator. A job that `lives`, or is completing, continues with a
+    warning; if its completion fails again, it ends with its exit code. A job that has ended is FAILED; if
+    GPUs are sampled, it keeps its holds until its GPUs list no process of it.
     """
     if job.state is JobState.PENDING:
         return job.changed(held="admin", reason=Reason.INTERNAL_ERROR, warning=why)

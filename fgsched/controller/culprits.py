@@ -1,4 +1,4 @@
-"""Which jobs planning fails for: each is tried by itself, since a plan is made of all of them at once."""
+"""Find the jobs for which planning fails, by planning each job class alone."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,7 +15,7 @@ from fgsched.scheduling.snapshot import Snapshot
 def culprits(
     jobtable: JobTable, gpus: Iterable[Gpu], readings: Readings, limits: HostLimits, now: float
 ) -> list[int]:
-    """Return the ids of the jobs for which a plan raises though they are alone; [] if it needs several."""
+    """Return the ids of jobs for which a plan raises even alone; [] if it takes several."""
     running = [job.id for job in jobtable.holding.values() if _fails(partial(jobtable.running, job, now))]
     if running:
         return running

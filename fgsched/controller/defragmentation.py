@@ -1,4 +1,4 @@
-"""Running jobs are started anew elsewhere where that lets one start that waits for room in one place."""
+"""Requeue running jobs that can start elsewhere, so that a pending job fits on one GPU."""
 
 import logging
 import math
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 
 class Defragmenter:
-    """Moves no job twice, and none while others are on their way back to the queue."""
+    """Moves each job at most once, and none while another move is in progress."""
 
     def __init__(self) -> None:
         self._moved: set[int] = set()
 
     def make_room(self, host: EngineContext, decided: Plan, now: float) -> None:
-        """Requeue what is in the way of the first job of a partition; it starts once they have ended."""
+        """Requeue jobs so that the first pending job of a partition can start after their end."""
         self._moved &= host.jobtable.jobs.keys()
         if any(
             job.wish or job.is_being_preempted or job.state is JobState.COMPLETING
@@ -45,7 +45,7 @@ class Defragmenter:
     def _choose(
         self, host: EngineContext, partition: str, shadow: BackfillReservation, now: float
     ) -> Iterable[Movable]:
-        """Jobs that lose less than the waiting one gains, and no more than the site allows."""
+        """Return jobs that lose less than the pending job gains, within the limit of the site."""
         there = host.policy.partition(partition)
         if there is None:
             return ()

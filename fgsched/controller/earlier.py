@@ -1,4 +1,4 @@
-"""Jobs of an earlier queue that still run here: their cards are given to nobody until they are gone."""
+"""Watch running jobs of an earlier queue; their GPUs are suspect until these jobs have ended."""
 
 import logging
 import os
@@ -17,19 +17,19 @@ Watch = Callable[[int, Callable[[], None]], None]
 
 
 class EarlierJobs:
-    """Watches their processes. Knows nothing of the present queue's jobs."""
+    """Watches the processes of earlier jobs. Independent of the jobs of the current queue."""
 
     def __init__(
         self, run: Path, own: Path, cards: GpuStates, *, watch: Watch, remove: Callable[[Path], None]
     ) -> None:
-        """`run`, `own`: the run directory, and that of the present queue below it."""
+        """`run` is the run directory, `own` that of the current queue below it."""
         self._run, self._own, self._cards = run, own, cards
         self._watch, self._remove = watch, remove
         self._watched: set[Identity] = set()
         self.jobs: tuple[Earlier, ...] = ()
 
     def look(self, now: float) -> None:
-        """Find them, remove what ended ones left, and keep their cards from new jobs."""
+        """Find earlier jobs, delete what ended ones left, and keep new jobs off their GPUs."""
         before = self.jobs
         self.jobs = self._found()
         while not all([self._follow(one.processes[0]) for one in self.jobs]):
@@ -75,7 +75,7 @@ class EarlierJobs:
                 log.warning("job %d of an earlier queue is over", one.job)
 
     def _follow(self, process: Identity) -> bool:
-        """Look again once it ends; False if it has ended."""
+        """Call `look` again when the process ends; False if it has ended."""
         if process in self._watched:
             return True
         pidfd = open_pidfd(process)
@@ -92,5 +92,5 @@ class EarlierJobs:
 
 
 def note_of(one: Earlier) -> str:
-    """What is said of one, and of its cards."""
+    """Return the note about an earlier job, for its GPUs."""
     return f"job {one.job} of an earlier queue (pid {one.processes[0].pid}) runs"

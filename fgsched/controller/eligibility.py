@@ -1,4 +1,4 @@
-"""What has become due or come true for waiting jobs since the last turn, before anything is planned."""
+"""Update the eligibility of pending jobs before each plan: begin times, deadlines, dependencies, arrays."""
 
 from functools import partial
 
@@ -20,13 +20,13 @@ from fgsched.jobs.dependencies import (
 
 
 class Eligibility:
-    """Begin times, deadlines, dependencies, tasks of arrays. Changes jobs through the conductor."""
+    """Begin times, deadlines, dependencies and array tasks. Changes jobs through the engine."""
 
     def __init__(self, engine: EngineContext) -> None:
         self._engine = engine
 
     def settle(self, now: float) -> None:
-        """Look at the jobs for which something may have changed; at no others."""
+        """Update the jobs for which something may have changed, and no others."""
         jobtable = self._engine.jobtable
         contained = self._engine.containment.run
         for job_id in jobtable.wait_index.due(now):
@@ -52,7 +52,7 @@ class Eligibility:
     # -- dependencies ---------------------------------------------------------------------------
 
     def _look(self, job_id: int, now: float) -> None:
-        """Write down what is left of a job's dependency."""
+        """Store the unmet part of a job's dependency."""
         job = self._engine.jobtable.jobs.get(job_id)
         if job is None or job.state is not JobState.PENDING or not job.depends:
             return
@@ -82,7 +82,7 @@ class Eligibility:
         return judge(term, fact, now)
 
     def _is_alone(self, job: Job) -> bool:
-        """Whether no job of its name and user runs, or waits before it."""
+        """Tell whether no other job with this name and user is running, or pending before this one."""
         jobtable = self._engine.jobtable
         others = (jobtable.jobs[one] for one in jobtable.wait_index.same(job) if one != job.id)
         return not any(
@@ -92,7 +92,7 @@ class Eligibility:
         )
 
     def fact(self, term: Term) -> Fact | None:
-        """How that on which a condition depends stands; None: there is no such job."""
+        """Return the state on which a condition depends; None if there is no such job."""
         store = self._engine.store
         if term.task is not None and (own := store.tasks.get(term.job, term.task)) is not None:
             return fact_of(own.job)
@@ -105,14 +105,14 @@ class Eligibility:
         return Fact(found.over == found.rows, found.over > found.completed, found.started_at)
 
     def _never(self, job: Job, now: float) -> None:
-        """Its dependency can never be met: it shows that, or is cancelled where that is wanted."""
+        """Mark a job whose dependency can never be met, or cancel it if that is configured."""
         over = {"state": JobState.CANCELLED, "ended_at": now} if job.request.kill_invalid == "yes" else {}
         self._engine.change(job, now, reason=Reason.DEPENDENCY_NEVER, **over)
 
     # -- tasks that correspond ------------------------------------------------------------------
 
     def _open(self, rest: Job, dependency: Dependency, now: float) -> None:
-        """Let those waiting tasks start whose counterparts have completed."""
+        """Make the pending tasks eligible whose corresponding tasks have completed."""
         array = self._engine.jobtable.arrays.get(rest.array)
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
         if array is None or not terms:
@@ -121,7 +121,7 @@ class Eligibility:
             self._pair(rest.id, task, now)
 
     def _pair(self, job_id: int, task: int | None, now: float) -> None:
-        """One task has ended: the one that corresponds to it may start, or never can."""
+        """Update the task that corresponds to a task that has ended."""
         jobtable = self._engine.jobtable
         rest = jobtable.jobs.get(job_id)
         if rest is None or not rest.is_rest or not rest.depends or rest.state is not JobState.PENDING:
@@ -143,7 +143,7 @@ class Eligibility:
     # -- rows of arrays -------------------------------------------------------------------------
 
     def split(self, rest: Job, task: int, *, depends: str | None = None) -> Job:
-        """Give one waiting task a row of its own."""
+        """Give one pending task its own row."""
         engine = self._engine
         is_last = engine.jobtable.take(rest, task)
         opened_at = self._opened(rest, task) if rest.depends and depends == "" else 0.0
@@ -154,13 +154,13 @@ class Eligibility:
         return made
 
     def _opened(self, rest: Job, task: int) -> float:
-        """When the last of the tasks ended to which this one corresponds."""
+        """Return when the last corresponding task ended."""
         terms = parse_dependency(rest.depends).terms
         found = [self._engine.store.tasks.get(term.job, task) for term in terms]
         return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)
 
     def task_of(self, job: Job) -> Job | None:
-        """What is to start for an entry of the queue; None if its array may start no more."""
+        """Return the job to start for an entry of the queue; None if its array is at its limit."""
         jobtable = self._engine.jobtable
         if not job.array:
             return job
@@ -171,5 +171,5 @@ class Eligibility:
 
 
 def _corresponds(job: Job, term: Term, dependency: Dependency) -> bool:
-    """Whether a condition is one for each task of an array by itself."""
+    """Tell whether a condition applies to each task of an array separately."""
     return job.is_rest and term.kind == "aftercorr" and term.task is None and not dependency.one_will_do

@@ -1,8 +1,7 @@
-"""Before a job with cards is launched its fence is proved, or set. Neither is waited for on the loop.
+"""Check or set the enforcement of a job with GPUs before its launch, without blocking the event loop.
 
-That the hook refuses is tried once for each card's driver and build of the hook, not for each job: that
-it is met in a job's own environment is asked there, before its script. A limit of the driver is each
-job's own, and set each time.
+The hook is tested once for each driver and each build of the hook. Whether a job's environment loads it is
+checked in the job, before its script. A limit of the driver is set for each job.
 """
 
 import json
@@ -24,7 +23,7 @@ _NOT_HELD = "its fence does not hold: "
 
 
 class EnforcementGate:
-    """`open_for` lets a launch through, at once or once an answer has come to `hear`."""
+    """`open_for` launches a job at once, or when the answer has arrived in `hear`."""
 
     def __init__(self, sampler: gpus.AnySampler, *, run: str, hook: Path, is_real: bool) -> None:
         self._sampler = sampler
@@ -39,7 +38,7 @@ class EnforcementGate:
         self._limiting: dict[str, Launching] = {}  # by what was asked
 
     def open_for(self, launching: Launching) -> None:
-        """Launch it, refuse it, or keep it until it is known which."""
+        """Launch the job, refuse it, or keep it until the check has finished."""
         tier = launching.job.tier
         if not self._is_real or not launching.given or tier not in (Tier.SHIM.value, Tier.DRIVER.value):
             launching.go()
@@ -58,7 +57,7 @@ class EnforcementGate:
             launching.go()
 
     def _key(self) -> str:
-        """Changes with the driver that is loaded and with the build of the hook."""
+        """Return a key that changes with the loaded driver and the build of the hook."""
         about = os.stat(self._hook) if self._hook.exists() else None
         driver = ""
         with suppress(OSError):
@@ -74,7 +73,7 @@ class EnforcementGate:
         self._sampler.ask(f"{gpus.FENCE} {json.dumps(about)}")
 
     def _limit(self, launching: Launching) -> None:
-        """The cgroup is made before its shepherd joins it, so that the limit is there first."""
+        """Set the driver's limit on the cgroup, before the shepherd joins it."""
         try:
             os.makedirs(launching.cgroup, 0o755, exist_ok=True)
         except OSError as error:
@@ -86,7 +85,7 @@ class EnforcementGate:
         self._sampler.ask(question)
 
     def hear(self, answer: gpus.Answer) -> None:
-        """The answer to one of our questions."""
+        """Handle the answer to a check."""
         if answer.want.startswith(gpus.LIMIT):
             self._limited(answer)
             return
@@ -111,11 +110,11 @@ class EnforcementGate:
             launching.go()
 
     def remind(self) -> None:
-        """Ask again if whoever was asked has been killed."""
+        """Repeat a check whose process was killed."""
         if self._waiting and self._asked_at is not None and time.monotonic() - self._asked_at >= _PATIENCE:
             self._ask(self._waiting[0].given[0])
 
     @property
     def verdict(self) -> str:
-        """Why the hook does not hold here, as far as that was tried; "" otherwise."""
+        """Return why the hook does not work on this host, as far as tested, or ""."""
         return self._verdict

@@ -1,4 +1,4 @@
-"""Unexpected exceptions that were contained: logged, counted, and told to whoever examines the controller."""
+"""Contain unexpected exceptions: log them, count them, and report them to `fgsched doctor`."""
 
 import logging
 import time
@@ -18,7 +18,7 @@ _QUIET = 1.0  # seconds within which the same fault of the same part is counted 
 
 @dataclass(slots=True)
 class Faults:
-    """How many exceptions were contained, and the last one."""
+    """The number of contained exceptions, and the last one."""
 
     count: int = 0
     text: str = ""
@@ -27,7 +27,7 @@ class Faults:
 
     @contextmanager
     def contained(self, part: str) -> Iterator[None]:
-        """An exception inside ends the block and nothing else. What concerns the queue file passes."""
+        """End the block, and nothing else, at an exception. Errors of the queue file pass."""
         try:
             yield
         except StorageError:
@@ -36,14 +36,14 @@ class Faults:
             self.note(part, error)
 
     def run(self, part: str, act: Callable[[], Any]) -> bool:
-        """Call `act`; False if it raised what was not expected."""
+        """Call `act`; return False if it raised an unexpected exception."""
         before = self.count
         with self.contained(part):
             act()
         return self.count == before
 
     def note(self, part: str, error: Exception) -> str:
-        """Count an exception that is being handled, log it with its traceback, return it in one line."""
+        """Count the exception being handled, log its traceback, and return it as one line."""
         text, now = f"{part}: {told(error)}", time.time()
         if text != self.text or not 0 <= now - self.logged_at < _QUIET:
             self.logged_at = now
@@ -57,6 +57,6 @@ class Faults:
 
 
 def told(error: BaseException) -> str:
-    """Return an exception in one line that can be stored and shown."""
+    """Return an exception as one line that can be stored and shown."""
     text = " ".join(str(error).split())
     return storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_LONGEST]

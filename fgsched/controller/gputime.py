@@ -1,7 +1,7 @@
-"""Lending the idle time of shared cards, and telling the jobs' hooks what the driver measured of them.
+"""Lend idle time of shared GPUs, and tell the jobs' hooks what the driver measured.
 
-The hooks keep to their shares by themselves. What is written here, into their regions, are leases: while no
-controller runs, or it is late, nothing is lent and each job has its share.
+The hooks keep their shares by themselves. What is written into their regions are leases: while no controller
+runs, or it is late, nothing is lent and each job has its share.
 """
 
 import logging
@@ -25,14 +25,14 @@ _MEASURE = 0.3  # between two questions to the driver
 
 
 class _Paced(NamedTuple):
-    """A running job with shares of cards."""
+    """A running job with fractions of GPUs."""
 
     fd: int  # of its region
     borrowers: dict[int, region.Borrower]  # by the card's index
 
 
 class GpuTime:
-    """`look` when `due`; `measured` when the driver has answered."""
+    """Call `look` when `due`, and `measured` when the driver has answered."""
 
     def __init__(self, engine: Engine, sampler: gpus.AnySampler, *, run: str, is_real: bool) -> None:
         self._engine, self._sampler = engine, sampler
@@ -42,13 +42,13 @@ class GpuTime:
 
     @property
     def due(self) -> float | None:
-        """Seconds until the next look; None: nobody shares a card."""
+        """Return the seconds until the next `look`, or None if no GPU is shared."""
         if not any(_is_shared(job) for job in self._engine.jobtable.holding.values()) and not self._jobs:
             return None
         return max(0.0, self._looked_at + self._pause() - time.monotonic())
 
     def look(self) -> None:
-        """Lend what is idle, if it is time to."""
+        """Lend idle time, if it is due."""
         due = self.due
         if due is None or due > 0.001:
             return
@@ -61,7 +61,7 @@ class GpuTime:
             self._sampler.ask(gpus.USE)
 
     def measured(self, answer: gpus.Answer) -> None:
-        """What the driver says of the processes: a job's are those with a place in its region."""
+        """Use the driver's utilisation of processes; a job's processes have slots in its region."""
         indices = {gpu.uuid: gpu.index for gpu in self._engine.cards.gpus}
         ahead = time.monotonic_ns() - time.time_ns()
         for paced in self._jobs.values():
@@ -71,7 +71,7 @@ class GpuTime:
                     measure(borrower, [row for row in rows if row[0] in own], ahead)
 
     def mechanism(self, job: Job) -> str:
-        """How its time is counted: "nvml", by the driver; "events", by its own events; "": it is not."""
+        """Return how the job's time is measured: "nvml", "events", or "" if it is not."""
         paced = self._jobs.get((job.id, job.attempt))
         found = [one for one in paced.borrowers.values() if one.policy != NONE] if paced else []
         return found[0].mechanism if found else ""
@@ -98,7 +98,7 @@ class GpuTime:
         return found
 
     def _looked(self, borrowers: list[region.Borrower]) -> list[region.Borrower]:
-        """Those whose regions can still be read."""
+        """Return the borrowers whose regions are readable."""
         found = []
         for borrower in borrowers:
             with suppress(OSError):
@@ -107,7 +107,7 @@ class GpuTime:
         return found
 
     def _keep_up(self) -> None:
-        """Take in the jobs that run now, and let go of the others."""
+        """Add new running jobs and drop ended ones."""
         running = {
             (job.id, job.attempt): job
             for job in self._engine.jobtable.holding.values()
@@ -130,9 +130,9 @@ class GpuTime:
 
 
 def measure(borrower: region.Borrower, told: list[list[int]], ahead: int) -> None:
-    """Take in what the driver says of a job's processes: [pid, percent, from, to] of each, in microseconds.
+    """Use the driver's figures of a job's processes: [pid, percent, from, to] of each, in microseconds.
 
-    `ahead`: nanoseconds that our clock is before that of the driver.
+    `ahead`: nanoseconds by which the controller's clock is ahead of the driver's.
     """
     if told:  # nothing told is no measurement: the driver may know it by other pids
         part = min(100, sum(percent for _, percent, _, _ in told)) * WHOLE // 100

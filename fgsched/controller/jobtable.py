@@ -1,4 +1,4 @@
-"""The open jobs in memory, as the store has them, indexed for the planner."""
+"""The open jobs in memory, as stored, indexed for the planner."""
 
 import math
 from collections import Counter
@@ -21,7 +21,7 @@ from fgsched.store import Allocation
 
 
 class Slots:
-    """Numbers for running jobs, the lowest first, each used again once its job is over."""
+    """Numbers of running jobs, lowest first, reused after the end of a job."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -46,7 +46,7 @@ class Slots:
 
 
 def pending(job: Job, count: int = 1) -> QueuedJob:
-    """A waiting job as the planner sees it; a row of an array stands for so many."""
+    """Return a pending job as the planner sees it; a row of an array represents `count` jobs."""
     request = job.request
     since = max(job.submitted_at, request.begin)  # time that it did not want to start in is no age
     return QueuedJob(
@@ -64,12 +64,12 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
 
 
 class JobTable:
-    """Every job that is not over. Only committed states stay in it: after a failed commit it is made anew."""
+    """Every open job in its committed state. After a failed commit the table is built again."""
 
     def __init__(
         self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
     ) -> None:
-        """`made(array)`: the indices of an array that have rows of their own."""
+        """`made(array)` returns the indices of an array that have their own rows."""
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
         self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
@@ -91,7 +91,7 @@ class JobTable:
             self.put(job)
 
     def put(self, job: Job) -> None:
-        """Take in a job's present state; one that is over leaves the book."""
+        """Store the current state of a job; a job that has ended is removed."""
         self.revision, self.is_torn = self.revision + 1, True
         self._runs.changed(job.id)
         before = self.jobs.get(job.id)
@@ -123,41 +123,41 @@ class JobTable:
         self.is_torn = False
 
     def set_aside(self, job: Job) -> None:
-        """Count what a job holds, and do nothing else with it."""
+        """Count the holds of a job, and nothing else."""
         self.aside[job.id] = job
         if job.state.holds:
             self._slots.take(job.slot)
 
     def _note_preemption(self, job: Job) -> None:
-        """One that made room and waits again comes after the job that it made room for."""
+        """A preempted job that is pending again comes after the job that it was preempted for."""
         waits_again = job.state is JobState.PENDING and bool(job.preempt_mode)
         (self._leaving.add if job.is_being_preempted else self._leaving.discard)(job.id)
         (self._sent.add if waits_again else self._sent.discard)(job.id)
 
     def made_room_for(self, job_id: int) -> list[Job]:
-        """Those that wait again since they made room for this job."""
+        """Return the jobs that were preempted for this job and are pending again."""
         return [job for one in self._sent if made_for(job := self.jobs[one]) == job_id]
 
     def makes_room_for(self, job_id: int) -> list[Job]:
-        """Those that are on their way for this job."""
+        """Return the jobs that are being preempted for this job."""
         return [job for one in self._leaving if made_for(job := self.jobs[one]) == job_id]
 
     def _debtors(self) -> list[Job]:
-        """Those that make room, and those that wait again since they did."""
+        """Return the jobs that are being preempted, and those that are pending again after it."""
         return [self.jobs[one] for one in (*self._leaving, *self._sent)]
 
     def take(self, rest: Job, task: int) -> bool:
-        """A task gets a row of its own, which is put here next; whether it is the last."""
+        """Prepare a task for its own row, which is put next; return whether it is the last."""
         self._queued[rest.request.partition, who_of(rest)] -= 1
         return self.arrays.take(rest.array, task)
 
     def tasks(self, job: Job) -> int:
-        """How many jobs a row stands for."""
+        """Return how many jobs a row represents."""
         array = self.arrays.get(job.array) if job.is_rest else None
         return array.rest.bit_count() if array else 1
 
     def offer(self, job: Job) -> None:
-        """Have the planner consider a job, if nothing keeps it from that."""
+        """Offer a job to the planner, if it is eligible."""
         is_ready = job.state is JobState.PENDING and not job.held and job.id not in self.unreadable
         if is_ready and self.wait_index.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
@@ -165,7 +165,7 @@ class JobTable:
             self._queue.remove(job.id)
 
     def _offer_rest(self, job: Job) -> None:
-        """The other waiting rows of an array: how many of them may start has changed."""
+        """Offer the other pending rows of an array, because the number that may start has changed."""
         array = self.arrays.get(job.array)
         if array is not None:
             others = array.waiting if array.throttle else array.waiting & {job.array}
@@ -177,45 +177,45 @@ class JobTable:
             self._queued[job.request.partition, who_of(job)] += change * self.tasks(job)
 
     def waiting_in(self, key: Key) -> int:
-        """How many jobs wait within one scope of limits."""
+        """Return the number of pending jobs in one limit scope."""
         return sum(count for (names, who), count in self._queued.items() if falls_under(key, names, who))
 
     def open_of(self, user: str) -> int:
-        """How many jobs of a user are not over. Each submission asks: it must not go through the queue."""
+        """Return the number of open jobs of a user, without a scan of the queue."""
         waiting = sum(count for (_, who), count in self._queued.items() if who.user == user)
         return waiting + sum(job.user == user for job in self.holding.values())
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float) -> Plan:
-        """What starts now, and what everything else waits for."""
+        """Return what starts now, and what every other job lacks."""
         self._decided = decided = self.snapshot(gpus, readings, limits=limits, now=now).plan()
         return decided
 
     def snapshot(
         self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float
     ) -> Snapshot:
-        """All that a plan is made of. Its queue is this book's."""
+        """Return the input of a plan. Its queue is that of this table."""
         running = self._runs.of(self.holding.values(), now)
         self._queue.claims = claims(self._queue, self._debtors())
         return Snapshot(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     def running(self, job: Job, now: float) -> object:
-        """A job that holds something as the planner sees it."""
+        """Return a job with holds as the planner sees it."""
         return self._runs.of([job], now)
 
     @property
     def order(self) -> Order:
-        """What decides who is first."""
+        """The order in which jobs are considered."""
         return self._queue.order
 
     def reorder(self, order: Order) -> None:
         self._queue.reorder(order)
 
     def count_again(self, order: Order) -> None:
-        """The order is the same; only who used how much is not."""
+        """Use changed usage; the order is otherwise the same."""
         self._queue.order = order
 
     def pick(self, demand: Demand) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Indices of the site's own resources for a job, the lowest that are free."""
+        """Return the indices of site resources for a job, the lowest free ones."""
         found = []
         for name, count in demand.resources:
             there = self.order.policy.resource(name)
@@ -226,31 +226,31 @@ class JobTable:
         return tuple(found)
 
     def _busy(self) -> list[Job]:
-        """Jobs that run; one that is only being cleaned up needs nothing but its cards."""
+        """Return the running jobs, without completing ones, which need only their GPUs."""
         busy = [job for job in self.holding.values() if job.state is not JobState.COMPLETING]
         return [*busy, *(job for job in self.aside.values() if job.state.holds)] if self.aside else busy
 
     def bound(self) -> Iterator[tuple[str, int]]:
-        """(the CPUs that it is bound to, how many it asked for) of each running job that is bound."""
+        """Yield (bound CPUs, requested number) of each running job that is bound."""
         for job in self._busy():
             if job.cpus:
                 yield job.cpus, demand_of(job).cpus
 
     def under_way(self, job_id: int) -> Job | None:
-        """A job that was started and is not over; None for any other."""
+        """Return a job that was started and has not ended, otherwise None."""
         job = self.holding.get(job_id)
         return None if job is None or job.state is JobState.COMPLETING else job
 
     def free_slot(self) -> int:
-        """The lowest number that no running job has."""
+        """Return the lowest slot number that is free."""
         return self._slots.lowest()
 
     def rooms(self, gpus: Iterable[Gpu], readings: Readings) -> list[Room]:
-        """What is left of each card."""
+        """Return the free capacity of each GPU."""
         return rooms(gpus, self._holds(), readings)
 
     def host(self, limits: HostLimits) -> Host:
-        """What is left of CPUs and host memory; a job that is only being cleaned up needs neither."""
+        """Return free CPUs and host memory; completing jobs need neither."""
         busy = [demand_of(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
         for name, count in (each for demand in busy for each in demand.resources):
@@ -271,13 +271,13 @@ class JobTable:
                 yield hold, False
 
     def short(self, job: Job) -> Shortfall | None:
-        """What a waiting job is short of, as far as the last plan looked."""
+        """Return what a pending job lacks, according to the last plan."""
         if job.state is not JobState.PENDING or job.held or self.wait_index.closed(job) is not None:
             return None
         return self._decided.short(pending(job).kind)
 
     def reason(self, job: Job) -> Reason:
-        """The reason that the queue shows."""
+        """Return the reason that the queue shows."""
         if job.state is not JobState.PENDING:
             return job.reason
         if job.held:

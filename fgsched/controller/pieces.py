@@ -1,4 +1,4 @@
-"""Answers that are long lists: made, encoded and sent a piece at a time; others are served in between."""
+"""Long lists as answers: made, encoded and sent in pieces, with other requests served in between."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

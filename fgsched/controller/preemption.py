@@ -1,4 +1,4 @@
-"""Running jobs make room for one that comes before them; those that stood still for it go on afterwards."""
+"""Preempt running jobs for jobs of higher rank, and resume suspended jobs."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _LOOKED_AT = 32  # waiting jobs for which that is tried
 
 
 class Preempter:
-    """What is on its way is in the jobs themselves. Remembers only when to look again."""
+    """Preemptions in progress are recorded in the jobs. This object only remembers when to check again."""
 
     def __init__(self) -> None:
         self._rung: set[tuple[float, int]] = set()
@@ -35,9 +35,10 @@ class Preempter:
     # -- making room ----------------------------------------------------------------------------
 
     def decide(self, host: PreemptionHost, start: Callable[[float], Plan], now: float) -> Plan:
-        """Start what fits, have jobs make room for what does not, and start what fits then.
+        """Start what fits, preempt for what does not, and start what fits then.
 
-        Whoever others make room for leaves alone what it had reserved before, though these take their time.
+        The backfill reservation of a preempting job is released at once, even though the preempted jobs take
+        time to end.
         """
         decided = self._started(host, start, now)
         if host.policy.preempts and self.make_room(host, now):
@@ -45,7 +46,7 @@ class Preempter:
         return decided
 
     def _started(self, host: PreemptionHost, start: Callable[[float], Plan], now: float) -> Plan:
-        """Whoever made room for an array made it for the task that starts then: the next one has no claim."""
+        """Start planned jobs; a room claim of an array belongs to the task that starts."""
         decided = start(now)
         for one in decided.starts:
             for job in host.jobtable.made_room_for(one.job_id):
@@ -57,7 +58,7 @@ class Preempter:
         return decided
 
     def make_room(self, host: PreemptionHost, now: float) -> bool:
-        """Have jobs make room for those that wait and come first; whether any has to."""
+        """Preempt jobs for pending jobs of higher rank; return whether any is preempted."""
         snapshot = _scene(host, now)
         occupants, leaving = _occupants(host, snapshot), _leaving(host, snapshot)
         starts: tuple[Start, ...] = ()
@@ -87,7 +88,7 @@ class Preempter:
     def _look_again(
         self, host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob, occupants: list[Occupant]
     ) -> None:
-        """Nothing tells by itself that the time is over for which a job runs undisturbed."""
+        """Note when a job's preempt_exempt ends, because no event reports it."""
         for one in occupants:
             for name in entry.partitions:
                 how = terms(host.policy, entry.kind, name, one.job)
@@ -101,7 +102,7 @@ class Preempter:
     # -- going on -------------------------------------------------------------------------------
 
     def resume(self, host: PreemptionHost, now: float) -> None:
-        """Let those go on that stood still for others, where there is room and no such other needs it now."""
+        """Resume suspended jobs where there is capacity and no preempting job needs it."""
         aside = [job for job in host.jobtable.holding.values() if job.is_suspended_by_preemption]
         for job in sorted(aside, key=lambda job: (job.started_at or 0.0, job.id)):
             if has_room(host, job, now) and not _is_in_the_way(host, job, now):
@@ -114,7 +115,7 @@ def _scene(host: PreemptionHost, now: float) -> Snapshot:
 
 
 def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:
-    """The running jobs, but for those that are to end anyway."""
+    """Return the running jobs that are not ending."""
     jobs = host.jobtable.holding
     return [
         Occupant(running, snapshot.now if job.started_at is None else job.started_at, job.request.requeue)
@@ -125,7 +126,7 @@ def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:
 
 
 def _leaving(host: PreemptionHost, snapshot: Snapshot) -> list[Victim]:
-    """Those that make room already."""
+    """Return the jobs that are being preempted."""
     jobs = host.jobtable.holding
     return [
         Victim(one, jobs[one.id].preempt_mode) for one in snapshot.running if jobs[one.id].is_being_preempted
@@ -133,7 +134,7 @@ def _leaving(host: PreemptionHost, snapshot: Snapshot) -> list[Victim]:
 
 
 def _waiting(snapshot: Snapshot) -> Iterator[QueuedJob]:
-    """The jobs that others may have to make room for, in order."""
+    """Yield the pending jobs that may preempt, in order."""
     policy = snapshot.queue.order.policy
     groups = [group for group in snapshot.queue.groups if may_preempt(policy, group.kind)]
     for group in sorted(groups, key=lambda group: (-group.standing, *group.first)):
@@ -144,7 +145,7 @@ def _waiting(snapshot: Snapshot) -> Iterator[QueuedJob]:
 
 
 def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
-    """Write down that a job makes room, and then tell it."""
+    """Record a preemption, then send the order."""
     job = host.jobtable.jobs[victim.job.id]
     until = now + victim.grace + host.limits.kill_wait
     found = Preemption(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
@@ -166,7 +167,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
 
 
 def _settle_debts(host: PreemptionHost, job: Job, by: int, now: float) -> None:
-    """A job that is sent away had what others made free for it: it comes before none of them any more."""
+    """A preempted job loses its own room claim: it no longer precedes the jobs preempted for it."""
     for one in host.jobtable.made_room_for(job.id):
         if one.preemption is not None:
             host.change(one, now, preemption=replace(one.preemption, attempt=0))
@@ -176,12 +177,12 @@ def _settle_debts(host: PreemptionHost, job: Job, by: int, now: float) -> None:
 
 
 def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:
-    """What it held before it was laid aside."""
+    """Return what the job held before it was suspended."""
     return tuple(one.hold for one in host.jobtable.given.get(job.id, ()))
 
 
 def has_room(host: PreemptionHost, job: Job, now: float) -> bool:
-    """Whether its part of the compute is free."""
+    """Tell whether the compute share of a suspended job is free."""
     free = {room.gpu.index: room.share for room in _scene(host, now).free}
     cpus = host.jobtable.host(host.limits).cpus
     return cpus >= job.request.demand.cpus and all(
@@ -190,7 +191,7 @@ def has_room(host: PreemptionHost, job: Job, now: float) -> bool:
 
 
 def _is_in_the_way(host: PreemptionHost, job: Job, now: float) -> bool:
-    """Whether a job that it would have to make room for starts now, and would not if it went on."""
+    """Tell whether resuming would prevent the start of a job that may preempt this one."""
     snapshot = _scene(host, now)
     starts = snapshot.plan().starts if len(snapshot.queue) else ()
     before = {start.job_id for start in starts if _comes_first(host, snapshot, start, job)}
@@ -207,7 +208,7 @@ def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: Start, job: Jo
 
 
 def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
-    """The scene in which it has gone on."""
+    """Return the snapshot in which the job was resumed."""
     taken = {hold.gpu: hold.share for hold in _whole(host, job)}
     free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in snapshot.free]
     cpus = snapshot.host.cpus - job.request.demand.cpus
@@ -215,7 +216,7 @@ def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
 
 
 def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = None) -> None:
-    """A job that stood still goes on, with all that it held before. `said`: what is answered to who asked."""
+    """Resume a suspended job with all that it held before. `said` is the answer to the request, if any."""
     changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
     if job.is_suspended_by_preemption and job.preemption is not None:
         over = replace(job.preemption, attempt=0)

@@ -1,4 +1,4 @@
-"""The run directory stays usable: what is removed from it, by a cleaner of /tmp perhaps, is made again."""
+"""Keep the run directory usable: create again what a cleaner of /tmp removes."""
 
 import logging
 import os
@@ -16,10 +16,10 @@ _LONGEST = 60.0  # seconds between two attempts where nothing can be made
 
 
 class Presence:
-    """Hears when something goes, and makes it again a moment later."""
+    """Watches the run directory and creates missing entries again a moment later."""
 
     def __init__(self, places: Paths, run: RunDir, listen: Callable[[], None]) -> None:
-        """`listen()`: take requests at the place of the socket, where there is none."""
+        """`listen()` accepts requests on a new socket if there is none."""
         self._places, self._run, self._listen = places, run, listen
         self._due: float | None = None
         self._pause = _PAUSE
@@ -33,7 +33,7 @@ class Presence:
 
     @property
     def source(self) -> Inotify | None:
-        """What becomes readable when something is gone."""
+        """Return the descriptor that becomes readable when an entry is removed."""
         return self._inotify
 
     def _watch(self) -> None:
@@ -42,18 +42,18 @@ class Presence:
             self._inotify.watch(self._run.path)
 
     def heard(self, now: float) -> None:
-        """Something is gone: it may be an entry of no interest."""
+        """Note that an entry was removed."""
         if self._inotify is not None:
             self._inotify.read()
         if self._due is None:
             self._due = now + self._pause
 
     def due(self, now: float) -> float | None:
-        """Seconds until the next look; None: nothing was heard."""
+        """Return the seconds until the next check, or None."""
         return None if self._due is None else max(0.0, self._due - now)
 
     def look(self, now: float) -> None:
-        """Make again what is missing, if a look is due."""
+        """Create missing entries, if a check is due."""
         if self._due is None or now < self._due:
             return
         self._due = None if self._inotify is not None else now + _LONGEST

@@ -1,6 +1,6 @@
-"""Removal of what is no longer needed of ended jobs: scripts, environments, keys of submissions, free pages.
+"""Delete data of ended jobs that is no longer needed: scripts, environments, submission keys, free pages.
 
-Done in small transactions of their own while nothing else happens, and in full before long on a host that is
+It runs in small transactions while the controller is idle, and completely after some time on a host that is
 never idle.
 """
 
@@ -34,7 +34,7 @@ class Keep(NamedTuple):
 
 
 class Pruner:
-    """`revision()`: another number after each change of the queue: then somebody else is served first."""
+    """`revision()` changes with each change of the queue; other work then has priority."""
 
     def __init__(self, store: Store, keep: Keep, revision: Callable[[], int]) -> None:
         self.keep = keep
@@ -47,22 +47,22 @@ class Pruner:
         self._removed: list[Unused] = []
 
     def due(self, now: float) -> float | None:
-        """Seconds until the next step."""
+        """Return the seconds until the next step."""
         return None if self._due is None else max(0.0, self._due - now)
 
     def ended(self, now: float) -> None:
-        """A job is over: there may be something to do."""
+        """Note that a job has ended."""
         soon = now + _SOON
         if self._due is None or self._due > soon:
             self._due = soon
 
     def obey(self, keep: Keep, now: float) -> None:
-        """The settings were read again."""
+        """Use changed settings."""
         self.keep = keep
         self.ended(now)
 
     def step(self, now: float, wall: float) -> None:
-        """Do a part if it is due. `now`: of a clock that nobody sets; `wall`: the time."""
+        """Do a part if it is due. `now` is in monotonic seconds, `wall` in epoch seconds."""
         if self._due is None or now < self._due:
             return
         self._since = self._since or now
@@ -88,7 +88,7 @@ class Pruner:
         return before != self._seen
 
     def _work(self, wall: float, *, is_whole: bool) -> bool:
-        """One step; whether there is more to do."""
+        """Do one step; return whether more remains."""
         idle = self._store.idle
         if idle.note(_NOTED):
             return True

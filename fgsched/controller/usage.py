@@ -1,4 +1,4 @@
-"""What jobs are charged, kept in the store, and the order of the queue that follows from it."""
+"""Charge GPU time to accounts and users, and order the queue by it."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -18,7 +18,7 @@ def owner_of(job: Job) -> Owner:
 
 
 class Ledger(Protocol):
-    """Where use is written down: the store, or what a simulation has in its place."""
+    """Where usage is recorded: the store, or its replacement in a simulation."""
 
     def usage(self) -> dict[Owner, Usage]: ...
 
@@ -26,7 +26,7 @@ class Ledger(Protocol):
 
 
 class UsageCharges:
-    """Use is written down when a job gives back what it held; what runs is counted besides."""
+    """Recorded usage of ended jobs, plus that of running jobs."""
 
     def __init__(self, store: Ledger) -> None:
         self._store = store
@@ -36,12 +36,12 @@ class UsageCharges:
         self._ordered_at = float("-inf")
 
     def read(self) -> None:
-        """Take what the store has: at the start, and when a transaction was undone."""
+        """Read the recorded usage, at the start and after a rollback."""
         self._usage = self._store.usage()
         self._unwritten.clear()
 
     def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
-        """A job gives back what it held since its start. Inside the transaction of that step."""
+        """Charge the holds of a job from its start to `until`, when it releases them. Needs a transaction."""
         gpus = _charged(given)
         if not gpus or job.started_at is None:
             return
@@ -52,13 +52,13 @@ class UsageCharges:
         self._unwritten.add(owner_of(job))
 
     def write(self) -> None:
-        """Once for each owner, at the end of the transaction in which they were charged."""
+        """Write the usage of each changed owner, at the end of the transaction."""
         for owner in self._unwritten:
             self._store.put_usage(owner, self._usage[owner])
         self._unwritten.clear()
 
     def used(self, jobtable: JobTable, policy: Policy, now: float) -> dict[Owner, float]:
-        """Charged GPU seconds of each, as they count now, with what runs."""
+        """Return the charged GPU seconds of each owner, decayed to `now`, including running jobs."""
         half_life = policy.weights.half_life
         found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}
         for job_id, given in jobtable.given.items():
@@ -77,7 +77,7 @@ class UsageCharges:
     def bring_up_to_date(
         self, jobtable: JobTable, policy: Policy, gpus: Iterable[Gpu], limits: HostLimits, now: float
     ) -> None:
-        """Order the queue anew where that is due: after a while, for another site, or a book just read."""
+        """Reorder the queue if it is due: after an interval, a policy change, or a reload."""
         is_old = not 0 <= now - self._ordered_at < policy.weights.interval
         if is_old or self._order.policy is not policy:
             used = self.used(jobtable, policy, now)

@@ -1,7 +1,7 @@
-"""What keeps pending jobs from being considered at all: time, other jobs, their own array's limit.
+"""Index what keeps pending jobs from being eligible: time, other jobs, limits of arrays.
 
-An index from each job to those that depend on it makes an end cost only its dependants; a heap of times
-says when something comes due by itself.
+An index from each job to its dependants makes the end of a job cost only these. A heap of times tells when
+something becomes due.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 
 
 class WaitIndex:
-    """Remembers nothing that is not in the jobs it is shown."""
+    """Derived entirely from the jobs that it is given."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
@@ -30,7 +30,7 @@ class WaitIndex:
     # -- what happens ---------------------------------------------------------------------------
 
     def put(self, before: Job | None, job: Job) -> None:
-        """Take in the present state of a job."""
+        """Store the current state of a job."""
         waits = job.state is JobState.PENDING
         if before is None or before.depends != job.depends or waits != (before.state is JobState.PENDING):
             self._index(before, job)
@@ -61,7 +61,7 @@ class WaitIndex:
             (held.add if present else held.discard)(job.id)
 
     def _name(self, before: Job | None, job: Job) -> None:
-        """Who else has its name; the first of those that must be alone is next."""
+        """Update the jobs with the same name; the first `singleton` job may be next."""
         key = (job.uid, job.request.name)
         if before is not None and before.request.name != job.request.name:
             self._same.get((job.uid, before.request.name), set()).discard(job.id)
@@ -76,7 +76,7 @@ class WaitIndex:
             self._same.pop(key, None)
 
     def _stir(self, job: Job) -> None:
-        """Those that depend on a job which has begun or ended; on an array only where it matters to it."""
+        """Mark the dependants of a job that started or ended; of an array only where it matters."""
         if job.array:
             self.stirred |= (
                 self._dependants.get((job.array, job.task), set()) if job.task is not None else set()
@@ -90,31 +90,31 @@ class WaitIndex:
             self.stirred |= self._dependants.get((job.id, None), set())
 
     def _matters(self, job: Job) -> bool:
-        """Whether it was the last to end, or to start, or failed."""
+        """Tell whether a task was the last to end or to start, or failed."""
         array = self.arrays.get(job.array)
         if job.state.is_final:
             return array is None or job.state is not JobState.COMPLETED
         return array is not None and not array.rest
 
     def same(self, job: Job) -> Iterable[int]:
-        """The open jobs of its name and user."""
+        """Return the open jobs with this job's name and user."""
         return self._same.get((job.uid, job.request.name), ())
 
     # -- time -----------------------------------------------------------------------------------
 
     def _times(self, job: Job) -> Iterable[float]:
-        """When something about a waiting job changes by itself."""
+        """Yield the times at which the eligibility of a pending job changes."""
         if opens(job) > 0:
             yield opens(job)
         if job.request.deadline:
             yield last_start(job)
 
     def ring(self, when: float, job_id: int) -> None:
-        """Look at a job at this time."""
+        """Examine a job at this time (epoch seconds)."""
         heappush(self._timers, (when, job_id))
 
     def due(self, now: float) -> list[int]:
-        """The jobs whose time has come."""
+        """Return the jobs whose time has come at `now` (epoch seconds)."""
         self.now = now
         found = []
         while self._timers and self._timers[0][0] <= now:
@@ -123,13 +123,13 @@ class WaitIndex:
 
     @property
     def next_due(self) -> float | None:
-        """When the next is due, in seconds since the epoch."""
+        """Return when the next job is due (epoch seconds), or None."""
         return self._timers[0][0] if self._timers else None
 
     # -- what they say --------------------------------------------------------------------------
 
     def closed(self, job: Job) -> Reason | None:
-        """Why a pending job is not considered; None: it is."""
+        """Return why a pending job is not eligible, or None."""
         if job.reason is Reason.DEPENDENCY_NEVER:
             return Reason.DEPENDENCY_NEVER
         if job.depends and not (job.is_rest and self._only_corresponds(job)):
@@ -147,17 +147,17 @@ class WaitIndex:
 
 
 def opens(job: Job) -> float:
-    """Before when a job is not to start, whatever is free."""
+    """Return the earliest start of a job (epoch seconds), whatever is free."""
     return max(float(job.request.begin), job.not_before)
 
 
 def eligible(job: Job) -> float | None:
-    """Since when nothing but room and its turn kept a job back; None: something else still does, or did."""
+    """Return since when a job is eligible (epoch seconds), or None if it is not."""
     since = max(job.submitted_at, opens(job), job.opened_at)
     is_kept = not job.attempt and bool(job.held or job.depends)
     return None if is_kept or (job.ended_at is not None and since > job.ended_at) else since
 
 
 def last_start(job: Job) -> float:
-    """After when a job can no longer end before its deadline."""
+    """Return the latest start with which a job can still end before its deadline (epoch seconds)."""
     return float(job.request.deadline - job.request.time_limit)
