@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from fgsched.jobs.rlimits import merged
+from fgsched.jobs.rlimits import merge_limits
 from fgsched.system import logins
 from fgsched.system.logins import LoginOwner, Logins, limits_of, parse, parse_limits, precedence, value_of
 
@@ -104,7 +104,7 @@ def test_this_host_is_read_whole():
 
 def test_a_job_has_its_submitted_limits_within_those_of_the_login():
     wanted = [(NOFILE, 100, 200), (NPROC, -1, -1), (CORE, -1, -1)]
-    assert merged({NOFILE: (1024, 4096), NPROC: (50, 60), CORE: (0, 7)}, wanted) == (
+    assert merge_limits({NOFILE: (1024, 4096), NPROC: (50, 60), CORE: (0, 7)}, wanted) == (
         (CORE, 7, 7),
         (NPROC, 60, 60),
         (NOFILE, 100, 200),
@@ -112,4 +112,4 @@ def test_a_job_has_its_submitted_limits_within_those_of_the_login():
 
 
 def test_a_request_that_names_no_limits_has_those_of_the_login():
-    assert merged(BASE, ()) == ((CORE, 0, -1), (NPROC, -1, -1), (NOFILE, 1024, 4096))
+    assert merge_limits(BASE, ()) == ((CORE, 0, -1), (NPROC, -1, -1), (NOFILE, 1024, 4096))

@@ -28,8 +28,7 @@ from fgsched.domain.policy import (
     Qos,
     Weights,
 )
-from fgsched.jobs.endings import returns
-from fgsched.jobs.lifecycle import finish
+from fgsched.jobs.lifecycle import finish, is_requeued
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
@@ -587,7 +586,7 @@ def test_what_a_job_did_in_its_grace_is_no_end_of_its_own():
     job = a_job(state=JobState.RUNNING, preemption=warned)
     saved = finish(job, a_result(0, ended_at=120.0))
     assert saved.state is JobState.PREEMPTED
-    assert returns(job, saved)
+    assert is_requeued(job, saved)
     assert finish(job, a_result(0, ended_at=99.0)).state is JobState.COMPLETED, "before it was warned"
     assert finish(replace(job, cancelled_by=1), a_result(15, "cancel")).state is JobState.CANCELLED
     at_once = replace(job, preemption=replace(warned, grace=0))

@@ -16,7 +16,7 @@ from fgsched.domain.job import (
     Hold,
     Job,
     JobState,
-    PostMortem,
+    OomReport,
     Preemption,
     Reason,
     Request,
@@ -61,7 +61,7 @@ OUT_OF_MEMORY = job(
     **STARTED,
     **{"state": JobState.OUT_OF_MEMORY, "reason": Reason.GPU_OUT_OF_MEMORY, "slot": 2, "started_at": 10.0},
     **{"ended_at": 12.0, "ended": Ended(status=256), "warning": "it holds 9M"},
-    post_mortem=PostMortem(gpu=0, asked=GIB, held=2 * GIB, limit=3 * GIB, jobs=((3, GIB),), strangers=7),
+    post_mortem=OomReport(gpu=0, asked=GIB, held=2 * GIB, limit=3 * GIB, jobs=((3, GIB),), strangers=7),
 )
 RUNNING = job(
     *(3, "running", {"demand": HALF, "chdir": "/home/caf\udce9", "umask": 0o77, "time_limit": 60}),

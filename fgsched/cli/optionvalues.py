@@ -6,16 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fgsched.domain.job import WHOLE, EarlySignal
+from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
 from fgsched.domain.text import BadValue, quoted
 from fgsched.domain.times import parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
-from fgsched.jobs import pacing
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.jobs.enforcement import WORDS
+from fgsched.jobs.enforcement import TIERS
 from fgsched.jobs.filenames import ALLOWED, unknown
-from fgsched.jobs.records import NICEST
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
@@ -136,14 +134,14 @@ def name(text: str) -> str:
 
 def tier(text: str) -> str:
     """Parse an enforcement level. Raises BadValue."""
-    if text not in WORDS:
-        raise BadValue(text, f": give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
+    if text not in TIERS:
+        raise BadValue(text, f": give {', '.join(TIERS[:-1])} or {TIERS[-1]}")
     return text
 
 
 def gpu_compute(text: str) -> str:
     """Parse a compute-sharing policy. Raises BadValue."""
-    if text not in pacing.WORDS:
+    if text not in GPU_COMPUTE:
         raise BadValue(text, ": give hard, fair or none")
     return text
 

@@ -43,9 +43,9 @@ from fgsched.controller.presence import Presence
 from fgsched.controller.pruner import Keep, Pruner
 from fgsched.domain.errors import StorageError, Unreachable
 from fgsched.domain.states import Tier
+from fgsched.jobs.enforcement import MountPlan
 from fgsched.jobs.launchcontext import LaunchContext
 from fgsched.jobs.pacing import policy_of
-from fgsched.jobs.private import MountPlan
 from fgsched.jobs.watchdog import Policy
 from fgsched.launch import regions
 from fgsched.launch.launcher import Cgroups, Launcher, Ports

@@ -50,8 +50,7 @@ from fgsched.domain.errors import OurFault, StorageError
 from fgsched.domain.job import Ended, HostLimits, Job, JobState, Reason
 from fgsched.domain.policy import Policy
 from fgsched.jobs.cpubinding import Binding
-from fgsched.jobs.endings import delayed, over, returned, settled
-from fgsched.jobs.enforcement import is_hooked, tier_of
+from fgsched.jobs.enforcement import MountPlan, is_hooked, tier_of
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,
@@ -63,9 +62,12 @@ from fgsched.jobs.lifecycle import (
     Result,
     Seen,
     Shepherd,
+    complete,
+    delay,
     recover,
+    requeue,
+    settle,
 )
-from fgsched.jobs.private import MountPlan
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
@@ -459,10 +461,10 @@ class Engine:
     def end(self, job: Job, how: Finish, now: float) -> None:
         """Write down how a job ended; it keeps its holds until the cards are clean of it."""
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
-        after = over(
+        after = complete(
             *(job, how, now),
-            most=self.limits.max_requeue,
-            dirty=dirty,
+            max_requeue=self.limits.max_requeue,
+            is_dirty=dirty,
             reason=Reason.GPU_CLEANING if dirty else how.reason,
             post_mortem=post_mortem(self, job, how.refusal) if how.refusal else job.post_mortem,
         )
@@ -510,7 +512,7 @@ class Engine:
         if not is_clean:
             self.cards.left_dirty(job, now)
         seen = with_gpu_fault(self, job, now)
-        self.step(job, settled(seen, now, most=self.limits.max_requeue), now)
+        self.step(job, settle(seen, now, max_requeue=self.limits.max_requeue), now)
 
     def _start_what_fits(self, now: float) -> None:
         self.preempter.resume(self, now)
@@ -601,7 +603,7 @@ class Engine:
             self.faults.note("what earlier jobs left behind", error)
 
     def take_up(self, job: Job, seen: Seen, now: float) -> None:
-        match recover(job, seen, boot=self.launcher.boot, most=self.limits.max_requeue):
+        match recover(job, seen, boot=self.launcher.boot, max_requeue=self.limits.max_requeue):
             case Finish() as how:
                 self.end(job, how, now)
             case Requeue():
@@ -619,7 +621,7 @@ class Engine:
         if job.cancelled_by is not None:
             self._requeue(job, now)
             return
-        self.step(job, delayed(job, why, now), now)
+        self.step(job, delay(job, why, now), now)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
 
@@ -628,7 +630,7 @@ class Engine:
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
             return
-        self.step(job, returned(job, now, most=self.limits.max_requeue, ran=False), now)
+        self.step(job, requeue(job, now, max_requeue=self.limits.max_requeue, has_run=False), now)
         self.orphans.pop(job.id, None)
         self.then(Forget(job))
 

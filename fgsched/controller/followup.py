@@ -8,10 +8,9 @@ from msgspec.structs import replace
 from fgsched.controller.context import EngineContext
 from fgsched.controller.effects import RETRY, Cancel, Remind
 from fgsched.controller.events import WatchdogFinding
-from fgsched.domain.job import Job, JobState, PostMortem, Refusal
-from fgsched.jobs.endings import blamed
-from fgsched.jobs.lifecycle import Alive, Gone, Result, lost, reason_of
-from fgsched.jobs.postmortem import examine, noticed
+from fgsched.domain.job import Job, JobState, OomReport, Refusal
+from fgsched.jobs.lifecycle import Alive, Gone, Result, blame_gpu, lost, reason_of
+from fgsched.jobs.watchdog import oom_report, watchdog_changes
 
 _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inherited
 
@@ -62,7 +61,7 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
     if job.is_to_end:
         return
     others = engine.jobtable.holding.values()
-    changes = noticed(job, finding.warn, finding.end, others, readings=engine.cards.readings)
+    changes = watchdog_changes(job, finding.warn, finding.end, others, readings=engine.cards.readings)
     after = engine.change(job, now, **changes)
     if after.is_to_end:
         engine.then(Cancel(after))
@@ -71,10 +70,10 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
 def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
     """Return a cleaned-up job with the blame put on its GPU, if that failed while the job ran."""
     gpus = [hold.gpu for hold in job.holds]
-    over = blamed(job, is_sick=engine.cards.failed_since(gpus, job.started_at or 0.0))
+    over = blame_gpu(job, has_failed=engine.cards.failed_since(gpus, job.started_at or 0.0))
     return replace(over, reason=reason_of(over), ended_at=over.ended_at or now)
 
 
-def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> PostMortem:
+def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> OomReport:
     """Return which processes were on the GPU when the job ran out of its share of memory."""
-    return examine(job, refusal, engine.jobtable.holding.values(), engine.cards.readings)
+    return oom_report(job, refusal, engine.jobtable.holding.values(), engine.cards.readings)

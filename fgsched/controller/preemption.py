@@ -12,7 +12,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.waiting import Note, Outlook, Preempting
-from fgsched.jobs.endings import stood_still
+from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.protocol import Outcome
 from fgsched.scheduling.explain.causes import preemption, suspension
 from fgsched.scheduling.planner import Plan, Start
@@ -217,7 +217,7 @@ def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
 
 def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = None) -> None:
     """Resume a suspended job with all that it held before. `said` is the answer to the request, if any."""
-    changes: dict[str, object] = {"suspended": stood_still(job, now), "suspended_at": None}
+    changes: dict[str, object] = {"suspended": suspended_seconds(job, now), "suspended_at": None}
     if job.is_suspended_by_preemption and job.preemption is not None:
         over = replace(job.preemption, attempt=0)
         changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}

@@ -198,7 +198,7 @@ class Refusal(Struct, frozen=True, kw_only=True, gc=False):
     held: int  # bytes that the job already held on that GPU
 
 
-class PostMortem(Struct, frozen=True, kw_only=True, gc=False):
+class OomReport(Struct, frozen=True, kw_only=True, gc=False):
     """Why a job ran out of device memory, and what else used the GPU."""
 
     gpu: int  # index
@@ -237,7 +237,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     cpus: str = ""  # CPUs that the job is bound to, such as "0-3,8"; "": not bound
     supervisor_lost: bool = False  # the job's shepherd was killed
     warning: str = ""  # the last finding of the watchdog, for a person
-    post_mortem: PostMortem | None = None  # set if the job ran out of device memory
+    post_mortem: OomReport | None = None  # set if the job ran out of device memory
     condemned: Reason = Reason.NONE  # why the watchdog ends the job; committed before the first signal
     array: int = 0  # id of the row that represents the waiting tasks of the job's array; 0: no array
     task: int | None = None  # index in the array; None: the row of the waiting tasks, or no array

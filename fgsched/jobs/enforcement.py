@@ -1,12 +1,14 @@
 """Enforcement of GPU memory: the levels, and the level of a job."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container, Mapping, Sequence
+
+from msgspec import Struct, field
 
 from fgsched.domain.errors import Refused
 from fgsched.domain.states import Tier
 
 HOOKED = frozenset({Tier.DRIVER.value, Tier.SHIM.value})
-WORDS = tuple(tier.value for tier in Tier)
+TIERS = tuple(tier.value for tier in Tier)
 
 
 def check_tier(asked: str, allowed: Container[str], best: str) -> None:
@@ -37,3 +39,64 @@ def tier_of(asked: str, best: str) -> str:
 def is_hooked(tier: str, *, has_cards: bool) -> bool:
     """Tell whether the hook is preloaded. It is also used for jobs without GPUs, to refuse all GPU memory."""
     return tier in HOOKED or not has_cards
+
+
+# -- mount namespaces ----------------------------------------------------------------------------------
+
+
+PRELOAD, DEVICES = "preload", "devices"
+
+
+class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
+    """The mount namespaces that this host can provide."""
+
+    how: str = ""  # whose mount namespaces: "root", "user"; "": none
+    note: str = ""  # why none
+    is_required: bool = False  # every job with the hook has one, or does not start
+    nodes: Sequence[str] = ()  # of all cards of the host
+    node_of: Mapping[str, str] = field(default_factory=dict)  # UUID -> node
+
+    @property
+    def word(self) -> str:
+        return "namespace" if self.how else "environment"
+
+    @property
+    def others(self) -> str:
+        """Whether a job can open the device nodes of other GPUs: closed or open."""
+        return "closed" if self.how and self.node_of else "open"
+
+    def of(self, uuids: Collection[str], *, hooked: bool) -> str:
+        """Return the type of namespace of a job with these GPUs.
+
+        A job without GPUs has no GPU memory to limit. It gets no namespace by default, because one costs
+        short jobs a tenth of their rate.
+        """
+        if not self.how or not (uuids or self.is_required):
+            return ""
+        known = self.node_of and all(uuid in self.node_of for uuid in uuids)
+        return ",".join([PRELOAD] * hooked + [DEVICES] * bool(known))
+
+    def closed(self, uuids: Collection[str]) -> tuple[str, ...]:
+        """Return the device nodes that a job with these GPUs must not open."""
+        own = {self.node_of[uuid] for uuid in uuids}
+        return tuple(node for node in self.nodes if node not in own)
+
+    def check(self, *, hooked: bool) -> None:
+        """Check that a job that must keep the hook does. Raises Refused."""
+        if self.is_required and hooked and not self.how:
+            raise Refused(
+                f'its hook could be lost, and preload = "namespace" is set: {self.note}',
+                'preload = "auto" in [fence] of the settings starts jobs all the same.',
+            )
+
+
+def preload_of(mounts: str, *, hooked: bool) -> str:
+    """Return how programs of a job load the hook: namespace, environment or none."""
+    if PRELOAD in mounts.split(","):
+        return "namespace"
+    return "environment" if hooked else "none"
+
+
+def others_of(mounts: str) -> str:
+    """Return whether a job could open the device nodes of other GPUs."""
+    return "closed" if DEVICES in mounts.split(",") else "open"

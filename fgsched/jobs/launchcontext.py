@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from fgsched.domain.job import Hold
-from fgsched.jobs.private import MountPlan
+from fgsched.jobs.enforcement import MountPlan
 from fgsched.jobs.rlimits import Limits
 
 

@@ -6,13 +6,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from fgsched.domain.job import Job, Request
-from fgsched.jobs.enforcement import is_hooked
-from fgsched.jobs.environment import merged
+from fgsched.jobs.enforcement import is_hooked, others_of
 from fgsched.jobs.filenames import Values, expand
 from fgsched.jobs.launchcontext import AssignedGpu, JobOwner, LaunchContext
-from fgsched.jobs.private import others_of
-from fgsched.jobs.rlimits import merged as merged_limits
-from fgsched.jobs.variables import variables
+from fgsched.jobs.rlimits import merge_limits
+from fgsched.jobs.variables import merge_environment, variables
 
 Cgroups = tuple[tuple[str, tuple[str, ...]], ...]  # (directory, file=value …) of each
 AssignedGpus = Sequence[AssignedGpu]
@@ -69,15 +67,13 @@ class Launch(NamedTuple):
 def launch(
     job: Job, given: AssignedGpus, base: bytes, *, site: LaunchContext, owner: JobOwner, cgroups: Cgroups = ()
 ) -> Launch:
-    """Return the launch of a job whose allocation is recorded.
-
-    `base`: submitted environment, NUL-terminated entries.
-    """
+    """Return the launch of an allocated job. `base`: the submitted environment, NUL-terminated entries."""
     request = job.request
-    its = files(request, _pattern_values(job, given, site, owner.home))
+    paths = files(request, _pattern_values(job, given, site, owner.home))
     tmpdir = f"{owner.scratch or site.tmp}/{job.slot}"
-    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=its.stderr)
+    own = variables(job, given, site=site, tmpdir=tmpdir, error_file=paths.stderr)
     hooked = is_hooked(job.tier, has_cards=bool(given))
+    preload = f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""
     how, closed = _mounts(job, given, site=site, hooked=hooked)
     return Launch(
         job=job.id,
@@ -88,7 +84,7 @@ def launch(
         gid=owner.gid,
         groups=owner.groups,
         umask=request.umask,
-        rlimits=merged_limits(owner.limits, request.rlimits) if owner.limits else request.rlimits,
+        rlimits=merge_limits(owner.limits, request.rlimits) if owner.limits else request.rlimits,
         early=_early(request),
         time_limit=limit_of(job),
         grace=int(site.kill_wait * 1000),
@@ -97,7 +93,7 @@ def launch(
         run=site.run,
         space=owner.space,
         chdir=request.chdir,
-        files=its,
+        files=paths,
         tmpdir=tmpdir,
         hook=site.hook if hooked else "",
         args=request.args,
@@ -106,7 +102,7 @@ def launch(
         closed=closed,
         cgroups=cgroups,
         cpus=job.cpus,
-        environment=merged(base, own, f"{own['FG_JOB_DIR']}/libfgshim.so" if hooked else ""),
+        environment=merge_environment(base, own, preload),
     )
 
 

@@ -3,11 +3,15 @@
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, Job, JobState, Reason, Refusal
 from fgsched.domain.text import storable
 
-UNRUN = 20  # times that a job of which nothing ran is tried again
+MAX_UNRUN = 20  # attempts at a job whose script was never executed
+_NO_PAUSE = 2  # failures after which a job is started again without a pause
+_LONGEST_PAUSE = 64  # seconds
+_SHORTAGE_PAUSE = 10  # seconds
 
 
 class Result(NamedTuple):
@@ -25,7 +29,7 @@ class Result(NamedTuple):
     lost: bool  # the shepherd was killed; the spawner saw the job to its end
     errno: int
     detail: str
-    refusal: Refusal | None = None  # the last one, on the card that refused most
+    refusal: Refusal | None = None  # the last one, on the GPU that refused most often
     survivor: int = 0  # a process that could not be ended; 0: none
 
 
@@ -85,45 +89,47 @@ class Finish(NamedTuple):
     started_at: float | None = None
     ended_at: float | None = None
     lost: bool = False
-    refusal: Refusal | None = None  # the device memory that it did not get last
+    refusal: Refusal | None = None  # the last one; set for GpuOutOfMemory
     survivor: int = 0  # a process of it that lives on, since no KILL ends it
 
 
-def recover(job: Job, seen: Seen, *, boot: str, most: int = 5) -> Requeue | Delay | Adopt | Hunt | Finish:
+def recover(
+    job: Job, seen: Seen, *, boot: str, max_requeue: int = 5
+) -> Requeue | Delay | Adopt | Hunt | Finish:
     """Decide what a starting controller does with a job that was STARTING or RUNNING.
 
     A job of an earlier boot cannot be running and may have run. It is never requeued without permission.
-    `most` is the maximum number of requeues after failures of the host.
+    `max_requeue` is the maximum number of requeues after failures of the host.
     """
     match seen:
         case Result():
-            return due(job, seen, most=most)
+            return due(job, seen, max_requeue=max_requeue)
         case _ if job.boot != boot:
             ended = Ended(status=0, detail="the host restarted while the job ran")
             return Finish(JobState.NODE_FAIL, Reason.SYSTEM_FAILURE, ended, lost=True)
         case Unclaimed() if job.state is JobState.STARTING:
-            return _again(job, most)
+            return _start_again(job, max_requeue)
         case Alive(shepherd=shepherd):
             return Adopt(shepherd)
         case _:
             return Hunt()
 
 
-def _again(job: Job, most: int) -> Requeue | Finish:
+def _start_again(job: Job, max_requeue: int) -> Requeue | Finish:
     """Requeue a job that was never executed; end it after too many attempts if it may not be requeued."""
-    most = max(most, UNRUN)
-    if job.failures < most or job.request.requeue:
+    limit = max(max_requeue, MAX_UNRUN)
+    if job.failures < limit or job.request.requeue:
         return Requeue()
-    ended = Ended(status=0, detail=f"given up after {most + 1} attempts: each was killed before it ran")
+    ended = Ended(status=0, detail=f"given up after {limit + 1} attempts: each was killed before it ran")
     return Finish(JobState.FAILED, Reason.LAUNCH_FAILURE, ended, lost=True)
 
 
-def due(job: Job, result: Result, *, most: int = 5) -> Requeue | Delay | Finish:
+def due(job: Job, result: Result, *, max_requeue: int = 5) -> Requeue | Delay | Finish:
     """Decide what a result requires: the end of the job, or a new attempt if nothing was executed."""
     if result.cause == "shortage":
         return Delay(f"could not be started: {result.detail}")
     if result.cause == "launch" and result.lost:
-        return _again(job, most)
+        return _start_again(job, max_requeue)
     return finish(job, result)
 
 
@@ -166,7 +172,7 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
         return JobState.TIMEOUT, Reason.TIME_LIMIT
     was_killed = result.lost and result.status and (job.is_to_end or job.is_being_preempted)
     if result.cause == "cancel" or was_killed or _ended_in_grace(job, result):
-        return _asked_for(job)
+        return _ordered_end(job)
     if result.status == 0:
         return JobState.COMPLETED, Reason.NONE
     if result.oom_kills:
@@ -192,7 +198,7 @@ _CONDEMNED = {
 }
 
 
-def _asked_for(job: Job) -> tuple[JobState, Reason]:
+def _ordered_end(job: Job) -> tuple[JobState, Reason]:
     """Return the final state of a job that was ended on order. Orders of users precede the watchdog."""
     if job.cancelled_by is not None:
         return JobState.CANCELLED, Reason.NONE
@@ -267,3 +273,100 @@ def parse_claim(text: str) -> Shepherd | None:
     if mark != "P":
         raise ValueError(f"not a claim: {text[:80]!r}")
     return Shepherd(int(pid), int(start), boot)
+
+
+# -- the end of a job, applied to its record -----------------------------------------------------------
+
+
+def is_requeued(job: Job, end: Finish) -> bool:
+    """Return whether a job is requeued after this end: that was ordered, or the host failed it."""
+    if end.state is JobState.COMPLETED:
+        return False
+    if job.is_to_end:
+        return job.condemned is Reason.GPU_LOST and job.request.requeue and job.cancelled_by is None
+    if end.state is JobState.PREEMPTED:
+        return bool(job.wish) or job.preempt_mode == "requeue"
+    return bool(job.wish) or (end.state is JobState.NODE_FAIL and job.request.requeue)
+
+
+def requeue(job: Job, now: float, *, max_requeue: int, has_run: bool) -> Job:
+    """Return the job back in the queue.
+
+    After repeated failures of the host the job waits before the next start, and after more than `max_requeue`
+    of them it is held. A job whose script never ran is started again at once, up to `MAX_UNRUN` times: its
+    attempts cost nothing.
+    """
+    is_ordered = bool(job.wish) or job.preempt_mode == "requeue"
+    failures = job.failures + (not is_ordered)
+    limit = max_requeue if has_run else max(max_requeue, MAX_UNRUN)
+    counts = {"failures": failures, "restarts": job.restarts + has_run}
+    queued = job.advance(JobState.PENDING, **_CLEARED, **counts, wish="", opened_at=now)
+    if failures > limit:
+        return replace(queued, held=queued.held or "user", reason=Reason.HELD_MAX_REQUEUE)
+    is_paused = has_run and failures > _NO_PAUSE and not is_ordered
+    pause = min(_LONGEST_PAUSE, 2 ** (failures - _NO_PAUSE - 1)) if is_paused else 0
+    return replace(queued, not_before=now + pause if pause else 0.0)
+
+
+def delay(job: Job, why: str, now: float) -> Job:
+    """Return the job back in the queue because the host lacked a resource. It does not count as a failure."""
+    queued = job.advance(JobState.PENDING, **_CLEARED, wish="", opened_at=now)
+    return replace(queued, reason=Reason.HOST_SHORTAGE, warning=why, not_before=now + _SHORTAGE_PAUSE)
+
+
+def blame_gpu(job: Job, *, has_failed: bool) -> Job:
+    """Return a failed job as one that the host failed, if one of its GPUs failed while it ran."""
+    if not has_failed or job.outcome is not JobState.FAILED or job.is_to_end:
+        return job
+    outcome = JobState.PENDING if job.request.requeue else JobState.NODE_FAIL
+    return replace(job, outcome=outcome, condemned=Reason.GPU_UNHEALTHY)
+
+
+def complete(
+    job: Job, end: Finish, now: float, *, max_requeue: int, is_dirty: bool = False, **changes: object
+) -> Job:
+    """Return the job in the state that follows the end of its processes.
+
+    `is_dirty`: a GPU may still list processes of the job, which then becomes COMPLETING and keeps its holds.
+    `changes` take precedence over the fields that follow from the end.
+    """
+    ended_at = end.ended_at or now
+    outcome = JobState.PENDING if is_requeued(job, end) else end.state
+    fields: dict[str, object] = {
+        "reason": end.reason,
+        "ended": end.ended,
+        "started_at": end.started_at or job.started_at,
+        "ended_at": ended_at,
+        "supervisor_lost": end.lost,
+        "outcome": outcome,
+        "held": job.held if job.wish else "",
+        "suspended": suspended_seconds(job, ended_at),
+        "suspended_at": None,
+        **changes,
+    }
+    if is_dirty:
+        return job.advance(JobState.COMPLETING, **fields)
+    if outcome is JobState.PENDING:
+        return requeue(job.changed(**fields), now, max_requeue=max_requeue, has_run=True)
+    return job.advance(outcome, holds=(), **fields)
+
+
+def settle(job: Job, now: float, *, max_requeue: int) -> Job:
+    """Return a COMPLETING job in the state of its outcome, once no GPU lists its processes."""
+    assert job.outcome is not None
+    if job.outcome is JobState.PENDING:
+        return requeue(job, now, max_requeue=max_requeue, has_run=True)
+    return job.advance(job.outcome, holds=())
+
+
+_CLEARED: dict[str, object] = {  # fields of the attempt that has ended
+    **{"holds": (), "started_at": None, "ended_at": None, "ended": None, "outcome": None},
+    **{"partition": "", "resources": (), "warning": "", "post_mortem": None, "condemned": Reason.NONE},
+    **{"reason": Reason.NONE, "supervisor_lost": False, "suspended_at": None, "suspended": 0.0},
+    "relimited": False,
+}
+
+
+def suspended_seconds(job: Job, now: float) -> float:
+    """Return the total time that a job was suspended, in seconds."""
+    return job.suspended + (max(0.0, now - job.suspended_at) if job.suspended_at is not None else 0.0)

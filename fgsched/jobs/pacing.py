@@ -1,17 +1,9 @@
 """Choose the compute-sharing policy of a job, and the values written into its region."""
 
-from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Job
+from fgsched.domain.job import GPU_COMPUTE, WHOLE, Job
 from fgsched.domain.policy import Policy
 
-HARD, FAIR, NONE = "hard", "fair", "none"
-WORDS = (HARD, FAIR, NONE)
-
-
-def check_word(word: str) -> None:
-    """Check the name of a compute-sharing policy; "" is that of the partition. Raises BadUsage."""
-    if word and word not in WORDS:
-        raise BadUsage(f"request: gpu_compute={word!r} is not one of {', '.join(WORDS)}")
+HARD, FAIR, NONE = GPU_COMPUTE
 
 
 def policy_of(job: Job, site: Policy) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import NICEST as NICEST
 from fgsched.domain.job import Request
 from fgsched.domain.text import is_plain, quoted
 

@@ -11,7 +11,7 @@ def lower(one: int, other: int) -> int:
     return max(one, other) if UNLIMITED in (one, other) else min(one, other)
 
 
-def merged(login: Limits, wanted: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+def merge_limits(login: Limits, wanted: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
     """Return the limits of a job: those of the request, none above those of the login."""
     asked = {number: (soft, hard) for number, soft, hard in wanted}
     found = []

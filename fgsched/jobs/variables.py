@@ -7,8 +7,8 @@ from functools import lru_cache
 from fgsched.domain.job import Job
 from fgsched.domain.units import format_indices, format_share
 from fgsched.jobs.arrays import variables as array_variables
+from fgsched.jobs.enforcement import others_of
 from fgsched.jobs.launchcontext import AssignedGpu, LaunchContext, job_dir
-from fgsched.jobs.private import others_of
 
 _TWINS = {  # variables that Slurm's users know under another name than SLURM_ + ours
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
@@ -105,3 +105,28 @@ def _slurm(own: Mapping[str, str]) -> dict[str, str]:
         if name.startswith("FG_")
         for twin in _TWINS.get(name, ("SLURM_" + name.removeprefix("FG_"),))
     }
+
+
+# -- the environment -----------------------------------------------------------------------------------
+
+
+def merge_environment(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
+    """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads."""
+    theirs, preload = _kept(base, frozenset(own))
+    ours = "".join([f"{name}={value}\0" for name, value in own.items()])
+    whole = theirs + ours.encode(errors="surrogateescape")
+    libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
+    return whole + b"LD_PRELOAD=" + libraries + b"\0" if libraries else whole
+
+
+@lru_cache(maxsize=64)
+def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes]:
+    """Return (remaining submitted environment, its LD_PRELOAD). Jobs of one submission share the result."""
+    theirs, preload = [], b""
+    for entry in base.split(b"\0")[:-1]:
+        name, _, value = entry.partition(b"=")
+        if name == b"LD_PRELOAD":
+            preload = b":" + value if value else b""
+        elif name.decode(errors="surrogateescape") not in ours:
+            theirs.append(entry + b"\0")
+    return b"".join(theirs), preload

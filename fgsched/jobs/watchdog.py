@@ -4,12 +4,13 @@ The driver reports what a process holds on a GPU; the hook's slots show what it 
 CUDA contexts, other memory that no call requests, or memory allocated without the hook.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from fgsched.domain.job import Reason
+from fgsched.domain.job import Job, OomReport, Readings, Reason, Refusal
 from fgsched.domain.units import format_mebibytes
 
 UNFENCED, BY_HOOK = "none", "shim"  # tiers
@@ -193,3 +194,40 @@ def _largest(sight: Sight) -> Fault:
     """Return the process that holds the most memory, as a fault."""
     most = max(sight.uses, key=lambda use: use.memory)
     return Fault(reason=Reason.NONE, gpu=sight.gpu, held=most.memory, pid=most.pid)
+
+
+# -- out of memory -------------------------------------------------------------------------------------
+
+
+def oom_report(job: Job, refusal: Refusal, others: Iterable[Job], readings: Readings) -> OomReport:
+    """Return the post-mortem of `job`. `others` are all jobs with holds; the job itself is ignored."""
+    reading = readings.get(refusal.gpu)
+    return OomReport(
+        gpu=refusal.gpu,
+        asked=refusal.asked,
+        held=refusal.held,
+        limit=sum(hold.memory for hold in job.holds if hold.gpu == refusal.gpu),
+        jobs=tuple(
+            (other.id, hold.memory)
+            for other in others
+            for hold in other.holds
+            if hold.gpu == refusal.gpu and other.id != job.id
+        ),
+        strangers=reading.external if reading else 0,
+    )
+
+
+def watchdog_changes(
+    job: Job, warn: Sequence[Fault], end: Fault | None, others: Iterable[Job], *, readings: Readings
+) -> dict[str, Any]:
+    """Return the changes of a job after findings of the watchdog."""
+    said = [str(fault) for fault in warn]
+    if end is None:
+        reason = next((fault.reason for fault in warn), job.reason)
+        return {"warning": "; ".join(said) or job.warning, "reason": reason}
+    changes: dict[str, Any] = {"warning": f"ended by the watchdog: {end}", "condemned": end.reason}
+    changes["reason"] = end.reason
+    if end.reason is Reason.GPU_OVER_LIMIT:
+        refusal = Refusal(gpu=end.gpu, asked=0, held=end.held)
+        changes["post_mortem"] = oom_report(job, refusal, others, readings)
+    return changes

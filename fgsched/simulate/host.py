@@ -9,8 +9,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings
 from fgsched.domain.policy import Policy
-from fgsched.jobs.endings import over
-from fgsched.jobs.lifecycle import Result, finish
+from fgsched.jobs.lifecycle import Result, complete, finish
 from fgsched.scheduling.fairshare import Owner, Usage
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import Plan, Start
@@ -149,7 +148,7 @@ class VirtualHost:
             del self._due[number]
             job = self.jobtable.jobs[number]
             how = finish(job, self._result(job, now))
-            self.step(job, over(job, how, now, most=self.limits.max_requeue), now)
+            self.step(job, complete(job, how, now, max_requeue=self.limits.max_requeue), now)
             ended = True
         return ended
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fgsched.domain.job import Gpu
-from fgsched.jobs.private import MountPlan
+from fgsched.jobs.enforcement import MountPlan
 from fgshim import library, spawner
 
 PRELOAD = Path("/etc/ld.so.preload")

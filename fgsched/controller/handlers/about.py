@@ -12,7 +12,7 @@ from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.gpumonitor import UnresolvedPids
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.private import MountPlan
+from fgsched.jobs.enforcement import MountPlan
 from fgsched.protocol import About, InternalErrors
 from fgsched.system.accounts import Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups

@@ -14,7 +14,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Hold, Job, JobState
 from fgsched.domain.waiting import Cause
 from fgsched.jobs.arrays import format_array
-from fgsched.jobs.endings import stood_still
+from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.jobs.pacing import policy_of
 from fgsched.scheduling.explain.causes import gate, preemption, suspension
 from fgsched.scheduling.placement import cost, is_of_type
@@ -114,7 +114,7 @@ def elapsed(job: Job, now: float) -> float:
     """Seconds that a job has run, so far or in all; not those for which it was suspended."""
     if job.started_at is None:
         return 0.0
-    return max(0.0, (job.ended_at or now) - job.started_at - stood_still(job, now))
+    return max(0.0, (job.ended_at or now) - job.started_at - suspended_seconds(job, now))
 
 
 FIELDS: dict[str, Callable[[Look, Job], Any]] = {

@@ -13,9 +13,8 @@ from fgsched.controller.jobtable import pending
 from fgsched.controller.pieces import Pieces, cut
 from fgsched.controller.runs import who_of
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import Job, JobState
+from fgsched.domain.job import NICEST, Job, JobState
 from fgsched.domain.policy import Partition
-from fgsched.jobs.records import NICEST
 
 
 class PriorityHandlers:

@@ -20,10 +20,9 @@ from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Ended, Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import tasks
-from fgsched.jobs.endings import stood_still
-from fgsched.jobs.enforcement import is_hooked
+from fgsched.jobs.enforcement import is_hooked, others_of, preload_of
+from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.jobs.pacing import policy_of
-from fgsched.jobs.private import others_of, preload_of
 from fgsched.jobs.records import to_record
 from fgsched.store import JobRecord
 
@@ -366,7 +365,7 @@ def describe(past: JobRecord, now: float) -> dict[str, Any]:
         "array": job.array or None,
         "task": job.task,
         **{name: getattr(job, name) for name in ("depends", "note", "cpus")},
-        "suspended": stood_still(job, now),
+        "suspended": suspended_seconds(job, now),
         "submitted_at": job.submitted_at,
         "eligible_at": eligible(job),
         "started_at": job.started_at,
