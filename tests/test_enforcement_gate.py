@@ -9,7 +9,7 @@ from fgsched import gpus
 from fgsched.controller import enforcementcheck as wait_index
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.domain.job import JobState
-from fgsched.gpus.fence import LIMIT, judged
+from fgsched.gpus.hooktest import LIMIT, verdict
 from fgsched.launch.launcher import Launching
 from fgsched.store import Allocation
 
@@ -48,7 +48,7 @@ class Host:
 
     def answer(self, error=""):
         want = self.sampler.questions[-1]
-        self.gate.hear(gpus.Answer(want="fence" if want.startswith("fence") else want, error=error))
+        self.gate.hear(gpus.Answer(want="hooktest" if want.startswith("hooktest") else want, error=error))
 
 
 def test_a_fence_is_tried_once_for_all_jobs(host):
@@ -130,15 +130,23 @@ HOLDS = f'{{"status": 2, "total": {LIMIT}}}'
 
 
 @pytest.mark.parametrize(
-    ("said", "refusals", "verdict"),
+    ("said", "refusals", "why"),
     [
         (HOLDS, 1, ""),
-        (HOLDS, 0, "more than the limit was not refused (status 2, refusals 0)"),
-        (HOLDS.replace("2", "0", 1), 1, "more than the limit was not refused (status 0, refusals 1)"),
-        ('{"status": 2, "total": 7}', 1, f"a job would see 7 bytes of memory where its share is {LIMIT}"),
+        (HOLDS, 0, "an allocation above the limit was not refused (status 2, refusals 0)"),
+        (
+            HOLDS.replace("2", "0", 1),
+            1,
+            "an allocation above the limit was not refused (status 0, refusals 1)",
+        ),
+        (
+            '{"status": 2, "total": 7}',
+            1,
+            f"a job would see 7 bytes of GPU memory instead of its limit of {LIMIT}",
+        ),
         ('{"error": "no driver"}', 0, "no driver"),
-        ("", 0, "the trial of the fence failed: it burns"),
+        ("", 0, "the test of the hook failed: it burns"),
     ],
 )
-def test_a_fence_holds_only_if_the_hook_itself_refused_and_showed_the_share(said, refusals, verdict):
-    assert judged(said, "it burns\n", refusals) == verdict
+def test_a_fence_holds_only_if_the_hook_itself_refused_and_showed_the_share(said, refusals, why):
+    assert verdict(said, "it burns\n", refusals) == why

@@ -13,7 +13,7 @@ import pytest
 from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, sim
+from fgsched.gpus import INVENTORY, READING, Answer, Inventory, attach, discover, external, simulated
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.selection import select as choose
 from fgsched.system import process
@@ -24,7 +24,7 @@ SIM = {"FG_DEVICES": "sim:4x16G:V100"}
 
 
 def a_gpu(index, **fields):
-    return Gpu(**{"index": index, "uuid": sim.uuid(index), "model": "V100", "total": 16 * GIB} | fields)
+    return Gpu(**{"index": index, "uuid": simulated.uuid(index), "model": "V100", "total": 16 * GIB} | fields)
 
 
 def indices(environ, *, option="", devices="auto"):
@@ -35,26 +35,26 @@ def indices(environ, *, option="", devices="auto"):
 
 
 def test_simulated_cards_are_what_their_text_says():
-    assert sim.parse("sim:1x16G:V100,2x40G:A100 SXM") == (
+    assert simulated.parse("sim:1x16G:V100,2x40G:A100 SXM") == (
         a_gpu(0),
         a_gpu(1, total=40 * GIB, model="A100 SXM"),
         a_gpu(2, total=40 * GIB, model="A100 SXM"),
     )
     assert a_gpu(0).usable == 16 * GIB
-    assert [gpu.links for gpu in sim.parse("sim:2x16G:V100:nvlink,1x16G,2x16G:A:socket")] == [
+    assert [gpu.links for gpu in simulated.parse("sim:2x16G:V100:nvlink,1x16G,2x16G:A:socket")] == [
         ((1, Near.NVLINK),),
         ((0, Near.NVLINK),),
         (),
         ((4, Near.SOCKET),),
         ((3, Near.SOCKET),),
     ]
-    assert [gpu.cpus for gpu in sim.parse("sim:1x16G:cpus=3,2x16G:A:nvlink:cpus=0-1,1x16G")] == [
+    assert [gpu.cpus for gpu in simulated.parse("sim:1x16G:cpus=3,2x16G:A:nvlink:cpus=0-1,1x16G")] == [
         (3,),
         (0, 1),
         (0, 1),
         (),
     ]
-    assert len(bytes.fromhex(sim.uuid(11).removeprefix("GPU-").replace("-", ""))) == 16
+    assert len(bytes.fromhex(simulated.uuid(11).removeprefix("GPU-").replace("-", ""))) == 16
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_simulated_cards_are_what_their_text_says():
 )
 def test_simulated_cards_that_make_no_sense_are_refused(text):
     with pytest.raises(BadUsage, match=r"sim:|80Q|3-1"):
-        sim.parse(text)
+        simulated.parse(text)
 
 
 def test_visible_devices_of_the_controller_limit_it_to_those_cards():
@@ -90,7 +90,7 @@ def test_visible_devices_of_the_controller_limit_it_to_those_cards():
         ("NoDevFiles", []),
         ("2,-1,0", [2]),
         ("3, 0", [0, 3]),
-        (sim.uuid(2), [2]),
+        (simulated.uuid(2), [2]),
         ("1", [1]),
     ],
 )
@@ -361,7 +361,7 @@ SEEN = Reading(
 
 def probes(sampler):
     """The living processes that ask the driver for this sampler."""
-    return process.descendants(sampler._keeper.pid)
+    return process.descendants(sampler._supervisor.pid)
 
 
 def await_end(identity):
@@ -463,7 +463,7 @@ class TestDriver:
         assert {one.error for one in look(sampler).readings.values()} == {
             "the driver did not answer within 1 s"
         }
-        await_end(probe)  # the keeper kills it and does not wait for it
+        await_end(probe)  # the supervisor kills it and does not wait for it
         assert probes(sampler) == []
         driver("fine")
         while look(sampler, INVENTORY).error:
@@ -490,9 +490,9 @@ class TestDriver:
 
     def test_a_keeper_that_was_killed_is_replaced_behind_the_same_descriptor(self, attached, driver):
         _, sampler = attached()
-        descriptor, keeper = sampler.fileno(), process.identify(sampler._keeper.pid)
-        pidfd = process.open_pidfd(keeper)
-        process.kill(keeper, signal.SIGKILL)
+        descriptor, supervisor = sampler.fileno(), process.identify(sampler._supervisor.pid)
+        pidfd = process.open_pidfd(supervisor)
+        process.kill(supervisor, signal.SIGKILL)
         assert select.select([pidfd], [], [], 60)[0]
         os.close(pidfd)
         assert look(sampler).readings[0] == SEEN
@@ -501,12 +501,12 @@ class TestDriver:
     @pytest.mark.parametrize("state", ["fine", "hang"])
     def test_closing_leaves_no_process_even_with_a_question_out(self, driver, state):
         _, sampler = attach(Config(), os.environ)
-        keeper, (probe,) = sampler._keeper, probes(sampler)
+        supervisor, (probe,) = sampler._supervisor, probes(sampler)
         pidfd = process.open_pidfd(probe)
         driver(state)
         sampler.ask(READING)
         sampler.close()
-        assert keeper.returncode == 0
+        assert supervisor.returncode == 0
         assert select.select([pidfd], [], [], 60)[0]
         os.close(pidfd)
 
@@ -526,7 +526,7 @@ OLDER = """
 import pynvml
 for name in [name for name in dir(pynvml) if name.endswith("RunningProcesses_v2")]:
     delattr(pynvml, name)
-from fgsched.gpus.nvml import Driver
+from fgsched.gpus.nvidia import Driver
 for reading in Driver().reading().values():
     print([process.pid for process in reading.processes], reading.error)
 """

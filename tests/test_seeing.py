@@ -9,7 +9,7 @@ import pytest
 from builders import a_job
 from fgsched.controller.gpumonitor import UnresolvedPids, interpreted
 from fgsched.domain.job import GpuProcess, Hold, JobState, Reading
-from fgsched.gpus.sim import STRANGER
+from fgsched.gpus.simulated import FOREIGN_PID
 
 RUN = "/run/of/a/test"
 
@@ -97,6 +97,6 @@ def test_pids_that_nobody_has_here_are_told_of_once_they_were_listed_for_a_whole
 
 def test_a_look_tells_which_pids_are_no_process_here():
     with a_process() as pid:
-        processes = tuple(GpuProcess(pid=one, memory=1) for one in (pid, GONE, STRANGER))
+        processes = tuple(GpuProcess(pid=one, memory=1) for one in (pid, GONE, FOREIGN_PID))
         found = interpreted({0: Reading(gpu=0, used=3, processes=processes)}, shepherds={}, ended=[], run=RUN)
     assert found.unresolved == {GONE}

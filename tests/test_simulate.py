@@ -13,7 +13,7 @@ from fgsched.config.load import Config
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand, HostLimits
 from fgsched.domain.policy import Limits, Partition, Policy
-from fgsched.gpus.sim import parse
+from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.drawing import svg
 from fgsched.simulate.figures import figures, percentile

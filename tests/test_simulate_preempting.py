@@ -14,7 +14,7 @@ from fgsched.controller.effects import NO_REPLY
 from fgsched.controller.events import ClientRequest
 from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
 from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
-from fgsched.gpus.sim import parse
+from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.figures import MadeRoom, figures
 from site_fixture import SlowHost

@@ -75,12 +75,12 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
 
 def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
     """Return the GPUs of the host, the named GPUs, or both."""
-    from fgsched.gpus import discover, sim
+    from fgsched.gpus import discover, simulated
 
     adds, wanted = text.startswith("+"), text.removeprefix("+").removeprefix("sim:")
     cards = () if text and not adds else discover(config, os.environ).gpus
     if wanted:
-        cards += tuple(_after(gpu, len(cards)) for gpu in sim.parse(f"sim:{wanted}"))
+        cards += tuple(_after(gpu, len(cards)) for gpu in simulated.parse(f"sim:{wanted}"))
     if not cards:
         raise Refused("this host has no GPU to simulate", "Say which: --gpus=4x80G:H100, for example.")
     return cards

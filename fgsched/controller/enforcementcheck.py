@@ -70,7 +70,7 @@ class EnforcementGate:
         self._asked_at = time.monotonic()
         self._asked_for = self._key()
         about = {"run": self._run, "hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}
-        self._sampler.ask(f"{gpus.FENCE} {json.dumps(about)}")
+        self._sampler.ask(f"{gpus.HOOK_TEST} {json.dumps(about)}")
 
     def _limit(self, launching: Launching) -> None:
         """Set the driver's limit on the cgroup, before the shepherd joins it."""

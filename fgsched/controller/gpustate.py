@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from fgsched import gpus
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, Reading
-from fgsched.gpus.sim import is_simulated
+from fgsched.gpus.simulated import is_simulated
 from fgsched.scheduling.placement import charged
 from fgsched.store import Allocation, Store
 

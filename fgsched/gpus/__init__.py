@@ -1,14 +1,13 @@
-"""What cards there are and what is on them: the driver's, or simulated ones.
+"""The GPUs of the host and their use, from the driver or simulated.
 
-selection   which cards are meant
-occupancy   whose memory is on a card
-sampler     what the controller holds: asks and never waits
-keeper      the process that waits, with a deadline
-probe       the process that asks the driver and may hang
-fence       the process that tries whether the hook holds, and may hang
-limits      the driver's own limit on a cgroup
-nvml        the driver, and the only home of pynvml
-sim         cards that are not there
+backend     the interface of a vendor: questions and reports
+nvidia      NVIDIA's driver; the only module that imports pynvml
+simulated   simulated GPUs
+selection   the GPUs that jobs may use
+sampler     the controller's end: asks and never blocks
+supervisor  the process that enforces a deadline on the probe
+probe       the process that queries the driver and may hang
+hooktest    the process that tests the hook and may hang
 """
 
 import select as polling
@@ -19,14 +18,13 @@ from typing import Literal
 
 from fgsched.config.load import Config
 from fgsched.domain.job import Gpu
-from fgsched.gpus import sim
-from fgsched.gpus.occupancy import SLACK, external
-from fgsched.gpus.sampler import Answer, AnySampler, Sampler, SimSampler
+from fgsched.gpus import simulated
+from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, WAKE_FACTOR
+from fgsched.gpus.sampler import SLACK, Answer, AnySampler, Sampler, SimSampler, external
 from fgsched.gpus.selection import select
-from fgsched.gpus.wire import FENCE, INVENTORY, LIMIT, READING, USE, WAKING
 
 __all__ = [
-    "FENCE",
+    "HOOK_TEST",
     "INVENTORY",
     "LIMIT",
     "READING",
@@ -40,56 +38,68 @@ __all__ = [
     "external",
 ]
 
-_STARTING = 10.0  # seconds beyond its deadlines that a keeper has to be up and answer
+_START_TIME = 10.0  # seconds beyond its deadlines that a starting supervisor may take to answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The cards to give out, and who says so."""
+    """The GPUs that jobs may use, and their source."""
 
     gpus: tuple[Gpu, ...]
     source: Literal["nvml", "sim", "none"]
     note: str = ""  # why there are none, or fewer than were named
-    limits: bool = False  # the driver can limit a cgroup's device memory
-    failed: bool = False  # there may be cards, and the driver did not answer
-    is_sampled: bool = False  # there is something to see on them: real ones, or simulated ones with a script
+    limits: bool = False  # the driver can limit the GPU memory of a cgroup
+    failed: bool = False  # the driver did not answer, so there may be GPUs
+    is_sampled: bool = False  # real GPUs, or simulated ones with a script, which readings describe
 
 
 def discover(config: Config, environ: Mapping[str, str], *, option: str = "") -> Inventory:
-    """What cards there are now. No driver means none, with the reason; only bad usage is an error."""
+    """Return the current GPUs; without a driver there are none, and `note` says why.
+
+    Raises:
+        BadUsage: the option, a variable or the configuration is malformed.
+    """
     inventory, sampler = attach(config, environ, option=option)
     sampler.close()
     return inventory
 
 
 def attach(config: Config, environ: Mapping[str, str], *, option: str = "") -> tuple[Inventory, AnySampler]:
-    """The cards, and the sampler that watches them, started. For the controller, before it opens the queue.
+    """Return the current GPUs and a started sampler. For the controller, before it opens the queue.
 
-    `option` is what --gpus of the controller says.
+    Args:
+        option: the value of --gpus.
+
+    Raises:
+        BadUsage: the option, a variable or the configuration is malformed.
     """
     selection = select(config.devices, environ, option=option, headroom=config.headroom)
     if selection.source == "auto" and selection.only != ():
         sampler = Sampler(selection, config.deadline)
         sampler.start()
-        return _settled(sampler, config.deadline), sampler
-    gpus = sim.parse(selection.source) if selection.source.startswith("sim:") else ()
+        return _first_inventory(sampler, config.deadline), sampler
+    gpus = simulated.parse(selection.source) if selection.source.startswith("sim:") else ()
     script = Path(environ["FG_SIM_SCRIPT"]) if environ.get("FG_SIM_SCRIPT") else None
-    simulated = SimSampler(selection, sim.Stage(gpus=gpus, script=script, deadline=config.deadline))
+    backend = simulated.SimulatedGpus(gpus=gpus, script=script, deadline=config.deadline)
+    sim_sampler = SimSampler(selection, backend)
     chosen = selection.of(gpus)
-    simulated.watch(chosen)
+    sim_sampler.watch(chosen)
     if gpus:
-        return Inventory(gpus=chosen, source="sim", is_sampled=script is not None), simulated
-    return Inventory(gpus=chosen, source="none", note="GPUs are switched off by the settings"), simulated
+        return Inventory(gpus=chosen, source="sim", is_sampled=script is not None), sim_sampler
+    return Inventory(gpus=chosen, source="none", note="GPUs are switched off by the settings"), sim_sampler
 
 
-def _settled(sampler: Sampler, deadline: float) -> Inventory:
-    """Wait for the first inventory: as long as a driver that wakes its cards up may need."""
+def _first_inventory(sampler: Sampler, deadline: float) -> Inventory:
+    """Wait for the first inventory, which takes longer while the driver wakes the GPUs up.
+
+    `deadline`: seconds.
+    """
     sampler.ask(INVENTORY)
     answers: list[Answer] = []
-    while not answers and polling.select([sampler], [], [], deadline * WAKING + _STARTING)[0]:
+    while not answers and polling.select([sampler], [], [], deadline * WAKE_FACTOR + _START_TIME)[0]:
         answers = sampler.read()
     if not answers:
-        return Inventory(gpus=(), source="none", note="no keeper of the driver's probe answers", failed=True)
+        return Inventory(gpus=(), source="none", note="the probe supervisor does not answer", failed=True)
     answer = answers[0]
     sampler.watch(answer.gpus)
     if answer.error:

@@ -1,45 +1,32 @@
-"""The process that asks the driver. It may hang in it for ever, and is then abandoned.
+"""Process that queries the GPU driver, which may hang forever; the supervisor then abandons the process.
 
-One line in, what is wanted; one line out. It ends when its stdin does.
+It reads questions as lines and writes a report as a line for each. It exits at the end of its input.
 """
 
-import json
 import os
 import sys
 
-from fgsched.gpus import limits, wire
-from fgsched.gpus.nvml import Driver, NoDriver
-from fgsched.gpus.wire import Report
+from fgsched.gpus.backend import Backend, Report, dump
+from fgsched.gpus.nvidia import Driver, NoDriver
 
-_AGAIN = 12
+_MAX_LOST = 12  # reports in a row with a lost GPU, after which the driver is opened again
 
 
 def main() -> None:
-    """Answer until nobody asks."""
+    """Answer questions until the end of standard input."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the driver's library prints must not pass for an answer
-    driver: Driver | None = None
-    lost = 0  # looks in a row with a card that was off the bus
+    os.dup2(2, 1)  # the driver's library may print to standard output
+    backend: Backend | None = None
+    lost = 0  # reports in a row with a GPU that is off the bus
     for line in sys.stdin:
         want = line.strip()
         try:
-            driver = driver or Driver()
-            report = _look(driver, want)
+            backend = backend or Driver()
+            report = backend.answer(want)
             lost = lost + 1 if any(reading.is_lost for reading in report.readings.values()) else 0
-            if lost >= _AGAIN:  # a card that was reset is found only by opening the driver anew
-                driver, lost = None, 0
+            if lost >= _MAX_LOST:  # a GPU that was reset is found only after opening the driver again
+                backend, lost = None, 0
         except NoDriver as error:
             report = Report(want=want, error=error.cause)
-        answers.write(wire.dump(report))
+        answers.write(dump(report))
         answers.flush()
-
-
-def _look(driver: Driver, want: str) -> Report:
-    kind, _, rest = want.partition(" ")
-    if kind == wire.LIMIT:
-        return Report(want=want, error=limits.hold(driver, json.loads(rest)))
-    if want == wire.USE:
-        return Report(want=want, uses=driver.use())
-    if want == wire.INVENTORY:
-        return Report(want=want, gpus=tuple(driver.inventory()), limits=limits.are_offered(driver))
-    return Report(want=want, readings=driver.reading())

@@ -1,54 +1,71 @@
-"""How the controller looks at the cards without ever waiting for them: it asks, goes on, and reads later."""
+"""Sample the GPUs from the controller without blocking: send questions, and read the answers later."""
 
 import logging
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
-from fgsched.gpus import wire
-from fgsched.gpus.isolated import isolated
+from fgsched.gpus.backend import INVENTORY, READING, Backend, Report, load
 from fgsched.gpus.selection import Selection
-from fgsched.gpus.sim import Stage
-from fgsched.gpus.wire import INVENTORY, READING, Report
+from fgsched.gpus.supervisor import helper_command
 
 log = logging.getLogger(__name__)
-_CHUNK = 1 << 16
+_CHUNK = 1 << 16  # bytes
+SLACK = 512 << 20  # bytes of a GPU in use without a process: contexts, page tables
+
+
+def external(reading: Reading, ours: Container[int], slack: int = SLACK) -> int:
+    """Return the bytes of GPU memory that processes outside of jobs hold.
+
+    They are the memory of these processes, and used memory that no process explains beyond the slack. If the
+    driver hides the memory of a process of ours, unexplained memory may be its own and is not counted.
+
+    Args:
+        ours: pids of the processes of jobs.
+        slack: bytes.
+    """
+    foreign = sum(process.memory for process in reading.processes if process.pid not in ours)
+    if any(process.pid in ours and not process.memory for process in reading.processes):
+        return foreign
+    unexplained = reading.used - sum(process.memory for process in reading.processes)
+    return foreign + max(0, unexplained - slack)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of one question."""
+    """The answer to one question, about the selected GPUs."""
 
     want: str
-    gpus: tuple[Gpu, ...] = ()  # to INVENTORY: the chosen cards
-    readings: dict[int, Reading] = field(default_factory=dict)  # to READING: of every watched card, by index
-    error: str = ""  # why the driver said nothing; each reading then says so too
-    limits: bool = False  # to INVENTORY: the driver can limit a cgroup's device memory
+    gpus: tuple[Gpu, ...] = ()  # to INVENTORY
+    readings: dict[int, Reading] = field(default_factory=dict)  # to READING: of every watched GPU, by index
+    error: str = ""  # why the driver did not answer; each reading then has it too
+    limits: bool = False  # to INVENTORY: the driver can limit the GPU memory of a cgroup
     uses: dict[str, list[list[int]]] = field(default_factory=dict)  # to USE: by UUID, as in the report
 
 
-class Watch:
-    """Which cards are meant, and what a report says about them."""
+class _Selected:
+    """Restricts reports to the selected GPUs."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._watched: tuple[Gpu, ...] = ()
 
     def watch(self, gpus: tuple[Gpu, ...]) -> None:
-        """From now on readings are of these cards, told apart by UUID: indices change with a driver."""
+        """Set the GPUs of further readings; they are identified by UUID, since a driver may renumber them."""
         self._watched = gpus
 
     def chosen(self, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-        """Those of the cards that are meant."""
+        """Return the selected GPUs."""
         return self._selection.of(gpus)
 
-    def understand(self, report: Report) -> Answer:
+    def interpret(self, report: Report) -> Answer:
+        """Return the part of a report about the selected and watched GPUs."""
         if report.want == INVENTORY:
             chosen = self._selection.of(report.gpus, report.error)
             return Answer(want=INVENTORY, gpus=chosen, error=report.error, limits=report.limits)
@@ -63,91 +80,103 @@ class Watch:
         return Reading(gpu=gpu.index, used=0, error=report.error or "the driver does not show this card")
 
 
-class Sampler(Watch):
-    """The driver's cards, asked through a keeper process. `start` it before the queue is opened."""
+class Sampler(_Selected):
+    """Samples the driver's GPUs through a supervisor process; `start` it before the queue is opened."""
 
     def __init__(self, selection: Selection, deadline: float) -> None:
         super().__init__(selection)
         self._deadline = deadline
-        self._ours, self._theirs = socket.socketpair()
-        self._ours.setblocking(False)
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._socket, self._supervisor_end = socket.socketpair()
+        self._socket.setblocking(False)
+        self._supervisor: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
     def start(self) -> None:
-        """Also after a keeper was killed: the next one has the same two ends, so `fileno` stays."""
-        command = isolated("fgsched.gpus.keeper", str(self._deadline))
-        end = self._theirs.fileno()
-        self._keeper = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
+        """Start the supervisor, or another one after it was killed; `fileno` stays the same.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        command = helper_command("fgsched.gpus.supervisor", str(self._deadline))
+        end = self._supervisor_end.fileno()
+        self._supervisor = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
 
     def fileno(self) -> int:
-        """Readable when `read` has something."""
-        return self._ours.fileno()
+        """Return the descriptor that is readable when `read` has answers."""
+        return self._socket.fileno()
 
     def ask(self, want: str) -> None:
-        """INVENTORY, READING, or FENCE or LIMIT with JSON; one answer comes for each, in order.
+        """Send a question; never blocks.
 
-        None comes when the keeper is killed.
+        Each question has one answer, in order; after the supervisor was killed, its questions have none.
+
+        Args:
+            want: INVENTORY, READING, USE, or HOOK_TEST or LIMIT with JSON.
         """
-        if self._keeper is None or self._keeper.poll() is not None:
-            log.warning("the keeper of the driver's probe was gone: starting another")
+        if self._supervisor is None or self._supervisor.poll() is not None:
+            log.warning("the probe supervisor has exited: starting another")
             self.start()
-        with suppress(BlockingIOError):  # a keeper that was stopped has questions enough
-            self._ours.send(f"{want}\n".encode())
+        with suppress(BlockingIOError):  # a stopped supervisor has many questions already
+            self._socket.send(f"{want}\n".encode())
 
     def read(self) -> list[Answer]:
-        """The answers that are here; never waits."""
+        """Return the answers that have arrived; never blocks."""
         with suppress(BlockingIOError):
-            while data := self._ours.recv(_CHUNK):
+            while data := self._socket.recv(_CHUNK):
                 self._unread += data
         *lines, self._unread = self._unread.split(b"\n")
         return [self._parsed(line) for line in lines]
 
     def close(self) -> None:
-        self._ours.close()
-        self._theirs.close()
-        if self._keeper:
+        """Stop the supervisor; kill it after 5 seconds."""
+        self._socket.close()
+        self._supervisor_end.close()
+        if self._supervisor:
             with suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(5)
+                self._supervisor.wait(5)
                 return
-            self._keeper.kill()
-            self._keeper.wait()
+            self._supervisor.kill()
+            self._supervisor.wait()
 
     def _parsed(self, line: bytes) -> Answer:
         try:
-            report = wire.load(line)
-        except ValueError:  # half a line of a keeper that was killed
-            report = Report(want=READING, error="the keeper of the driver's probe was killed")
-        return self.understand(report)
+            report = load(line)
+        except ValueError:  # an incomplete line of a killed supervisor
+            report = Report(want=READING, error="the probe supervisor was killed")
+        return self.interpret(report)
 
 
-class SimSampler(Watch):
-    """Simulated cards, or none: the same questions, answered at once."""
+class SimSampler(_Selected):
+    """Samples simulated GPUs, or none, in this process; has the methods of Sampler."""
 
-    def __init__(self, selection: Selection, stage: Stage) -> None:
+    def __init__(self, selection: Selection, backend: Backend) -> None:
         super().__init__(selection)
-        self._stage = stage
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._backend = backend
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._asked: list[str] = []
 
     def start(self) -> None:
-        """Nothing has to run."""
+        """Do nothing: there is no process to start."""
 
     def fileno(self) -> int:
-        return self._bell
+        """Return the descriptor that is readable when `read` has answers."""
+        return self._event
 
     def ask(self, want: str) -> None:
+        """Send a question."""
         self._asked.append(want)
-        os.eventfd_write(self._bell, 1)
+        os.eventfd_write(self._event, 1)
 
     def read(self) -> list[Answer]:
+        """Return the answers to all questions."""
         with suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+            os.eventfd_read(self._event)
         asked, self._asked = self._asked, []
-        return [self.understand(self._stage.answer(want)) for want in asked]
+        return [self.interpret(self._backend.answer(want)) for want in asked]
 
     def close(self) -> None:
-        os.close(self._bell)
+        """Close the descriptor."""
+        os.close(self._event)
 
 
 AnySampler = Sampler | SimSampler

@@ -1,4 +1,4 @@
-"""Which cards are given out: what option, environment and configuration say, and who of them prevails."""
+"""Choose the GPUs that jobs may use: by the option --gpus, the environment and the configuration."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,21 @@ _UUID = re.compile(r"GPU-[0-9a-fA-F-]{1,36}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Where cards come from and which of them are ours to give out."""
+    """The source of GPUs and the ones that jobs may use."""
 
-    source: str = "auto"  # "auto": the driver, "none", or "sim:…"
-    only: tuple[int | str, ...] | None = None  # indices and beginnings of UUIDs; None: all
-    headroom: int = 0  # bytes of each that no job is given
+    source: str = "auto"  # "auto" for the driver, "none", or "sim:…"
+    only: tuple[int | str, ...] | None = None  # indices and prefixes of UUIDs; None: all
+    headroom: int = 0  # bytes of each GPU that are kept free of jobs
 
     def of(self, gpus: Sequence[Gpu], why: str = "") -> tuple[Gpu, ...]:
-        """The chosen cards by index. One that was named and is missing is among them, down."""
+        """Return the selected GPUs by index; one that is named but missing is included as DOWN.
+
+        Args:
+            why: the reason for missing GPUs.
+
+        Raises:
+            BadUsage: a prefix fits the UUIDs of several GPUs.
+        """
         chosen = {gpu.index: replace(gpu, headroom=self.headroom) for gpu in gpus}
         if self.only is not None:
             chosen = {gpu.index: gpu for gpu in self._named(chosen, why or "the host has no such card")}
@@ -37,27 +44,35 @@ class Selection:
                 continue
             found = [gpu for gpu in gpus.values() if gpu.uuid.lower().startswith(item.lower())]
             if len(found) > 1:
-                raise BadUsage(f"{item} is the beginning of {len(found)} UUIDs.", "Give more of it.")
+                raise BadUsage(f"{item} is the beginning of {len(found)} UUIDs.", "Give a longer prefix.")
             if not found:
                 free += 1
             yield found[0] if found else _absent(free - 1, item, why)
 
 
 def select(devices: str, environ: Mapping[str, str], *, option: str = "", headroom: int = 0) -> Selection:
-    """The option prevails over FG_DEVICES and CUDA_VISIBLE_DEVICES, these over the configuration.
+    """Combine the option, FG_DEVICES, CUDA_VISIBLE_DEVICES and the configuration, in descending precedence.
 
-    Each may name a source, a list or a number of cards; whoever names a source silences those after it.
+    Each may give a source, a list or a number of GPUs. After one that gives a source, the rest is ignored.
+
+    Args:
+        devices: `[gpus] devices` of the configuration.
+        option: the value of --gpus.
+        headroom: bytes of each GPU that are kept free of jobs.
+
+    Raises:
+        BadUsage: a value is malformed, or a number and a list disagree.
     """
     source, number, only = "auto", None, None
     by: dict[str, str] = {}
-    for name, text in _voices(devices, environ, option):
-        said = _read(name, text)
-        if isinstance(said, int) and number is None and only is None:
-            number, by["number"] = said, name
-        elif isinstance(said, tuple) and only is None:
-            only, by["list"] = said, f"{name}={text}"
-        elif isinstance(said, str):
-            source = said
+    for name, text in _settings(devices, environ, option):
+        value = _read(name, text)
+        if isinstance(value, int) and number is None and only is None:
+            number, by["number"] = value, name
+        elif isinstance(value, tuple) and only is None:
+            only, by["list"] = value, f"{name}={text}"
+        elif isinstance(value, str):
+            source = value
             break
     if number is not None and only is not None and number != len(only):
         raise BadUsage(
@@ -68,13 +83,13 @@ def select(devices: str, environ: Mapping[str, str], *, option: str = "", headro
     return Selection(source=source, only=only, headroom=headroom)
 
 
-def _voices(devices: str, environ: Mapping[str, str], option: str) -> Iterator[tuple[str, str]]:
-    """(who, what), the strongest first."""
+def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) in descending precedence."""
     if option:
         yield "--gpus", option
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     own = environ.get("FG_DEVICES", "")
-    # A list in FG_DEVICES is meant for us; a source there leaves the list to CUDA's variable.
+    # A list in FG_DEVICES comes before CUDA's variable; a source there comes after it.
     is_source = own in ("auto", "none") or own.startswith("sim:")
     if own and not is_source:
         yield "FG_DEVICES", own
@@ -86,7 +101,7 @@ def _voices(devices: str, environ: Mapping[str, str], option: str) -> Iterator[t
 
 
 def _read(name: str, text: str) -> str | int | tuple[int | str, ...]:
-    """A source, a number of cards, or a list of them."""
+    """Parse a source, a number of GPUs, or a list of GPUs."""
     text = text.strip()
     if name == "CUDA_VISIBLE_DEVICES":
         return _visible(text)
@@ -98,7 +113,7 @@ def _read(name: str, text: str) -> str | int | tuple[int | str, ...]:
 
 
 def _visible(text: str) -> tuple[int | str, ...]:
-    """As CUDA reads it: always a list, and nothing after the first entry that names no card."""
+    """Parse a list as CUDA does, which ignores everything after the first malformed entry."""
     items: list[str] = []
     for item in text.split(","):
         if not _RANGE.fullmatch(item.strip()) and not item.strip().startswith(("GPU-", "MIG-")):
@@ -115,11 +130,11 @@ def _list(name: str, text: str) -> tuple[int | str, ...]:
         elif _UUID.fullmatch(item):
             items.append(item)
         elif item.startswith("MIG-"):
-            raise BadUsage(f"{name}: {shown(item)}: MIG devices are not supported yet.", "Name whole cards.")
+            raise BadUsage(f"{name}: {shown(item)}: MIG devices are not supported yet.", "Name whole GPUs.")
         else:
             raise BadUsage(
                 f"{name}: {shown(text)} does not name GPUs.",
-                "Use auto, none, a number of cards, a list such as 0,2-3 (of one card: 1,), UUIDs, "
+                "Use auto, none, a number of GPUs, a list such as 0,2-3 (of one GPU: 1,), UUIDs, "
                 "or sim:4x80G:H100.",
             )
     return tuple(dict.fromkeys(items))

@@ -85,7 +85,7 @@ def _lend(shares: list[Share], measure: Callable[..., None], done: threading.Eve
 
 def _used(place: Place) -> Callable[[], list[list[int]]]:
     """Tells who used how much of the card's time; nothing where the driver cannot be asked from here."""
-    from fgsched.gpus.nvml import Driver, NoDriver
+    from fgsched.gpus.nvidia import Driver, NoDriver
 
     try:
         driver = Driver()

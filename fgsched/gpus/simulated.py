@@ -1,7 +1,7 @@
-"""Simulated cards: for trying out, for training, for tests. `sim:4x80G:H100`, `sim:1x16G:V100,1x40G:A100`.
+"""Simulated GPUs for evaluation, training and tests, such as `sim:4x80G:H100` or `sim:1x16G:V100,1x40G:A100`.
 
-`sim:4x80G:H100:nvlink,4x80G:H100:nvlink` are two groups of cards that are near to each other, and
-`sim:1x16G:cpus=0-7,1x16G:cpus=8-15` two cards that are near to different CPUs.
+`sim:4x80G:H100:nvlink,4x80G:H100:nvlink` describes two groups of connected GPUs, and
+`sim:1x16G:cpus=0-7,1x16G:cpus=8-15` two GPUs near different CPUs.
 """
 
 import json
@@ -14,30 +14,34 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.domain.text import shown
 from fgsched.domain.units import parse_bytes, parse_indices
-from fgsched.gpus.wire import READING, Report
+from fgsched.gpus.backend import READING, Report
 
-STRANGER = (1 << 22) + 1  # a pid that no kernel gives
-_MOST = 1024
+FOREIGN_PID = (1 << 22) + 1  # a pid that no kernel assigns
+_MAX_GPUS = 1024
 _UUID = "GPU-51570000-0000-4000-8000-"
-_CARDS = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?(?::cpus=([0-9-]+))?")
-_KNOWN = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
-_KNOWN |= {"lost", "ecc", "remap", "xids"}
+_GROUP = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?(?::cpus=([0-9-]+))?")
+_KEYS = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
+_KEYS |= {"lost", "ecc", "remap", "xids"}
 
 
 def parse(text: str) -> tuple[Gpu, ...]:
-    """The cards that `sim:…` describes; the same text gives the same UUIDs."""
+    """Return the GPUs that `sim:…` describes; equal texts give equal UUIDs.
+
+    Raises:
+        BadUsage: the text is malformed, or a GPU has no memory.
+    """
     gpus: list[Gpu] = []
     for part in text.removeprefix("sim:").split(","):
-        match = _CARDS.fullmatch(part.strip())
-        if not match or not 1 <= int(match[1]) <= _MOST - len(gpus):
+        match = _GROUP.fullmatch(part.strip())
+        if not match or not 1 <= int(match[1]) <= _MAX_GPUS - len(gpus):
             raise BadUsage(
                 f"{shown(text)} does not describe simulated GPUs.",
                 f"Use sim:COUNTxMEMORY[:MODEL][:LINK][:cpus=CPUS][,…], such as sim:4x80G:H100, "
-                f"for 1 to {_MOST} of them; LINK is nvlink, switch or socket, CPUS a range such as 0-7.",
+                f"for 1 to {_MAX_GPUS} of them; LINK is nvlink, switch or socket, CPUS a range such as 0-7.",
             )
         total, model = parse_bytes(match[2]), match[3] or "Simulated"
         if not total:
-            raise BadUsage(f"{shown(text)} has cards without memory.", "Write sim:4x80G:H100, say.")
+            raise BadUsage(f"{shown(text)} has GPUs without memory.", "Write sim:4x80G:H100, for example.")
         group = range(len(gpus), len(gpus) + int(match[1]))
         near = Near[match[4].upper()] if match[4] else None
         cpus = parse_indices(match[5]) if match[5] else ()
@@ -53,28 +57,31 @@ def _links(index: int, group: range, near: Near | None) -> tuple[tuple[int, int]
 
 
 def uuid(index: int) -> str:
+    """Return the UUID of a simulated GPU."""
     return f"{_UUID}{index:012x}"
 
 
 def is_simulated(uuid: str) -> bool:
+    """Return whether a UUID is that of a simulated GPU."""
     return uuid.startswith(_UUID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """Simulated cards, and the file that says what happens to them.
+class SimulatedGpus:
+    """Simulated GPUs, and the script file with their current use and faults; a Backend.
 
-    A JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}], "error": "…",
-    "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true, "lost": true, "ecc": 3,
-    "remap": "pending", "xids": [48]}}`. `used` is what
-    strangers hold. The file is read at each look and need not exist.
+    The script is a JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}],
+    "error": "…", "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true,
+    "lost": true, "ecc": 3, "remap": "pending", "xids": [48]}}`. `used` is the memory of processes outside
+    of jobs. The file is read for each question and need not exist.
     """
 
     gpus: tuple[Gpu, ...]
     script: Path | None = None
-    deadline: float = 2.0
+    deadline: float = 2.0  # seconds
 
     def answer(self, want: str) -> Report:
+        """Answer READING with the state in the script, and every other question with the inventory."""
         try:
             script = self._script()
             if any(about.get("hang") for about in script.values()):
@@ -83,7 +90,7 @@ class Stage:
                 shown = {gpu.uuid: _reading(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus}
                 return Report(want=want, readings=shown)
             return Report(
-                want=want, gpus=tuple(_card(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus)
+                want=want, gpus=tuple(_gpu(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus)
             )
         except (OSError, ValueError, TypeError, AttributeError, KeyError, BadUsage) as error:
             return Report(want=want, error=f"{self.script}: {error!r}")
@@ -92,13 +99,13 @@ class Stage:
         if self.script is None or not self.script.exists():
             return {}
         script: dict[str, dict[str, Any]] = json.loads(self.script.read_text())
-        unknown = {key for about in script.values() for key in about} - _KNOWN
+        unknown = {key for about in script.values() for key in about} - _KEYS
         if unknown:
             raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
         return script
 
 
-def _card(gpu: Gpu, about: dict[str, Any]) -> Gpu:
+def _gpu(gpu: Gpu, about: dict[str, Any]) -> Gpu:
     return Gpu(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -113,13 +120,13 @@ def _card(gpu: Gpu, about: dict[str, Any]) -> Gpu:
 
 def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
     if about.get("error") or about.get("lost"):
-        said = str(about.get("error", "GPU is lost"))
-        return Reading(gpu=gpu.index, used=0, error=said, is_lost=bool(about.get("lost")))
+        error = str(about.get("error", "GPU is lost"))
+        return Reading(gpu=gpu.index, used=0, error=error, is_lost=bool(about.get("lost")))
     processes = [
         GpuProcess(pid=one["pid"], memory=_bytes(one["memory"])) for one in about.get("processes", ())
     ]
-    if strangers := _bytes(about.get("used", 0)):
-        processes.append(GpuProcess(pid=STRANGER, memory=strangers))
+    if foreign := _bytes(about.get("used", 0)):
+        processes.append(GpuProcess(pid=FOREIGN_PID, memory=foreign))
     return Reading(
         gpu=gpu.index,
         used=sum(process.memory for process in processes),

@@ -1,32 +1,39 @@
-"""The driver's own view of the cards, and the only home of pynvml.
+"""NVIDIA GPUs through the driver's NVML: inventory, readings, compute time, Xid errors and memory limits.
 
-A call can hang for ever: only the probe process asks here.
+A call can hang forever, so only the probe process uses this module. No other module imports pynvml.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
-from fgsched.gpus.xids import Xids
+from fgsched.gpus.backend import INVENTORY, LIMIT, USE, Report
 
-_CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
+_CPU_WORDS = 128  # of 64 CPUs each: the largest number of CPUs that a kernel supports
 _MIG = "MIG is on: not supported yet"
-_LISTS = ("Compute", "Graphics", "MPSCompute")
-
-_MEASURED = 1_000_000  # microseconds: the longest that one measurement is of
+_PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
+_MAX_INTERVAL = 1_000_000  # microseconds: the longest interval of one measurement
+_MAX_EVENTS = 256  # of one reading; further events are in the next reading
+_CGROUP_ROOT = b"/sys/fs/cgroup"
 
 
 class NoDriver(FgschedError):
-    """There is no driver to ask, or it does not talk to this library."""
+    """There is no driver, or its version differs from that of the library."""
 
 
 class Driver:
-    """The driver, open; what it is asked may raise NoDriver when the driver is gone."""
+    """The opened driver; a Backend."""
 
     def __init__(self) -> None:
+        """Open the driver.
+
+        Raises:
+            NoDriver: the driver or the package nvidia-ml-py is missing, or the driver cannot be opened.
+        """
         try:
             import pynvml
         except ImportError as error:
@@ -39,48 +46,93 @@ class Driver:
             raise NoDriver(_reason(pynvml, error)) from error
         self._handles = {index: self._try(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)}
         self._uuids = {index: self._uuid(index) for index in self._handles}
-        self._xids = Xids(pynvml, self.handles())
-        self._used_until: dict[str, int] = {}  # microseconds since the epoch: of the last measurement told
+        self._xids = _XidEvents(pynvml, self._answering())
+        self._used_until: dict[str, int] = {}  # UUID -> microseconds since the epoch of the last measurement
+
+    def answer(self, want: str) -> Report:
+        """Answer one question of the probe."""
+        kind, _, rest = want.partition(" ")
+        if kind == LIMIT:
+            return Report(want=want, error=self.set_limits(json.loads(rest)))
+        if want == USE:
+            return Report(want=want, uses=self.use())
+        if want == INVENTORY:
+            return Report(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
+        return Report(want=want, readings=self.reading())
 
     def inventory(self) -> list[Gpu]:
-        """Every card; one that does not answer is among them, down, with the reason."""
-        return [self._card(index) for index in self._handles]
+        """Return every GPU; one that does not answer is included as DOWN with the reason."""
+        return [self._gpu(index) for index in self._handles]
 
     def reading(self) -> dict[str, Reading]:
-        """What each card shows now, by its UUID; a card that does not answer has an error."""
+        """Return {UUID: reading} of every GPU; the reading of one that does not answer has an error."""
         xids = self._xids.since_last()
         found = {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
         return {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in found.items()}
 
     def use(self) -> dict[str, list[list[int]]]:
-        """[pid, percent, from, to] of each card's processes since the last time; none: not told."""
+        """Return {UUID: [pid, percent, start, end]} since the last call, in microseconds since the epoch."""
         return {uuid: self._used(index, uuid) for index, uuid in self._uuids.items() if uuid}
 
     def _used(self, index: int, uuid: str) -> list[list[int]]:
         nvml, since = self._nvml, self._used_until.get(uuid, 0)
         found = self._try(nvml.nvmlDeviceGetProcessUtilization, self._handles[index], since)
         if isinstance(found, nvml.NVMLError):
-            return []  # no new measurement, or a card that makes none
+            return []  # no new measurement, or a GPU without measurements
         rows = [one for one in found if one.timeStamp > since and one.pid]
         until = max((one.timeStamp for one in rows), default=since)
         self._used_until[uuid] = until
-        start = max(since, until - _MEASURED)
+        start = max(since, until - _MAX_INTERVAL)
         return [[one.pid, min(100, one.smUtil), start, until] for one in rows]
 
-    def handle(self, uuid: str) -> Any:
-        """The driver's name for a card."""
-        index = next(index for index, known in self._uuids.items() if known == uuid)
-        return self._handles[index]
+    def has_limits(self) -> bool:
+        """Return whether the driver can limit the GPU memory of a cgroup (r615 and later)."""
+        nvml = self._nvml
+        for handle in self._answering():
+            question = _limits_question(nvml, _CGROUP_ROOT)
+            if question is None:
+                return False
+            try:
+                nvml.nvmlDeviceGetMemoryLimits_v1(handle, question)
+            except nvml.NVMLError as error:
+                return bool(error.value == nvml.NVML_ERROR_NOT_FOUND)  # the driver knows limits, but has none
+            return True
+        return False
 
-    def handles(self) -> list[Any]:
-        """Those of the cards that answered when the driver was opened."""
+    def set_limits(self, wish: dict[str, Any]) -> str:
+        """Limit the GPU memory of a cgroup; return why that failed, or "".
+
+        Args:
+            wish: {"path": cgroup, "cards": {UUID: bytes}}.
+        """
+        path = str(wish["path"])
+        for uuid, size in wish["cards"].items():
+            if why := self._set_limit(path, uuid, int(size)):
+                return f"{path} on {uuid}: {why}"
+        return ""
+
+    def _set_limit(self, path: str, uuid: str, size: int) -> str:
+        """Set the hard limit only: a soft limit would stay with the parents of a removed cgroup."""
+        nvml = self._nvml
+        handle = next((self._handles[index] for index, known in self._uuids.items() if known == uuid), None)
+        if handle is None:
+            return "the driver does not show this card"
+        try:
+            limit = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=path.encode(), softLimit=0, hardLimit=size)
+            nvml.nvmlDeviceSetMemoryLimits_v1(handle, limit)
+            found = _limits_question(nvml, path.encode())
+            nvml.nvmlDeviceGetMemoryLimits_v1(handle, found)
+        except nvml.NVMLError as error:
+            return f"the driver says: {error}"
+        if found.hardLimit != size:
+            return f"the driver reports a limit of {found.hardLimit} bytes instead of {size}"
+        return ""
+
+    def _answering(self) -> list[Any]:
+        """Return the handles of the GPUs that answered when the driver was opened."""
         return [handle for handle in self._handles.values() if not isinstance(handle, self._nvml.NVMLError)]
 
-    @property
-    def nvml(self) -> Any:
-        return self._nvml
-
-    def _card(self, index: int) -> Gpu:
+    def _gpu(self, index: int) -> Gpu:
         nvml, handle = self._nvml, self._handles[index]
         try:
             if isinstance(handle, nvml.NVMLError):
@@ -129,7 +181,7 @@ class Driver:
         )
 
     def _health(self, handle: Any) -> tuple[int | None, str]:
-        """(errors that could not be corrected, what is to become of bad rows)."""
+        """Return (uncorrectable ECC errors, state of row remapping: "", "pending" or "failed")."""
         nvml = self._nvml
         kinds = (nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
         errors = self._optional(nvml.nvmlDeviceGetTotalEccErrors, handle, *kinds)
@@ -138,7 +190,7 @@ class Driver:
         return errors, "failed" if failed else "pending" if pending else ""
 
     def _memory(self, handle: Any) -> tuple[int, int, int]:
-        """(total, kept by the driver, used by everybody); drivers before 510 count what they keep as used."""
+        """Return (total, reserved, used) bytes; drivers before 510 count reserved memory as used."""
         nvml = self._nvml
         found = self._optional(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
         if found is not None:
@@ -147,19 +199,19 @@ class Driver:
         return found.total, 0, found.used
 
     def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
-        """Each process once, whatever it does on the card; several lists name the same one."""
+        """Return each process once, although several lists of the driver may name it."""
         memory: dict[int, int] = {}
-        for kind in _LISTS:
+        for kind in _PROCESS_LISTS:
             for process in self._listed(kind, handle):
-                # Not told (under WSL, in some containers): None here.
+                # None under WSL and in some containers, where the driver hides the memory of processes.
                 memory[process.pid] = max(memory.get(process.pid, 0), process.usedGpuMemory or 0)
         return tuple(GpuProcess(pid=pid, memory=held) for pid, held in sorted(memory.items()))
 
     def _listed(self, kind: str, handle: Any) -> list[Any]:
-        """By the newest call that this driver and the package have."""
+        """Return the processes of one list by the newest call that driver and package have."""
         for version in ("_v3", "_v2"):
-            ask = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}", None)
-            found: list[Any] | None = self._optional(ask, handle) if ask else None
+            call = getattr(self._nvml, f"nvmlDeviceGet{kind}RunningProcesses{version}", None)
+            found: list[Any] | None = self._optional(call, handle) if call else None
             if found is not None:
                 return found
         return []
@@ -173,9 +225,9 @@ class Driver:
         return "" if found is None else str(found.busId)
 
     def _links(self, index: int) -> tuple[tuple[int, int], ...]:
-        """(another card, how near it is) for those that are near."""
+        """Return (other GPU, distance) for the GPUs that are near."""
         near = ((other, self._near(index, other)) for other in self._handles if other != index)
-        return tuple((other, int(how)) for other, how in near if how is not None)
+        return tuple((other, int(distance)) for other, distance in near if distance is not None)
 
     def _near(self, one: int, other: int) -> Near | None:
         nvml, pair = self._nvml, (self._handles[one], self._handles[other])
@@ -190,7 +242,7 @@ class Driver:
         return Near.SWITCH if level <= nvml.NVML_TOPOLOGY_MULTIPLE else Near.SOCKET
 
     def _cpus(self, handle: Any) -> tuple[int, ...]:
-        """The CPUs near a card; none where the driver does not know."""
+        """Return the CPUs near a GPU; none if the driver does not know them."""
         words = self._try(self._nvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)
         if isinstance(words, self._nvml.NVMLError):
             return ()
@@ -205,10 +257,10 @@ class Driver:
         found = self._try(self._nvml.nvmlDeviceGetUUID, handle)
         return found if isinstance(found, str) else ""
 
-    def _optional(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer, or None where card or driver has no such thing."""
+    def _optional(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the answer, or None if the GPU or the driver does not support the call."""
         nvml = self._nvml
-        found = self._try(ask, *arguments)
+        found = self._try(call, *arguments)
         absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         old = (nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,)
         if isinstance(found, nvml.NVMLError):
@@ -217,21 +269,60 @@ class Driver:
             raise found
         return found
 
-    def _try(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer, or the error as a value."""
+    def _try(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the answer, or the error as a value."""
         try:
-            return ask(*arguments)
+            return call(*arguments)
         except self._nvml.NVMLError as error:
             return error
 
 
 def _reason(nvml: Any, error: Any) -> str:
-    """Why there is no driver, for a person."""
+    """Return why the driver cannot be used."""
     known = {
         nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 was not found",
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
-        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver in the kernel is of another version than its "
-        "library: load the new driver, or restart the host",
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver in the kernel and its library have different "
+        "versions: load the new driver, or restart the host",
         nvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA devices",
     }
     return known.get(error.value, f"the driver says: {error}")
+
+
+class _XidEvents:
+    """The numbered errors (Xid) that the driver reports as events; `since_last` never blocks.
+
+    A driver without events reports none.
+    """
+
+    def __init__(self, nvml: Any, handles: Iterable[Any]) -> None:
+        self._nvml, self._set = nvml, None
+        try:
+            self._set = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return
+        for handle in handles:
+            try:
+                nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, self._set)
+            except nvml.NVMLError:
+                continue  # this GPU has no such events
+
+    def since_last(self) -> dict[str, tuple[int, ...]]:
+        """Return {UUID: Xid numbers} of the events since the last call, in their order."""
+        found: dict[str, tuple[int, ...]] = {}
+        nvml = self._nvml
+        for _ in range(_MAX_EVENTS if self._set is not None else 0):
+            try:
+                event = nvml.nvmlEventSetWait_v2(self._set, 0)
+                uuid = nvml.nvmlDeviceGetUUID(event.device)
+            except nvml.NVMLError:
+                break  # no further event, or the GPU is gone
+            if event.eventType == nvml.nvmlEventTypeXidCriticalError:
+                found[uuid] = (*found.get(uuid, ()), int(event.eventData))
+        return found
+
+
+def _limits_question(nvml: Any, path: bytes) -> Any:
+    """Return the query of a cgroup's limits; None if the package nvidia-ml-py is too old."""
+    kind = getattr(nvml, "c_nvmlGetMemoryLimits_v1_t", None)
+    return kind(nameSpace=path) if kind else None

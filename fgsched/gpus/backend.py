@@ -1,0 +1,62 @@
+"""The interface of a GPU vendor: questions, the report that answers them, and the backend that makes it.
+
+Sampler, supervisor and probe exchange reports as lines of JSON.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from fgsched.domain.job import Gpu, Reading
+
+INVENTORY = "inventory"  # all GPUs
+READING = "reading"  # the current use and health of each GPU
+USE = "use"  # compute time of each process on each GPU since the last such question
+HOOK_TEST = "hooktest"  # whether the hook enforces a limit here; followed by JSON
+LIMIT = "limit"  # limit the GPU memory of a cgroup; followed by JSON
+WAKE_FACTOR = 5  # the first answer may take this many times the deadline: the driver wakes the GPUs up
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer of a backend to one question, about all GPUs of the host, or why there is none."""
+
+    want: str
+    gpus: tuple[Gpu, ...] = ()
+    readings: dict[str, Reading] = msgspec.field(default_factory=dict)  # by UUID
+    error: str = ""
+    limits: bool = False  # the driver can limit the GPU memory of a cgroup
+    # UUID -> [pid, percent, start, end] with microseconds since the epoch
+    uses: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
+
+    @property
+    def trouble(self) -> str:
+        """Return why the report has no data about any GPU; "" if it has some."""
+        errors = [reading.error for reading in self.readings.values()]
+        return self.error or (errors[0] if errors and all(errors) else "")
+
+
+class Backend(Protocol):
+    """The GPUs of one vendor, or simulated ones."""
+
+    def answer(self, want: str) -> Report:
+        """Answer INVENTORY, READING, USE or LIMIT with its JSON; may block for as long as the driver does."""
+
+
+_decode = msgspec.json.Decoder(Report).decode
+
+
+def dump(report: Report) -> bytes:
+    """Return the report as one line of JSON."""
+    return msgspec.json.encode(report) + b"\n"
+
+
+def load(line: bytes) -> Report:
+    """Return the report in a line.
+
+    Raises:
+        ValueError: the line is not a report.
+    """
+    try:
+        return _decode(line)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not a report: {error}") from error

@@ -1,0 +1,83 @@
+"""Process that tests whether the hook enforces a memory limit on this host.
+
+Like the shepherd of a job it creates a region and a link to the hook. A program with the hook preloaded then
+requests more memory than the limit. No CUDA context is created and no GPU memory is used. It reads one
+question and writes one report.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import fgshim.region as region
+
+from fgsched.gpus.backend import HOOK_TEST, Report, dump
+from fgshim import selftest
+
+LIMIT = 4 << 20  # bytes
+_TIMEOUT = 60  # seconds; the supervisor waits less
+
+
+def main() -> None:
+    """Answer the question {"run": directory, "hook": path, "gpu": index, "uuid": …} on standard input."""
+    question = json.loads(sys.stdin.readline())
+    try:
+        error = _test_hook(question)
+    except (OSError, ValueError, subprocess.SubprocessError) as problem:
+        error = str(problem)
+    sys.stdout.buffer.write(dump(Report(want=HOOK_TEST, error=error)))
+    sys.stdout.buffer.flush()
+
+
+def _test_hook(question: dict[str, Any]) -> str:
+    """Return why the limit is not enforced; "" if it is."""
+    with tempfile.TemporaryDirectory(prefix="hooktest-", dir=question["run"]) as name:
+        folder = Path(name)
+        head = region.pack(1, 1, [(question["gpu"], question["uuid"], LIMIT)])
+        (folder / "region").write_bytes(head + bytes(region.SIZE - len(head)))
+        (folder / "libfgshim.so").symlink_to(question["hook"])
+        done = subprocess.run(
+            selftest.command("fence"),
+            env=_environment(folder, question["gpu"]),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+        refusals = region.read(folder / "region").gpus[0].refusals
+    return verdict(done.stdout, done.stderr, refusals)
+
+
+def _environment(folder: Path, gpu: int) -> dict[str, str]:
+    own = {
+        "LD_PRELOAD": str(folder / "libfgshim.so"),
+        "CUDA_VISIBLE_DEVICES": str(gpu),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    return {**os.environ, **own}
+
+
+def verdict(output: str, error_output: str, refusals: int) -> str:
+    """Return why the limit is not enforced, from the output of the test program; "" if it is.
+
+    Args:
+        refusals: number of allocations that the hook refused.
+    """
+    try:
+        found = json.loads(output)
+    except ValueError:
+        return f"the test of the hook failed: {error_output.strip()[-200:] or 'it printed nothing'}"
+    if found.get("error"):
+        return str(found["error"])
+    if found["total"] != LIMIT:
+        return f"a job would see {found['total']} bytes of GPU memory instead of its limit of {LIMIT}"
+    if found["status"] != selftest.OUT_OF_MEMORY or not refusals:
+        return (
+            f"an allocation above the limit was not refused (status {found['status']}, refusals {refusals})"
+        )
+    return ""
