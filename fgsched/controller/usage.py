@@ -41,7 +41,7 @@ class UsageCharges:
         self._unwritten.clear()
 
     def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
-        """Charge the holds of a job from its start to `until`, when it releases them. Needs a transaction."""
+        """Charge the holds of a job from its start to `until` (epoch seconds). Needs a transaction."""
         gpus = _charged(given)
         if not gpus or job.started_at is None:
             return

@@ -56,7 +56,10 @@ class BackfillReservation(Struct):
         return self.host.fits(demand) and (pool != self.pool or all(self.has_room(hold) for hold in holds))
 
     def take(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> None:
-        """Record a backfilled job: what it still holds at the reserved time is no longer spare."""
+        """Record a backfilled job that may run until `until` (epoch seconds).
+
+        What it still holds at the reserved time is no longer spare.
+        """
         if self.is_over(until):
             return
         self.host = self.host.less(demand)

@@ -201,7 +201,7 @@ def check_pending(
 
 
 def against(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
-    """Return which rule of a partition prevents a job, apart from capacity."""
+    """Return which rule of a partition prevents a job with this time limit (seconds), or None."""
     if partition is None:
         return Shortfall(Reason.PARTITION_DOWN, "gone", who=name)
     if not partition.starts:

@@ -52,7 +52,7 @@ class Calendar(Struct):
         return sum(1 for moment in self._moments if moment.at < until)
 
     def rooms(self, name: str, until: float) -> Sequence[Room]:
-        """Return the capacity for a job of reservation `name` ("" for none) that may run until `until`."""
+        """Return the capacity for a job of reservation `name` ("": none) until `until` (epoch seconds)."""
         if name:
             return self._own(name)
         count = self.minded(until)
