@@ -82,7 +82,7 @@ class Calendar(Struct):
         ]
 
     def in_the_way(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Reservation:
-        """Return the reservation that leaves too little for a job that may run until `until`."""
+        """Return the reservation that leaves too little for a job until `until` (epoch seconds)."""
         for count, moment in enumerate(self._moments, 1):
             if moment.at >= until or not is_enough(self._open(count)):
                 break
@@ -90,7 +90,7 @@ class Calendar(Struct):
         return max(active, key=lambda one: (one.start, one.name))
 
     def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
-        """Remove the holds of a job that starts in reservation `name`, or "" for none."""
+        """Remove the holds of a job of reservation `name` ("": none) until `until` (epoch seconds)."""
         self._seen.clear()
         of_it = {one.name: one for one in self.reservations}.get(name)
         for hold in holds:
