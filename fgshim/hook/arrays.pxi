@@ -1,8 +1,14 @@
-# Arrays and mipmapped arrays, charged by what the driver says they take.
+# Arrays and mipmapped arrays, charged by what the driver reports for them.
 #
-# It says so only of arrays whose memory is mapped later. So a twin of that kind is
-# made first, which takes nothing, and asked. Drivers before 11.6 have no such
-# arrays: then an upper bound is charged.
+# The driver reports this only for arrays whose memory is mapped later. The hook therefore creates a second
+# array of that kind, which takes no memory, asks for its requirements, and destroys it. Drivers before CUDA
+# 11.6 have no such arrays: an upper bound is charged.
+#
+# Hooks: cuArrayCreate_v2, cuArray3DCreate_v2, cuMipmappedArrayCreate, cuArrayDestroy,
+#   cuMipmappedArrayDestroy.
+# Exports: fg_flat, fg_new_array.
+# Needs: driver (fg_function); entries (fg_forget, fg_note); ledger (fg_charge, fg_give_back, fg_keep); memory
+#   (fg_area, fg_take); shares (fg_let_go); tiles (fg_end_tiles).
 
 cdef fg_array fg_flat(uint64_t width, uint64_t height, int32_t format, uint32_t channels) noexcept nogil:
     cdef fg_array array
@@ -15,7 +21,7 @@ cdef fg_array fg_flat(uint64_t width, uint64_t height, int32_t format, uint32_t 
 
 
 cdef uint64_t fg_texel(int32_t format, uint32_t channels) noexcept nogil:
-    """Bytes of one element; of a format that came later than this was written: the most that there are."""
+    """Return the bytes of one element; for an unknown format, those of the largest known."""
     cdef uint64_t each = 16
     if format in (0x01, 0x08, 0xc0, 0xc3):  # 8 bits
         each = 1
@@ -27,7 +33,7 @@ cdef uint64_t fg_texel(int32_t format, uint32_t channels) noexcept nogil:
 
 
 cdef uint64_t fg_up_to(uint64_t value, uint64_t most) noexcept nogil:
-    """Up to a multiple of the tile that fits it: a power of two, at most `most`."""
+    """Round up to a multiple of the smallest power of two that is not below `value`, at most `most`."""
     cdef uint64_t tile = 1
     value = value if value else 1
     while tile < most and tile < value:
@@ -36,7 +42,7 @@ cdef uint64_t fg_up_to(uint64_t value, uint64_t most) noexcept nogil:
 
 
 cdef uint64_t fg_level(const fg_array *array, int level) noexcept nogil:
-    """What one level can take at most: rows in tiles of 64 bytes by 128 lines, layers one by one."""
+    """Return an upper bound of the bytes of one level: rows in tiles of 64 bytes by 128 lines, each layer alone."""
     cdef bint layered = array.flags & CUDA_ARRAY3D_LAYERED
     cdef uint64_t width = max(array.width >> level, <uint64_t> 1)
     cdef uint64_t height = max(array.height >> level, <uint64_t> 1)
@@ -47,7 +53,7 @@ cdef uint64_t fg_level(const fg_array *array, int level) noexcept nogil:
 
 
 cdef uint64_t fg_array_most(const fg_array *array, unsigned int levels) noexcept nogil:
-    """What it can take at most."""
+    """Return an upper bound of the bytes of an array."""
     cdef uint64_t total = 0
     cdef unsigned int level
     for level in range(min(levels if levels else 1, 32)):
@@ -56,7 +62,7 @@ cdef uint64_t fg_array_most(const fg_array *array, unsigned int levels) noexcept
 
 
 cdef uint64_t fg_asked_twin(int call, int destroy, void *twin) noexcept nogil:
-    """What the driver says that it would take; 0: it does not say."""
+    """Return the bytes that the driver reports for the array `twin`, and destroy it; 0 if the driver does not say."""
     cdef fg_requirements needs
     cdef int device = 0
     cdef void *ask = fg_function(call)
@@ -69,7 +75,7 @@ cdef uint64_t fg_asked_twin(int call, int destroy, void *twin) noexcept nogil:
 
 
 cdef uint64_t fg_array_takes(const fg_array *array, unsigned int levels) noexcept nogil:
-    """`levels`: of a mipmapped array; 0: it is none."""
+    """Return the bytes to charge for an array. `levels` is 0 for an array without mip levels."""
     cdef fg_array twin = array[0]
     cdef void *made = NULL
     cdef void *create = fg_function(FG_cuMipmappedArrayCreate if levels else FG_cuArray3DCreate_v2)
@@ -97,7 +103,7 @@ cdef int fg_finish_array(int status, int kind, void **array, int destroy, const 
 
 
 cdef int fg_new_array(int call, void **array, const void *asked, const fg_array *whole) noexcept nogil:
-    """`asked` as the call's own ABI has it, `whole` as we understand it."""
+    """Create an array. `asked` is in the call's own ABI; `whole` is its description in the newest ABI."""
     cdef fg_charge charge
     cdef void *real = fg_function(call)
     if not real:

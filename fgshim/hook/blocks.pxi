@@ -1,11 +1,16 @@
-# Virtual memory management: a block of physical memory lives until its last
-# handle and its last mapping are gone, in whatever order they go.
+# Virtual memory management. A block of physical memory lives until its last handle and its last mapping are
+# gone, in any order.
 #
-# The driver is called under fg_own_lock here, so that a handle or an address
-# that it gives out again at once cannot be mistaken for the old one.
+# The driver is called under fg_own_lock here, so that a handle or an address that the driver reuses at once
+# cannot be mistaken for the old one.
+#
+# Hooks: cuMemCreate, cuMemRelease, cuMemMap, cuMemUnmap, cuMemRetainAllocationHandle.
+# Exports: fg_ref, fg_unref.
+# Needs: driver (fg_function); entries (fg_charge_of, fg_drop, fg_get, fg_put); imports (fg_charge_at_map);
+#   ledger (fg_charge, fg_give_back, fg_keep); memory (fg_device_at, fg_take_on); shares (fg_let_go).
 
 cdef void fg_unref(uint64_t serial) noexcept nogil:
-    """One handle or mapping less; with the last one the block is given back. Under fg_own_lock."""
+    """Drop one reference to a block; release its charge with the last one. Under fg_own_lock."""
     cdef fg_charge charge
     cdef fg_entry *block = fg_get(FG_BLOCK, serial)
     if block == NULL:
@@ -19,7 +24,7 @@ cdef void fg_unref(uint64_t serial) noexcept nogil:
 
 
 cdef bint fg_ref(int kind, uint64_t key, uint64_t bytes, uint64_t serial) noexcept nogil:
-    """One handle or mapping more. Under fg_own_lock."""
+    """Add a handle or a mapping as a reference to a block. Under fg_own_lock."""
     cdef fg_entry *entry = fg_get(kind, key)
     if entry == NULL or entry.block != serial:
         entry = fg_put(kind, key, 0, bytes)
@@ -49,7 +54,7 @@ cdef bint fg_new_block(uint64_t handle, const fg_charge *charge) noexcept nogil:
 cdef public int cuMemCreate(
     uint64_t *handle, size_t size, const fg_allocation_prop *prop, uint64_t flags
 ) noexcept nogil:
-    """Charged to the card that the memory lies on, whatever context is current; host memory is not ours to count."""
+    """Charge the GPU on which the memory lies, whatever context is current. Host memory is not counted."""
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemCreate)
     if not real:
@@ -91,7 +96,7 @@ cdef public int cuMemRelease(uint64_t handle) noexcept nogil:
 
 
 cdef bint fg_mapped(uint64_t address, uint64_t size, uint64_t serial) noexcept nogil:
-    """Account for a mapping; False: it cannot be. Under fg_own_lock."""
+    """Record a mapping. Return False if there is no memory to record it. Under fg_own_lock."""
     return fg_charge_at_map(serial, size) and fg_ref(FG_MAPPING, address, size, serial)
 
 
@@ -111,7 +116,7 @@ cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t 
 
 
 cdef uint64_t fg_unmapped(uint64_t address, uint64_t size) noexcept nogil:
-    """One mapping within the range is no more; how much of it: 0 once there is none. Under fg_own_lock."""
+    """Remove one mapping within the range and return its bytes; 0 if there is none. Under fg_own_lock."""
     cdef fg_entry *entry = fg_get(FG_MAPPING, address)
     cdef uint64_t at, serial, length
     if entry == NULL:
@@ -129,7 +134,7 @@ cdef uint64_t fg_unmapped(uint64_t address, uint64_t size) noexcept nogil:
 
 
 cdef public int cuMemUnmap(uint64_t address, size_t size) noexcept nogil:
-    """A range may hold many mappings."""
+    """Remove all mappings within the range."""
     cdef uint64_t gone, left = size
     cdef void *real = fg_function(FG_cuMemUnmap)
     if not real:
@@ -144,7 +149,7 @@ cdef public int cuMemUnmap(uint64_t address, size_t size) noexcept nogil:
 
 
 cdef uint64_t fg_block_at(uint64_t address) noexcept nogil:
-    """The block that is mapped at an address; 0: none of ours. Under fg_own_lock."""
+    """Return the serial number of the block that is mapped at an address; 0 if it is unknown. Under fg_own_lock."""
     cdef uint64_t at
     for at in range(fg_room):
         if fg_entries[at].kind == FG_MAPPING and address - fg_entries[at].key < fg_entries[at].bytes:
@@ -153,7 +158,7 @@ cdef uint64_t fg_block_at(uint64_t address) noexcept nogil:
 
 
 cdef public int cuMemRetainAllocationHandle(uint64_t *handle, void *address) noexcept nogil:
-    """A handle more, to be released as often as it was given out."""
+    """Count one more handle. The program must release a handle as often as it was given out."""
     cdef uint64_t serial
     cdef void *real = fg_function(FG_cuMemRetainAllocationHandle)
     if not real:

@@ -1,9 +1,17 @@
-# Which cards NVML shows: the job's, numbered as CUDA numbers them inside the job, and no others.
+# The GPUs that NVML shows: those of the job, numbered as CUDA numbers them within the job.
 #
-# The region lists them in that order. What the driver would refuse it refuses itself: it is always asked.
+# The region lists them in that order. The driver is always called, so it refuses what it would refuse without
+# the hook.
+#
+# Hooks: nvmlDeviceGetCount, nvmlDeviceGetCount_v2, nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2,
+#   nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2, nvmlDeviceGetHandleBySerial,
+#   nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUIDV, nvmlDeviceGetIndex,
+#   nvmlDeviceGetTopologyNearestGpus, nvmlSystemGetTopologyGpuSet, nvmlUnitGetDevices.
+# Exports: fg_by_index.
+# Needs: driver (fg_function); region (fg_attach, fg_own_job); views (fg_nvml_gpu).
 
 cdef void fg_uuid_text(const uint8_t *uuid, char *text) noexcept nogil:
-    """GPU-1b2c3d4e-…, in 41 bytes."""
+    """Write a UUID as NVML does, such as GPU-1b2c3d4e-…, in 41 bytes."""
     cdef const char *digits = "0123456789abcdef"
     cdef int at
     strcpy(text, "GPU-")
@@ -19,7 +27,7 @@ cdef void fg_uuid_text(const uint8_t *uuid, char *text) noexcept nogil:
 
 
 cdef bint fg_nvml_own(void *device) noexcept nogil:
-    """Whether the device is one of the job's cards, or a part of one."""
+    """Return whether the device is a GPU of the job, or a MIG instance of one."""
     cdef void *ask = fg_function(FG_nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
     cdef void *whole = NULL
     if fg_nvml_gpu(device) >= 0:
@@ -28,7 +36,7 @@ cdef bint fg_nvml_own(void *device) noexcept nogil:
 
 
 cdef int fg_only_own(int status, void **device) noexcept nogil:
-    """A card of others is not there."""
+    """Return NVML_ERROR_NOT_FOUND for a GPU of another job."""
     if status != NVML_SUCCESS or fg_nvml_own(device[0]):
         return status
     device[0] = NULL
@@ -36,7 +44,7 @@ cdef int fg_only_own(int status, void **device) noexcept nogil:
 
 
 cdef int fg_by_index(int call, uint32_t index, void **device) noexcept nogil:
-    """The card where the controller saw it; by its UUID where it counts otherwise here, which looks at others too."""
+    """Find a GPU of the job by its index: at the controller's NVML index, or by UUID if NVML numbers differ here."""
     cdef void *real = fg_function(call)
     cdef void *ask = fg_function(FG_nvmlDeviceGetHandleByUUID)
     cdef fg_region *region = fg_attach()
@@ -119,7 +127,7 @@ cdef public int nvmlDeviceGetIndex(void *device, uint32_t *index) noexcept nogil
 
 
 cdef int fg_own_devices(int status, void **found, uint32_t number, uint32_t *count, void **devices) noexcept nogil:
-    """Hand on those of the job: as many as there is room for, or only how many there are. In place too."""
+    """Copy the job's GPUs, as many as there is room for, or only count them. The lists may be the same."""
     cdef uint32_t at, kept = 0
     if status != NVML_SUCCESS:
         return status

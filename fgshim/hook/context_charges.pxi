@@ -1,18 +1,26 @@
-# Contexts that a process enters: the first on a card is reserved for, before the driver makes it.
+# Charges for the contexts of this process. The first context on a GPU is reserved for before the driver
+# creates it.
 #
-# What it costs nobody says beforehand, so what the controller has seen of others is
-# charged, until it looks at this process. No lock is held while the driver makes
-# one: that takes long, and tools are called back meanwhile.
+# Its cost is not known in advance. What the controller measured for other processes is charged until it has
+# measured this one. No lock is held while the driver creates a context: that takes long, and tools are called
+# back meanwhile.
+#
+# Hooks: cuDevicePrimaryCtxRetain, cuGreenCtxCreate, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3,
+#   cuCtxCreate_v4.
+# Exports: fg_forget_contexts, fg_leave_as_primary, fg_leave_context.
+# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_charge, fg_hold, fg_keep, fg_owe,
+#   fg_refused_what, fg_reserve); memory (fg_gpu_of); pool_table (fg_can_trim, fg_trim); region (fg_attach,
+#   fg_lock, fg_own_job, fg_unlock).
 
 cdef void fg_forget_contexts() noexcept nogil:
-    """In the child of a fork: they are the parent's."""
+    """Forget the contexts of the parent, in the child of a fork."""
     memset(fg_contexts, 0, sizeof(int) * FG_MAX_GPUS)
     memset(fg_in_primary, 0, sizeof(int) * FG_MAX_GPUS)
     memset(fg_context, 0, sizeof(uint64_t) * FG_MAX_GPUS)
 
 
 cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) noexcept nogil:
-    """Let the contexts of this process cost so much, in the place of what was reserved for them."""
+    """Set the estimate for the contexts of this process to `bytes`, and release what was reserved for it."""
     cdef fg_region *region = fg_attach()
     cdef bint locked = fg_lock(region)
     if locked:
@@ -21,14 +29,14 @@ cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) no
     elif reserved:
         fg_owe(gpu, reserved)
     fg_context[gpu] = fg_region_retagged(fg_context[gpu], bytes)
-    if fg_slot:  # one word, which nobody else writes
+    if fg_slot:  # one word, and no other process writes it
         fg_set(&region.past[fg_slot - 1].context[gpu], fg_context[gpu])
     if locked:
         fg_unlock(region)
 
 
 cdef bint fg_enter_within(int gpu, uint64_t cost) noexcept nogil:
-    """One context more; False: its cost is beyond the limit."""
+    """Count one more context. Return False if its cost exceeds the limit."""
     cdef fg_charge charge
     cdef bint fits = True
     charge.gpu = gpu
@@ -45,7 +53,7 @@ cdef bint fg_enter_within(int gpu, uint64_t cost) noexcept nogil:
 
 
 cdef int fg_enter(int device) noexcept nogil:
-    """Before the driver makes a context. A card that is not the job's is the watchdog's affair."""
+    """Reserve for a context before the driver creates it. GPUs of other jobs are left to the watchdog."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
         return CUDA_SUCCESS
@@ -57,7 +65,7 @@ cdef int fg_enter(int device) noexcept nogil:
 
 
 cdef void fg_one_less(int gpu) noexcept nogil:
-    """With the last one on a card goes all that is past the calls there. Under fg_own_lock."""
+    """Count one context less. With the last one, the memory outside the calls is gone, too. Under fg_own_lock."""
     if fg_contexts[gpu] > 0:
         fg_contexts[gpu] -= 1
         if fg_contexts[gpu] == 0 and fg_attach():
@@ -82,7 +90,7 @@ cdef void fg_leave_context(uint64_t context) noexcept nogil:
 
 
 cdef int fg_entered(int status, int device, void *const *made) noexcept nogil:
-    """After the driver: remember the context that it made; NULL: it is the primary one, and may have been there."""
+    """Record the context that the driver created. `made` is NULL for the primary context, which may exist already."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
         return status
@@ -108,7 +116,7 @@ cdef public int cuDevicePrimaryCtxRetain(void **context, int device) noexcept no
 
 
 cdef public int cuGreenCtxCreate(void **green, void *resources, int device, unsigned int flags) noexcept nogil:
-    """It retains its primary context."""
+    """Create a green context, which retains the primary context of its device."""
     cdef void *real = fg_function(FG_cuGreenCtxCreate)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED

@@ -1,10 +1,18 @@
-# Contexts: with one goes all that was taken in it, by whatever thread.
+# The end of contexts: all memory that was allocated in a context, by any thread, is released with it.
 #
-# The driver is called under fg_own_lock, so that an address that it gives out
-# again at once is noted after the old one was forgotten.
+# The driver is called under fg_own_lock, so that an address that it reuses at once is recorded after the old
+# entry was removed.
+#
+# Hooks: cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxReset,
+#   cuDevicePrimaryCtxReset_v2, cuCtxDestroy, cuCtxDestroy_v2, cuCtxDetach, cuCtxFromGreenCtx,
+#   cuGreenCtxDestroy.
+# Exports: nothing.
+# Needs: context_charges (fg_leave_as_primary, fg_leave_context); driver (fg_function); entries (fg_charge_of,
+#   fg_drop, fg_get, fg_note); ledger (fg_charge); memory (fg_gpu_of); pace (fg_forget_marks); pool_table
+#   (fg_look_again); shares (fg_let_go).
 
 cdef bint fg_goes_with(const fg_entry *entry, uint64_t context, int gpu) noexcept nogil:
-    """gpu: whose primary context that is, and so what was taken in green contexts of it; -1: it is none."""
+    """Return whether an entry is freed with a context. `gpu` is that of a primary context, whose green contexts belong to it; -1 for any other."""
     if not FG_MEMORY <= entry.kind <= FG_IPC:
         return False
     if entry.block == context:
@@ -13,7 +21,7 @@ cdef bint fg_goes_with(const fg_entry *entry, uint64_t context, int gpu) noexcep
 
 
 cdef void fg_end_context(uint64_t context, int gpu) noexcept nogil:
-    """Give back all that was taken in it. Under fg_own_lock."""
+    """Release all charges of a context. Under fg_own_lock."""
     cdef uint64_t at = 0
     cdef fg_charge charge
     while at < fg_room:
@@ -21,7 +29,7 @@ cdef void fg_end_context(uint64_t context, int gpu) noexcept nogil:
             at += 1
             continue
         fg_charge_of(&fg_entries[at], &charge)
-        fg_drop(&fg_entries[at])  # another may have moved here: look again
+        fg_drop(&fg_entries[at])  # another entry may have moved here: examine this index again
         fg_let_go(&charge)
 
 
@@ -32,7 +40,7 @@ cdef void fg_end_primary(uint64_t context, int device) noexcept nogil:
 
 
 cdef void fg_end_own(uint64_t context) noexcept nogil:
-    """One that the program made for itself."""
+    """Release all charges of a context that the program created."""
     fg_end_context(context, -1)
     fg_leave_context(context)
 
@@ -45,7 +53,7 @@ cdef bint fg_primary_lives(int device) noexcept nogil:
 
 
 cdef uint64_t fg_primary(int device) noexcept nogil:
-    """A device's primary context, where it lives: asking for it counts, so that is taken back at once."""
+    """Return the primary context of a device if it is active. The query retains it, so it is released at once."""
     cdef void *context = NULL
     cdef void *retain = fg_function(FG_cuDevicePrimaryCtxRetain)
     cdef void *release = fg_function(FG_cuDevicePrimaryCtxRelease_v2)
@@ -60,7 +68,7 @@ cdef uint64_t fg_primary(int device) noexcept nogil:
 
 
 cdef int fg_leave_primary(int call, int device) noexcept nogil:
-    """Released for the last time, or reset."""
+    """Release or reset a primary context, and release its charges if it is gone afterwards."""
     cdef uint64_t context
     cdef void *real = fg_function(call)
     if not real:
@@ -115,7 +123,7 @@ cdef public int cuCtxDestroy_v2(void *context) noexcept nogil:
 
 
 cdef public int cuCtxDetach(void *context) noexcept nogil:
-    """It has to be the current one. The last one to leave ends it, and then it is the current one no more."""
+    """Detach from the current context. The last detach destroys it."""
     cdef void *current = NULL
     cdef void *ask = fg_function(FG_cuCtxGetCurrent)
     cdef void *real = fg_function(FG_cuCtxDetach)
@@ -132,7 +140,7 @@ cdef public int cuCtxDetach(void *context) noexcept nogil:
 
 
 cdef public int cuCtxFromGreenCtx(void **context, void *green) noexcept nogil:
-    """What is taken in a green context is its primary context's."""
+    """Record which GPU a green context belongs to: its memory belongs to the primary context."""
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuCtxFromGreenCtx)
     if not real:
@@ -145,7 +153,7 @@ cdef public int cuCtxFromGreenCtx(void **context, void *green) noexcept nogil:
 
 
 cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
-    """It held its primary context, and can have been the last to do so."""
+    """Destroy a green context, which may have been the last holder of the primary context."""
     cdef int device
     cdef uint64_t context[64]
     cdef void *real = fg_function(FG_cuGreenCtxDestroy)

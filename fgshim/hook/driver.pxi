@@ -1,4 +1,7 @@
-# The table of hooked calls, and the real functions behind them.
+# The functions behind the hooked calls: those of the driver, of NVML and of the dynamic linker.
+#
+# Exports: fg_dlsym_real, fg_function, fg_library, fg_linkers.
+# Needs: nothing.
 
 cdef extern from "<dlfcn.h>" nogil:
     ctypedef struct Dl_info:
@@ -37,7 +40,7 @@ ctypedef void *(*dlopen_t)(const char *, int) noexcept nogil
 
 
 cdef void *fg_linkers(int at) noexcept nogil:
-    """The linker's own function. Threads that race for it find the same one, so there is nothing to lock."""
+    """Return the dynamic linker's own function. No lock: threads that race for it find the same one."""
     cdef void *found = fg_load(&fg_real[at])
     if not found:
         found = fg_defined_next(fg_calls[at].symbol)
@@ -50,7 +53,7 @@ cdef inline dlsym_t fg_dlsym_real() noexcept nogil:
 
 
 cdef void *fg_library(int library, int how) noexcept nogil:
-    """The driver's library, or NULL where this process has not loaded it. Never closed again."""
+    """Return the handle of a driver library; NULL if this process has not loaded it. The handle is never closed."""
     cdef void *handle = fg_load(&fg_handle[library])
     cdef const char *name = "libcuda.so.1" if library == FG_cuda else "libnvidia-ml.so.1"
     if not handle:
@@ -61,9 +64,9 @@ cdef void *fg_library(int library, int how) noexcept nogil:
 
 
 cdef void fg_bind(int library) noexcept nogil:
-    """Find the library's own functions.
+    """Look up the exported functions of a driver library.
 
-    Without a lock: a program can call us from within dlopen, whose lock we need here.
+    No lock of the hook is held: a program may call from within dlopen, whose lock is needed here.
     """
     cdef int at, saved = errno
     cdef void *handle = fg_library(library, RTLD_NOLOAD)
@@ -78,7 +81,7 @@ cdef void fg_bind(int library) noexcept nogil:
 
 
 cdef inline void *fg_function(int at) noexcept nogil:
-    """The driver's own function; NULL where this driver has none."""
+    """Return the driver's own function; NULL if this driver does not have it."""
     if not fg_load_int(&fg_bound[fg_calls[at].library]):
         fg_bind(fg_calls[at].library)
     return fg_load(&fg_real[at])

@@ -1,15 +1,19 @@
-# What this process holds, and where: one hash table of the process's own, grown by mmap.
+# What this process holds: a hash table with open addressing, grown by mmap.
 #
-# Every use of it is under fg_own_lock. A pointer to an entry is good until the next fg_put or fg_drop, and so until
-# the next call of the driver: a tool that the driver calls back may use the hook in the same thread.
+# All functions but fg_note and fg_forget require fg_own_lock. A pointer to an entry is valid until the next
+# fg_put or fg_drop, and so until the next call of the driver: a tool that the driver calls back may use the
+# hook in the same thread.
+#
+# Exports: fg_charge_of, fg_drop, fg_forget, fg_forget_all, fg_get, fg_note, fg_put.
+# Needs: ledger (fg_charge).
 
 cdef inline uint64_t fg_home(int kind, uint64_t key) noexcept nogil:
-    """Where an entry would like to be."""
+    """Return the index at which the search for an entry begins."""
     return (((key >> 4) ^ (key >> 32) ^ <uint64_t> kind * 0x1d) * <uint64_t> 0x9e3779b97f4a7c15) >> 20 & (fg_room - 1)
 
 
 cdef fg_entry *fg_seek(int kind, uint64_t key) noexcept nogil:
-    """The entry, or the free place where it belongs."""
+    """Return the entry, or the free place where it belongs."""
     cdef uint64_t at = fg_home(kind, key)
     while fg_entries[at].kind != FG_FREE and (fg_entries[at].kind != kind or fg_entries[at].key != key):
         at = at + 1 & fg_room - 1
@@ -17,7 +21,7 @@ cdef fg_entry *fg_seek(int kind, uint64_t key) noexcept nogil:
 
 
 cdef fg_entry *fg_get(int kind, uint64_t key) noexcept nogil:
-    """The entry, or NULL."""
+    """Return the entry, or NULL."""
     if not fg_room:
         return NULL
     cdef fg_entry *entry = fg_seek(kind, key)
@@ -25,7 +29,7 @@ cdef fg_entry *fg_get(int kind, uint64_t key) noexcept nogil:
 
 
 cdef bint fg_grow() noexcept nogil:
-    """Twice the room."""
+    """Double the size of the table. Return False if there is no memory."""
     cdef fg_entry *old = fg_entries
     cdef uint64_t at, room = fg_room
     cdef int saved = errno
@@ -47,7 +51,7 @@ cdef bint fg_grow() noexcept nogil:
 
 
 cdef fg_entry *fg_put(int kind, uint64_t key, uint16_t gpu, uint64_t bytes) noexcept nogil:
-    """A new entry in the place of any old one of this name; NULL where there is no memory for it."""
+    """Insert an entry, replacing an old one with the same key. Return NULL if there is no memory."""
     global fg_used
     if fg_used * 2 >= fg_room and not fg_grow():
         return NULL
@@ -64,7 +68,7 @@ cdef fg_entry *fg_put(int kind, uint64_t key, uint16_t gpu, uint64_t bytes) noex
 
 
 cdef void fg_drop(fg_entry *entry) noexcept nogil:
-    """Take an entry out, and let those that had to step aside for it move up."""
+    """Remove an entry, and move up the entries that were displaced by it."""
     global fg_used
     cdef uint64_t hole = entry - fg_entries, at = hole, home
     fg_used -= 1
@@ -80,7 +84,7 @@ cdef void fg_drop(fg_entry *entry) noexcept nogil:
 
 
 cdef void fg_forget_all() noexcept nogil:
-    """In the child of a fork: what the parent holds is the parent's."""
+    """Forget all entries, in the child of a fork: they belong to the parent."""
     global fg_entries, fg_room, fg_used
     if fg_room:
         munmap(fg_entries, fg_room * sizeof(fg_entry))
@@ -90,7 +94,7 @@ cdef void fg_forget_all() noexcept nogil:
 
 
 cdef void fg_charge_of(const fg_entry *entry, fg_charge *charge) noexcept nogil:
-    """What is given back for it. Under fg_own_lock."""
+    """Fill `charge` with what is released for an entry. Under fg_own_lock."""
     charge.gpu = entry.gpu
     charge.bytes = entry.bytes
     charge.share = entry.share
@@ -99,7 +103,7 @@ cdef void fg_charge_of(const fg_entry *entry, fg_charge *charge) noexcept nogil:
 
 
 cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogil:
-    """Remember what was charged for it."""
+    """Record a charge under a key. Return False if there is no memory to record it."""
     pthread_mutex_lock(&fg_own_lock)
     cdef fg_entry *entry = fg_put(kind, key, charge.gpu, charge.bytes)
     if entry:
@@ -111,7 +115,7 @@ cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogi
 
 
 cdef bint fg_forget(int kind, uint64_t key, fg_charge *charge) noexcept nogil:
-    """Take it out of the table, before the driver can give its address to another thread."""
+    """Remove an entry before the driver can give its address to another thread. Return False if it is unknown."""
     cdef fg_entry *entry
     pthread_mutex_lock(&fg_own_lock)
     entry = fg_get(kind, key)

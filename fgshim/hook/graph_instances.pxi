@@ -1,4 +1,11 @@
-# Graphs are instantiated, uploaded and destroyed (launch.pxi launches them); those that take memory are known from the first on.
+# Graphs: instantiation, upload and end. launch.pxi launches them.
+#
+# Hooks: cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
+#   cuGraphInstantiateWithParams_ptsz, cuGraphUpload, cuGraphUpload_ptsz, cuGraphExecDestroy,
+#   cuDeviceGraphMemTrim.
+# Exports: nothing.
+# Needs: driver (fg_function); entries (fg_forget); graphs (fg_add_needs, fg_exec_key, fg_graph_needs,
+#   fg_note_graph, fg_take_for_graph, fg_trim_graph_memory); ledger (fg_charge); memory (fg_gpu_of).
 
 cdef int fg_instantiated(int status, void **made, const fg_graph_needs *needs) noexcept nogil:
     cdef void *destroy = fg_function(FG_cuGraphExecDestroy)
@@ -37,7 +44,7 @@ cdef public int cuGraphInstantiateWithFlags(void **made, void *graph, unsigned l
 
 
 cdef int fg_instantiate(int call, int upload, void **made, void *graph, fg_instantiate_params *how, bint own) noexcept nogil:
-    """One that is uploaded as well is so in a second step, so that it can be refused like any other."""
+    """Instantiate a graph. A requested upload is done in a second step, so that it can be refused."""
     cdef fg_graph_needs needs
     cdef fg_instantiate_params quiet
     cdef void *real = fg_function(call)
@@ -76,7 +83,7 @@ cdef public int cuGraphUpload_ptsz(void *graph, void *stream) noexcept nogil:
 
 
 cdef public int cuGraphExecDestroy(void *graph) noexcept nogil:
-    """What it left behind stays the driver's until it is trimmed or freed."""
+    """Destroy a graph instance. The driver keeps the memory that it left until it is trimmed or freed."""
     cdef fg_charge charge
     cdef uint32_t gpu
     cdef void *real = fg_function(FG_cuGraphExecDestroy)

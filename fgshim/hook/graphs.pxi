@@ -1,9 +1,13 @@
-# Graph memory: taken when a graph is launched or uploaded, kept by the driver until it is trimmed.
+# Graph memory: allocated when a graph is launched or uploaded, and kept by the driver until it is trimmed.
 #
-# What a launch can take at most is the sum of the graph's allocations. Graphs that
-# are launched one after the other on a stream use the same memory, so for each
-# stream the largest of them counts; a graph that leaves memory behind uses its own.
-# All of it is under fg_pool_lock.
+# The most that a launch can allocate is the sum of the graph's allocations. Graphs that are launched one
+# after the other on a stream use the same memory, so the largest one counts for each stream. A graph that
+# leaves memory behind counts for itself. All of this is under fg_pool_lock.
+#
+# Exports: fg_add_needs, fg_each_graph_memory, fg_exec_key, fg_forget_graphs, fg_graph_needs, fg_note_graph,
+#   fg_take_for_graph, fg_trim_graph_memory.
+# Needs: driver (fg_function); entries (fg_charge_of, fg_get, fg_note); ledger (fg_charge, fg_exchange,
+#   fg_refused, fg_reserve); memory (fg_device_at, fg_gpu_of, fg_up_to_grain); pool_table (fg_each_pool).
 
 cdef struct fg_graph_needs:
     uint64_t bytes[GPUS]  # by position in the region
@@ -11,7 +15,7 @@ cdef struct fg_graph_needs:
 
 
 cdef void fg_forget_graphs() noexcept nogil:
-    """In the child of a fork."""
+    """Forget the state of the parent, in the child of a fork."""
     global fg_graph_count
     memset(fg_lanes, 0, FG_MAX_LANES * sizeof(fg_lane))
     memset(fg_graph_memory, 0, FG_MAX_GPUS * sizeof(uint64_t))
@@ -27,7 +31,7 @@ cdef uint64_t fg_graph_reserved(uint32_t gpu) noexcept nogil:
 
 
 cdef void fg_read_graph_memory(uint32_t gpu, const fg_charge *reserved) noexcept nogil:
-    """Charge what the driver keeps for graphs now, `reserved` having been charged for it already."""
+    """Charge what the driver keeps for graphs now. `reserved` was charged for it before; NULL: nothing."""
     cdef uint64_t now = fg_graph_reserved(gpu)
     cdef uint64_t before = fg_graph_memory[gpu] + (reserved.bytes if reserved else 0)
     fg_graph_memory[gpu] = now
@@ -42,7 +46,7 @@ cdef void fg_each_graph_memory() noexcept nogil:
 
 
 cdef void fg_trim_graph_memory(uint32_t gpu, int device) noexcept nogil:
-    """What no launched graph uses is given up; once that is all, the reckoning starts anew."""
+    """Trim the memory that no launched graph uses. Reset the lanes once the driver keeps nothing."""
     cdef void *trim = fg_function(FG_cuDeviceGraphMemTrim)
     cdef int at
     if not fg_graph_count or not trim:
@@ -56,7 +60,7 @@ cdef void fg_trim_graph_memory(uint32_t gpu, int device) noexcept nogil:
 
 
 cdef fg_lane *fg_lane_of(uint64_t key, uint32_t gpu) noexcept nogil:
-    """Where there are too many, the last one stands for all that found no place."""
+    """Return the lane of a stream or graph. If all are taken, the last one stands for all others."""
     cdef int at, free = FG_MAX_LANES - 1
     for at in range(FG_MAX_LANES):
         if fg_lanes[at].used and fg_lanes[at].key == key and fg_lanes[at].gpu == gpu:
@@ -73,7 +77,7 @@ cdef fg_lane *fg_lane_of(uint64_t key, uint32_t gpu) noexcept nogil:
 
 
 cdef uint64_t fg_graph_growth(uint32_t gpu, uint64_t key, uint64_t bytes) noexcept nogil:
-    """By how much the driver's memory for graphs can grow: never more than by what this graph takes."""
+    """Return by how many bytes the driver's memory for graphs can grow: at most what this graph allocates."""
     cdef fg_lane *own = fg_lane_of(key, gpu)
     cdef uint64_t total = 0
     cdef int at
@@ -97,7 +101,7 @@ cdef bint fg_reserve_graph(uint32_t gpu, uint64_t key, uint64_t bytes, fg_charge
 
 
 cdef void *fg_graph_nodes(void *graph, size_t *count) noexcept nogil:
-    """The nodes of a graph, in pages of our own; NULL: none."""
+    """Return the nodes of a graph in pages of the hook; NULL if it has none."""
     cdef void *ask = fg_function(FG_cuGraphGetNodes)
     cdef void *nodes
     count[0] = 0
@@ -132,7 +136,7 @@ cdef void fg_node_needs(void *node, fg_graph_needs *needs, int depth) noexcept n
 
 
 cdef void fg_add_needs(void *graph, fg_graph_needs *needs, int depth) noexcept nogil:
-    """What the allocations of a graph and of those within it come to."""
+    """Add up the allocations of a graph and of its child graphs."""
     cdef size_t count, at, room
     cdef void **nodes
     if depth > FG_MAX_DEPTH or not fg_function(FG_cuGraphMemAllocNodeGetParams):
@@ -150,7 +154,7 @@ cdef inline uint64_t fg_exec_key(void *graph, uint32_t gpu) noexcept nogil:
 
 
 cdef bint fg_note_graph(void *graph, const fg_graph_needs *needs) noexcept nogil:
-    """Remember what an instantiated graph takes on each card; `share`: it leaves memory behind."""
+    """Record what a graph instance allocates on each GPU. `charge.share` marks one that leaves memory behind."""
     global fg_graph_count
     cdef fg_charge charge
     cdef uint32_t gpu
@@ -167,7 +171,7 @@ cdef bint fg_note_graph(void *graph, const fg_graph_needs *needs) noexcept nogil
 
 
 cdef bint fg_graph_takes(void *graph, uint32_t gpu, fg_charge *charge) noexcept nogil:
-    """What it takes on a card, if anything."""
+    """Return whether a graph instance allocates on a GPU, and fill `charge`."""
     cdef fg_entry *entry
     pthread_mutex_lock(&fg_own_lock)
     entry = fg_get(FG_EXEC, fg_exec_key(graph, gpu))
@@ -178,7 +182,7 @@ cdef bint fg_graph_takes(void *graph, uint32_t gpu, fg_charge *charge) noexcept 
 
 
 cdef int fg_run_graph(void *real, void *graph, void *stream, uint64_t lane) noexcept nogil:
-    """Launch or upload; under fg_pool_lock from the reservations to the readings."""
+    """Launch or upload a graph. Holds fg_pool_lock from the reservations until the driver's figures are read."""
     cdef fg_charge takes
     cdef fg_charge charge[GPUS]
     cdef uint32_t gpu, reserved = 0
@@ -203,7 +207,7 @@ cdef int fg_run_graph(void *real, void *graph, void *stream, uint64_t lane) noex
 
 
 cdef inline int fg_take_for_graph(int call, void *graph, void *stream, bint own) noexcept nogil:
-    """`own`: stream 0 is the thread's. Where no graph takes memory this is all there is to it."""
+    """Launch or upload a graph. `own`: stream 0 is the thread's. Without graph memory the driver is called at once."""
     cdef void *real = fg_function(call)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED

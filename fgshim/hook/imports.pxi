@@ -1,10 +1,17 @@
-# Memory from other processes: what one of the job gave is counted once, as long as somebody of the job has it;
-# what comes from elsewhere is charged like memory of one's own, for it lives as long as we have it.
+# Memory of other processes. Memory that a process of the job gave is counted once while any process of the
+# job holds it. Memory from elsewhere is charged like memory of this process.
 #
-# As in hook_blocks the driver is called under fg_own_lock.
+# As in blocks.pxi, the driver is called under fg_own_lock.
+#
+# Hooks: cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, cuIpcCloseMemHandle,
+#   cuMemExportToShareableHandle, cuMemImportFromShareableHandle.
+# Exports: fg_charge_at_map.
+# Needs: blocks (fg_ref); driver (fg_function); entries (fg_charge_of, fg_drop, fg_get, fg_put); ledger
+#   (fg_charge, fg_keep, fg_refused, fg_reserve); memory (fg_device_at, fg_gpu_of); shares (fg_give,
+#   fg_let_go, fg_partake).
 
 cdef uint64_t fg_range(uint64_t address, uint64_t *base) noexcept nogil:
-    """Where the allocation begins that an address lies in, and how long it is; 0: the driver does not know."""
+    """Return the bytes of the allocation that contains an address, and its base; 0 if the driver does not know it."""
     cdef size_t size = 0
     cdef void *ask = fg_function(FG_cuMemGetAddressRange_v2)
     base[0] = address
@@ -14,7 +21,7 @@ cdef uint64_t fg_range(uint64_t address, uint64_t *base) noexcept nogil:
 
 
 cdef void fg_give_entry(fg_entry *entry, uint64_t key) noexcept nogil:
-    """From now on it is counted among what the job's processes share. Under fg_own_lock."""
+    """Move the charge of an entry to a share of the region. Under fg_own_lock."""
     cdef fg_charge charge
     if entry == NULL or entry.share or entry.bytes == 0:
         return
@@ -37,7 +44,7 @@ cdef public int cuIpcGetMemHandle(void *handle, uint64_t address) noexcept nogil
 
 
 cdef bint fg_charge_import(fg_charge *charge, uint64_t key) noexcept nogil:
-    """The job's own, or charged to it."""
+    """Join the share of another process of the job, or charge the memory to this process."""
     if charge.bytes == 0 or fg_partake(charge, key):
         return True
     if not fg_reserve(charge):
@@ -60,13 +67,13 @@ cdef bint fg_note_import(uint64_t address, const fg_charge *charge) noexcept nog
 
 
 cdef bint fg_opened(uint64_t address, uint64_t key) noexcept nogil:
-    """Account for what was opened at this address; False: beyond the limit. Under fg_own_lock."""
+    """Charge what was opened at this address. Return False if it exceeds the limit. Under fg_own_lock."""
     cdef fg_charge charge
     cdef fg_entry *entry = fg_get(FG_IPC, address)
     cdef uint64_t base
     cdef void *context = NULL
     cdef int device = 0, gpu
-    if entry:  # the driver counts how often one handle is opened
+    if entry:  # the driver counts how often a handle is opened
         entry.count += 1
         return True
     (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device)
@@ -137,7 +144,7 @@ cdef public int cuMemExportToShareableHandle(void *out, uint64_t handle, int kin
 
 
 cdef int fg_card_of(uint64_t handle) noexcept nogil:
-    """The number in the region of the card that a block lies on; -1: none of the job's, or host memory."""
+    """Return the position in the region of the GPU of a memory handle; -1 for another GPU or host memory."""
     cdef fg_allocation_prop prop
     cdef int device
     cdef void *ask = fg_function(FG_cuMemGetAllocationPropertiesFromHandle)
@@ -149,7 +156,7 @@ cdef int fg_card_of(uint64_t handle) noexcept nogil:
 
 
 cdef bint fg_imported(uint64_t handle) noexcept nogil:
-    """Know it from now on. How large it is nobody says before it is mapped. Under fg_own_lock."""
+    """Record an imported handle. Its size is unknown until it is mapped. Under fg_own_lock."""
     global fg_serial
     cdef fg_entry *entry = fg_get(FG_HANDLE, handle)
     cdef int gpu
@@ -183,7 +190,7 @@ cdef public int cuMemImportFromShareableHandle(uint64_t *handle, void *from_, in
 
 
 cdef bint fg_charge_at_map(uint64_t serial, uint64_t size) noexcept nogil:
-    """An imported block is charged when it is mapped first; False: beyond the limit. Under fg_own_lock."""
+    """Charge an imported block at its first mapping. Return False if it exceeds the limit. Under fg_own_lock."""
     cdef fg_charge charge
     cdef fg_entry *block = fg_get(FG_BLOCK, serial)
     if block == NULL or block.block == 0:

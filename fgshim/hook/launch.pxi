@@ -1,9 +1,17 @@
-# The ways to put work on a card. Each waits for its turn where the job is paced, and else goes straight on.
+# The calls that launch work on a GPU. A launch of a paced job waits for its turn; any other goes to the
+# driver at once.
+#
+# Hooks: cuLaunchKernel, cuLaunchKernel_ptsz, cuLaunchKernelEx, cuLaunchKernelEx_ptsz,
+#   cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernelMultiDevice,
+#   cuGraphLaunch, cuGraphLaunch_ptsz, cuLaunch, cuLaunchGrid, cuLaunchGridAsync.
+# Exports: nothing.
+# Needs: driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_leave_mark,
+#   fg_wait_turn).
 
 cdef int fg_kernel(
     void *real, bint own, void *function, const unsigned int *shape, void *stream, void **parameters, void **extra
 ) noexcept nogil:
-    """`shape`: the grid's three sizes, the block's three, bytes of shared memory."""
+    """Launch a kernel. `shape`: three sizes of the grid, three of the block, bytes of shared memory."""
     cdef fg_launch launch
     cdef bint marks = fg_wait_turn(fg_kind(function, shape), stream, own, &launch)
     cdef int status = (<launch_t> real)(
@@ -39,7 +47,7 @@ cdef int fg_by_config(
 
 
 cdef int fg_graph(int call, bint own, void *graph, void *stream) noexcept nogil:
-    """All that was recorded is one launch, and what memory it takes is counted."""
+    """Launch a graph: one launch for the pacing. The memory that it allocates is charged."""
     cdef fg_launch launch
     cdef bint marks = fg_wait_turn(<uint64_t> graph, stream, own, &launch)
     cdef int status = fg_take_for_graph(call, graph, stream, own)
@@ -111,7 +119,7 @@ cdef public int cuLaunchCooperativeKernel_ptsz(
 
 
 cdef void fg_on_its_card(const fg_one_of_many *one, fg_launch *launch, bint before) noexcept nogil:
-    """Wait for a turn, or leave a mark, in the context of the launch's stream."""
+    """Wait for a turn, or record the event behind the launch, in the context of the launch's stream."""
     cdef void *context = NULL
     if (<stream_ctx_t> fg_function(FG_cuStreamGetCtx))(one.stream, &context) != CUDA_SUCCESS:
         return
@@ -127,7 +135,7 @@ cdef void fg_on_its_card(const fg_one_of_many *one, fg_launch *launch, bint befo
 cdef public int cuLaunchCooperativeKernelMultiDevice(
     fg_one_of_many *list, unsigned int count, unsigned int flags
 ) noexcept nogil:
-    """One launch on each of several cards, each of which has its own budget."""
+    """Launch on several GPUs, each of which has its own budget."""
     cdef fg_launch[FG_MAX_DEVICES] launch
     cdef unsigned int at, paced = count if count <= FG_MAX_DEVICES and list != NULL and fg_is_paced() else 0
     cdef void *real = fg_function(FG_cuLaunchCooperativeKernelMultiDevice)
@@ -152,7 +160,7 @@ cdef public int cuGraphLaunch_ptsz(void *graph, void *stream) noexcept nogil:
 
 
 cdef int fg_grid(int call, void *function, int width, int height, void *stream) noexcept nogil:
-    """The calls of 2007, whose block is the function's own."""
+    """Launch by the calls of 2007, where the block size belongs to the function."""
     cdef fg_launch launch
     cdef unsigned int[7] shape = [width, height, 1, 1, 1, 1, 0]
     cdef void *real = fg_function(call)

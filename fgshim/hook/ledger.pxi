@@ -1,18 +1,25 @@
-# What this process has charged to its job. Reserve, call the driver, keep or give back.
+# The ledger: what this process has charged to its job. Reserve, call the driver, then keep the charge or
+# release it.
+#
+# Exports: fg_charge, fg_exchange, fg_give_back, fg_hold, fg_job_holds, fg_keep, fg_owe, fg_reap, fg_refused,
+#   fg_refused_what, fg_reserve, fg_take_slot, fg_total, fg_watch_forks.
+# Needs: context_charges (fg_forget_contexts); entries (fg_forget_all); graphs (fg_forget_graphs); pool_table
+#   (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); shares (fg_all_shares,
+#   fg_leave_shares).
 
 cdef extern from "libc_symbols.h" nogil:
     int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *)
 
 cdef struct fg_charge:
-    uint32_t gpu      # number in the region
-    uint32_t share    # number + 1 of the share that it is counted in instead; 0: it is this process's
+    uint32_t gpu      # position in the region
+    uint32_t share    # number + 1 of the share that counts it; 0: the slot counts it
     uint64_t bytes
-    uint64_t total    # what the job held with it
-    uint64_t context  # in which it was taken
+    uint64_t total    # bytes that the job held, this charge included
+    uint64_t context  # the context in which the memory was allocated; 0: none
 
 
 cdef void fg_in_child() noexcept nogil:
-    """After fork: the slot and all in it are the parent's."""
+    """Reset the state in the child of a fork: slot, charges and entries belong to the parent."""
     global fg_slot
     fg_slot = 0
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
@@ -30,13 +37,13 @@ cdef void fg_watch_forks() noexcept nogil:
 
 
 cdef void fg_free_slot(fg_region *region, uint32_t at) noexcept nogil:
-    """Its shares first: a slot that is free is in no share. Under the lock."""
+    """Free a slot, after it has left its shares. Under the region's lock."""
     fg_leave_shares(region, at)
     fg_publish(&region.slot[at].pid, 0)
 
 
 cdef void fg_reap(fg_region *region) noexcept nogil:
-    """Free the slots of processes that have ended or execute another program. Under the lock."""
+    """Free the slots of processes that have ended or execute another program. Under the region's lock."""
     cdef uint32_t at
     cdef int saved = errno
     cdef fg_region_slot *slot
@@ -48,19 +55,19 @@ cdef void fg_reap(fg_region *region) noexcept nogil:
 
 
 cdef inline uint64_t fg_uses(const fg_region *region, uint32_t at, uint32_t gpu) noexcept nogil:
-    """What the process of a slot has on a card, its contexts with it."""
+    """Return the bytes that the process of a slot holds on a GPU, contexts included."""
     cdef const fg_region_past *past = &region.past[at]
     cdef uint64_t more = fg_region_past_bytes(fg_peek(&past.context[gpu]), fg_peek(&past.seen[gpu]))
     return fg_sum(fg_peek(&region.slot[at].bytes[gpu]), more)
 
 
 cdef inline uint64_t fg_own_past(const fg_region *region, uint32_t gpu) noexcept nogil:
-    """What this process has on a card past the calls. Under the lock."""
+    """Return the bytes that this process holds on a GPU outside the calls. Under the region's lock."""
     return fg_region_past_bytes(fg_context[gpu], fg_peek(&region.past[fg_slot - 1].seen[gpu]) if fg_slot else 0)
 
 
 cdef uint64_t fg_total(const fg_region *region, uint32_t gpu) noexcept nogil:
-    """What the job holds on a card. Under the lock."""
+    """Return the bytes that the job holds on a GPU. Under the region's lock."""
     cdef uint32_t at
     cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_sum(fg_held[gpu], fg_own_past(region, gpu)))
     for at in range(fg_region_slots(region)):
@@ -70,7 +77,7 @@ cdef uint64_t fg_total(const fg_region *region, uint32_t gpu) noexcept nogil:
 
 
 cdef uint32_t fg_find_slot(fg_region *region, bint may_reap) noexcept nogil:
-    """A slot to take, counted from 1; 0: all are taken. Under the lock."""
+    """Return the number + 1 of a free slot; 0 if all are taken. Under the region's lock."""
     cdef uint32_t at
     for at in range(fg_region_slots(region)):
         if region.slot[at].pid == 0:
@@ -84,7 +91,7 @@ cdef uint32_t fg_find_slot(fg_region *region, bint may_reap) noexcept nogil:
 
 
 cdef bint fg_take_slot(fg_region *region) noexcept nogil:
-    """Make sure that this process has a slot. Under the lock."""
+    """Make sure that this process has a slot. Return False if there is none. Under the region's lock."""
     global fg_slot, fg_pid
     cdef fg_owner self
     cdef uint32_t at
@@ -96,7 +103,7 @@ cdef bint fg_take_slot(fg_region *region) noexcept nogil:
         set_errno(saved)
         return False
     fg_slot = 0
-    for at in range(fg_region_slots(region)):  # of a program that this process executed before
+    for at in range(fg_region_slots(region)):  # left by a program that this process executed before
         if region.slot[at].pid == fg_pid:
             fg_free_slot(region, at)
     fg_slot = fg_find_slot(region, True)
@@ -107,7 +114,7 @@ cdef bint fg_take_slot(fg_region *region) noexcept nogil:
 
 
 cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
-    """Under the lock."""
+    """Write the identity and the charges of this process to its slot. Under the region's lock."""
     cdef fg_region_slot *slot = &region.slot[fg_slot - 1]
     cdef fg_region_past *past = &region.past[fg_slot - 1]
     cdef uint32_t at
@@ -119,20 +126,20 @@ cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
         fg_set(&slot.bytes[at], fg_held[at])
         fg_context[at] = fg_region_retagged(fg_peek(&past.context[at]), fg_context[at] & FG_MAX_TAGGED)
         fg_set(&past.context[at], fg_context[at])
-    fg_publish(&slot.pid, fg_pid)  # last: until now the slot is free, whoever dies
+    fg_publish(&slot.pid, fg_pid)  # last: the slot is free until this store, whatever process dies
     if region.slots < fg_slot:
         region.slots = fg_slot
 
 
 cdef void fg_hold(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept nogil:
-    """Write down what this process holds. Under the lock."""
+    """Set what this process holds on a GPU, in bytes. Under the region's lock."""
     fg_held[gpu] = bytes
     if fg_slot:
         fg_set(&region.slot[fg_slot - 1].bytes[gpu], bytes)
 
 
 cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
-    """Count charge.bytes as held, unless that is more than the job may hold."""
+    """Count charge.bytes as held. Return False if the job would exceed its limit."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t total
     cdef bint fits = False
@@ -154,13 +161,13 @@ cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
 
 
 cdef void fg_owe(uint32_t gpu, uint64_t bytes) noexcept nogil:
-    """To be taken off what is held, as soon as the lock can be had again."""
+    """Defer a release until the region's lock can be taken again."""
     fg_add(&fg_owed[gpu], bytes)
     fg_store_int(&fg_owes, 1)
 
 
 cdef void fg_give_back(uint32_t gpu, uint64_t bytes) noexcept nogil:
-    """Count it as held no longer."""
+    """Count bytes as held no longer."""
     cdef fg_region *region = fg_attach()
     if not bytes:
         return
@@ -173,7 +180,7 @@ cdef void fg_give_back(uint32_t gpu, uint64_t bytes) noexcept nogil:
 
 
 cdef void fg_exchange(uint32_t gpu, uint64_t before, uint64_t now, bint counts) noexcept nogil:
-    """Hold so much instead of so much, as the driver has already decided. `counts`: for the peak, too."""
+    """Change a charge from `before` to `now` bytes after the driver has decided. `counts`: update the peak."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t held, total
     if before == now and not counts:
@@ -192,12 +199,12 @@ cdef void fg_exchange(uint32_t gpu, uint64_t before, uint64_t now, bint counts) 
 
 
 cdef void fg_keep(const fg_charge *charge) noexcept nogil:
-    """The driver has given it: now it counts for the peak."""
+    """Update the peak, once the driver has given the memory."""
     fg_raise(&fg_attach().gpu[charge.gpu].peak, charge.total)
 
 
 cdef void fg_rank(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept nogil:
-    """One of those who hold memory there, in the order of how much."""
+    """Insert a process into the list of the largest holders."""
     cdef int at = FG_MAX_HOLDERS - 1
     was.holders += 1
     if bytes <= was.most[at].bytes:
@@ -214,7 +221,7 @@ cdef void fg_refused(uint32_t gpu, uint64_t asked) noexcept nogil:
 
 
 cdef void fg_refused_what(int what, uint32_t gpu, uint64_t asked) noexcept nogil:
-    """Count a refusal, and write down for the job's log what it was about: no line here, whose stderr is it?"""
+    """Count a refusal, and record it in the region. The shepherd reports it; the hook never writes to stderr."""
     cdef fg_region *region = fg_attach()
     cdef fg_region_refusal *was
     cdef uint32_t at
@@ -238,7 +245,7 @@ cdef void fg_refused_what(int what, uint32_t gpu, uint64_t asked) noexcept nogil
 
 
 cdef uint64_t fg_job_holds(uint32_t gpu) noexcept nogil:
-    """What the job's living processes hold, for a view."""
+    """Return the bytes that the job's living processes hold; UINT64_MAX if the lock cannot be taken."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t total = UINT64_MAX
     if fg_lock(region):

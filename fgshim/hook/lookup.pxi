@@ -1,14 +1,20 @@
-# Who is given which function when a program looks one up by name, by every way that the linker has.
+# Symbol look-up by name: dlsym, dlvsym, dlopen, dlmopen and cuGetProcAddress.
+#
+# Every answer is the one without the hook, except that a function of the driver is replaced by the hook's.
+#
+# Hooks: fg_dlsym, fg_dlvsym, fg_dlopen, fg_dlmopen, cuGetProcAddress, cuGetProcAddress_v2.
+# Exports: nothing.
+# Needs: driver (fg_dlsym_real, fg_function, fg_library, fg_linkers).
 
 ctypedef void *(*dlvsym_t)(void *, const char *, const char *) noexcept nogil
 
 ctypedef public struct fg_answer:
     void *value
-    void *jump  # where to go on instead, when it is not NULL
+    void *jump  # the address to jump to; NULL: return `value`
 
 
 cdef int fg_find(const char *name) noexcept nogil:
-    """The row of a hooked name, or -1. Must not allocate, lock, or look at anything but the name."""
+    """Return the row of a hooked name, or -1. Does not allocate, lock, or read anything but the name."""
     cdef int low = 0, high = FG_HOOKED, middle, order
     if name == NULL or not ((name[0] == c"c" and name[1] == c"u") or (name[0] == c"n" and name[1] == c"v")
                             or (name[0] == c"d" and name[1] == c"l")):
@@ -26,7 +32,7 @@ cdef int fg_find(const char *name) noexcept nogil:
 
 
 cdef bint fg_is_drivers(const void *address) noexcept nogil:
-    """Whether a driver's library, wherever it was loaded from, contains this address."""
+    """Return whether a driver library, wherever it was loaded from, contains this address."""
     cdef Dl_info info
     cdef const char *name
     if not dladdr(address, &info) or info.dli_fname == NULL:
@@ -37,7 +43,7 @@ cdef bint fg_is_drivers(const void *address) noexcept nogil:
 
 
 cdef void *fg_replaced(int at, void *found) noexcept nogil:
-    """Every answer is what it would have been, but for the driver's own functions."""
+    """Return the hook's function for a function of the driver or the linker; else `found` unchanged."""
     if found and (fg_calls[at].library == FG_linker or fg_is_drivers(found)):
         return fg_calls[at].hook
     return found
@@ -51,7 +57,7 @@ cdef inline fg_answer fg_say(void *value) noexcept nogil:
 
 
 cdef inline fg_answer fg_go_on(int at) noexcept nogil:
-    """The linker's own function is to answer, as if it had been called."""
+    """Let the stub jump to the linker's own function, as if the caller had called it."""
     cdef fg_answer answer
     answer.value = NULL
     answer.jump = fg_linkers(at)
@@ -59,23 +65,23 @@ cdef inline fg_answer fg_go_on(int at) noexcept nogil:
 
 
 cdef void *fg_ask(void *handle, const char *name, const char *version) noexcept nogil:
-    """What the linker says; version NULL: of any."""
+    """Look a symbol up with the linker's own function. `version` NULL: any version."""
     if version == NULL:
         return fg_dlsym_real()(handle, name)
     return (<dlvsym_t> fg_linkers(FG_dlvsym))(handle, name, version)
 
 
 cdef fg_answer fg_answer_next(int at, const char *name, const char *version, void *caller) noexcept nogil:
-    """RTLD_NEXT: what comes after the caller in the order of loading."""
+    """Answer RTLD_NEXT: the first definition after the caller in the order of loading."""
     cdef link_map *asks = fg_map_of(caller)
     cdef link_map *own = fg_map_of(<void *> fg_calls)
     cdef fg_answer unknown = fg_go_on(FG_dlvsym if version else FG_dlsym)
     cdef void *driver = NULL
     if asks == NULL:
         return unknown
-    if fg_before(asks, own):  # then we come next, in the place of what comes after us
+    if fg_before(asks, own):  # the hook comes next, in place of the definition after it
         return fg_say(fg_replaced(at, fg_ask(RTLD_NEXT, name, version)))
-    if fg_calls[at].library == FG_linker:  # whoever defines the name too asks for what it wraps: not for us again
+    if fg_calls[at].library == FG_linker:  # a library that defines the name itself asks for what it wraps
         return unknown if fg_defined(asks, name) else fg_say(fg_calls[at].hook)
     driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
     if driver and asks != <link_map *> driver and fg_before(asks, <link_map *> driver):
@@ -92,17 +98,17 @@ cdef fg_answer fg_look_up(void *handle, const char *name, const char *version, v
     if handle == RTLD_NEXT:
         return fg_answer_next(at, name, version, caller)
     found = fg_ask(handle, name, version)
-    if found == fg_calls[at].hook:  # we stand in front of the driver, even of one that is not there
+    if found == fg_calls[at].hook:  # the hook precedes the driver, even one that is not loaded
         if handle == RTLD_DEFAULT and fg_calls[at].library != FG_linker:
             driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
-        found = fg_ask(RTLD_NEXT, name, version)  # last, so that dlerror speaks of it
+        found = fg_ask(RTLD_NEXT, name, version)  # last, so that dlerror reports this look-up
         if not found and driver:
             return fg_say(fg_calls[at].hook)
     return fg_say(fg_replaced(at, found))
 
 
 cdef public fg_answer fg_dlsym(void *handle, const char *name, void *unused, void *caller) noexcept nogil:
-    """What dlsym says: called by its stub, with the address that it was called from."""
+    """Answer dlsym. Called by the stub with the address of the caller."""
     return fg_look_up(handle, name, NULL, caller)
 
 
@@ -113,7 +119,7 @@ cdef public fg_answer fg_dlvsym(void *handle, const char *name, const char *vers
 
 
 cdef public fg_answer fg_dlopen(const char *file, long mode, void *unused, void *caller) noexcept nogil:
-    """A library with RTLD_DEEPBIND finds the linker and the driver before it finds us: so the stub takes that off."""
+    """Answer dlopen. The stub clears RTLD_DEEPBIND, with which a library would find the driver before the hook."""
     return fg_go_on(FG_dlopen)
 
 
@@ -122,7 +128,7 @@ cdef public fg_answer fg_dlmopen(long space, const char *file, long mode, void *
 
 
 cdef void fg_ask_inner(int at) noexcept nogil:
-    """What the driver's own look-up gives for this very ABI: an address that it does not export."""
+    """Ask the driver's own look-up for this ABI. It returns an address that the driver does not export."""
     cdef void *found = NULL
     cdef uint64_t flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM if fg_calls[at].own_stream else 0
     cdef void *look_up2 = fg_function(FG_cuGetProcAddress_v2)
@@ -136,7 +142,7 @@ cdef void fg_ask_inner(int at) noexcept nogil:
 
 
 cdef bint fg_fits_better(int at, int than, int version, bint own_stream) noexcept nogil:
-    """Of two rows behind one address, the ABI that was asked for: the newest that is old enough."""
+    """Return whether row `at` fits the requested ABI better: the newest version that is not newer than requested."""
     cdef bint fits = fg_calls[at].version <= version
     if than < 0 or fits != (fg_calls[than].version <= version):
         return than < 0 or fits
@@ -146,9 +152,9 @@ cdef bint fg_fits_better(int at, int than, int version, bint own_stream) noexcep
 
 
 cdef void fg_route(void **found, int version, uint64_t flags) noexcept nogil:
-    """Put our function in the place of the driver's: the same address is the same ABI, whatever it was asked for as.
+    """Replace the driver's function by the hook's. An equal address means an equal ABI, whatever the requested name.
 
-    Threads that race for the addresses find the same ones.
+    No lock: threads that race for the addresses find the same ones.
     """
     cdef int at, best = -1
     cdef bint own_stream = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0

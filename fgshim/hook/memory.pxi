@@ -1,7 +1,14 @@
-# Linear memory: taken and freed by address.
+# Linear memory, allocated and freed by address.
+#
+# Hooks: cuMemAlloc_v2, cuMemAllocManaged, cuMemAllocPitch_v2, cuMemFree_v2.
+# Exports: fg_area, fg_device_at, fg_finish, fg_finish_pitched, fg_forget_address, fg_freed, fg_gpu_of,
+#   fg_plain, fg_take, fg_take_on, fg_take_pitched, fg_up_to_grain.
+# Needs: driver (fg_function); entries (fg_forget, fg_note); ledger (fg_charge, fg_give_back, fg_keep,
+#   fg_refused, fg_reserve); pool_table (fg_can_trim, fg_trim); pools (fg_back_to_pool); region (fg_position);
+#   shares (fg_let_go).
 
 cdef int fg_gpu_of(int device) noexcept nogil:
-    """The number in the region of CUDA's device; -1: not the job's, so nothing may be taken there."""
+    """Return the position in the region of a CUDA device; -1 if it is not the job's."""
     cdef uint8_t uuid[16]
     cdef void *ask = fg_function(FG_cuDeviceGetUuid)
     cdef int gpu
@@ -16,14 +23,14 @@ cdef int fg_gpu_of(int device) noexcept nogil:
 
 
 cdef int fg_device_at(int kind, int place) noexcept nogil:
-    """The device that a location is of, or is a part of (a locality domain's number is in the second byte); -1: host memory."""
+    """Return the device of a location; -1 for host memory. The second byte of a location is its locality domain."""
     if kind == CU_MEM_LOCATION_TYPE_DEVICE:
         return place
     return place & 0xff if kind == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN else -1
 
 
 cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogil:
-    """Reserve on a device; a pool of ours that is fuller than it need be is emptied before we refuse."""
+    """Reserve on a device. Pools are trimmed before an allocation is refused."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
         return CUDA_ERROR_OUT_OF_MEMORY
@@ -37,18 +44,18 @@ cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogi
 
 
 cdef uint64_t fg_up_to_grain(uint64_t bytes) noexcept nogil:
-    """Memory is mapped by pieces of 2 MiB."""
+    """Round up to the 2 MiB by which drivers map memory."""
     cdef uint64_t mask = (<uint64_t> 2 << 20) - 1
     return bytes if bytes > UINT64_MAX - mask else (bytes + mask) & ~mask
 
 
 cdef uint64_t fg_plain(uint64_t bytes) noexcept nogil:
-    """What plain memory takes: the driver packs what is up to 1 MiB, and maps the rest by pieces of 2 MiB."""
+    """Return the charge for linear memory: exact up to 1 MiB, which drivers pack, and else rounded up to 2 MiB."""
     return bytes if bytes <= <uint64_t> 1 << 20 else fg_up_to_grain(bytes)
 
 
 cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
-    """Reserve on the device of the current context. Where there is none, the driver's own words."""
+    """Reserve on the device of the current context. Without a context, return the driver's error."""
     cdef int device = 0
     cdef void *context = NULL
     cdef void *ask = fg_function(FG_cuCtxGetDevice)
@@ -63,12 +70,12 @@ cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
 
 
 cdef int fg_finish(int status, const uint64_t *address, const fg_charge *charge) noexcept nogil:
-    """Keep the charge if the driver gave memory, else give it back."""
+    """Record the charge if the driver gave memory; else release it."""
     cdef void *free = fg_function(FG_cuMemFree_v2)
     if status != CUDA_SUCCESS:
         fg_give_back(charge.gpu, charge.bytes)
         return status
-    if not fg_note(FG_MEMORY, address[0], charge):  # what cannot be remembered could never be given back
+    if not fg_note(FG_MEMORY, address[0], charge):  # an allocation without an entry could never be released
         (<free_t> free)(address[0])
         fg_give_back(charge.gpu, charge.bytes)
         return CUDA_ERROR_OUT_OF_MEMORY
@@ -86,7 +93,7 @@ cdef public int cuMemAlloc_v2(uint64_t *address, size_t size) noexcept nogil:
 
 
 cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int flags) noexcept nogil:
-    """Counted like any other: managed memory pushes out the neighbours' if there is more of it than room."""
+    """Charge managed memory like any other: it evicts the memory of other jobs if it does not fit."""
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAllocManaged)
     cdef int status = fg_take(fg_plain(size), &charge)
@@ -96,17 +103,17 @@ cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int f
 
 
 cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
-    """Their product, or the largest number where it is larger than that."""
+    """Return the product; UINT64_MAX on overflow."""
     return UINT64_MAX if pitch and height > UINT64_MAX // pitch else pitch * height
 
 
 cdef int fg_take_pitched(uint64_t width, uint64_t height, fg_charge *charge) noexcept nogil:
-    """How long a row becomes is the driver's choice: reserve for the widest."""
+    """Reserve for the widest pitch seen so far; the driver chooses the pitch."""
     return fg_take(fg_plain(fg_area(width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511, height)), charge)
 
 
 cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
-    """Charge what it has become, and not what was reserved for it; False: that is beyond the limit."""
+    """Change a reservation to the bytes allocated. Return False if they exceed the limit."""
     cdef fg_charge more = charge[0]
     if bytes <= charge.bytes:
         fg_give_back(charge.gpu, charge.bytes - bytes)
@@ -141,26 +148,26 @@ cdef public int cuMemAllocPitch_v2(
 
 
 cdef int fg_forget_address(uint64_t address, fg_charge *charge) noexcept nogil:
-    """Plain memory, or a pool's: of which kind it was; FG_FREE: none that we know."""
+    """Remove the entry of an address and return its kind; FG_FREE if it is unknown."""
     if fg_forget(FG_MEMORY, address, charge):
         return FG_MEMORY
     return FG_ASYNC if fg_forget(FG_ASYNC, address, charge) else FG_FREE
 
 
 cdef void fg_freed(int status, int kind, uint64_t address, const fg_charge *charge) noexcept nogil:
-    """After the driver's free: what was charged is given back, or noted again where the driver refused."""
+    """Release a charge after the driver freed the memory, or record it again if the driver refused."""
     if kind and status != CUDA_SUCCESS:
         fg_note(kind, address, charge)
     elif kind == FG_MEMORY:
         fg_let_go(charge)
     elif kind == FG_ASYNC:
         fg_back_to_pool(charge)
-    elif status == CUDA_SUCCESS:  # it can have been a graph's
+    elif status == CUDA_SUCCESS:  # it may be memory of a graph
         fg_publish(&fg_stale, 1)
 
 
 cdef public int cuMemFree_v2(uint64_t address) noexcept nogil:
-    """An address that we do not know is the driver's affair."""
+    """Free memory. An unknown address is passed to the driver."""
     cdef fg_charge charge
     cdef int kind = fg_forget_address(address, &charge)
     cdef void *real = fg_function(FG_cuMemFree_v2)

@@ -1,6 +1,14 @@
-# The calls of 2007, whose addresses and sizes have 32 bits. Whoever asks for version 2000 of a name gets these.
+# The calls of 2007, with addresses and sizes of 32 bits: version 2000 of a name in cuGetProcAddress.
 #
-# Their types differ from those of today, the memory does not: what one takes the other may free.
+# Their types differ from the present ones, but the memory is the same: memory from one ABI may be freed with
+# the other.
+#
+# Hooks: cuMemAlloc, cuMemAllocPitch, cuMemFree, cuMemGetInfo, cuDeviceTotalMem, cuArrayCreate,
+#   cuArray3DCreate.
+# Exports: nothing.
+# Needs: arrays (fg_flat, fg_new_array); driver (fg_function); ledger (fg_charge); memory (fg_area, fg_finish,
+#   fg_finish_pitched, fg_forget_address, fg_freed, fg_gpu_of, fg_plain, fg_take, fg_take_pitched); views
+#   (fg_see, fg_total_seen, fg_view).
 
 cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
     cdef fg_charge charge
@@ -45,7 +53,7 @@ cdef public int cuMemFree(uint32_t address) noexcept nogil:
 
 
 cdef public int cuMemGetInfo(uint32_t *free, uint32_t *total) noexcept nogil:
-    """Never more than the driver says, for what 32 bits cannot tell is its affair."""
+    """Report at most what the driver reports in 32 bits."""
     cdef fg_view view
     cdef int device = 0
     cdef void *real = fg_function(FG_cuMemGetInfo)

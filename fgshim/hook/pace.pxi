@@ -1,7 +1,12 @@
-# Launches take turns: a job that has had its share of a card's time waits. pace.h is the budget, meter.h what fills it.
+# Pacing of launches: a job that has used its share of GPU time waits. pace.h has the budget, meter.h the
+# measurement.
 #
-# A launch that need not wait calls nobody but the driver. What is recorded in a
-# stream that is being captured is not paced: the graph is, when it is launched.
+# A launch that need not wait calls nothing but the driver. A launch into a captured stream is not paced: its
+# graph is, when it is launched.
+#
+# Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_leave_mark, fg_wait_turn.
+# Needs: driver (fg_function); ledger (fg_take_slot); memory (fg_gpu_of); region (fg_attach, fg_lock,
+#   fg_unlock).
 
 cdef extern from "clock.h" nogil:
     uint64_t fg_clock()
@@ -14,15 +19,15 @@ cdef extern from "pace.h" nogil:
 cdef enum:
     FG_NOT_PACED = 1
     FG_PACED = 2
-    FG_ONLY_TOLD = 3  # it has a share of a card and the policy none: its neighbours are told that it launches
+    FG_ONLY_TOLD = 3  # policy none on a shared GPU: it only reports that it launches
 
-cdef struct fg_launch:  # one launch that is paced
+cdef struct fg_launch:  # a launch that is paced
     fg_turn turn
-    bint own  # it is of the twin whose stream 0 is the thread's
+    bint own  # stream 0 is the calling thread's stream
 
 
 cdef int fg_watch_record(void *self, void **event, void *stream) noexcept nogil:
-    """Record an event, with leave to do so while another thread captures."""
+    """Record an event. The relaxed capture mode permits it while another thread captures."""
     cdef bint own = (<fg_launch *> self).own
     cdef void *create = fg_function(FG_cuEventCreate)
     cdef void *record = fg_function(FG_cuEventRecord_ptsz if own else FG_cuEventRecord)
@@ -55,7 +60,7 @@ cdef int64_t fg_watch_between(void *self, void *start, void *end) noexcept nogil
 
 
 cdef void fg_pace_in_child() noexcept nogil:
-    """After fork: the marks are the parent's, and so is its place."""
+    """Forget the events and the pacing slot of the parent, in the child of a fork."""
     global fg_flight
     fg_flight = 0
     memset(&fg_own_meter, 0, sizeof(fg_own_meter))
@@ -63,7 +68,7 @@ cdef void fg_pace_in_child() noexcept nogil:
 
 
 cdef bint fg_decide_pacing() noexcept nogil:
-    """Whether launches of this process are paced at all. What the region says at the first of them counts."""
+    """Decide at the first launch, from the region, whether launches of this process are paced."""
     global fg_paces
     cdef fg_region *region = fg_attach()
     cdef uint32_t at
@@ -76,7 +81,7 @@ cdef bint fg_decide_pacing() noexcept nogil:
                 paces = FG_ONLY_TOLD
     if paces != FG_NOT_PACED and fg_load_int(&fg_paces) == 0:
         __register_atfork(NULL, NULL, fg_pace_in_child, NULL)
-        if paces == FG_PACED and fg_lock(region):  # by its slot the controller knows whose process it is
+        if paces == FG_PACED and fg_lock(region):  # the slot tells the controller that this process is the job's
             fg_take_slot(region)
             fg_unlock(region)
     fg_store_int(&fg_paces, paces)
@@ -89,7 +94,7 @@ cdef inline bint fg_is_paced() noexcept nogil:
 
 
 cdef fg_pace *fg_pace_here() noexcept nogil:
-    """The budget for the card of the current context; NULL: there is none to keep."""
+    """Return the budget of the current context's GPU; NULL if launches there are not paced."""
     cdef fg_region *region = fg_attach()
     cdef void *ask = fg_function(FG_cuCtxGetDevice)
     cdef int device = 0, gpu = 0
@@ -106,7 +111,7 @@ cdef inline fg_long_runs *fg_runs_of(const fg_pace *pace) noexcept nogil:
 
 
 cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
-    """Whether the launch is only recorded; where the driver will not say, it is taken to be."""
+    """Return whether the stream is being captured. If the driver does not say, it is taken to be."""
     cdef int how = 0
     cdef void *ask = fg_function(FG_cuStreamIsCapturing_ptsz if own else FG_cuStreamIsCapturing)
     return ask != NULL and ((<stream_capturing_t> ask)(stream, &how) != CUDA_SUCCESS or how != 0)
@@ -119,7 +124,7 @@ cdef void fg_rest(uint64_t time) noexcept nogil:
 
 
 cdef inline void fg_take_place() noexcept nogil:
-    """This process's place in what the controller is told."""
+    """Choose the index of this process in fg_pace.flying."""
     global fg_flight
     if not fg_flight:
         fg_flight = getpid() % FG_FLIGHTS + 1
@@ -127,7 +132,7 @@ cdef inline void fg_take_place() noexcept nogil:
 
 
 cdef void fg_tell_launch() noexcept nogil:
-    """That this process puts work on its cards, which nobody counts: once in a while is enough."""
+    """Report at most every 10 ms that this process launches, for a job that is not paced."""
     global fg_told
     cdef fg_region *region = fg_attach()
     cdef uint64_t now = fg_rough_clock()
@@ -141,14 +146,14 @@ cdef void fg_tell_launch() noexcept nogil:
 
 
 cdef void fg_forget_marks(void *context) noexcept nogil:
-    """Before a context ends: its events end with it."""
+    """Forget the events of a context before it is destroyed."""
     if fg_load_int(&fg_paces) == FG_PACED and pthread_mutex_lock(&fg_meter_lock) == 0:
         fg_meter_forget(&fg_own_meter, context)
         pthread_mutex_unlock(&fg_meter_lock)
 
 
 cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch) noexcept nogil:
-    """Wait for this launch's turn; True: fg_leave_mark is to be called behind it."""
+    """Wait for this launch's turn. Return True if fg_leave_mark must be called behind it."""
     cdef fg_pace *pace
     cdef fg_stopwatch watch
     cdef fg_track *track
@@ -168,7 +173,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
     while True:
         at = fg_clock()
-        if pthread_mutex_lock(&fg_meter_lock) != 0:  # a tool's, which an event of ours has called back
+        if pthread_mutex_lock(&fg_meter_lock) != 0:  # a launch by a tool that the driver calls back from our event
             return False
         wait = fg_meter_wait(&fg_own_meter, pace, kind, at, &watch)
         if wait == 0:
@@ -176,7 +181,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
         pthread_mutex_unlock(&fg_meter_lock)
         fg_rest(wait)
     if own and stream == NULL:
-        stream = <void *> pthread_self()  # told apart from the legacy stream, and from other threads'
+        stream = <void *> pthread_self()  # differs from the legacy stream and between threads
     fg_take_place()
     track = fg_track_of(&fg_own_meter, pace, fg_runs_of(pace), stream, context)
     fg_meter_begin(&fg_own_meter, track, kind, at, &watch, &launch.turn)
@@ -186,7 +191,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
 
 
 cdef void fg_leave_mark(fg_launch *launch) noexcept nogil:
-    """A mark behind the launch."""
+    """Record the event behind the launch."""
     cdef fg_stopwatch watch
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
     pthread_mutex_lock(&fg_meter_lock)
@@ -195,6 +200,6 @@ cdef void fg_leave_mark(fg_launch *launch) noexcept nogil:
 
 
 cdef inline uint64_t fg_kind(void *function, const unsigned int *shape) noexcept nogil:
-    """Launches that are alike: one function on grids of one size."""
+    """Return the key of a kind of launches: one function with one grid size."""
     cdef uint64_t size = <uint64_t> shape[0] * shape[1] * shape[2] * 1024 + <uint64_t> shape[3] * shape[4] * shape[5]
     return <uint64_t> function ^ size * <uint64_t> 0x9e3779b97f4a7c15

@@ -1,12 +1,16 @@
-# Stream-ordered memory: what is charged is what a pool reserves, for that is what the card has less of.
+# Memory pools: the table of pools, and the charge for what they reserve.
 #
-# fg_pool_lock is held from the reservation to the reading after it, so that no
-# growth is counted twice. Nothing here waits for a stream. A tool that the driver
-# calls back in between may come here in the same thread, so rows never move, and
-# what is charged for one is always what stands in it.
+# fg_pool_lock is held from a reservation until the pool was read after it, so that no growth is counted
+# twice. No function here waits for a stream. A tool that the driver calls back may come here in the same
+# thread; therefore rows never move, and the charge of a pool is always what its row says.
+#
+# Exports: fg_can_trim, fg_each_pool, fg_forget_pools, fg_in_steps, fg_know_pool, fg_look_again, fg_pool_has,
+#   fg_pool_of, fg_read_pool, fg_short_of, fg_trim.
+# Needs: driver (fg_function); graphs (fg_each_graph_memory, fg_trim_graph_memory); ledger (fg_charge,
+#   fg_exchange).
 
 cdef void fg_forget_pools() noexcept nogil:
-    """In the child of a fork."""
+    """Forget the state of the parent, in the child of a fork."""
     global fg_pools, fg_pool_count
     if fg_pools:
         munmap(fg_pools, FG_MAX_POOLS * sizeof(fg_pool))
@@ -24,7 +28,7 @@ cdef uint64_t fg_pool_has(void *pool, int attribute) noexcept nogil:
 
 
 cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
-    """NULL: one that we do not know, so none of device memory. Under fg_pool_lock."""
+    """Return the row of a pool; NULL if it is unknown and so has no device memory. Under fg_pool_lock."""
     cdef uint32_t at
     for at in range(fg_pool_count):
         if fg_pools[at].state == FG_OPEN and fg_pools[at].pool == pool:
@@ -33,7 +37,7 @@ cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
 
 
 cdef bint fg_more_pools() noexcept nogil:
-    """Room for one row more. Under fg_pool_lock."""
+    """Make room for one more row. Return False if there is no memory. Under fg_pool_lock."""
     global fg_pools
     if fg_pools == NULL:
         fg_pools = <fg_pool *> fg_pages(FG_MAX_POOLS * sizeof(fg_pool))
@@ -41,7 +45,7 @@ cdef bint fg_more_pools() noexcept nogil:
 
 
 cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
-    """A row for it; NULL where there is no memory for one. Under fg_pool_lock."""
+    """Return a row for a pool, a new one if necessary; NULL if there is no memory. Under fg_pool_lock."""
     cdef fg_pool *row = fg_pool_of(pool)
     cdef uint32_t at = 0
     if row:
@@ -61,7 +65,7 @@ cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
 
 
 cdef uint64_t fg_divisor(uint64_t one, uint64_t other) noexcept nogil:
-    """The greatest common one."""
+    """Return the greatest common divisor."""
     cdef uint64_t rest
     while other:
         rest = one % other
@@ -71,7 +75,7 @@ cdef uint64_t fg_divisor(uint64_t one, uint64_t other) noexcept nogil:
 
 
 cdef void fg_learn_step(fg_pool *row, uint64_t now, uint64_t needed) noexcept nogil:
-    """By how much it grew tells by what steps it grows."""
+    """Learn the step by which a pool grows, in bytes."""
     if now <= row.reserved:
         return
     row.step = fg_divisor(now, row.step)
@@ -79,7 +83,7 @@ cdef void fg_learn_step(fg_pool *row, uint64_t now, uint64_t needed) noexcept no
 
 
 cdef uint64_t fg_step(const fg_pool *row) noexcept nogil:
-    """By what it grows: as far as was seen; else 32 MiB, as drivers do, or what is known to be finer or coarser."""
+    """Return the assumed step of a pool in bytes: 32 MiB, as drivers have it, unless a growth has shown another."""
     if row.waste >= FG_USUAL_STEP and row.step:
         return row.step
     if row.step == 0:
@@ -95,25 +99,25 @@ cdef uint64_t fg_in_steps(const fg_pool *row, uint64_t size) noexcept nogil:
 
 
 cdef uint64_t fg_short_of(const fg_pool *row, uint64_t size) noexcept nogil:
-    """How much more it needs for an allocation of this size, if what it has is in one piece."""
+    """Return how many bytes a pool lacks for an allocation, if its free memory is contiguous."""
     cdef uint64_t used = fg_sum(fg_pool_has(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), size)
     return used - row.reserved if used > row.reserved else 0
 
 
 cdef void fg_read_pool(fg_pool *row, const fg_charge *reserved, uint64_t needed) noexcept nogil:
-    """Charge what it reserves now, `reserved` having been charged for it already. Under fg_pool_lock."""
+    """Charge what a pool reserves now. `reserved` was charged for it before; NULL: nothing. Under fg_pool_lock."""
     cdef uint64_t before, now
     if row.state != FG_OPEN:
         return
     now = fg_pool_has(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
-    before = row.reserved + (reserved.bytes if reserved else 0)  # after the driver: a tool may have come here meanwhile
+    before = row.reserved + (reserved.bytes if reserved else 0)  # read after the driver's answer: a tool may have changed it meanwhile
     fg_learn_step(row, now, needed)
     row.reserved = now
     fg_exchange(row.gpu, before, now, reserved != NULL)
 
 
 cdef void fg_each_pool(int gpu, bint trim) noexcept nogil:
-    """Read every pool again (gpu -1: on any card), emptied of what it does not use if so told. Under fg_pool_lock."""
+    """Read every pool of a GPU again (-1: of all), and trim it first if `trim`. Under fg_pool_lock."""
     cdef uint32_t at
     cdef void *empty = fg_function(FG_cuMemPoolTrimTo)
     for at in range(fg_pool_count):
@@ -124,7 +128,7 @@ cdef void fg_each_pool(int gpu, bint trim) noexcept nogil:
 
 
 cdef void fg_look_again() noexcept nogil:
-    """What pools and graphs keep may have become less."""
+    """Read pools and graphs again: they may keep less than before."""
     fg_publish(&fg_stale, 0)
     if fg_peek_int(&fg_pool_count) or fg_peek_int(&fg_graph_count):
         pthread_mutex_lock(&fg_pool_lock)
@@ -138,7 +142,7 @@ cdef inline bint fg_can_trim() noexcept nogil:
 
 
 cdef bint fg_trim(int gpu, int device) noexcept nogil:
-    """As the driver does when a card is full: memory that pools and graphs only keep is given up first."""
+    """Trim the unused memory of pools and graphs, as the driver does when a GPU is full."""
     pthread_mutex_lock(&fg_pool_lock)
     fg_each_pool(gpu, True)
     fg_trim_graph_memory(gpu, device)

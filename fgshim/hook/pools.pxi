@@ -1,11 +1,18 @@
-# Allocation from pools: reserve what the pool can grow by, let it serve, charge what it has become.
+# Allocation from pools: reserve what the pool can grow by, call the driver, charge what the pool has reserved
+# then.
+#
+# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_stream_calls.
+# Needs: driver (fg_function); entries (fg_note); ledger (fg_charge, fg_give_back, fg_refused, fg_reserve,
+#   fg_total); memory (fg_device_at, fg_forget_address, fg_freed, fg_gpu_of); pool_table (fg_each_pool,
+#   fg_in_steps, fg_know_pool, fg_pool_has, fg_pool_of, fg_read_pool, fg_short_of); region (fg_attach,
+#   fg_limit, fg_lock, fg_unlock).
 
-cdef struct fg_stream_calls:  # the legacy ones, or those of the thread's own stream 0
+cdef struct fg_stream_calls:  # those of the legacy stream 0, or those of the thread's stream 0
     int allocate, from_pool, free, capturing, context
 
 
 cdef int fg_device_of(void *stream, int context_call, int *device) noexcept nogil:
-    """The device whose pool serves a stream."""
+    """Return the status of finding the device whose pool serves a stream."""
     cdef void *context = NULL
     cdef void *current = NULL
     cdef int status = (<stream_ctx_t> fg_function(context_call))(stream, &context)
@@ -23,13 +30,13 @@ cdef int fg_device_of(void *stream, int context_call, int *device) noexcept nogi
 
 
 cdef bint fg_reserve_growth(const fg_pool *row, uint64_t size, fg_charge *charge, bint likely) noexcept nogil:
-    """Reserve what the pool can grow by at most; `likely`: what it must grow by."""
+    """Reserve the most by which a pool can grow; if `likely`, only what it must grow."""
     charge.bytes = fg_in_steps(row, fg_short_of(row, size) if likely else size)
     return fg_reserve(charge)
 
 
 cdef bint fg_reserve_for(const fg_pool *row, uint64_t size, fg_charge *charge) noexcept nogil:
-    """The most, or nothing where the pool has enough, else as much as is left once no pool keeps what it can give up."""
+    """Reserve the largest growth; nothing if the pool has enough; else the necessary growth after trimming all pools."""
     if fg_reserve_growth(row, size, charge, False):
         return True
     if fg_short_of(row, size) == 0 and fg_reserve_growth(row, size, charge, True):
@@ -71,7 +78,7 @@ cdef bint fg_note_async(fg_pool *row, uint64_t address, size_t size) noexcept no
 cdef int fg_from_pool(
     fg_pool *row, bint by_name, uint64_t *address, size_t size, void *stream, const fg_stream_calls *calls
 ) noexcept nogil:
-    """Under fg_pool_lock."""
+    """Allocate from a pool. Under fg_pool_lock."""
     cdef fg_charge charge
     cdef uint64_t needed
     cdef int status
@@ -89,21 +96,21 @@ cdef int fg_from_pool(
         return status
     if not fg_overshot(row.gpu) and fg_note_async(row, address[0], size):
         return CUDA_SUCCESS
-    (<free_async_t> fg_function(calls.free))(address[0], stream)  # it grew by more than it ever had
+    (<free_async_t> fg_function(calls.free))(address[0], stream)  # it grew by more than was reserved
     fg_each_pool(row.gpu, True)
     fg_refused(row.gpu, size)
     return CUDA_ERROR_OUT_OF_MEMORY
 
 
 cdef bint fg_captures(void *stream, int call) noexcept nogil:
-    """Whether calls on the stream are being recorded: then they take no memory now."""
+    """Return whether the stream is being captured, so that a call allocates nothing now."""
     cdef int how = 0
     cdef void *ask = fg_function(call)
     return ask != NULL and (<stream_capturing_t> ask)(stream, &how) == CUDA_SUCCESS and how != 0
 
 
 cdef int fg_alloc_async(uint64_t *address, size_t size, void *stream, fg_stream_calls calls) noexcept nogil:
-    """From the pool that the stream's device has set."""
+    """Allocate from the current pool of the stream's device."""
     cdef void *real = fg_function(calls.allocate)
     cdef void *pool = NULL
     cdef int device = 0, gpu
@@ -124,7 +131,7 @@ cdef int fg_alloc_async(uint64_t *address, size_t size, void *stream, fg_stream_
 
 
 cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
-    """Its row, where it is some device's default pool, or one of its locality domains', which nobody has to make. Under fg_pool_lock."""
+    """Return the row of a default pool of a device or of its locality domains, which no program creates. Under fg_pool_lock."""
     cdef void *standard = NULL
     cdef void *ask = fg_function(FG_cuDeviceGetDefaultMemPool)
     cdef int device = 0, gpu
@@ -140,7 +147,7 @@ cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
 
 
 cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream, fg_stream_calls calls) noexcept nogil:
-    """From a pool that is named. One that is none of the job's cards' holds no device memory."""
+    """Allocate from a given pool. A pool that is on no GPU of the job holds no device memory."""
     cdef void *real = fg_function(calls.from_pool)
     cdef fg_pool *row
     cdef int status
@@ -160,7 +167,7 @@ cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream,
 
 
 cdef void fg_back_to_pool(const fg_charge *charge) noexcept nogil:
-    """An allocation less; the last one of a destroyed pool takes the rest of that along."""
+    """Count one allocation less. The last one of a destroyed pool releases what is left of it."""
     cdef fg_pool *row
     fg_publish(&fg_stale, 1)
     pthread_mutex_lock(&fg_pool_lock)
@@ -175,7 +182,7 @@ cdef void fg_back_to_pool(const fg_charge *charge) noexcept nogil:
 
 
 cdef int fg_free_async(uint64_t address, void *stream, fg_stream_calls calls) noexcept nogil:
-    """Memory of cuMemAlloc may be freed so too; that of a pool goes back to the pool."""
+    """Free memory of a pool, or of cuMemAlloc, in stream order."""
     cdef fg_charge charge
     cdef void *real = fg_function(calls.free)
     if not real:

@@ -1,7 +1,17 @@
-# NVML's lists of processes: the job sees its own, as if the card were its own.
+# NVML's lists of processes: a job sees its own processes only.
+#
+# Hooks: nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetComputeRunningProcesses_v2,
+#   nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses,
+#   nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3,
+#   nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses_v2,
+#   nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetRunningProcessDetailList,
+#   nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetAccountingPids,
+#   nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats_v2, nvmlSystemGetProcessName.
+# Exports: fg_only_jobs.
+# Needs: driver (fg_function); ledger (fg_reap); region (fg_attach, fg_lock, fg_unlock).
 
 cdef bint fg_is_jobs(fg_region *region, uint32_t pid) noexcept nogil:
-    """Whether a process of the job has this pid. Under the region's lock."""
+    """Return whether a process of the job has this pid. Under the region's lock."""
     cdef uint32_t at
     if pid == <uint32_t> getpid():
         return True
@@ -12,7 +22,7 @@ cdef bint fg_is_jobs(fg_region *region, uint32_t pid) noexcept nogil:
 
 
 cdef uint32_t fg_only_jobs(void *list, uint32_t count, size_t size, size_t offset) noexcept nogil:
-    """Move the job's processes to the front of a list whose entries have the pid there; how many they are."""
+    """Move the job's processes to the front of a list and return their number. The pid is at `offset` of an entry."""
     cdef fg_region *region = fg_attach()
     cdef char *entries = <char *> list
     cdef uint32_t at, kept = 0
@@ -28,13 +38,13 @@ cdef uint32_t fg_only_jobs(void *list, uint32_t count, size_t size, size_t offse
 
 
 cdef int fg_whole_list(void *real, void *device, uint32_t *count, size_t size, void **list) noexcept nogil:
-    """All that run on the card, in memory of our own of (count + 1) * size bytes."""
+    """Return all processes of a GPU in memory of the hook, (count + 1) * size bytes."""
     cdef uint32_t room = 0
     cdef int status = (<nvml_processes_t> real)(device, &room, NULL)
     cdef int tries
     list[0] = NULL
     count[0] = 0
-    for tries in range(8):  # more may have come since it was asked how many there are
+    for tries in range(8):  # more processes may have appeared since they were counted
         if status != NVML_ERROR_INSUFFICIENT_SIZE:
             return status
         room += 16
@@ -53,7 +63,7 @@ cdef int fg_whole_list(void *real, void *device, uint32_t *count, size_t size, v
 
 
 cdef int fg_list(int call, void *device, uint32_t *count, void *into, size_t size) noexcept nogil:
-    """NVML's protocol: room in, number out; too little room is an error that says how much is needed."""
+    """Answer a list by NVML's protocol: room in, number out, and an error with the number if room is too small."""
     cdef void *real = fg_function(call)
     cdef void *list = NULL
     cdef uint32_t found = 0, kept
@@ -147,7 +157,7 @@ cdef public int nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list) 
 
 
 cdef public int nvmlDeviceGetAccountingPids(void *device, uint32_t *count, uint32_t *pids) noexcept nogil:
-    """Room for all of them is asked for as ever: how much that is tells nobody anything."""
+    """Answer utilization samples of the job's processes. The room asked for is that of all processes."""
     cdef void *real = fg_function(FG_nvmlDeviceGetAccountingPids)
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
@@ -166,7 +176,7 @@ cdef public int nvmlDeviceGetAccountingStats(void *device, uint32_t pid, void *s
 
 
 cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexcept nogil:
-    """Which process is meant, stands in the structure itself."""
+    """Answer accounting statistics; the pid is in the structure."""
     cdef void *real = fg_function(FG_nvmlDeviceGetAccountingStats_v2)
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
@@ -176,7 +186,7 @@ cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexc
 
 
 cdef public int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t room) noexcept nogil:
-    """A process of others is not there."""
+    """Answer the name of a process of the job; NVML_ERROR_NOT_FOUND for any other."""
     cdef void *real = fg_function(FG_nvmlSystemGetProcessName)
     cdef uint32_t asked = pid
     if not real:

@@ -1,7 +1,7 @@
-# The job's region: attached once, locked for moments, never trusted.
+# The job's region: mapped once, locked for less than a microsecond at a time, never trusted (job.h).
 #
-# The job can write to its region. So cards and limits are those of a copy whose
-# seal was good when this process attached, and a lock that is none is given up.
+# Exports: fg_attach, fg_limit, fg_lock, fg_own_job, fg_position, fg_unlock.
+# Needs: ledger (fg_watch_forks).
 
 cdef extern from "job.h" nogil:
     ctypedef struct fg_card_t "fg_region_gpu":
@@ -20,7 +20,7 @@ cdef extern from "job.h" nogil:
 
 
 cdef fg_job *fg_find_job() noexcept nogil:
-    """The region beside the path that this library was loaded from."""
+    """Attach to the region beside the path from which this library was loaded."""
     cdef Dl_info own
     cdef char path[4096]
     cdef const char *end
@@ -39,24 +39,24 @@ cdef fg_job *fg_find_job() noexcept nogil:
 
 
 cdef inline fg_job *fg_own_job() noexcept nogil:
-    """NULL: there is none, so no device memory."""
+    """Return the job; NULL if there is no valid region, and so no device memory."""
     cdef fg_job *job = <fg_job *> fg_load(&fg_attached)
     return job if job else fg_find_job()
 
 
 cdef inline fg_region *fg_attach() noexcept nogil:
-    """The job's region; NULL: none."""
+    """Return the job's region; NULL if there is none."""
     cdef fg_job *job = fg_own_job()
     return job.region if job else NULL
 
 
 cdef inline uint64_t fg_limit(uint32_t gpu) noexcept nogil:
-    """What the job may hold on a card. Only once it is attached."""
+    """Return the job's limit on a GPU in bytes. The process must be attached."""
     return fg_own_job().card[gpu].limit
 
 
 cdef int fg_position(const uint8_t *uuid) noexcept nogil:
-    """The number in the region of the card with this UUID; -1: it is not the job's."""
+    """Return the position in the region of the GPU with this UUID; -1 if it is not the job's."""
     cdef fg_job *job = fg_own_job()
     cdef uint32_t at
     if job:
@@ -67,7 +67,7 @@ cdef int fg_position(const uint8_t *uuid) noexcept nogil:
 
 
 cdef bint fg_lock(fg_region *region) noexcept nogil:
-    """Take the region's lock, from a dead holder if need be: whatever it left is whole, word by word."""
+    """Take the region's lock, also from a dead holder: every word that it left is valid. Return False without a lock."""
     cdef int saved = errno
     cdef int status
     if region == NULL or not fg_has_lock(region):

@@ -1,7 +1,11 @@
-# Memory that processes of a job have given to each other: counted once, as long as one of them has it.
+# Memory that processes of the job share: counted once, as long as one of them holds it.
 #
-# Whoever gives memory away moves its bytes from its slot into a share; who takes
-# it sets his bit there. All of this is under the region's lock.
+# The process that exports memory moves its bytes from its slot to a share; a process that imports it sets its
+# bit in the share. All of this is under the region's lock.
+#
+# Exports: fg_all_shares, fg_give, fg_leave_shares, fg_let_go, fg_partake.
+# Needs: ledger (fg_charge, fg_give_back, fg_hold, fg_reap, fg_take_slot); region (fg_attach, fg_lock,
+#   fg_unlock).
 
 cdef extern from "share_bits.h" nogil:
     bint fg_share_taken(const fg_region_share *)
@@ -28,7 +32,7 @@ cdef void fg_leave_shares(fg_region *region, uint32_t slot) noexcept nogil:
 
 
 cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
-    """Turn a charge of this process into a share; 0: there is no place for one, and the charge stays."""
+    """Move a charge of this process to a share and return its number + 1; 0 if no share is free."""
     cdef fg_region *region = fg_attach()
     cdef fg_region_share *share
     cdef uint32_t at = 0
@@ -53,7 +57,7 @@ cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
 
 
 cdef bint fg_could_be(const fg_region_share *share, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
-    """`own`: one that this process has already. Blocks have no key, and are known by their size."""
+    """Return whether a share can be the one of a key. Blocks have no key and are identified by size. `own`: held by this process."""
     if share.gpu != charge.gpu or share.key != key or not fg_share_taken(share):
         return False
     if key:
@@ -62,7 +66,7 @@ cdef bint fg_could_be(const fg_region_share *share, uint64_t key, const fg_charg
 
 
 cdef uint32_t fg_best_share(const fg_region *region, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
-    """Of several blocks of one size: one that the fewest have. Under the lock."""
+    """Return the number + 1 of the share; of several blocks of one size, the one with the fewest holders. Under the lock."""
     cdef uint32_t at, best = 0
     cdef const fg_region_share *share
     for at in range(fg_region_shares(region)):
@@ -74,7 +78,7 @@ cdef uint32_t fg_best_share(const fg_region *region, uint64_t key, const fg_char
 
 
 cdef bint fg_partake(fg_charge *charge, uint64_t key) noexcept nogil:
-    """Hold what another process of the job has given away; False: nobody of the job gave it."""
+    """Join a share that another process of the job gave. Return False if there is none."""
     cdef fg_region *region = fg_attach()
     charge.share = 0
     if not fg_lock(region):
@@ -93,7 +97,7 @@ cdef bint fg_partake(fg_charge *charge, uint64_t key) noexcept nogil:
 
 
 cdef void fg_leave(uint32_t number) noexcept nogil:
-    """This process has it no more."""
+    """Leave a share."""
     cdef fg_region *region = fg_attach()
     if number <= FG_MAX_SHARES and fg_lock(region):
         if fg_share_refs[number - 1]:
@@ -104,7 +108,7 @@ cdef void fg_leave(uint32_t number) noexcept nogil:
 
 
 cdef void fg_let_go(const fg_charge *charge) noexcept nogil:
-    """Count what was charged as held no longer, by whatever way it was charged."""
+    """Release a charge, whether a share or the slot counts it."""
     if charge.share:
         fg_leave(charge.share)
     else:

@@ -1,11 +1,13 @@
-# nvidia-smi's list of processes, which it takes from a private table of NVML.
+# The list of processes that nvidia-smi takes from a private table of NVML.
 #
-# On the driver branches whose layout is proved (smi_table.h), the program is given a copy of the table in which the
-# hook's functions stand in the slots of the GPUs and of the process lists. On any other branch, and before NVML tells
-# its version, it is given NVML's own table: nvidia-smi then shows the host's GPUs and the processes of all jobs.
+# On the driver branches whose layout is proved (smi_table.h), the program gets a copy of the table with the
+# hook's functions in the slots of the GPUs and the process lists. On any other branch, and before NVML
+# reports its version, it gets NVML's own table: nvidia-smi then shows the host's GPUs and the processes of
+# all jobs.
 #
-# Exports: nvmlInternalGetExportTable.
-# Needs: fg_function (driver.pxi), fg_by_index (cards.pxi), fg_only_jobs (processes.pxi).
+# Hooks: nvmlInternalGetExportTable.
+# Exports: nothing.
+# Needs: cards (fg_by_index); driver (fg_function); processes (fg_only_jobs).
 
 cdef extern from "smi_table.h" nogil:
     const int FG_SMI_CARD, FG_SMI_LIST, FG_SMI_LISTS, FG_SMI_LEAST, FG_SMI_MOST

@@ -1,4 +1,13 @@
-# The stream-ordered calls and their twins, pools by name, and the calls after which pools may keep less.
+# The stream-ordered calls, the calls on pools, and the calls after which pools may keep less.
+#
+# Hooks: cuMemAllocAsync, cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz,
+#   cuMemFreeAsync, cuMemFreeAsync_ptsz, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolTrimTo,
+#   cuMemPoolSetAttribute, cuStreamSynchronize, cuStreamSynchronize_ptsz, cuEventSynchronize,
+#   cuCtxSynchronize_v2, cuCtxSynchronize.
+# Exports: nothing.
+# Needs: driver (fg_function); ledger (fg_give_back); memory (fg_device_at, fg_gpu_of); pool_table
+#   (fg_know_pool, fg_look_again, fg_pool_of, fg_read_pool); pools (fg_alloc_async, fg_alloc_from,
+#   fg_free_async, fg_stream_calls).
 
 cdef inline fg_stream_calls fg_legacy() noexcept nogil:
     cdef fg_stream_calls calls
@@ -45,7 +54,7 @@ cdef public int cuMemFreeAsync_ptsz(uint64_t address, void *stream) noexcept nog
 
 
 cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcept nogil:
-    """A pool of host or managed memory takes nothing of a card that is ours to count."""
+    """Create a pool. Only pools of pinned device memory are counted."""
     cdef void *real = fg_function(FG_cuMemPoolCreate)
     cdef int device, gpu
     cdef bint known
@@ -68,7 +77,7 @@ cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcep
 
 
 cdef void fg_close_pool(fg_pool *row) noexcept nogil:
-    """Destroyed by the program; what of it was not freed lives on. Under fg_pool_lock."""
+    """Mark a pool as destroyed. Allocations that were not freed live on. Under fg_pool_lock."""
     if row.live == 0:
         fg_give_back(row.gpu, row.reserved)
     row.state = FG_DESTROYED if row.live else FG_NO_POOL
@@ -82,7 +91,7 @@ cdef public int cuMemPoolDestroy(void *pool) noexcept nogil:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     pthread_mutex_lock(&fg_pool_lock)
     row = fg_pool_of(pool)
-    if row and trim:  # so that what it is charged with is what lives on
+    if row and trim:  # so that the charge is the memory that lives on
         (<pool_trim_t> trim)(pool, 0)
         fg_read_pool(row, NULL, 0)
     cdef int status = (<destroy_t> real)(pool)
@@ -111,7 +120,7 @@ cdef public int cuMemPoolSetAttribute(void *pool, int attribute, void *value) no
 
 
 cdef inline int fg_after(int status) noexcept nogil:
-    """A wait is over: what was freed before it may have left its pool."""
+    """Read the pools again after a wait: what was freed before may have left its pool."""
     if fg_peek_int(&fg_stale):
         fg_look_again()
     return status

@@ -1,4 +1,8 @@
-# Sparse arrays: each part that is mapped to a block keeps that block, like any other mapping.
+# Sparse arrays: each part that is mapped to a block is a reference to that block, like any other mapping.
+#
+# Hooks: cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz.
+# Exports: fg_end_tiles.
+# Needs: blocks (fg_ref, fg_unref); driver (fg_function); entries (fg_drop, fg_get).
 
 cdef extern from "share_bits.h" nogil:
     uint64_t fg_tile_key(const fg_map_info *, bint)
@@ -14,7 +18,7 @@ cdef void fg_end_tile(fg_entry *tile) noexcept nogil:
 
 
 cdef bint fg_map_tile(const fg_map_info *part) noexcept nogil:
-    """What was mapped there before is so no more. A block that we do not know is the driver's affair."""
+    """Record the mapping of a part, and forget the mapping it replaces. Unknown blocks are not counted."""
     global fg_tile_count
     cdef uint64_t key = fg_tile_key(part, part.part_kind == CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL)
     cdef fg_entry *old = fg_get(FG_TILE, key)
@@ -31,7 +35,7 @@ cdef bint fg_map_tile(const fg_map_info *part) noexcept nogil:
 
 
 cdef void fg_end_tiles(uint64_t array) noexcept nogil:
-    """An array that is destroyed lets go of what its parts were mapped to."""
+    """Drop the blocks to which parts of a destroyed array were mapped."""
     cdef uint64_t at = 0
     if not fg_peek_int(&fg_tile_count):
         return
@@ -45,7 +49,7 @@ cdef void fg_end_tiles(uint64_t array) noexcept nogil:
 
 
 cdef int fg_map_array(int call, fg_map_info *parts, unsigned int count, void *stream) noexcept nogil:
-    """Unmapping takes effect when the stream comes to it, and is counted at once, as freeing is."""
+    """Map or unmap parts of arrays. Unmapping is counted at once, although the stream may not have reached it."""
     cdef unsigned int at
     cdef void *real = fg_function(call)
     if not real:

@@ -1,11 +1,16 @@
-# What the job is told about the card: its own share, the same from CUDA and from NVML.
+# The memory figures that the job sees: its own share, equal in CUDA and in NVML.
+#
+# Hooks: cuMemGetInfo_v2, cuDeviceTotalMem_v2, nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo_v2.
+# Exports: fg_nvml_gpu, fg_see, fg_total_seen, fg_view.
+# Needs: driver (fg_function); ledger (fg_job_holds); memory (fg_gpu_of); pool_table (fg_can_trim,
+#   fg_look_again); region (fg_attach, fg_limit, fg_position).
 
 cdef struct fg_view:
     uint64_t total, used
 
 
 cdef fg_view fg_see(int gpu, uint64_t real_total) noexcept nogil:
-    """The job's limit, and what it holds of it. Without a region: nothing, which is what can be had."""
+    """Return the job's limit and what it holds. Without a region, all is 0."""
     cdef fg_region *region = fg_attach()
     cdef fg_view view
     view.total = view.used = 0
@@ -37,7 +42,7 @@ cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
 
 
 cdef uint64_t fg_total_seen(int device, uint64_t total) noexcept nogil:
-    """The job's limit on a card of so many bytes; 0 where the card is not the job's."""
+    """Return the job's limit on a GPU of `total` bytes; 0 if the GPU is not the job's."""
     cdef int gpu = fg_gpu_of(device)
     return min(fg_limit(gpu), total) if gpu >= 0 else 0
 
@@ -60,7 +65,7 @@ cdef int fg_hex(char digit) noexcept nogil:
 
 
 cdef bint fg_parse_uuid(const char *text, uint8_t *uuid) noexcept nogil:
-    """GPU-1b2c3d4e-… as 16 bytes."""
+    """Parse a UUID such as GPU-1b2c3d4e-… to 16 bytes. Return False if it is malformed."""
     cdef int digits = 0, value
     if strncmp(text, "GPU-", 4) != 0:
         return False
@@ -77,7 +82,7 @@ cdef bint fg_parse_uuid(const char *text, uint8_t *uuid) noexcept nogil:
 
 
 cdef int fg_nvml_gpu(void *device) noexcept nogil:
-    """The number in the region of NVML's device; -1: not the job's."""
+    """Return the position in the region of an NVML device; -1 if it is not the job's."""
     cdef char text[96]
     cdef uint8_t uuid[16]
     cdef void *ask = fg_function(FG_nvmlDeviceGetUUID)
@@ -87,7 +92,7 @@ cdef int fg_nvml_gpu(void *device) noexcept nogil:
 
 
 cdef void fg_show_share(void *device, uint64_t *total, uint64_t *used, uint64_t *free) noexcept nogil:
-    """The job's share in the place of its card; a card that is not the job's is told of as it is."""
+    """Replace the memory figures of a GPU of the job by the job's own. Other GPUs are shown as they are."""
     cdef fg_view view
     cdef int gpu = fg_nvml_gpu(device)
     if gpu >= 0:
@@ -109,7 +114,7 @@ cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nog
 
 
 cdef public int nvmlDeviceGetMemoryInfo_v2(void *device, void *memory) noexcept nogil:
-    """What the driver reserves for itself stays what it is."""
+    """Report memory with version 2. What the driver reserves for itself is not changed."""
     cdef void *real = fg_function(FG_nvmlDeviceGetMemoryInfo_v2)
     cdef fg_nvml_memory_v2 *info = <fg_nvml_memory_v2 *> memory
     if not real:

@@ -1,4 +1,8 @@
-# The cgroups of a job, version 1 or 2: the controller says which and how, we make, join, read and remove.
+# The cgroups of a job, version 1 or 2. The controller chooses them; the spawner creates, joins, reads and
+# removes them.
+#
+# Exports: join_cgroups, kill_cgroups, make_cgroups, oom_kills, remove_cgroups.
+# Needs: state (Slot, fail, launch, read_small).
 
 cdef int write_setting(const char *directory, const char *name, const char *value, size_t length) noexcept nogil:
     cdef char path[2 * 4096]

@@ -1,8 +1,13 @@
-# From fork to exec: what the child of a shepherd does before it is the job.
+# The child of a shepherd, from clone to exec.
 #
-# It shares the shepherd's memory until it executes (CLONE_VM, without the wait of
-# vfork), which is cheaper than a copy and lets it leave the reason of a failure in
-# the slot. While both run, the shepherd sleeps in sigtimedwait.
+# It shares the shepherd's memory until it executes (CLONE_VM, without the wait of vfork). That costs less
+# than a copy, and lets the child leave the reason of a failure in the slot. While both run, the shepherd
+# sleeps in sigtimedwait.
+#
+# Exports: start_child.
+# Needs: cgroup (join_cgroups); files (empty_path, is_empty); mounts (take_mounts); priority (sharing,
+#   spare_no_more, stand_as_a_login); prove (prove_fence, refuse); state (Slot, arguments, fail, is_full,
+#   launch, nothing_blocked, path_of, variables, wall); text (work_path); user (become).
 
 cdef char child_stack[65536]
 

@@ -1,4 +1,8 @@
-# A controller for a job that asks for one: started here, outside the job, as the last one was started.
+# Starting a controller for a job that asks for one: outside the job, with the arguments of the last
+# controller.
+#
+# Exports: Kept, controller_lives, core_before, keep_start, start_controller.
+# Needs: state (channel, nothing_blocked, now).
 
 cdef enum:
     KEPT_ROOM = 1 << 20  # bytes of a message that says how

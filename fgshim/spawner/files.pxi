@@ -1,4 +1,7 @@
-# The job's directory: made fresh, handed to the user last, removed whole. Its private TMPDIR: left empty.
+# The job's directory: created, given to the user at the end, removed completely. The private TMPDIR: emptied.
+#
+# Exports: empty_path, is_empty, lists_nothing, make_job_directory, open_here, region_seal.
+# Needs: state (Slot, fail, launch, path_of, place_of, read_small); text (put, put_number, work_path).
 
 cdef uint64_t region_seal  # of the region that was made last
 cdef int job_region  # the region's descriptor, kept: a path in the user's directory proves nothing

@@ -1,4 +1,7 @@
-# What the spawner needs of libc and the kernel.
+# Declarations of libc and kernel functions (kernel.h).
+#
+# Exports: every declaration below.
+# Needs: nothing.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from fgshim.region cimport (

@@ -1,4 +1,7 @@
-# One launch message: every field and bound is checked again here, whoever sent it.
+# The launch message: every field and bound is checked again here, whatever its sender.
+#
+# Exports: find_variables, fits_space, incoming, large_launch, parse.
+# Needs: state (Head, Launch, Slot, Space, arguments, launch, space_of, variables).
 
 cdef enum:
     SPARE = 3  # before the arguments: room for an interpreter and its option

@@ -1,7 +1,11 @@
-# A mount namespace of the job's own: its /etc/ld.so.preload names the hook, and other jobs' GPUs cannot be opened.
+# The mount namespace of a job: its /etc/ld.so.preload names the hook, and GPUs of other jobs cannot be
+# opened.
 #
-# The job's child makes it, between its cgroups and its identity, so nothing of it reaches
-# the shepherd. What the host mounts later still arrives there; what is mounted there goes nowhere.
+# The job's child creates it, between joining its cgroups and taking its identity, so nothing of it reaches
+# the shepherd. Later mounts of the host propagate into it; its own mounts propagate nowhere.
+#
+# Exports: take_mounts, try_mounts, write_word.
+# Needs: prove (refuse); state (Slot, is_full, launch, path_of); text (put, put_number).
 
 
 cdef int write_word(const char *path, const char *text) noexcept nogil:

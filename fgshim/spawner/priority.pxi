@@ -1,5 +1,8 @@
-# What the kernel makes of a process: the spawner and its shepherds are spared when memory
-# runs out, as the controller is; a job stands as a process of its user's login does.
+# The scheduling priority and the OOM score of a process. The spawner and its shepherds are protected from the
+# OOM killer, like the controller; a job has the values of its user's login.
+#
+# Exports: sharing, spare_again, spare_at, spare_no_more, stand_as_a_login, take_standing.
+# Needs: mounts (write_word); state (is_root, now, read_small); text (put_number).
 
 cdef enum:
     SPARE_AFTER = 200  # ms for which a job runs before its shepherd is spared again

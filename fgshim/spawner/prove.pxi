@@ -1,7 +1,10 @@
-# Before a job's script: whether its fence holds, asked by a program in the job's own environment.
+# The prover: checks before a job's script, in the job's own environment, that enforcement is effective.
 #
-# The program (prover.pyx) is executed as the script will be: as its user, in its
-# mounts, with its variables. The job's child waits for it, and starts nothing where the answer is no.
+# The program (prover.pyx) is executed like the script: as its user, in its mounts, with its variables. The
+# job's child waits for it, and executes nothing if the answer is no.
+#
+# Exports: prove_fence, refuse.
+# Needs: files (region_seal); state (Slot, is_shortage, launch, path_of, variables); text (put, put_number).
 
 cdef enum:
     HOLDS = 90  # what the program answers, as prover.pyx knows it

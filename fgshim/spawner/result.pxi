@@ -1,4 +1,8 @@
-# The end of a job: what it used, everything of it removed, one link that says it all.
+# The end of a job: sum up its usage, remove its files, store the result.
+#
+# Exports: finish, read_region.
+# Needs: cgroup (oom_kills, remove_cgroups); files (open_here); state (Slot, crash, path_of, place_of, wall);
+#   text (clean, put, put_field, put_number); user (empty_as_user, is_empty_for_user, remove_job_directory).
 
 cdef fg_region region_copy
 

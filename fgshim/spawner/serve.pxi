@@ -1,4 +1,9 @@
-# The spawner itself: reads messages, forks, reaps.
+# The main loop of the spawner: read messages, fork, reap.
+#
+# Exports: serve.
+# Needs: controller (Kept, controller_lives, keep_start, start_controller); message (fits_space, incoming,
+#   parse); orphan (keeper, n_slots, n_taken, reap_all, tend_all); shepherd (shepherd); state (Answer, Head,
+#   Slot, answer, forked_at, now, resting, slot_at, tell, tick); watch (mark, obey).
 
 cdef size_t have  # bytes in `incoming`
 

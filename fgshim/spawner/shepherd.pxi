@@ -1,4 +1,10 @@
-# A shepherd: claims the job, starts it, watches it, tells how it ended.
+# A shepherd: claim the job, start it, watch it, record its end.
+#
+# Exports: shepherd.
+# Needs: cgroup (make_cgroups); child (start_child); files (make_job_directory); message (find_variables,
+#   large_launch); result (finish); state (Slot, answer, arguments, boot, channel, crash, forked_at, launch,
+#   now, path_of, resting, slot_at, space_of, spawner_pid, tell_over, tick); text (put, put_number); tree
+#   (stat_field); watch (set_limit, watch).
 
 
 cdef uint64_t start_ticks() noexcept nogil:

@@ -1,4 +1,10 @@
-# How the spawner begins: descriptors, signals, the table that it shares with all shepherds.
+# The start of the spawner: descriptors, signals, and the table that it shares with all shepherds.
+#
+# Entry: main.
+# Exports: nothing.
+# Needs: controller (core_before); message (incoming); mounts (try_mounts); priority (take_standing); serve
+#   (serve); state (Slot, Space, boot, channel, crash_at, is_root, nothing_blocked, read_small, resting,
+#   spawner_pid, table); tree (probe_children_files).
 
 cdef void hold_null() noexcept nogil:
     """Descriptors 0 to 2 are what they should be: a job's stdin is taken from here."""

@@ -1,4 +1,9 @@
-# The words of the spawner: the message's head, a slot for each live job, and what all parts share.
+# The data of the spawner: message headers, a slot for each live job, and helpers that all parts use.
+#
+# Exports: Answer, Head, Launch, Slot, Space, answer, arguments, boot, channel, crash, crash_at, fail,
+#   forked_at, is_full, is_root, is_shortage, launch, nothing_blocked, now, path_of, place_of, read_small,
+#   resting, slot_at, space_of, spawner_pid, table, tell, tell_over, tick, variables, wall, and its constants.
+# Needs: text (put, put_number).
 
 cdef enum:
     LAUNCH_MAGIC = 0x314c4746  # "FGL1"

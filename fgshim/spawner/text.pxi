@@ -1,4 +1,7 @@
-# Texts are put together here and not by printf, whose pages every shepherd would have to map.
+# Text formatting without printf, whose pages every shepherd would have to map.
+#
+# Exports: clean, put, put_field, put_number, work_path.
+# Needs: nothing.
 
 cdef char work_path[4096 + 128]  # the path at hand; a child that is about to execute still reads it
 

@@ -1,8 +1,13 @@
-# The processes of a job: all that descend from its shepherd, who inherits those whose parents are gone.
+# The processes of a job: all descendants of its shepherd, which is a subreaper.
 #
-# A pid read from /proc may belong to somebody else a moment later. A child of ours
-# cannot be replaced before we reap it; anything deeper is signalled through a pidfd
-# whose process was seen, after the opening, to have the parent it was found under.
+# A pid read from /proc may be reused a moment later. A child of this process cannot be reused before it is
+# reaped. A deeper descendant is signalled through a pidfd whose process, after the pidfd was opened, still
+# had the parent under which it was found.
+#
+# Exports: deliver, find_job, found, is_dead, kill_job, listing, living, n_found, probe_children_files,
+#   stat_field.
+# Needs: cgroup (kill_cgroups); orphan (keep_only); state (Slot, crash_at, read_small); text (put,
+#   put_number).
 
 cdef enum:
     MOST_FOUND = 65536

@@ -1,4 +1,8 @@
-# Becoming the job's user, for good in a child, or for one look at the file system.
+# Becoming the job's user: for good in a child, or for one look at the file system.
+#
+# Exports: become, empty_as_user, fork_as_user, is_empty_for_user, remove_job_directory.
+# Needs: files (empty_path, lists_nothing, open_here); state (Head, Slot, now, path_of, place_of); text
+#   (work_path).
 
 
 cdef int cannot_return(uid_t uid, gid_t gid, int groups) noexcept nogil:

@@ -1,4 +1,9 @@
-# A shepherd at watch: one sleep, which children, commands and deadlines end.
+# The watch of a shepherd over its job: one wait that children, commands and deadlines end.
+#
+# Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
+#   watch.
+# Needs: priority (spare_again, spare_at); result (read_region); state (Head, Slot, now, wall); text (put);
+#   tree (deliver, is_dead, kill_job, living, n_found, stat_field); user (fork_as_user).
 
 cdef enum:
     MOST_ROUNDS = 50  # in which a job that forks all the time is stopped
