@@ -64,7 +64,6 @@ LATER = {
         "cli/queuejson.py",
     ),
     *(module for module in MODULES if module.startswith(("controller/", "gpus/", "simulate/", "system/"))),
-    *("scheduling/explain/runtimes.py", "store/opening.py", "store/store.py"),
 }
 every_module = pytest.mark.parametrize("module", [module for module in MODULES if module not in LATER])
 

@@ -150,7 +150,7 @@ def _left(
 
 
 def closed(reservation: Reservation | None, name: str, time_limit: int, now: float) -> Shortfall | None:
-    """Return why a reservation cannot start a job of its own now, or None."""
+    """Return why a reservation cannot start a job with this time limit (seconds) now, or None."""
     if reservation is None or reservation.end <= now:
         return Shortfall(Reason.RESERVATION, "gone", who=name)
     if now < reservation.start:

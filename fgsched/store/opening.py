@@ -1,4 +1,4 @@
-"""Opening the queue file: made when it is new, migrated when it is old, refused when it cannot be trusted."""
+"""Open the queue file: create a new one, migrate an old one, refuse one that cannot be trusted."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ _CHECKED = 8 * 2**20  # bytes up to which a file is checked whole at each start,
 
 
 def open_queue(path: Path | str) -> Opened:
-    """The one connection to the queue at `path` (":memory:" for tests); StorageError with the way out."""
+    """Open the queue at `path` (":memory:" for tests). Raises StorageError, with the remedy."""
     if path == ":memory:":
         db, name = _connect(":memory:"), secrets.token_hex(4)
         adapt(db, path)
@@ -69,9 +69,9 @@ def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
 
 
 def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Record:
-    """The file beside the queue, which goes on from where the queue is. Ids go on from the highest of both.
+    """Open the commit file, continuing from the queue. Ids continue from the higher of both.
 
-    A new queue gets its name only after the file has it: without a name it was never opened before.
+    A new queue gets its name only after the file contains it: a queue without a name was never opened before.
     """
     if beside is not None:
         raise_ids(db, beside.last_job)
@@ -83,25 +83,25 @@ def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Reco
 
 
 def raise_ids(db: sqlite3.Connection, beyond: int) -> None:
-    """Have the next job get an id beyond this one."""
+    """Make the next job get an id above `beyond`."""
     if beyond > last_id(db):
         for name in ("first_ids", "raise_ids"):
             db.execute(SQL[name], {"beyond": beyond})
 
 
 def last_id(db: sqlite3.Connection) -> int:
-    """The highest id that was given to a job."""
+    """Return the highest job id that was assigned."""
     return int(db.execute(SQL["last_job"]).fetchone()[0])
 
 
 def _name_of(db: sqlite3.Connection) -> str:
-    """Eight letters that tell this queue from every other; "" if it has none yet."""
+    """Return the name of the queue, or "" if it has none yet."""
     row = db.execute(SQL["get_meta"], {"key": "name"}).fetchone()
     return str(row["value"]) if row else ""
 
 
 def _named(db: sqlite3.Connection, name: str) -> float:
-    """Give the queue its name, for ever, and return when it was made."""
+    """Name the queue permanently, and return its creation time."""
     db.execute(SQL["name_queue"], {"value": name})
     db.execute(SQL["date_queue"])
     return float(db.execute(SQL["get_meta"], {"key": "created"}).fetchone()["value"])
@@ -111,7 +111,7 @@ def _named(db: sqlite3.Connection, name: str) -> float:
 
 
 def _beside(path: Path, *, is_new: bool) -> Commit | None:
-    """What is written beside the queue; StorageError if the queue is another one, or lacks commits."""
+    """Return the commit file's record. Raises StorageError if the queue is another one, or lacks commits."""
     file = path.with_name(commits.FILE)
     try:
         beside = commits.read_commit(file)
@@ -140,7 +140,7 @@ def _compare_commits(path: Path, beside: Commit | None, found: Commit) -> None:
 
 
 def _missing(path: Path, found: Commit, beside: Commit) -> str:
-    """So many commits are lost, and since when."""
+    """Describe how many commits are missing, and since when."""
     lost = beside.number - found.number
     more = beside.last_job - found.last_job
     jobs = (
@@ -156,7 +156,7 @@ def _missing(path: Path, found: Commit, beside: Commit) -> str:
 
 
 def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
-    """Whether the sums of the pages hold; StorageError if the queue cannot be trusted. Changes nothing."""
+    """Tell whether the checksums hold, without changes. Raises StorageError for an untrusted queue."""
     logged = wal.pages(path.with_name(f"{path.name}-wal"))
     bad = sums.damaged(1, min(sums.pages, AT_ONCE), logged) if sums.is_there else []
     bad += [page for page in damage.known(path) if sums.damaged(page, page, logged)]
@@ -171,7 +171,7 @@ def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
 
 
 def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool, bad: list[int]) -> bool:
-    """Whether the sums hold; `bad`: the pages that differ from them."""
+    """Tell whether the checksums hold; `bad` are the pages that differ."""
     with _looking(path) as db:
         found, rows = _told(db, path)
         _compare_commits(path, beside, found)
@@ -189,7 +189,7 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
 
 
 def _without_log(path: Path, sums: Sums) -> State:
-    """How the file by itself stands."""
+    """Return the state of the file without its log."""
     with _looking(path, how="immutable=1") as db:
         found, rows = _told(db, path)
     return State(found.queue, found.number, rows, sums.changes)
@@ -197,7 +197,7 @@ def _without_log(path: Path, sums: Sums) -> State:
 
 @contextmanager
 def _looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
-    """A connection that leaves the files as they are."""
+    """Open a connection that does not change the files."""
     log_file, shm = (path.with_name(f"{path.name}-{end}") for end in ("wal", "shm"))
     how = how or ("mode=ro" if log_file.exists() and log_file.stat().st_size else "immutable=1")
     had_shm = shm.exists()
@@ -211,7 +211,7 @@ def _looking(path: Path, how: str = "") -> Iterator[sqlite3.Connection]:
 
 
 def _told(db: sqlite3.Connection, path: Path) -> tuple[Commit, int]:
-    """What the queue says of itself, and how many rows were ever written."""
+    """Return the last commit according to the queue, and the number of rows ever written."""
     version = version_of(db, str(path))
     if version == 0:
         return Commit("", 0), 0
@@ -244,7 +244,7 @@ def _connect(path: str) -> sqlite3.Connection:
 
 
 def _expect(path: Path) -> bool:
-    """Whether the file is to be made; StorageError if it should be there, or is not what it should be."""
+    """Tell whether the file must be created. Raises StorageError if it is missing or invalid."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     was_here = marker.path_of(path).exists()
     try:
@@ -279,7 +279,7 @@ def _check(db: sqlite3.Connection) -> None:
 
 
 def refusal(path: Path, error: sqlite3.DatabaseError) -> StorageError:
-    """What is said of a queue that SQLite does not take."""
+    """Return the error for a queue that SQLite cannot open."""
     if "locked" in str(error):
         return StorageError(f"{path} is in use by another program", "Close what has it open (a shell?).")
     if "disk" in str(error) and "full" in str(error):

@@ -1,4 +1,4 @@
-"""What the controller asks of the queue file. State changes are compare-and-set and leave an event."""
+"""Read and write the queue file. State changes are compare-and-set and add an event."""
 
 import json
 import logging
@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 
 
 class StorageBroken(StorageError):
-    """The disk failed in a way that leaves open what of it is written: only opening the file again tells."""
+    """Raised if the disk failed and it is unknown what was written; only reopening the file tells."""
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether an error concerns the disk or the whole queue file (full, damaged), not a row or a request."""
+    """Tell whether an error concerns the disk or the whole file (full, damaged), not a row or a request."""
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
@@ -63,7 +63,7 @@ def _lenient(text: bytes) -> str:
 
 
 def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
-    """A card whose state cannot be read takes no jobs until an operator has looked at it."""
+    """Return (state, note, since) of a GPU; one with unreadable data is drained."""
     try:
         return GpuState(row["state"]), row["note"], row["at"]
     except ValueError:
@@ -71,7 +71,7 @@ def _mark_of(row: sqlite3.Row) -> tuple[GpuState, str, float]:
 
 
 class Store:
-    """The real store on a file, or on ":memory:" for tests."""
+    """The store on a file, or on ":memory:" for tests."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
@@ -89,21 +89,21 @@ class Store:
 
     @property
     def is_checking(self) -> bool:
-        """Whether pages of a large file are still to be checked."""
+        """Whether pages of a large file remain to be checked."""
         return self._opened.is_checking
 
     def check_some(self) -> None:
-        """Check a few of them, for some milliseconds; StorageError if one is damaged."""
+        """Check some pages for a few milliseconds. Raises StorageError if one is damaged."""
         self._opened.check_some()
 
     @property
     def name(self) -> str:
-        """Eight letters that tell this queue from every other, also from one that stood here before."""
+        """The name of this queue: eight letters that distinguish it from every other queue."""
         return self._record.last.queue
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """One transaction: durable when it is left, undone by any exception."""
+        """Open a transaction that is durable at its end, and rolled back by any exception."""
         changes = self._db.total_changes
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -128,9 +128,9 @@ class Store:
         self._mind_log()  # to give pages back changes no row, and many pages of the log
 
     def _mind_log(self) -> None:
-        """The transaction is committed, so a failure here undoes nothing: only the next start can go on.
+        """Check the length of the log after a commit. A failure here changes nothing that is committed.
 
-        A log that cannot be looked at, for want of a descriptor or of memory, is looked at later.
+        A log that cannot be examined for lack of a descriptor or memory is examined later.
         """
         try:
             self._opened.committed()
@@ -149,12 +149,12 @@ class Store:
     # -- submissions ----------------------------------------------------------------------------
 
     def submitted(self, uid: int, key: str) -> range | None:
-        """The ids that an earlier submission with this key was given."""
+        """Return the ids of an earlier submission with this key, or None."""
         row = self._db.execute(SQL["find_submission"], {"uid": uid, "key": key}).fetchone()
         return range(row["first"], row["first"] + row["count"]) if row else None
 
     def submit(self, jobs: Sequence[NewJob], *, key: str, who: tuple[int, int, str], now: float) -> list[Job]:
-        """Write down one submission of (uid, gid, user name); ids are consecutive."""
+        """Store a submission of (uid, gid, user name); the ids are consecutive."""
         first = int(self._db.execute(SQL["last_job"]).fetchone()[0]) + 1
         made, rows = self._written(jobs, first, who, now)
         _ADD.do_all(self._db, rows)
@@ -168,7 +168,7 @@ class Store:
     def _written(
         self, jobs: Sequence[NewJob], first: int, who: tuple[int, int, str], now: float
     ) -> tuple[list[Job], list[dict[str, Any]]]:
-        """The jobs and their rows. Those that are alike differ in their number only."""
+        """Return the jobs and their rows. Equal jobs differ only in their number."""
         alike: dict[tuple[int, int, int, str], tuple[Job, dict[str, Any]]] = {}
         made, rows = [], []
         for number, new in enumerate(jobs, first):
@@ -203,13 +203,13 @@ class Store:
         }
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:
-        """The script and the environment of a job."""
+        """Return script and environment of a job."""
         return self.blobs.of_job(job_id)
 
     # -- steps ----------------------------------------------------------------------------------
 
     def start(self, before: Job, after: Job, allocated: tuple[Allocation, ...]) -> bool:
-        """Reserve: STARTING with its holds; False if the job had moved on meanwhile."""
+        """Store a job as STARTING with its holds; False if its state had changed meanwhile."""
         step = {
             "id": after.id,
             "attempt": after.attempt,
@@ -233,14 +233,14 @@ class Store:
         return True
 
     def run(self, before: Job, after: Job, *, now: float) -> bool:
-        """STARTING -> RUNNING."""
+        """Store a job as RUNNING; False if its state had changed meanwhile."""
         moved = _RUN.do(self._db, {"id": after.id, "attempt": after.attempt}).rowcount > 0
         if moved:
             self.steps.note(before, after, now)
         return moved
 
     def save(self, before: Job, after: Job, *, now: float) -> bool:
-        """Store one step of a job; False when it had moved on meanwhile. Holds go when it holds no more."""
+        """Store one change of a job; False if its state had changed meanwhile. Released holds are deleted."""
         step = columns_of(after) | {"from_state": before.state.word, "from_attempt": before.attempt}
         if _SAVE.do(self._db, step).rowcount == 0:
             return False
@@ -254,9 +254,10 @@ class Store:
         return True
 
     def repair(self, job: Job, allocated: Sequence[Allocation]) -> None:
-        """Write every column of a damaged row that a later step does not write, then those that it does.
+        """Write all columns of a damaged row: first those that later changes do not write, then the others.
 
-        The rules of the schema compare columns of both kinds, so they are checked after the second statement.
+        The rules of the schema compare columns of both groups, so they are checked after the second
+        statement.
         """
         self._db.execute("PRAGMA ignore_check_constraints = ON")
         try:
@@ -278,7 +279,7 @@ class Store:
     # -- reading --------------------------------------------------------------------------------
 
     def _rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[sqlite3.Row]:
-        """The rows of a statement; bytes that are not UTF-8 are kept as Python keeps them in names."""
+        """Return the rows of a statement; bytes that are not UTF-8 are decoded with surrogateescape."""
         try:
             return self._db.execute(SQL[statement], values or {}).fetchall()
         except sqlite3.OperationalError as error:
@@ -291,11 +292,11 @@ class Store:
             self._db.text_factory = str
 
     def open_jobs(self) -> list[Job]:
-        """Every job that is not over, in order, with its holds."""
+        """Return every open job in order, with its holds."""
         return [past.job for past in self.open_past()]
 
     def open_past(self) -> list[JobRecord]:
-        """The same, with what each was given."""
+        """Return every open job with its allocation."""
         holds: dict[int, list[Hold]] = {}
         for row in self._db.execute(SQL["all_holds"]):
             hold = Hold(gpu=row["gpu"], share=row["share"], memory=row["memory"])
@@ -310,23 +311,26 @@ class Store:
         return past_of(self._rows("get_job", {"id": number})[0], tuple(holds))
 
     def past(self, job_id: int) -> JobRecord | None:
-        """One job, over or not."""
+        """Return one job, open or ended, or None."""
         rows = self._rows("get_job", {"id": job_id})
         return past_of(rows[0]) if rows else None
 
     def history(
         self, *, since: float, until: float, uid: int | None, after: int, page: int
     ) -> list[JobRecord]:
-        """Jobs that existed in the window, by id, at most `page` after job `after`."""
+        """Return jobs that existed from `since` to `until` (epoch seconds), ordered by id.
+
+        At most `page` jobs after job `after` are returned.
+        """
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
         return [past_of(row) for row in self._rows("history", window)]
 
     def ended_since(self, since: float) -> list[JobRecord]:
-        """Jobs that are over since then, by id."""
+        """Return jobs that ended after `since` (epoch seconds), ordered by id."""
         return [past_of(row) for row in self._rows("ended_since", {"since": since})]
 
     def runs_since(self, since: float) -> list[Run]:
-        """The jobs that completed since then, the latest first."""
+        """Return the runs that completed after `since` (epoch seconds), latest first."""
         rows = self._db.execute(SQL["runs_since"], {"since": since})
         return [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
 
@@ -334,7 +338,7 @@ class Store:
         return last_id(self._db)
 
     def raise_ids(self, beyond: int) -> None:
-        """Have the next job get an id beyond this one."""
+        """Make the next job get an id above `beyond`."""
         raise_ids(self._db, beyond)
 
     # -- cards ----------------------------------------------------------------------------------
@@ -350,18 +354,18 @@ class Store:
         self._db.execute(SQL["mark_card"], mark)
 
     def known_cards(self) -> list[Gpu]:
-        """The cards as a controller saw them last, with as much memory as jobs could be given."""
+        """Return the GPUs as a controller saw them last, with the memory for jobs."""
         rows = self._db.execute(SQL["get_cards"])
         about = [(row["gpu"], row["uuid"], row["model"], row["usable"]) for row in rows]
         return [Gpu(index=gpu, uuid=uuid, model=model, total=usable) for gpu, uuid, model, usable in about]
 
     def card_marks(self) -> dict[str, tuple[GpuState, str, float]]:
-        """{uuid: (state, note, since)} as operators left them."""
+        """Return {uuid: (state, note, since)} as set by operators."""
         rows = self._db.execute(SQL["get_cards"])
         return {row["uuid"]: _mark_of(row) for row in rows}
 
     # -- the file -------------------------------------------------------------------------------
 
     def check(self) -> str:
-        """'ok', or the first thing that is wrong with the file."""
+        """Return 'ok', or the first error that SQLite's integrity check finds."""
         return str(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])

@@ -1,4 +1,4 @@
-"""How long jobs of one user and name ran: what is likely of the next, and how sure that is."""
+"""Estimate run times from earlier jobs with the same user and name."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Name = tuple[int, str]  # uid, job name
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One that completed."""
+    """One completed run."""
 
     uid: int
     name: str
@@ -18,7 +18,7 @@ class Run:
 
 
 class History:
-    """The latest runs of each name, the newest first."""
+    """The latest runs of each name, newest first."""
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._runs: dict[Name, list[Run]] = {}
@@ -31,9 +31,9 @@ class History:
         return len(self._runs.get(name, ()))
 
     def likely(self, name: Name, time_limit: int, part: float = 0.5) -> float | None:
-        """Seconds that so many of the runs stayed below, scaled to this limit; None: it never ran.
+        """Return the seconds that `part` of the runs did not exceed, or None without earlier runs.
 
-        With a limit the ratio of use counts: whoever asks for twice the time has more to do.
+        With a time limit (seconds) the fraction of the limit that was used is scaled to this limit.
         """
         runs = self._runs.get(name, [])
         ratios = [run.elapsed / run.time_limit for run in runs if run.time_limit]
@@ -47,5 +47,5 @@ class History:
 
 
 def _quantile(values: Sequence[float], part: float) -> float:
-    """The value that `part` of them do not pass; of an even number, at one half, the upper one."""
+    """Return the value that `part` of the values do not exceed; of two middle values the upper."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
