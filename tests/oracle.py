@@ -155,9 +155,9 @@ class Truth:
         return 0.0 if place is None else sum(each for owner, each in used.items() if owner[place] == of[0])
 
     def scopes(self, job: Job, partition: str = "") -> tuple[Scope, ...]:
-        from fgsched.controller.runs import who_of
+        from fgsched.controller.jobtable import owner_of
 
-        return scopes(partition or job.partition, who_of(job), self.policy)
+        return scopes(partition or job.partition, owner_of(job), self.policy)
 
     def passed(self, job: Job) -> Iterator[str]:
         """The limits that this job, which has just been started, passes."""

@@ -29,6 +29,7 @@ from fgsched.domain.policy import (
     Weights,
 )
 from fgsched.jobs.lifecycle import finish, is_requeued
+from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
@@ -118,13 +119,13 @@ def test_a_cheap_one_stays_where_dearer_ones_have_to_go_anyway():
     assert ids(victims(snapshot, waits, occupants)) == [1, 2, 3]
 
 
-def test_nobody_makes_room_for_a_job_that_starts_anyway():
+def test_nobody_leaving_for_a_job_that_starts_anyway():
     waits = day(5000, GIB)
     snapshot, occupants = a_scene(NIGHT[:2], [waits])
     assert victims(snapshot, waits, occupants) == ()
 
 
-def test_nobody_makes_room_for_a_job_that_would_not_start_even_so():
+def test_nobody_leaving_for_a_job_that_would_not_start_even_so():
     waits = day(WHOLE, 15 * GIB)
     jobs = [(1, 0, 5000, GIB, NOW - 9, "night"), (2, 0, 100, 4 * GIB, NOW - 9, "day")]
     snapshot, occupants = a_scene(jobs, [waits], gpus=1)
@@ -182,7 +183,7 @@ def test_one_that_stands_still_keeps_its_memory_so_it_helps_only_where_that_is_e
     assert bool(victims(snapshot, waits, occupants)) is helps
 
 
-def test_a_job_in_an_operators_reservation_makes_room_for_nobody_outside_it():
+def test_a_job_in_an_operators_reservation_leaving_for_nobody_outside_it():
     waits = day(5000, GIB)
     snapshot, occupants = a_scene(NIGHT, [waits])
     kept = [replace(one, job=one.job._replace(reservation="course")) for one in occupants]
@@ -375,7 +376,7 @@ def let_end(world):
 
 
 @pytest.mark.parametrize("first", ["night", "night,evening"])
-def test_whoever_made_room_comes_after_the_one_it_made_it_for_though_another_made_room_for_it(first):
+def test_whoever_made_room_comes_after_the_one_it_made_it_for_though_another_requeued_for_it(first):
     world = three_tiers(a_gpu(0))
     for partition in (first, "evening", "day"):
         world.submit([a_demand(WHOLE)], partition=partition)
@@ -416,7 +417,7 @@ def test_whoever_made_room_has_others_make_room_and_still_comes_after_the_one_it
     assert states(world, 1, 2, 3, 4) == ["RUNNING", "PENDING", "PENDING", "RUNNING"]
 
 
-def test_nobody_makes_room_for_one_that_would_start_beside_them_once_its_room_is_kept():
+def test_nobody_leaving_for_one_that_would_start_beside_them_once_its_room_is_kept():
     """Until then the last place in evening is kept for the first that waits for it, and it would start in
     day; then in evening, as whoever made room and is of its own kind: that was sent away again, for ever.
     """
@@ -509,7 +510,7 @@ def test_nobody_slips_into_what_was_made_free_not_even_who_made_room():
     assert states(world, 1, 2, 5) == ["PENDING", "PENDING", "RUNNING"], "though they wait for longer"
 
 
-def test_whoever_made_room_for_a_task_of_an_array_made_it_for_no_other_task():
+def test_whoever_requeued_for_a_task_of_an_array_made_it_for_no_other_task():
     world = World([a_gpu(0)])
     world.engine.policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
     world.submit([a_demand(WHOLE)], partition="night")
@@ -568,7 +569,7 @@ def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
     comes(world, memory=4 * GIB)
     root = Caller(0, 0, "root", is_operator=True)
     with world.store.write():
-        answer = Orders(world.engine).resume(root, {"ids": [1]}, world.now)
+        answer = Orders(world.engine).resume(root, ResumeJobs(ids=[1]), world.now)
     assert "job 1 made room for job 2" in str(answer)
     assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_job
-from fgsched.controller.runs import Runs
+from fgsched.controller.jobtable import RunningJobs
 from fgsched.domain.job import JobState
 
 
@@ -17,7 +17,7 @@ def limited(seconds=100, **more):
 
 @pytest.fixture
 def runs():
-    return Runs()
+    return RunningJobs()
 
 
 def test_nothing_is_made_twice_of_a_job_that_stays_as_it_is(runs):

@@ -1,31 +1,33 @@
-"""The open jobs in memory, as stored, indexed for the planner."""
+"""Keep the jobs that are not over in memory, as the store has them, indexed for the planner."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 
-from fgsched.controller.arrays import Arrays
-from fgsched.controller.debts import claims, made_for
-from fgsched.controller.runs import Runs, demand_of, who_of
-from fgsched.controller.waitindex import WaitIndex
+from msgspec.structs import replace
+
+from fgsched.controller.waitindex import Arrays, WaitIndex
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
 from fgsched.domain.policy import MAIN
+from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.fragmentation import Recent
 from fgsched.scheduling.limits import Key, Owner, falls_under
 from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.priority import JobClass, Order
 from fgsched.scheduling.snapshot import Snapshot
 from fgsched.store import Allocation
 
+_NOTHING = Demand(cpus=0)
+
 
 class Slots:
-    """Numbers of running jobs, lowest first, reused after the end of a job."""
+    """Number the running jobs: each gets the lowest number that no other running job has."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
-        self._given: list[int] = []  # a heap of numbers below `_next`, some of them taken meanwhile
+        self._given: list[int] = []  # heap of numbers below `_next` that were returned; some are taken again
         self._next = 0
 
     def take(self, number: int) -> None:
@@ -46,16 +48,16 @@ class Slots:
 
 
 def pending(job: Job, count: int = 1) -> QueuedJob:
-    """Return a pending job as the planner sees it; a row of an array represents `count` jobs."""
+    """Return a pending job for the planner; a row of an array stands for `count` jobs."""
     request = job.request
-    since = max(job.submitted_at, request.begin)  # time that it did not want to start in is no age
+    since = max(job.submitted_at, request.begin)  # the time before --begin is no age
     return QueuedJob(
         job.id,
         request.demand,
         request.time_limit,
         count,
         partitions=tuple(request.partition.split(",")) if request.partition else (MAIN,),
-        who=who_of(job),
+        who=owner_of(job),
         nice=request.nice,
         # A task that has a row of its own goes before the rest of its array.
         since=since if job.task is None else math.nextafter(since, 0),
@@ -63,35 +65,109 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
     )
 
 
+def owner_of(job: Job) -> Owner:
+    """Return whose limits and fair share a job counts against."""
+    return Owner(job.user, job.request.account, job.request.qos)
+
+
+def demand_of(job: Job) -> Demand:
+    """Return what a running job uses of the host; a job suspended by preemption uses no CPUs."""
+    return replace(job.request.demand, cpus=0) if job.is_suspended_by_preemption else job.request.demand
+
+
+class RunningJobs:
+    """Convert the jobs that hold something for the planner, once for each change of a job."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Running] = {}
+
+    def changed(self, job_id: int) -> None:
+        """Convert a job again: it changed."""
+        self._known.pop(job_id, None)
+
+    def of(self, jobs: Iterable[Job], now: float) -> list[Running]:
+        """Return jobs as the planner takes them. `now`: seconds since the epoch."""
+        return [self._of(job, now) for job in jobs]
+
+    def _of(self, job: Job, now: float) -> Running:
+        known = self._known.get(job.id)
+        if known is not None and known.until > now:
+            return known
+        made = _running(job, now)
+        if made.until > now:  # the end of a late job, or of one being cleaned up, is always now
+            self._known[job.id] = made
+        return made
+
+
+def _running(job: Job, now: float) -> Running:
+    """A job that is only being cleaned up uses its GPUs a moment longer, and nothing else."""
+    if job.state is JobState.COMPLETING:
+        return Running(_NOTHING, job.holds, now, *_whose(job))
+    until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
+    if job.is_being_preempted and job.preemption is not None:
+        until = min(until, max(now, job.preemption.until))
+    return Running(demand_of(job), job.holds, until, *_whose(job))
+
+
+def _whose(job: Job) -> tuple[str, Owner, int, str]:
+    return job.partition, owner_of(job), job.id, job.request.reservation
+
+
+def preempted_for(job: Job) -> int:
+    """Return the job for which a job was preempted last; 0 if it never was."""
+    return job.preemption.by if job.preemption is not None else 0
+
+
+def claims(queue: Queue, preempted: Iterable[Job]) -> Counter[JobClass]:
+    """Return how many jobs of each class others were preempted for, in their start order.
+
+    A preempted job starts after the job it was preempted for, so that order is acyclic. `preempted`: the jobs
+    that are being preempted, and those that are pending again since.
+    """
+    after = {job.id: preempted_for(job) for job in preempted}
+    waiting = {one: entry for one in after.values() if (entry := queue.entry(one)) is not None}
+    order = sorted(waiting, key=lambda one: (_behind(one, after), waiting[one].since, one))
+    return Counter(waiting[one].kind for one in order)
+
+
+def _behind(one: int, after: Mapping[int, int]) -> int:
+    """Return how many jobs have to start before this one."""
+    passed: set[int] = set()
+    while one in after and one not in passed:
+        passed.add(one)
+        one = after[one]
+    return len(passed)
+
+
 class JobTable:
-    """Every open job in its committed state. After a failed commit the table is built again."""
+    """Every job that is not over. After a failed commit it is read again from the store."""
 
     def __init__(
         self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
     ) -> None:
-        """`made(array)` returns the indices of an array that have their own rows."""
+        """`made(array)` returns the indices of an array that have rows of their own."""
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
-        self.given: dict[int, tuple[Allocation, ...]] = {}  # of the jobs that hold something
-        self.aside: dict[int, Job] = {}  # jobs that are left alone; what they hold stays taken
-        self.unreadable: set[int] = set()  # jobs whose rows are damaged: they are not started as they stand
+        self.given: dict[int, tuple[Allocation, ...]] = {}  # allocations of the jobs that hold something
+        self.aside: dict[int, Job] = {}  # jobs that failed unexpectedly: they keep what they hold
+        self.unreadable: set[int] = set()  # jobs with damaged rows, which are not started
         self.is_torn = False  # a `put` failed half-way: the indexes may contradict each other
-        self.revision = 0  # another one after every change
+        self.revision = 0  # changes with every change
         self._decided = Plan()
         self.arrays = Arrays(made)
         self.wait_index = WaitIndex(self.arrays)
         self._queue = Queue()
         self._slots = Slots()
-        self._runs = Runs()
-        self._leaving: set[int] = set()  # jobs that make room
-        self._sent: set[int] = set()  # jobs that made room and wait again
+        self._runs = RunningJobs()
+        self._leaving: set[int] = set()  # jobs that are being preempted
+        self._sent: set[int] = set()  # jobs that were preempted and are pending again
         self._recent = Recent()
-        self._queued: Counter[tuple[str, Owner]] = Counter()  # jobs that wait, by partitions and owner
+        self._queued: Counter[tuple[str, Owner]] = Counter()  # pending jobs by partitions and owner
         for job in jobs:
             self.put(job)
 
     def put(self, job: Job) -> None:
-        """Store the current state of a job; a job that has ended is removed."""
+        """Take in the state of a job; a final state removes it."""
         self.revision, self.is_torn = self.revision + 1, True
         self._runs.changed(job.id)
         before = self.jobs.get(job.id)
@@ -123,41 +199,41 @@ class JobTable:
         self.is_torn = False
 
     def set_aside(self, job: Job) -> None:
-        """Count the holds of a job, and nothing else."""
+        """Count what a job holds, and leave it alone otherwise."""
         self.aside[job.id] = job
         if job.state.holds:
             self._slots.take(job.slot)
 
     def _note_preemption(self, job: Job) -> None:
-        """A preempted job that is pending again comes after the job that it was preempted for."""
+        """Note whether a job is being preempted, or is pending again since it was."""
         waits_again = job.state is JobState.PENDING and bool(job.preempt_mode)
         (self._leaving.add if job.is_being_preempted else self._leaving.discard)(job.id)
         (self._sent.add if waits_again else self._sent.discard)(job.id)
 
-    def made_room_for(self, job_id: int) -> list[Job]:
-        """Return the jobs that were preempted for this job and are pending again."""
-        return [job for one in self._sent if made_for(job := self.jobs[one]) == job_id]
+    def requeued_for(self, job_id: int) -> list[Job]:
+        """Return the jobs that are pending again since they were preempted for this job."""
+        return [job for one in self._sent if preempted_for(job := self.jobs[one]) == job_id]
 
-    def makes_room_for(self, job_id: int) -> list[Job]:
+    def leaving_for(self, job_id: int) -> list[Job]:
         """Return the jobs that are being preempted for this job."""
-        return [job for one in self._leaving if made_for(job := self.jobs[one]) == job_id]
+        return [job for one in self._leaving if preempted_for(job := self.jobs[one]) == job_id]
 
-    def _debtors(self) -> list[Job]:
-        """Return the jobs that are being preempted, and those that are pending again after it."""
+    def _preempted(self) -> list[Job]:
+        """Return the jobs that are being preempted, and those that are pending again since."""
         return [self.jobs[one] for one in (*self._leaving, *self._sent)]
 
     def take(self, rest: Job, task: int) -> bool:
-        """Prepare a task for its own row, which is put next; return whether it is the last."""
-        self._queued[rest.request.partition, who_of(rest)] -= 1
+        """Take a task, which gets its own row, from the rest of its array; return whether it was the last."""
+        self._queued[rest.request.partition, owner_of(rest)] -= 1
         return self.arrays.take(rest.array, task)
 
     def tasks(self, job: Job) -> int:
-        """Return how many jobs a row represents."""
+        """Return how many jobs a row stands for."""
         array = self.arrays.get(job.array) if job.is_rest else None
         return array.rest.bit_count() if array else 1
 
     def offer(self, job: Job) -> None:
-        """Offer a job to the planner, if it is eligible."""
+        """Have the planner consider a pending job, unless it is held, dependent or too early."""
         is_ready = job.state is JobState.PENDING and not job.held and job.id not in self.unreadable
         if is_ready and self.wait_index.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
@@ -165,7 +241,7 @@ class JobTable:
             self._queue.remove(job.id)
 
     def _offer_rest(self, job: Job) -> None:
-        """Offer the other pending rows of an array, because the number that may start has changed."""
+        """Offer the other pending rows of an array again: how many of them may start has changed."""
         array = self.arrays.get(job.array)
         if array is not None:
             others = array.waiting if array.throttle else array.waiting & {job.array}
@@ -174,48 +250,48 @@ class JobTable:
 
     def _count(self, job: Job | None, change: int) -> None:
         if job is not None and job.state is JobState.PENDING:
-            self._queued[job.request.partition, who_of(job)] += change * self.tasks(job)
+            self._queued[job.request.partition, owner_of(job)] += change * self.tasks(job)
 
     def waiting_in(self, key: Key) -> int:
-        """Return the number of pending jobs in one limit scope."""
+        """Return how many pending jobs are within one scope of limits."""
         return sum(count for (names, who), count in self._queued.items() if falls_under(key, names, who))
 
     def open_of(self, user: str) -> int:
-        """Return the number of open jobs of a user, without a scan of the queue."""
+        """Return how many jobs of a user are not over, without a walk through the queue."""
         waiting = sum(count for (_, who), count in self._queued.items() if who.user == user)
         return waiting + sum(job.user == user for job in self.holding.values())
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float) -> Plan:
-        """Return what starts now, and what every other job lacks."""
+        """Plan: which jobs start now, and what the others wait for."""
         self._decided = decided = self.snapshot(gpus, readings, limits=limits, now=now).plan()
         return decided
 
     def snapshot(
         self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float
     ) -> Snapshot:
-        """Return the input of a plan. Its queue is that of this table."""
+        """Return what a plan is made of. It shares the queue of this table."""
         running = self._runs.of(self.holding.values(), now)
-        self._queue.claims = claims(self._queue, self._debtors())
+        self._queue.claims = claims(self._queue, self._preempted())
         return Snapshot(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     def running(self, job: Job, now: float) -> object:
-        """Return a job with holds as the planner sees it."""
+        """Return a job that holds something, for the planner."""
         return self._runs.of([job], now)
 
     @property
     def order(self) -> Order:
-        """The order in which jobs are considered."""
+        """The order of the pending jobs."""
         return self._queue.order
 
     def reorder(self, order: Order) -> None:
         self._queue.reorder(order)
 
     def count_again(self, order: Order) -> None:
-        """Use changed usage; the order is otherwise the same."""
+        """Take in new usage figures that leave the order as it is."""
         self._queue.order = order
 
     def pick(self, demand: Demand) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Return the indices of site resources for a job, the lowest free ones."""
+        """Return the lowest free indices of the site's own resources for a job."""
         found = []
         for name, count in demand.resources:
             there = self.order.policy.resource(name)
@@ -226,31 +302,31 @@ class JobTable:
         return tuple(found)
 
     def _busy(self) -> list[Job]:
-        """Return the running jobs, without completing ones, which need only their GPUs."""
+        """Return the running jobs; a job that is only being cleaned up uses nothing but its GPUs."""
         busy = [job for job in self.holding.values() if job.state is not JobState.COMPLETING]
         return [*busy, *(job for job in self.aside.values() if job.state.holds)] if self.aside else busy
 
     def bound(self) -> Iterator[tuple[str, int]]:
-        """Yield (bound CPUs, requested number) of each running job that is bound."""
+        """Yield (CPUs that it is bound to, number of CPUs requested) of each running job with a binding."""
         for job in self._busy():
             if job.cpus:
                 yield job.cpus, demand_of(job).cpus
 
     def under_way(self, job_id: int) -> Job | None:
-        """Return a job that was started and has not ended, otherwise None."""
+        """Return a job that was started and has not ended; None for any other."""
         job = self.holding.get(job_id)
         return None if job is None or job.state is JobState.COMPLETING else job
 
     def free_slot(self) -> int:
-        """Return the lowest slot number that is free."""
+        """Return the lowest number that no running job has."""
         return self._slots.lowest()
 
     def rooms(self, gpus: Iterable[Gpu], readings: Readings) -> list[Room]:
-        """Return the free capacity of each GPU."""
+        """Return what is free of each GPU."""
         return rooms(gpus, self._holds(), readings)
 
     def host(self, limits: HostLimits) -> Host:
-        """Return free CPUs and host memory; completing jobs need neither."""
+        """Return what is free of CPUs, host memory and the site's own resources."""
         busy = [demand_of(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
         for name, count in (each for demand in busy for each in demand.resources):
@@ -271,7 +347,7 @@ class JobTable:
                 yield hold, False
 
     def short(self, job: Job) -> Shortfall | None:
-        """Return what a pending job lacks, according to the last plan."""
+        """Return what a pending job lacks according to the last plan; None if that did not consider it."""
         if job.state is not JobState.PENDING or job.held or self.wait_index.closed(job) is not None:
             return None
         return self._decided.short(pending(job).kind)

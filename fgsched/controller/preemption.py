@@ -49,7 +49,7 @@ class Preempter:
         """Start planned jobs; a room claim of an array belongs to the task that starts."""
         decided = start(now)
         for one in decided.starts:
-            for job in host.jobtable.made_room_for(one.job_id):
+            for job in host.jobtable.requeued_for(one.job_id):
                 there = host.jobtable.holding.values()
                 tasks = (other for other in there if other.array == one.job_id and other.started_at == now)
                 last = max((other.id for other in tasks), default=one.job_id)
@@ -168,10 +168,10 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
 
 def _settle_debts(host: PreemptionHost, job: Job, by: int, now: float) -> None:
     """A preempted job loses its own room claim: it no longer precedes the jobs preempted for it."""
-    for one in host.jobtable.made_room_for(job.id):
+    for one in host.jobtable.requeued_for(job.id):
         if one.preemption is not None:
             host.change(one, now, preemption=replace(one.preemption, attempt=0))
-    for one in host.jobtable.makes_room_for(job.id):
+    for one in host.jobtable.leaving_for(job.id):
         if one.preemption is not None:
             host.change(one, now, preemption=replace(one.preemption, by=by))
 

@@ -1,36 +1,108 @@
-"""Index what keeps pending jobs from being eligible: time, other jobs, limits of arrays.
+"""Index what keeps pending jobs from being considered: begin times, dependencies, limits of their arrays.
 
-An index from each job to its dependants makes the end of a job cost only these. A heap of times tells when
-something becomes due.
+An index from each job to its dependants makes the end of a job cost only those; a heap of times tells when a
+job becomes due without an event.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fgsched.controller.arrays import Arrays
 from fgsched.domain.job import Job, JobState, Reason
+from fgsched.jobs.arrays import bits_from, bits_of, lowest
 from fgsched.jobs.dependencies import parse_dependency
 
 _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 
 
+@dataclass(slots=True)
+class Array:
+    """Hold one array that is not over. Its rest is the row of the tasks that have no row of their own yet."""
+
+    rest: int = 0  # its tasks without a row of their own, as bits
+    open: int = -1  # tasks of the rest whose counterpart in another array has completed, as bits
+    throttle: int = 0  # maximum of running tasks; 0: no limit
+    rows: set[int] = field(default_factory=set)  # ids of its rows that are not over
+    waiting: set[int] = field(default_factory=set)  # ids of its pending rows
+    holding: int = 0  # how many of its rows hold something
+
+    @property
+    def room(self) -> int:
+        """How many more tasks may run."""
+        return self.throttle - self.holding if self.throttle else 1 << 30
+
+
+class Arrays:
+    """Index the arrays that are not over. `made(array)` returns the indices of an array that have rows."""
+
+    def __init__(self, made: Callable[[int], Iterable[int]] = lambda array: ()) -> None:
+        self._made = made
+        self._arrays: dict[int, Array] = {}
+
+    def get(self, array: int) -> Array | None:
+        return self._arrays.get(array)
+
+    def put(self, before: Job | None, job: Job) -> None:
+        """Take in the state of a row."""
+        it = self._arrays.get(job.array)
+        if it is None:
+            if job.state.is_final:
+                return
+            it = self._arrays[job.array] = Array()
+        if job.is_rest and before is None:
+            it.rest = bits_of(job.request.array) & ~bits_from(self._made(job.array))
+        if "aftercorr" not in job.depends:
+            it.open = it.open if not job.is_rest else -1
+        elif job.is_rest and (before is None or "aftercorr" not in before.depends):
+            it.open = 0
+        it.throttle = job.request.throttle
+        it.holding += job.state.holds - (before is not None and before.state.holds)
+        (it.waiting.add if job.state is JobState.PENDING else it.waiting.discard)(job.id)
+        if not job.state.is_final:
+            it.rows.add(job.id)
+            return
+        it.rows.discard(job.id)
+        if job.is_rest:
+            it.rest = 0
+        if not it.rows:
+            del self._arrays[job.array]
+
+    def take(self, array: int, task: int) -> bool:
+        """Remove a task from the rest, since it gets its own row; return whether the rest is empty then."""
+        it = self._arrays[array]
+        it.rest &= ~(1 << task)
+        return not it.rest
+
+    def next_task(self, array: int) -> int | None:
+        """Return the lowest task of the rest that may start; None if there is none."""
+        it = self._arrays[array]
+        return lowest(it.rest & it.open) if it.rest & it.open else None
+
+    def ready(self, job: Job) -> int:
+        """Return how many tasks of a pending row may start now."""
+        it = self._arrays[job.array]
+        return max(0, min(it.room, (it.rest & it.open).bit_count() if job.is_rest else 1))
+
+
 class WaitIndex:
-    """Derived entirely from the jobs that it is given."""
+    """Index of the pending jobs. All of it derives from the jobs that `put` was given."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
         self.now = 0.0
-        self.stirred: set[int] = set()  # whose dependency is to be looked at
-        self.corresponding: set[tuple[int, int | None]] = set()  # (who depends, on which task; None: all)
+        self.stirred: set[int] = set()  # jobs whose dependency is to be evaluated
+        self.corresponding: set[tuple[int, int | None]] = set()  # (dependent job, task; None: all tasks)
         self._timers: list[tuple[float, int]] = []
         self._dependants: dict[_Key, set[int]] = {}
         self._same: dict[tuple[int, str], set[int]] = {}  # (uid, name) -> open jobs
-        self._single: dict[tuple[int, str], set[int]] = {}  # (uid, name) -> those that must be alone
+        self._single: dict[
+            tuple[int, str], set[int]
+        ] = {}  # (uid, name) -> pending jobs with the dependency singleton
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------------------
 
     def put(self, before: Job | None, job: Job) -> None:
-        """Store the current state of a job."""
+        """Take in the state of a job."""
         waits = job.state is JobState.PENDING
         if before is None or before.depends != job.depends or waits != (before.state is JobState.PENDING):
             self._index(before, job)
@@ -61,7 +133,7 @@ class WaitIndex:
             (held.add if present else held.discard)(job.id)
 
     def _name(self, before: Job | None, job: Job) -> None:
-        """Update the jobs with the same name; the first `singleton` job may be next."""
+        """Index a job by its name; when it ends, the first singleton of that name is to be evaluated."""
         key = (job.uid, job.request.name)
         if before is not None and before.request.name != job.request.name:
             self._same.get((job.uid, before.request.name), set()).discard(job.id)
@@ -76,7 +148,7 @@ class WaitIndex:
             self._same.pop(key, None)
 
     def _stir(self, job: Job) -> None:
-        """Mark the dependants of a job that started or ended; of an array only where it matters."""
+        """Mark the dependants of a job that has started or ended for evaluation."""
         if job.array:
             self.stirred |= (
                 self._dependants.get((job.array, job.task), set()) if job.task is not None else set()
@@ -90,31 +162,31 @@ class WaitIndex:
             self.stirred |= self._dependants.get((job.id, None), set())
 
     def _matters(self, job: Job) -> bool:
-        """Tell whether a task was the last to end or to start, or failed."""
+        """Return whether a task can decide a dependency on its array: it failed, or it was the last one."""
         array = self.arrays.get(job.array)
         if job.state.is_final:
             return array is None or job.state is not JobState.COMPLETED
         return array is not None and not array.rest
 
     def same(self, job: Job) -> Iterable[int]:
-        """Return the open jobs with this job's name and user."""
+        """Return the ids of the open jobs with the name and the user of a job."""
         return self._same.get((job.uid, job.request.name), ())
 
     # -- time -----------------------------------------------------------------------------------
 
     def _times(self, job: Job) -> Iterable[float]:
-        """Yield the times at which the eligibility of a pending job changes."""
+        """Return when a pending job is to be considered again (seconds since the epoch)."""
         if opens(job) > 0:
             yield opens(job)
         if job.request.deadline:
             yield last_start(job)
 
     def ring(self, when: float, job_id: int) -> None:
-        """Examine a job at this time (epoch seconds)."""
+        """Have a job considered again at this time (seconds since the epoch)."""
         heappush(self._timers, (when, job_id))
 
     def due(self, now: float) -> list[int]:
-        """Return the jobs whose time has come at `now` (epoch seconds)."""
+        """Return the jobs that have become due, and forget their times. `now`: seconds since the epoch."""
         self.now = now
         found = []
         while self._timers and self._timers[0][0] <= now:
@@ -123,13 +195,13 @@ class WaitIndex:
 
     @property
     def next_due(self) -> float | None:
-        """Return when the next job is due (epoch seconds), or None."""
+        """When the next job becomes due (seconds since the epoch); None: none does."""
         return self._timers[0][0] if self._timers else None
 
-    # -- what they say --------------------------------------------------------------------------
+    # -- answers --------------------------------------------------------------------------------
 
     def closed(self, job: Job) -> Reason | None:
-        """Return why a pending job is not eligible, or None."""
+        """Return why a pending job is not considered; None if it is."""
         if job.reason is Reason.DEPENDENCY_NEVER:
             return Reason.DEPENDENCY_NEVER
         if job.depends and not (job.is_rest and self._only_corresponds(job)):
@@ -147,17 +219,17 @@ class WaitIndex:
 
 
 def opens(job: Job) -> float:
-    """Return the earliest start of a job (epoch seconds), whatever is free."""
+    """Return before when a job must not start (seconds since the epoch)."""
     return max(float(job.request.begin), job.not_before)
 
 
 def eligible(job: Job) -> float | None:
-    """Return since when a job is eligible (epoch seconds), or None if it is not."""
+    """Return since when a job is neither held nor dependent (seconds since the epoch); None while it is."""
     since = max(job.submitted_at, opens(job), job.opened_at)
     is_kept = not job.attempt and bool(job.held or job.depends)
     return None if is_kept or (job.ended_at is not None and since > job.ended_at) else since
 
 
 def last_start(job: Job) -> float:
-    """Return the latest start with which a job can still end before its deadline (epoch seconds)."""
+    """Return after when a job can no longer end before its deadline (seconds since the epoch)."""
     return float(job.request.deadline - job.request.time_limit)

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
-from fgsched.controller.jobtable import pending
+from fgsched.controller.jobtable import owner_of, pending
 from fgsched.controller.pieces import Pieces, cut
-from fgsched.controller.runs import who_of
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import NICEST, Job, JobState
 from fgsched.domain.policy import Partition
@@ -122,7 +121,7 @@ class PriorityHandlers:
             for one in self._engine.jobtable.jobs.values()
             if one.state is JobState.PENDING
             and one.uid == job.uid
-            and who_of(one) == who_of(job)
+            and owner_of(one) == owner_of(job)
             and one.request.partition == job.request.partition
             and place(one) < own
         ]

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fgsched.controller.arrays import Array
 from fgsched.controller.caller import no_such_job
 from fgsched.controller.engine import Engine
+from fgsched.controller.waitindex import Array
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Job
 from fgsched.domain.text import quoted
