@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from builders import GIB, a_demand, a_gpu
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits
-from fgsched.scheduling.feasible import check
+from fgsched.scheduling.admission import check
 from fgsched.scheduling.placement import Shortfall, place, rooms
 
 SMALL = HostLimits(cpus=4, host_memory=8 * GIB, share_step=1250)

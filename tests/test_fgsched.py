@@ -16,7 +16,7 @@ from fgsched.client import Client
 from fgsched.config.keys import KEYS
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import Exit
-from fgsched.store.engine import may_lose_commits
+from fgsched.store.connection import may_lose_commits
 from fgsched.system.process import identify
 from live_host import PATIENCE
 

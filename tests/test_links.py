@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Hold, Near
-from fgsched.scheduling.links import nearest
-from fgsched.scheduling.placement import place, rooms
+from fgsched.scheduling.placement import nearest, place, rooms
 
 
 def linked(count, *ties):

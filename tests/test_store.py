@@ -15,9 +15,9 @@ from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
+from fgsched.store.connection import Statement
 from fgsched.store.rows import past_of
 from fgsched.store.schema import VERSION
-from fgsched.store.statements import Statement
 from fgsched.store.store import SQL
 
 ANN = (1, 1, "ann")

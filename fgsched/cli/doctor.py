@@ -17,7 +17,7 @@ from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, Unreachable
 from fgsched.domain.units import format_mebibytes
 from fgsched.store import marker
-from fgsched.store.engine import may_lose_commits, version
+from fgsched.store.connection import may_lose_commits, version
 from fgsched.system import cgroups, generations, mounts
 from fgsched.system.paths import Paths
 from fgshim import library, spawner

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
-from fgsched.scheduling.feasible import check
+from fgsched.scheduling.admission import check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

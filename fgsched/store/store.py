@@ -11,12 +11,13 @@ from typing import Any
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Gpu, GpuState, Hold, Job, Request
+from fgsched.domain.job import Gpu, GpuState, Hold, Job, JobState, Reason, Request
 from fgsched.domain.text import storable
 from fgsched.scheduling.explain.runtimes import Run
+from fgsched.scheduling.fairshare import Owner, Usage
 from fgsched.store.blobs import Blobs
+from fgsched.store.connection import Statement
 from fgsched.store.idle import Idle
-from fgsched.store.kept import Metadata
 from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.rows import (
@@ -30,8 +31,6 @@ from fgsched.store.rows import (
     past_of,
     request_text,
 )
-from fgsched.store.statements import Statement
-from fgsched.store.steps import EventLog
 from fgsched.store.tasks import Tasks
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
@@ -369,3 +368,91 @@ class Store:
     def check(self) -> str:
         """Return 'ok', or the first error that SQLite's integrity check finds."""
         return str(self._db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+
+
+# -- texts and usage -----------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+
+class Metadata:
+    """Named texts and charged usage. All writes require an open transaction."""
+
+    def __init__(self, db: sqlite3.Connection, sql: Mapping[str, str]) -> None:
+        self._db, self._sql = db, sql
+
+    def recall(self, key: str) -> str:
+        """Return the text stored under this name, or "" if there is none."""
+        row = self._db.execute(self._sql["get_meta"], {"key": key}).fetchone()
+        return str(row["value"]) if row else ""
+
+    def recall_json(self, key: str, default: Any) -> Any:
+        """Return the JSON value stored under this name, or `default` if it is missing or damaged."""
+        text = self.recall(key)
+        try:
+            value = json.loads(text) if text else default
+        except ValueError:
+            value = None
+        if type(value) is type(default):
+            return value
+        log.error("%r in the queue cannot be read and is left out: %.200r", key, text)
+        return default
+
+    def remember(self, key: str, value: str) -> None:
+        self._db.execute(self._sql["put_meta"], {"key": key, "value": value})
+
+    def usage(self) -> dict[Owner, Usage]:
+        """Return the charged GPU seconds by account and user."""
+        rows = self._db.execute(self._sql["all_usage"])
+        return {(row["account"], row["user"]): Usage(row["seconds"], row["at"]) for row in rows}
+
+    def put_usage(self, owner: Owner, usage: Usage) -> None:
+        account, user = owner
+        row = {"account": account, "user": user, "seconds": usage.seconds, "at": usage.at}
+        self._db.execute(self._sql["put_usage"], row)
+
+
+# -- the steps of jobs ---------------------------------------------------------------------------------
+
+
+Row = tuple[int, int, float, str, str, str]  # job, attempt, when, from, to, reason
+
+
+class EventLog:
+    """The state changes of the open transaction and of the file."""
+
+    def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
+        self._db = db
+        self._add, self._get = Statement(statements["add_event"]), statements["events_of_job"]
+        self._new: list[Row] = []
+
+    def note(self, before: Job, after: Job, now: float) -> None:
+        """Record one state change at `now` (epoch seconds).
+
+        If start and end arrive together, the start time is that of the result.
+        """
+        old = before.state
+        if _ran_meanwhile(before, after):
+            began = after.started_at or now
+            self._new.append((after.id, after.attempt, began, old.word, "RUNNING", Reason.NONE.word))
+            old = JobState.RUNNING
+        self._new.append((after.id, after.attempt, now, old.word, after.state.word, after.reason.word))
+
+    def write(self) -> None:
+        if self._new:
+            self._add.do_rows(self._db, self._new)
+            self._new.clear()
+
+    def forget(self) -> None:
+        """Drop the collected changes after a rollback."""
+        self._new.clear()
+
+    def of(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
+        """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
+        return [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
+
+
+def _ran_meanwhile(before: Job, after: Job) -> bool:
+    is_end = before.state is JobState.STARTING and after.ended is not None
+    return is_end and after.started_at != before.started_at and after.reason is not Reason.LAUNCH_FAILURE
