@@ -36,6 +36,14 @@ def test_tests_and_benchmarks_that_a_page_names_are_there(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_modules_that_a_page_names_exist(page):
+    packages = "|".join(path.parent.name for path in (ROOT / "fgsched").glob("*/__init__.py"))
+    for name in re.findall(rf"`((?:{packages})/[\w/]+)(?:\.\w+)*`", (ROOT / page).read_text()):
+        path = ROOT / "fgsched" / name
+        assert path.with_suffix(".py").exists() or path.with_suffix(".sql").exists() or path.is_dir(), name
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
         assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
