@@ -91,7 +91,7 @@ class Client:
 
         Raises: the controller's refusal; Unreachable, and TimedOut if it does not answer in time.
         """
-        advice = unanswered or _advice(changes=call.changes, repeat=call.repeats)
+        advice = unanswered or _advice(only_reads=call.only_reads, repeat=call.repeats)
         ok = self._insist(protocol.encode_call(call), patience, progress, repeat=call.repeats, advice=advice)
         kind: type[Answer] = protocol.answer_of(type(call))
         return protocol.decode_answer(ok, kind)
@@ -107,13 +107,14 @@ class Client:
         **arguments: Any,
     ) -> dict[str, Any]:
         """Send a request by its name; for operations that have no type yet."""
-        changes = operation not in _LOOKS
+        only_reads = operation in _LOOKS
         if operation in _TYPED.kinds:
-            call = _TYPED.convert(operation, arguments)
-            message, repeat, changes = protocol.encode_call(call), call.repeats and repeat, call.changes
+            call = _TYPED.convert(operation, arguments | ({} if progress is None else {"progress": True}))
+            message, only_reads = protocol.encode_call(call), call.only_reads
+            repeat = repeat and call.repeats
         else:
             message = _message(operation, arguments | ({} if progress is None else {"progress": True}))
-        advice = unanswered or _advice(changes=changes, repeat=repeat)
+        advice = unanswered or _advice(only_reads=only_reads, repeat=repeat)
         tell = None if progress is None else lambda news: progress(msgspec.to_builtins(news))
         ok = self._insist(message, patience, tell, repeat=repeat, advice=advice)
         if operation in _TYPED.kinds:
@@ -222,7 +223,7 @@ class Watch:
 
     def __init__(self, places: Paths, ids: Sequence[int | str], *, may_start: bool) -> None:
         self._places, self._may_start = places, may_start
-        self._request = _message("wait", {"ids": list(ids), "progress": True})
+        self._request = protocol.encode_call(protocol.Wait(ids=list(ids), progress=True))
         self._socket: socket.socket | None = None
         self._in = b""
         self._is_over = False
@@ -275,9 +276,9 @@ def _message(operation: str, arguments: dict[str, Any]) -> bytes:
     return json.dumps({"v": PROTOCOL, "op": operation, **arguments}, separators=(",", ":")).encode() + b"\n"
 
 
-def _advice(*, changes: bool, repeat: bool) -> str:
+def _advice(*, only_reads: bool, repeat: bool) -> str:
     """What a person can do about a request that had no answer."""
-    if not changes:
+    if only_reads:
         return _AGAIN
     if repeat:
         return "It may have been carried out all the same; it is safe to repeat the command."

@@ -8,7 +8,7 @@ A text may hold bytes that are not UTF-8, as paths and arguments do. JSON cannot
 them, and `decode_call` and `decode_answer` restore them (`domain/text.py`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args
 
@@ -17,8 +17,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fgsched import PROTOCOL
 from fgsched.domain.errors import BY_EXIT_CODE, BadUsage, Busy, FgschedError, OurFault, Unreachable
+from fgsched.domain.job import WHOLE, Request, Time
 from fgsched.domain.text import escape_bytes, quoted, restore_bytes
 from fgsched.domain.units import SubmitContext
+from fgsched.domain.waiting import Trial
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
@@ -92,7 +94,7 @@ class Call(
 ):
     """One request. `class Cancel(Call[Outcomes], tag="cancel")` is answered with `Outcomes`."""
 
-    changes: ClassVar[bool] = True  # whether it changes anything
+    only_reads: ClassVar[bool] = False  # whether it changes nothing
     repeats: ClassVar[bool] = True  # whether sending it twice does no more than sending it once
 
     v: int = 0  # version of the protocol; `encode` writes it
@@ -101,7 +103,7 @@ class Call(
 class Question(Call[Answer], frozen=True):
     """A request that changes nothing."""
 
-    changes: ClassVar[bool] = False
+    only_reads: ClassVar[bool] = True
 
 
 class EarlierJob(Struct, frozen=True, kw_only=True):
@@ -150,6 +152,9 @@ class About(Struct, frozen=True, kw_only=True):
     other_gpus: str
     internal_errors: InternalErrors
     operator: bool  # whether the caller is one
+    watchdog: str  # what happens to a job with a process without the hook
+    interval: float  # seconds between two readings of the GPUs
+    run_space: int  # bytes of each user in the run directory
     site: SubmitContext
     config: dict[str, Any]  # setting -> value
 
@@ -232,18 +237,256 @@ class ShowLog(Question[LogLines], frozen=True, tag="log"):
     job: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0  # id of a job or an array; 0: all
 
 
-CALLS: tuple[type[Call[Any]], ...] = (
-    Ping,
-    Cancel,
-    Signal,
-    Hold,
-    UserHold,
-    Release,
-    Requeue,
-    Suspend,
-    ResumeJobs,
-    ShowLog,
-)
+# -- submissions ---------------------------------------------------------------------------------
+
+Place = Annotated[int, Meta(ge=0)]  # in a list
+
+
+class Batch(Call[Answer], frozen=True):
+    """Jobs to be queued. Equal parts are sent once; a job names its parts by their places in the lists."""
+
+    # a repeated request with the same key is answered with the jobs that it made before
+    key: Annotated[str, Meta(min_length=16, max_length=128, pattern="^[\\x01-\\x7f]*$")]
+    requests: Sequence[Request]
+    scripts: Sequence[str]
+    environments: Sequence[dict[str, str]]
+    jobs: Sequence[tuple[Place, Place, Place, bool]]  # request, script, environment; whether it is held
+
+
+class Submitted(Struct, frozen=True, kw_only=True):
+    """Name the jobs that a submission made: `count` ids from `first` on."""
+
+    first: int
+    count: int
+
+
+class Submit(Batch[Submitted], frozen=True, tag="submit"):
+    """Queue jobs: all of them or, if one cannot be taken, none."""
+
+
+class Trials(Struct, frozen=True, kw_only=True):
+    """Tell what would become of the first jobs of a submission."""
+
+    jobs: list[Trial]
+    left_out: int = 0  # jobs beyond the most of one answer
+
+
+class Test(Batch[Trials], frozen=True, tag="test"):
+    """Ask what would become of jobs if they were submitted."""
+
+    only_reads: ClassVar[bool] = True
+
+
+# -- changes of a job ----------------------------------------------------------------------------
+
+
+class DemandChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Other values for fields of a job's `Demand`."""
+
+    gpus: int | UnsetType = UNSET
+    share: int | UnsetType = UNSET
+    memory: int | UnsetType = UNSET
+    memory_part: int | UnsetType = UNSET
+    gpu_type: str | UnsetType = UNSET
+    cpus: int | UnsetType = UNSET
+    host_memory: int | UnsetType = UNSET
+
+
+class JobChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Other values for fields of a job's `Request`, which has their meaning and their ranges."""
+
+    name: str | UnsetType = UNSET
+    comment: str | UnsetType = UNSET
+    requeue: bool | UnsetType = UNSET
+    demand: DemandChanges | UnsetType = UNSET
+    time_limit: int | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    partition: str | UnsetType = UNSET
+    account: str | UnsetType = UNSET
+    qos: str | UnsetType = UNSET
+    nice: int | UnsetType = UNSET
+    dependency: str | UnsetType = UNSET
+    begin: int | UnsetType = UNSET
+    deadline: int | UnsetType = UNSET
+    gpu_compute: str | UnsetType = UNSET
+    reservation: str | UnsetType = UNSET
+    throttle: int | UnsetType = UNSET
+
+
+class Update(Call[Outcome], frozen=True, tag="update"):
+    """Change what a job asks for, as far as its state allows."""
+
+    id: Reference
+    changes: JobChanges
+
+
+class Lowered(Struct, frozen=True, kw_only=True):
+    """Tell how many jobs were put behind another one."""
+
+    id: int
+    lowered: int
+
+
+class PutFirst(Call[Lowered], frozen=True, tag="top"):
+    """Put a pending job before its owner's other jobs of the same partition, account and QOS."""
+
+    id: int
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+class JobEnd(Struct, frozen=True, kw_only=True):
+    """Tell how a job stands that was waited for."""
+
+    id: int
+    array: int | None = None  # the array that it belongs to
+    task: int | None = None  # its index in the array
+    state: str
+    final: bool
+    exit_code: int = 0
+    signal: int = 0
+
+
+class JobEnds(Struct, frozen=True, kw_only=True):
+    """List the jobs that have ended, of those that were waited for."""
+
+    jobs: list[JobEnd]
+
+
+class Wait(Question[JobEnds], frozen=True, tag="wait"):
+    """Wait until jobs have ended."""
+
+    ids: Ids
+    any: bool = False  # wait for the first of them only
+    progress: bool = False  # send `Progress` in the meantime
+
+
+# -- the host ------------------------------------------------------------------------------------
+
+
+class GpuIndex(Struct, frozen=True, kw_only=True):
+    """Name a GPU."""
+
+    gpu: int  # index
+
+
+class DrainGpu(Call[GpuIndex], frozen=True, tag="drain"):
+    """Start no new jobs on a GPU."""
+
+    gpu: int  # index
+    reason: str = ""
+
+
+class ResumeGpu(Call[GpuIndex], frozen=True, tag="resume"):
+    """Start jobs on a drained GPU again."""
+
+    gpu: int  # index
+
+
+class Reconfigured(Struct, frozen=True, kw_only=True):
+    """List the settings that differ from before."""
+
+    changed: list[str]  # in force now
+    later: list[str]  # in force once the controller is restarted
+
+
+class Reconfigure(Call[Reconfigured], frozen=True, tag="reconfigure"):
+    """Read the configuration file again."""
+
+
+class Stopped(Struct, frozen=True, kw_only=True):
+    """Tell which controller stops, and how many jobs go on."""
+
+    pid: int
+    running: int
+
+
+class Stop(Call[Stopped], frozen=True, tag="stop"):
+    """Stop the controller; jobs go on."""
+
+    repeats: ClassVar[bool] = False
+
+
+# -- partitions and reservations -----------------------------------------------------------------
+
+
+class PartitionName(Struct, frozen=True, kw_only=True):
+    """Name a partition."""
+
+    partition: str
+
+
+class CreatePartition(Call[PartitionName], frozen=True, tag="create_partition"):
+    """Add a partition after those of the configuration file."""
+
+    name: str
+    values: dict[str, str]  # setting -> text, as in the configuration file
+
+
+class UpdatePartition(Call[PartitionName], frozen=True, tag="update_partition"):
+    """Change settings of a partition; an empty text restores the value of the configuration file."""
+
+    name: str
+    values: dict[str, str]  # setting -> text, as in the configuration file
+
+
+class DeletePartition(Call[PartitionName], frozen=True, tag="delete_partition"):
+    """Remove a partition that an operator created."""
+
+    name: str
+
+
+class ReservationName(Struct, frozen=True, kw_only=True):
+    """Name a reservation."""
+
+    reservation: str
+
+
+ReservedName = Annotated[str, Meta(min_length=1, max_length=64)]
+Names = Annotated[Sequence[str], Meta(max_length=1024)]
+
+
+class ReservationChanges(Call[ReservationName], frozen=True):
+    """What may be said of a reservation."""
+
+    name: ReservedName
+    start: Time | UnsetType = UNSET
+    end: Time | UnsetType = UNSET
+    users: Names | UnsetType = UNSET
+    groups: Names | UnsetType = UNSET
+    accounts: Names | UnsetType = UNSET
+    flags: Annotated[Sequence[Literal["maint", "ignore_jobs"]], Meta(max_length=16)] | UnsetType = UNSET
+    cards: Annotated[Sequence[int], Meta(max_length=1024)] | UnsetType = UNSET  # indices of GPUs
+    count: Annotated[int, Meta(ge=0, le=1024)] | UnsetType = UNSET  # of GPUs that the controller chooses
+    share: Annotated[int, Meta(gt=0, le=WHOLE)] | UnsetType = UNSET  # of each GPU, in ten-thousandths
+
+
+class CreateReservation(ReservationChanges, frozen=True, tag="create_reservation"):
+    """Reserve GPUs for some users for a while."""
+
+
+class UpdateReservation(ReservationChanges, frozen=True, tag="update_reservation"):
+    """Change a reservation."""
+
+
+class DeleteReservation(Call[ReservationName], frozen=True, tag="delete_reservation"):
+    """Delete a reservation."""
+
+    name: ReservedName
+
+
+def _leaves(kind: type[Call[Any]]) -> Iterator[type[Call[Any]]]:
+    """The calls that derive from `kind` and that no other derives from."""
+    below = kind.__subclasses__()
+    for one in below:
+        yield from _leaves(one)
+    if not below:
+        yield kind
+
+
+CALLS = tuple(_leaves(Call))  # every request
 
 
 def name_of(kind: type[Call[Any]]) -> str:
@@ -254,8 +497,8 @@ def name_of(kind: type[Call[Any]]) -> str:
 @cache
 def answer_of(kind: type[Call[Answer]]) -> type[Answer]:
     """Return the type that a call of `kind` is answered with."""
-    base = next(base for base in kind.__orig_bases__ if get_args(base))  # type: ignore[attr-defined]
-    found: type[Answer] = get_args(base)[0]
+    bases = (base for one in kind.__mro__ for base in getattr(one, "__orig_bases__", ()))
+    found: type[Answer] = next(args[0] for base in bases if (args := get_args(base)))
     return found
 
 

@@ -25,6 +25,7 @@ from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Readi
 from fgsched.jobs.lifecycle import parse_result
 from fgsched.jobs.records import check_plain, from_record
 from fgsched.jobs.watchdog import Policy
+from fgsched.protocol import Wait
 from fgsched.scheduling.planner import plan
 from fgsched.store import Store
 from site_fixture import Yard
@@ -626,7 +627,7 @@ def test_an_end_that_fails_for_one_who_waits_is_told_to_the_others():
         SimpleNamespace(uid=1, is_closed=False, is_waiting=True, succeed=print, close=print) for _ in range(2)
     ]
     for line in lines:
-        waiters.add(line, [], {1}, {})
+        waiters.add(line, [], {1}, Wait(ids=[1]))
     waiters._waiters[0].open = None  # whatever is asked of it fails
     waiters.over([world.engine.jobtable.jobs[1].changed(state=JobState.COMPLETED)], world.engine.jobtable)
     assert lines[1] in sent

@@ -136,7 +136,7 @@ def test_scontrols_spelling_is_taken(home):
     ("words", "said"),
     [
         (("gpu=0",), "needs an end"),
-        (("gpu=0", "duration=1h"), "is for somebody"),
+        (("gpu=0", "duration=1h"), "needs users=, groups= or accounts="),
         (("duration=1h", "users=a"), "keeps GPUs"),
         (("gpu=7", "duration=1h", "users=a"), "this host has no GPU 7"),
         (("gpu=0", "gpus=1", "duration=1h", "users=a"), "give one"),

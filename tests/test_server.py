@@ -6,15 +6,17 @@ import socket
 import subprocess
 from errno import EEXIST, EINVAL, ESRCH
 
+import msgspec
 import pytest
 
 from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 from fgsched import PROTOCOL, protocol
+from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import Failed, JobEnded, JobStarted
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.pieces import Pieces
+from fgsched.controller.pieces import LongAnswer
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import JobState
 from fgsched.jobs.lifecycle import Shepherd
@@ -22,7 +24,43 @@ from fgsched.launch.spawner import Answer
 from fgsched.server import MAX_FRAME, Connection, listen, parse
 from fgsched.store import DiskError
 
-CALLS = protocol.Decoder([protocol.Ping])
+
+class Echo(protocol.Question[dict], frozen=True, tag="echo"):
+    """Answered with its own fields."""
+
+    a: int | protocol.UnsetType = protocol.UNSET
+    number: int | protocol.UnsetType = protocol.UNSET
+    text: str | protocol.UnsetType = protocol.UNSET
+    also: list[int] | protocol.UnsetType = protocol.UNSET
+
+
+class Write(Echo, frozen=True, tag="write"):
+    """The same, in the turn."""
+
+
+class Stumble(protocol.Call[dict], frozen=True, tag="stumble"):
+    a: int = 0
+
+
+class Big(protocol.Question[str], frozen=True, tag="big"):
+    pass
+
+
+class Rows(msgspec.Struct):
+    rows: list
+    a: int
+    made: int
+
+
+class List(protocol.Question[Rows], frozen=True, tag="list"):
+    pass
+
+
+class Note(protocol.Question[None], frozen=True, tag="note"):
+    of: str
+
+
+CALLS = protocol.Decoder([Echo, Write, Stumble, Big, List, Note, protocol.Wait])
 BIG = "x" * 2_000_000  # more than a socket takes at once
 
 
@@ -42,6 +80,11 @@ class NoSpawner:
         self._theirs.close()
 
 
+def echoed(caller, call, now):
+    fields = msgspec.structs.asdict(call)
+    return {name: value for name, value in fields.items() if name != "v" and value is not protocol.UNSET}
+
+
 class Counter:
     """The requests of these tests, and how often each was looked up."""
 
@@ -56,31 +99,31 @@ class Counter:
         return True
 
     def caller(self, connection):
-        return connection.uid
+        return Caller(connection.uid, connection.gid, "ann", is_operator=False)
 
-    def writing(self, name):
-        return {"write": lambda caller, arguments, now: arguments, "stumble": self._stumble}.get(name)
+    def writer(self, kind):
+        return {Write: echoed, Stumble: self._stumble}.get(kind)
 
-    def _stumble(self, caller, arguments, now):
+    def _stumble(self, caller, call, now):
         self.engine.store.submit(new_jobs([a_demand(1)]), key="k" * 16, who=(1, 1, "ann"), now=now)
         raise ZeroDivisionError
 
-    def reading(self, name):
-        return {"big": self._big, "echo": lambda caller, arguments, now: arguments}.get(name)
+    def reader(self, kind):
+        return {Big: self._big, Echo: echoed}.get(kind)
 
-    def special(self, name):
-        return {"wait": self._wait}.get(name)
+    def served_apart(self, kind):
+        return {protocol.Wait: self._wait}.get(kind)
 
-    def _big(self, caller, arguments, now):
+    def _big(self, caller, call, now):
         self.looked += 1
         return BIG
 
-    def _wait(self, connection, caller, arguments):
-        self._loop.finish(connection, lambda: self._add(connection, arguments))
+    def _wait(self, connection, caller, call):
+        self._loop.finish(connection, lambda: self._add(connection, call))
 
-    def _add(self, connection, arguments):
+    def _add(self, connection, call):
         over = [job for job in self.jobs if job.state.is_final]
-        self.waiters.add(connection, over, {job.id for job in self.jobs if job not in over}, arguments)
+        self.waiters.add(connection, over, {job.id for job in self.jobs if job not in over}, call)
 
 
 class Place:
@@ -157,6 +200,8 @@ def place(tmp_path):
 
 
 def line(op, **arguments):
+    if op == "wait":
+        arguments = {"ids": []} | arguments
     return json.dumps({"v": PROTOCOL, "op": op, **arguments}).encode() + b"\n"
 
 
@@ -255,7 +300,6 @@ GARBAGE = [
     b"{}",
     b'{"v":1e999,"op":"echo"}',
     b'{"v":NaN}',
-    b'{"v":1,"v":1,"op":"echo"}',
     b'{"v":%d}' % PROTOCOL,
     b'{"v":%d,"op":[]}' % PROTOCOL,
     b'{"v":%d,"op":"\\ud800"}' % PROTOCOL,
@@ -280,10 +324,7 @@ def test_a_request_of_very_many_values_is_refused_before_it_is_parsed(garbage):
 
 def test_what_lies_in_a_text_does_not_count():
     text = '{},[] \\ "' * 200_000
-    assert parse(line("echo", text=text, also=[1, 2]).strip(), CALLS) == (
-        "echo",
-        {"text": text, "also": [1, 2]},
-    )
+    assert parse(line("echo", text=text, also=[1, 2]).strip(), CALLS) == Echo(v=1, text=text, also=[1, 2])
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
@@ -307,10 +348,10 @@ def test_a_request_that_we_stumble_over_is_undone_and_the_others_are_done(place)
 
 
 def test_a_disk_that_fails_in_the_middle_of_a_request_is_no_bug_of_ours(place):
-    def fail(caller, arguments, now):
+    def fail(caller, call, now):
         raise DiskError("disk I/O error")
 
-    place.operations.writing = {"write": fail}.get
+    place.operations.writer = {Write: fail}.get
     client = place.client()
     assert place.ask(client, "write")[0]["error"]["exit"] == 6
     assert place.operations.engine.is_broken
@@ -405,7 +446,7 @@ def test_what_is_no_socket_is_left_alone(tmp_path):
 
 
 def test_a_request_is_its_operation_and_the_rest():
-    assert parse(line("echo", a=1).strip(), CALLS) == ("echo", {"a": 1})
+    assert parse(line("echo", a=1).strip(), CALLS) == Echo(v=1, a=1)
 
 
 ANSWERS = [
@@ -435,11 +476,11 @@ def listing(place, pieces):
             made.append(piece)
             yield piece() if callable(piece) else piece
 
-    def answer(caller, arguments, now):
-        return Pieces({"a": 1}, "rows", rows(), lambda: {"made": len(made)})
+    def answer(caller, call, now):
+        return LongAnswer("rows", rows(), lambda: Rows(rows=[], a=1, made=len(made)))
 
-    usual = place.operations.reading
-    place.operations.reading = lambda name: answer if name == "list" else usual(name)
+    usual = place.operations.reader
+    place.operations.reader = lambda kind: answer if kind is List else usual(kind)
     return made
 
 
@@ -447,7 +488,7 @@ def test_a_long_list_comes_whole_and_is_one_line(place):
     listing(place, [[1, 2], [], [3], [{"b": None}]])
     client = place.client()
     assert place.ask(client, "list") == [
-        {"v": PROTOCOL, "ok": {"a": 1, "rows": [1, 2, 3, {"b": None}], "made": 4}}
+        {"v": PROTOCOL, "ok": {"rows": [1, 2, 3, {"b": None}], "a": 1, "made": 4}}
     ]
     listing(place, [])
     assert place.ask(client, "list") == [{"v": PROTOCOL, "ok": {"a": 1, "rows": [], "made": 0}}]
@@ -482,7 +523,7 @@ def test_a_fault_in_the_first_piece_is_told_and_one_in_a_later_piece_ends_the_co
     listing(place, [[1], lambda: 1 / 0])
     client.sendall(line("list"))
     place.serve()
-    assert client.recv(4096) == b'{"v":1,"ok":{"a":1,"rows":[1'
+    assert client.recv(4096) == b'{"v":1,"ok":{"rows":[1'
     assert client.recv(4096) == b""
     assert place.loop.faults.count == 2
     works(place)
@@ -524,7 +565,7 @@ def test_pipelined_requests_are_answered_in_their_order(place):
 
 def test_a_client_that_pipelines_leaves_the_others_their_turn(place):
     heard = []
-    place.operations.reading = {"note": lambda caller, arguments, now: heard.append(arguments["of"])}.get
+    place.operations.reader = {Note: lambda caller, call, now: heard.append(call.of)}.get
     greedy, other = place.client(), place.client()
     greedy.sendall(line("note", of="greedy") * 1000)
     place.serve(1)

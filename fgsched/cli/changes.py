@@ -11,6 +11,15 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
+from fgsched.protocol import (
+    Call,
+    CreatePartition,
+    DeletePartition,
+    DemandChanges,
+    JobChanges,
+    PartitionName,
+    UpdatePartition,
+)
 
 _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how it is read)
     "name": ("name", values.name),
@@ -95,8 +104,8 @@ def words_by_key(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def read_changes(given: Mapping[str, str], site: SubmitContext) -> dict[str, Any]:
-    """Return the fields to change. Raises BadUsage for the first invalid word."""
+def read_changes(given: Mapping[str, str], site: SubmitContext) -> JobChanges:
+    """Return the changes that KEY=VALUE words ask for. Raises BadUsage for the first invalid word."""
     if not given:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
     changes: dict[str, Any] = {}
@@ -111,7 +120,9 @@ def read_changes(given: Mapping[str, str], site: SubmitContext) -> dict[str, Any
             needs["gpu_type"] = _value(key, text, values.gpu_type) if text else ""
         else:
             raise BadUsage(f"{shown(key)} cannot be changed", f"What can be: {' '.join(KEYS)}")
-    return changes | ({"demand": needs} if needs else {})
+    if needs:
+        changes["demand"] = DemandChanges(**needs)
+    return JobChanges(**changes)
 
 
 def _value(key: str, text: str, read: Callable[[str], object]) -> object:
@@ -139,10 +150,10 @@ def is_about_partition(words: Sequence[str]) -> bool:
     return bool(keys & _PARTITION) and not keys & {"job", "jobid"}
 
 
-def partition_words(words: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Parse 'partition=night max_time=8h' into the name and the values. Raises BadUsage.
+def partition_call(verb: str, words: Sequence[str]) -> Call[PartitionName]:
+    """Return the request that create, update or delete sends for 'partition=night max_time=8h'.
 
-    The controller checks the keys.
+    Raises: BadUsage for a word that is not KEY=VALUE. The controller checks the keys.
     """
     pairs = [word.partition("=") for word in words]
     for (key, equals, _), word in zip(pairs, words, strict=True):
@@ -151,4 +162,8 @@ def partition_words(words: Sequence[str]) -> tuple[str, dict[str, str]]:
     names = [text for key, _, text in pairs if key.lower() in _PARTITION]
     if len(names) != 1 or not names[0]:
         raise BadUsage("partition=NAME says which partition is meant, once", "fginfo lists them.")
-    return names[0], {key: text for key, _, text in pairs if key.lower() not in _PARTITION}
+    values = {key: text for key, _, text in pairs if key.lower() not in _PARTITION}
+    if verb == "delete":
+        return DeletePartition(name=names[0])
+    kind = CreatePartition if verb == "create" else UpdatePartition
+    return kind(name=names[0], values=values)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fgsched import gpus
 from fgsched.client import Client
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, Unreachable
 from fgsched.domain.units import format_mebibytes
+from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import marker
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.system import cgroups, generations, mounts
@@ -46,7 +46,7 @@ class Finding:
 class _Seen:
     """What the running controller reports, if there is one."""
 
-    about: dict[str, Any]
+    about: About | None  # None: no controller runs
     queue: str
     open_jobs: frozenset[int]
     why: str = ""  # why there is none to ask
@@ -89,11 +89,11 @@ def examine(places: Paths) -> list[Finding]:
 def _ask(places: Paths) -> _Seen:
     with Client(places, may_start=False) as client:
         try:
-            about = client.ask("ping")
+            about = client.call(Ping())
         except Unreachable as error:
             if client.was_there:
                 raise
-            return _Seen({}, "", frozenset(), error.cause)
+            return _Seen(None, "", frozenset(), error.cause)
         rows = client.ask("queue", fields=["id"])["rows"]
         return _Seen(about, client.ask("check")["queue"], frozenset(row[0] for row in rows))
 
@@ -164,7 +164,7 @@ def _settings(places: Paths) -> Iterator[Finding]:
 def _controller(places: Paths, seen: _Seen) -> Finding:
     if not seen.about:
         return Finding("controller", OK, f"{seen.why}; the next command of a user starts one")
-    return Finding("controller", OK, f"pid {seen.about['pid']}, {seen.about['mode']} mode, answers")
+    return Finding("controller", OK, f"pid {seen.about.pid}, {seen.about.mode} mode, answers")
 
 
 def _run_directory(places: Paths, seen: _Seen) -> Finding:
@@ -204,7 +204,7 @@ def _sqlite(places: Paths, seen: _Seen) -> Finding:
 
 def _cgroup(places: Paths, seen: _Seen) -> Finding:
     if seen.about:
-        held, note = seen.about["host_memory_held_by"], seen.about["host_memory_note"]
+        held, note = seen.about.host_memory_held_by, seen.about.host_memory_note
     else:
         found = cgroups.find()
         held, note = (f"cgroup {found.kind}" if found.kind else ""), found.note
@@ -219,9 +219,9 @@ def _run_space(places: Paths, seen: _Seen) -> Finding:
         return Finding("run space", OK, "all jobs here are one user's")
     if not seen.about:
         return Finding("run space", OK, "the controller mounts it when jobs start")
-    if note := seen.about.get("run_space_note"):
+    if note := seen.about.run_space_note:
         return Finding("run space", WARN, f"one user's jobs can fill the run directory for all: {note}")
-    size = format_mebibytes(seen.about["config"]["run_space"])
+    size = format_mebibytes(seen.about.run_space)
     return Finding("run space", OK, f"each user has {size} of the run directory")
 
 
@@ -229,17 +229,15 @@ def _processes_of_users(places: Paths, seen: _Seen) -> Finding:
     """Check whether one user's jobs can use up the processes of the host."""
     if places.mode == "user" or not seen.about:
         return Finding("pids", OK, "nothing is limited beyond the limits of the user")
-    if not seen.about.get("pids_held"):
-        return Finding(
-            "pids", WARN, f"a fork bomb is held by RLIMIT_NPROC alone: {seen.about.get('pids_note')}"
-        )
+    if not seen.about.pids_held:
+        return Finding("pids", WARN, f"a fork bomb is held by RLIMIT_NPROC alone: {seen.about.pids_note}")
     return Finding("pids", OK, "the processes of each user's jobs are limited by a cgroup")
 
 
 def _preload(places: Paths, seen: _Seen) -> Finding:
     """Report how jobs load the hook, and whether they can open other GPUs."""
     if seen.about:
-        word, note, others = (seen.about[key] for key in ("preload", "preload_note", "other_gpus"))
+        word, note, others = seen.about.preload, seen.about.preload_note, seen.about.other_gpus
     else:
         config = _config(places)
         with tempfile.TemporaryDirectory(prefix="fg-") as run:
@@ -254,11 +252,11 @@ def _preload(places: Paths, seen: _Seen) -> Finding:
 
 def _driver(places: Paths, seen: _Seen) -> Finding:
     if seen.about:
-        count, source, note = (seen.about[key] for key in ("gpus", "source", "note"))
+        count, source, note = seen.about.gpus, seen.about.source, seen.about.note
     else:
         found = gpus.discover(_config(places), os.environ)
         count, source, note = len(found.gpus), found.source, found.note
-    visible = seen.about.get("visible") if seen.about else os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = seen.about.visible if seen.about else os.environ.get("CUDA_VISIBLE_DEVICES")
     limited = f"; limited by CUDA_VISIBLE_DEVICES={visible}" if visible is not None else ""
     plural = "" if count == 1 else "s"
     text = f"{count} GPU{plural} from {source}" + (f": {note}" if note else "") + limited
@@ -267,7 +265,7 @@ def _driver(places: Paths, seen: _Seen) -> Finding:
 
 def _processes(places: Paths, seen: _Seen) -> Finding:
     """Check whether the pids that the driver reports exist on this host."""
-    pids = seen.about.get("unresolved_pids", ()) if seen.about else ()
+    pids = seen.about.unresolved_pids if seen.about else []
     if not pids:
         return Finding("processes", OK, "none was seen that is on a card and not on this host")
     return Finding(
@@ -281,13 +279,11 @@ def _processes(places: Paths, seen: _Seen) -> Finding:
 
 def _fence(places: Paths, seen: _Seen) -> Finding:
     """Report the result of the controller's test of the hook, if a job has caused one."""
-    if not seen.about or seen.about["source"] != "nvml":
+    if not seen.about or seen.about.source != "nvml":
         return Finding("fence", OK, "there is nothing to hold jobs to here")
-    if seen.about["fence"]:
-        return Finding(
-            "fence", FAIL, f"it does not hold: {seen.about['fence']}", "Jobs with GPUs are refused."
-        )
-    text = f"jobs are held to their share by {seen.about['enforce']}"
+    if seen.about.fence:
+        return Finding("fence", FAIL, f"it does not hold: {seen.about.fence}", "Jobs with GPUs are refused.")
+    text = f"jobs are held to their share by {seen.about.enforce}"
     return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tries that")
 
 
@@ -320,18 +316,18 @@ def _leftovers(places: Paths, seen: _Seen) -> Finding:
 
 def _internal(places: Paths, seen: _Seen) -> Finding:
     """Report internal errors that the controller survived."""
-    errors = seen.about.get("internal_errors") or {"count": 0}
-    if not errors["count"]:
+    errors = seen.about.internal_errors if seen.about else InternalErrors()
+    if not errors.count:
         return Finding("faults", OK, "no internal error since the controller was started")
-    last = time.strftime("%F %T", time.localtime(errors["at"]))
-    text = f"{errors['count']} internal errors; the last one {last}: {errors['last']}"
+    last = time.strftime("%F %T", time.localtime(errors.at))
+    text = f"{errors.count} internal errors; the last one {last}: {errors.last}"
     return Finding("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
 
 
 def _earlier(places: Paths, seen: _Seen) -> Finding:
     """Find running jobs of an earlier queue."""
     if seen.about:
-        found = [(one["job"], one["pid"]) for one in seen.about["earlier_jobs"]]
+        found = [(one.job, one.pid) for one in seen.about.earlier_jobs]
     elif not os.access(places.run, os.R_OK | os.X_OK):
         found = []
     else:

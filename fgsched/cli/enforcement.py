@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
+from fgsched.domain.job import Demand, Request
 from fgsched.domain.states import Reason, Tier
 from fgshim import selftest
 
@@ -34,16 +36,16 @@ class Row:
 
 def enforced(client: Client) -> Iterator[Row]:
     """Test every enforcement level with one job each. Raises Refused if there is no GPU."""
-    about, answer = client.ask("ping"), client.ask("gpus")
-    if about["source"] != "nvml" or not answer["gpus"]:
-        what = "its cards are simulated" if about["source"] == "sim" else about["note"] or "none was found"
+    about, answer = client.call(protocol.Ping()), client.ask("gpus")
+    if about.source != "nvml" or not answer["gpus"]:
+        what = "its cards are simulated" if about.source == "sim" else about.note or "none was found"
         raise Refused(f"no GPU: {what}, so there is nothing to enforce", "fginfo -g shows the cards.")
     limit = min([_LIMIT, *(card["usable"] // 4 for card in answer["gpus"])]) >> 20 << 20
     with tempfile.TemporaryDirectory(prefix="fg-doctor-") as folder:
         host = _Trials(client, Path(folder), limit)
         yield from _by_driver(host, answer["enforce"])
         yield from host.tried(Tier.SHIM)
-        yield host.watched(about["config"])
+        yield host.watched(about)
 
 
 def _by_driver(host: "_Trials", best: str) -> Iterator[Row]:
@@ -73,10 +75,10 @@ class _Trials:
             else:
                 yield Row(tier.value, found["check"], _VERDICTS[found["holds"]], found["why"])
 
-    def watched(self, config: dict[str, Any]) -> Row:
+    def watched(self, about: protocol.About) -> Row:
         """Test that the watchdog detects a process without the hook and acts on it."""
-        row, kills = (Tier.WATCHDOG.value, "unhooked process"), config["watchdog"] == "kill"
-        seconds = int(config["interval"] * 5) + 30 if kills else int(config["interval"] * 2) + 3
+        row, kills = (Tier.WATCHDOG.value, "unhooked process"), about.watchdog == "kill"
+        seconds = int(about.interval * 5) + 30 if kills else int(about.interval * 2) + 3
         job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
         if said and said[0].get("hooked"):
             return Row(*row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see")
@@ -89,24 +91,23 @@ class _Trials:
     def _run(self, tier: Tier, command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run a job; return (its record, its JSON lines)."""
         output = self.folder / f"{tier.value}{secrets.token_hex(4)}"
-        request = {
-            "name": f"doctor-{tier.value}",
-            "chdir": str(self.folder),
-            "output": str(output),
-            "demand": {"gpus": 1, "memory": self.limit},
-            "tier": tier.value,
-            "time_limit": int(_PATIENCE),
-        }
-        answer = self.client.ask(
-            "submit",
+        request = Request(
+            name=f"doctor-{tier.value}",
+            chdir=str(self.folder),
+            output=str(output),
+            demand=Demand(gpus=1, memory=self.limit),
+            tier=tier.value,
+            time_limit=int(_PATIENCE),
+        )
+        call = protocol.Submit(
             key=secrets.token_hex(16),
             scripts=[f"#!/bin/sh\nexec {shlex.join(command)}\n"],
             environments=[dict(os.environ)],
             requests=[request],
-            jobs=[[0, 0, 0, False]],
+            jobs=[(0, 0, 0, False)],
         )
-        job = answer["first"]
-        self.client.ask("wait", ids=[job], patience=_PATIENCE)
+        job = self.client.call(call).first
+        self.client.call(protocol.Wait(ids=[job]), patience=_PATIENCE)
         return self.client.ask("job", id=job), _said(output)
 
 

@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
-from typing import Any
+from typing import Any, Literal
 
 import click
 
+from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.cells import clean
 from fgsched.cli.choices import Name
@@ -14,7 +15,9 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.units import parse_signal, signal_name
 from fgsched.jobs.arrays import format_array, parse_tasks
+from fgsched.protocol import Outcome
 
+Target = Literal["all", "shell", "children"]
 _AT_ONCE = 10_000  # ids in one request
 _TERM, _KILL = 15, 9
 _FILTERS = {
@@ -135,7 +138,7 @@ def _within(job: dict[str, Any], names: Sequence[Name] | None) -> Name:
 
 def _may(client: Client, users: Iterable[str]) -> None:
     others = [user for user in users if user != choices.me()]
-    if others and not client.ask("ping")["operator"]:
+    if others and not client.call(protocol.Ping()).operator:
         raise NotPermitted(
             f"the jobs of {clean(others[0])} are not yours", "Only an operator may cancel them."
         )
@@ -154,39 +157,36 @@ def _agreed(job: dict[str, Any], given: dict[str, Any]) -> bool:
 
 
 def _act(
-    client: Client, ids: Sequence[Name], *, number: int | None, target: str, reason: str
-) -> Iterator[dict[str, Any]]:
-    """Every job's outcome. TERM and KILL to a whole job cancel it; KILL does not wait."""
+    client: Client, ids: Sequence[Name], *, number: int | None, target: Target, reason: str
+) -> Iterator[Outcome]:
+    """Yield the outcome for every job. TERM and KILL to a whole job cancel it; KILL does not wait."""
     ends = number in (None, _TERM, _KILL) and target == "all"
     for start in range(0, len(ids), _AT_ONCE):
         some = list(ids[start : start + _AT_ONCE])
         if ends:
-            yield from client.ask("cancel", ids=some, reason=reason)["jobs"]
-        if not ends or number == _KILL:
-            answer = client.ask("signal", ids=some, signal=number, target=target, repeat=False)
-            yield from () if ends else answer["jobs"]
+            yield from client.call(protocol.Cancel(ids=some, reason=reason)).jobs
+        if number is not None and (not ends or number == _KILL):
+            answer = client.call(protocol.Signal(ids=some, signal=number, target=target))
+            yield from () if ends else answer.jobs
 
 
-def _report(one: dict[str, Any], number: int | None, *, verbose: bool, strict: bool, **_: Any) -> int:
+def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **_: Any) -> int:
     """Say what there is to say of one job; its exit status."""
     what = "Kill job error" if number in (None, _TERM, _KILL) else "Signal job error"
-    if "error" in one:
-        error = one["error"]
-        cause = error["cause"].partition(":")[0] if error["exit"] == Exit.NO_SUCH_JOB else error["cause"]
-        warn("fgcancel", f"{what} on job id {one['id']}: {cause}")
-        return int(error["exit"])
-    if one["outcome"] == "over":
-        said = f"job {one['id']} already {one['state']}"
+    if error := one.error:
+        cause = error.cause.partition(":")[0] if error.exit == Exit.NO_SUCH_JOB else error.cause
+        warn("fgcancel", f"{what} on job id {one.id}: {cause}")
+        return error.exit
+    if one.outcome == "over":
+        said = f"job {one.id} already {one.state}"
         if strict:
             warn("fgcancel", said)
         elif verbose:
             click.echo(f"fgcancel: {said}", err=True)
         return Exit.NO_SUCH_JOB if strict else Exit.DONE
     if verbose:
-        did = (
-            f"signal {signal_name(number)} sent" if number and one["outcome"] != "cancelled" else "cancelled"
-        )
-        click.echo(f"fgcancel: job {one['id']} {did}", err=True)
+        did = f"signal {signal_name(number)} sent" if number and one.outcome != "cancelled" else "cancelled"
+        click.echo(f"fgcancel: job {one.id} {did}", err=True)
     return Exit.DONE
 
 

@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
+from fgsched import protocol
 from fgsched.cli import choices, show
-from fgsched.cli.changes import is_about_partition, partition_words, read_changes, words_by_key
+from fgsched.cli.changes import is_about_partition, partition_call, read_changes, words_by_key
 from fgsched.cli.command import Group, output, warn, write
-from fgsched.cli.reservation import ask, is_about_reservation
+from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
 from fgsched.domain.text import shown
-from fgsched.domain.units import SubmitContext, parse_ids, parse_indices
+from fgsched.domain.units import parse_ids, parse_indices
+from fgsched.protocol import Call, Outcome, Outcomes
 
 _UNBUILT = (
     *("notify", "pidinfo"),
@@ -54,61 +55,60 @@ def _show_log(words: Sequence[str], *, as_json: bool) -> None:
     write(logs.document(lines) if as_json else logs.text(lines))
 
 
-def _each(operation: str, words: Sequence[str], **more: Any) -> int:
-    """Do it to every job; the largest exit status of those that could not be."""
+def _each(call: Call[Outcomes]) -> int:
+    """Send a request about several jobs; the largest exit status of the jobs for which it failed."""
     with Client(find_places()) as client:
-        outcomes = client.ask(operation, ids=choices.ids(words), **more)["jobs"]
-    return _told(outcomes)
+        return _reported(client.call(call).jobs)
 
 
-def _told(outcomes: Sequence[dict[str, Any]]) -> int:
-    """Say what could not be done; the largest exit status of it."""
-    failed = [one["error"] for one in outcomes if "error" in one]
-    for error in failed:
-        warn("fgctl", error["cause"], error["remedy"])
-    return max((int(error["exit"]) for error in failed), default=Exit.DONE)
+def _reported(outcomes: Sequence[Outcome]) -> int:
+    """Print the errors; the largest exit status."""
+    errors = [one.error for one in outcomes if one.error is not None]
+    for error in errors:
+        warn("fgctl", error.cause, error.remedy)
+    return max((error.exit for error in errors), default=Exit.DONE)
 
 
 @fgctl.command("hold")
 @_jobs
 def _hold(words: Sequence[str]) -> int:
     """Hold pending jobs."""
-    return _each("hold", words)
+    return _each(protocol.Hold(ids=choices.ids(words)))
 
 
 @fgctl.command("uhold")
 @_jobs
 def _uhold(words: Sequence[str]) -> int:
     """Hold jobs; their owner can release them."""
-    return _each("uhold", words)
+    return _each(protocol.UserHold(ids=choices.ids(words)))
 
 
 @fgctl.command("release")
 @_jobs
 def _release(words: Sequence[str]) -> int:
     """Release held jobs."""
-    return _each("release", words)
+    return _each(protocol.Release(ids=choices.ids(words)))
 
 
 @fgctl.command("requeue")
 @_jobs
 def _requeue(words: Sequence[str]) -> int:
     """End running jobs and requeue them."""
-    return _each("requeue", words)
+    return _each(protocol.Requeue(ids=choices.ids(words)))
 
 
 @fgctl.command("requeuehold")
 @_jobs
 def _requeuehold(words: Sequence[str]) -> int:
     """Requeue jobs and hold them."""
-    return _each("requeue", words, hold=True)
+    return _each(protocol.Requeue(ids=choices.ids(words), hold=True))
 
 
 @fgctl.command("suspend")
 @_jobs
 def _suspend(words: Sequence[str]) -> int:
     """Suspend running jobs; they keep their allocations."""
-    return _each("suspend", words)
+    return _each(protocol.Suspend(ids=choices.ids(words)))
 
 
 @fgctl.command("update")
@@ -116,37 +116,37 @@ def _suspend(words: Sequence[str]) -> int:
 def _update(words: Sequence[str]) -> int:
     """Change jobs, a partition or a reservation."""
     if is_about_reservation(words):
-        return _reservation("update_reservation", words)
+        return _reservation("update", words)
     if is_about_partition(words):
-        return _partition("update_partition", words)
+        return _partition("update", words)
     given = words_by_key(words)
     named = [given.pop(key) for key in ("job", "jobid") if key in given]
     if len(named) != 1:
         raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
     ids = choices.ids(named)
     with Client(find_places()) as client:
-        changes = read_changes(given, SubmitContext(**client.ask("ping")["site"]))
+        changes = read_changes(given, client.call(protocol.Ping()).site)
         worst = int(Exit.DONE)
         for job_id in ids:
             try:
-                answer = client.ask("update", id=job_id, changes=changes)
-                worst = max(worst, _told([answer]))
+                outcome = client.call(protocol.Update(id=job_id, changes=changes))
+                worst = max(worst, _reported([outcome]))
             except FgschedError as error:
                 warn("fgctl", error.cause, error.remedy)
                 worst = max(worst, error.exit_code)
     return worst
 
 
-def _partition(operation: str, words: Sequence[str]) -> int:
-    name, values = partition_words(words)
+def _partition(verb: str, words: Sequence[str]) -> int:
+    call = partition_call(verb, words)
     with Client(find_places()) as client:
-        client.ask(operation, name=name, values=values)
+        client.call(call)
     return Exit.DONE
 
 
-def _reservation(operation: str, words: Sequence[str]) -> int:
+def _reservation(verb: str, words: Sequence[str]) -> int:
     with Client(find_places()) as client:
-        ask(client, operation, words)
+        client.call(reservation_call(client, verb, words))
     return Exit.DONE
 
 
@@ -157,8 +157,8 @@ def _site(verb: str, words: Sequence[str]) -> int:
         is_named = bool(rest) and "=" in rest[0]
         words = rest if is_named else [f"{kind}={rest[0]}" if rest else kind, *rest[1:]]
     if is_about_reservation(words):
-        return _reservation(f"{verb}_reservation", words)
-    return _partition(f"{verb}_partition", words)
+        return _reservation(verb, words)
+    return _partition(verb, words)
 
 
 @fgctl.command("create")
@@ -179,9 +179,9 @@ def _delete(words: Sequence[str]) -> int:
 def _reconfigure() -> None:
     """Make the controller reread its configuration file."""
     with Client(find_places()) as client:
-        said = client.ask("reconfigure")
-    for name in said["later"]:
-        click.echo(f"fgctl: {name} is obeyed once the controller is started anew", err=True)
+        answer = client.call(protocol.Reconfigure())
+    for name in answer.later:
+        click.echo(f"fgctl: {name} takes effect after the controller is restarted", err=True)
 
 
 @fgctl.command("top")
@@ -192,7 +192,7 @@ def _top(words: Sequence[str]) -> int:
     with Client(find_places()) as client:
         for job_id in reversed([job for word in words for job in parse_ids(word)]):
             try:
-                client.ask("top", id=job_id)
+                client.call(protocol.PutFirst(id=job_id))
             except FgschedError as error:
                 warn("fgctl", error.cause, error.remedy)
                 worst = max(worst, error.exit_code)
@@ -215,7 +215,7 @@ def _drain(words: Sequence[str]) -> None:
     given = _card_words(words, "reason")
     with Client(find_places()) as client:
         for index in parse_indices(given["gpu"]):
-            client.ask("drain", gpu=index, reason=given.get("reason", ""))
+            client.call(protocol.DrainGpu(gpu=index, reason=given.get("reason", "")))
 
 
 @fgctl.command("resume")
@@ -223,10 +223,10 @@ def _drain(words: Sequence[str]) -> None:
 def _resume(words: Sequence[str]) -> int:
     """Resume suspended jobs or drained GPUs."""
     if not any("=" in word for word in words):
-        return _each("resume_jobs", words)
+        return _each(protocol.ResumeJobs(ids=choices.ids(words)))
     with Client(find_places()) as client:
         for index in parse_indices(_card_words(words)["gpu"]):
-            client.ask("resume", gpu=index)
+            client.call(protocol.ResumeGpu(gpu=index))
     return Exit.DONE
 
 
@@ -270,8 +270,8 @@ def _write(what: str, word: str, file: str) -> None:
 def _ping() -> None:
     """Check whether the controller answers."""
     with Client(find_places(), may_start=False) as client:
-        about: dict[str, Any] = client.ask("ping")
-    write(f"the controller at {about['host']} is UP (pid {about['pid']}, version {about['version']})\n")
+        about = client.call(protocol.Ping())
+    write(f"the controller at {about.host} is UP (pid {about.pid}, version {about.version})\n")
 
 
 def main() -> None:

@@ -6,10 +6,12 @@ import select
 import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
+from fgsched import protocol
 from fgsched.cli.cells import table
 from fgsched.cli.command import Group, warn, write
 from fgsched.cli.simulating import simulate
@@ -56,7 +58,7 @@ def _start(gpus: str, system: bool) -> int:
     options = [*(["--gpus", gpus] if gpus else []), *(["--system"] if system else [])]
     is_new = start(places, *options)
     with Client(places, may_start=False) as client:
-        pid = client.ask("ping")["pid"]
+        pid = client.call(protocol.Ping()).pid
     if not is_new:
         raise Unreachable(f"another controller is running (pid {pid})", "Stop it first: fgsched stop")
     write(f"controller started (pid {pid})\n")
@@ -83,19 +85,19 @@ def _stop(kill: bool) -> int:
     """Stop the controller; running jobs continue."""
     with Client(find_places(), may_start=False) as client:
         try:
-            about = client.ask("ping")
+            about = client.call(protocol.Ping())
         except Unreachable as error:
             if client.was_there:
                 raise
             warn("fgsched", error.cause)
             return Exit.DONE
-        if not about["operator"]:  # before any job is ended
+        if not about.operator:  # before any job is ended
             raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
-        pid = about["pid"]
+        pid = about.pid
         if kill:
             _end_all(client)
         gone = os.pidfd_open(pid)
-        running = client.ask("stop", repeat=False)["running"]
+        running = client.call(protocol.Stop()).running
     with open(gone, "rb") as watched:
         if not select.select([watched], [], [], _LEAVING)[0]:
             raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
@@ -110,9 +112,9 @@ def _end_all(client: Client) -> None:
     ids = [job for job, state in rows if state == "PENDING"] + [
         job for job, state in rows if state != "PENDING"
     ]
-    client.ask("cancel", ids=ids)
-    client.ask("signal", ids=ids, signal=int(signal.SIGKILL), repeat=False)
-    client.ask("wait", ids=ids, patience=None)
+    client.call(protocol.Cancel(ids=ids))
+    client.call(protocol.Signal(ids=ids, signal=int(signal.SIGKILL)))
+    client.call(protocol.Wait(ids=ids), patience=None)
 
 
 @fgsched.command("status")
@@ -122,32 +124,36 @@ def _status(as_json: bool) -> int:
     places = find_places()
     try:
         with Client(places, may_start=False) as client:
-            about = client.ask("ping") | {"jobs": client.ask("gpus")["jobs"], "socket": str(places.socket)}
+            about, jobs = client.call(protocol.Ping()), client.ask("gpus")["jobs"]
     except Unreachable as error:
         if as_json:
             write(json.dumps({"running": False, "socket": str(places.socket), "why": error.cause}) + "\n")
         else:
             write(f"controller  {error.cause}\nsocket      {places.socket}\n")
         return Exit.UNREACHABLE
-    write(json.dumps({"running": True} | about) + "\n" if as_json else _described(about))
+    if as_json:
+        more = {"jobs": jobs, "socket": str(places.socket)}
+        write(json.dumps({"running": True} | to_builtins(about) | more) + "\n")
+    else:
+        write(_described(about, jobs, places))
     return Exit.DONE
 
 
-def _described(about: dict[str, Any]) -> str:
+def _described(about: protocol.About, counts: dict[str, int], places: Paths) -> str:
     import time
 
-    source = f"{about['gpus']} from {about['source']}" + (f" ({about['note']})" if about["note"] else "")
-    jobs = ", ".join(f"{count} {state}" for state, count in sorted(about["jobs"].items())) or "none"
+    source = f"{about.gpus} from {about.source}" + (f" ({about.note})" if about.note else "")
+    jobs = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
     lines = {
-        "controller": f"running, pid {about['pid']}, version {about['version']}, {about['mode']} mode",
-        "up": format_runtime(time.time() - about["started_at"]),
+        "controller": f"running, pid {about.pid}, version {about.version}, {about.mode} mode",
+        "up": format_runtime(time.time() - about.started_at),
         "GPUs": source,
         "jobs": jobs,
-        "socket": about["socket"],
-        "state": about["state"],
+        "socket": str(places.socket),
+        "state": about.state,
     }
-    if about["visible"] is not None:
-        lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about['visible']}"
+    if about.visible is not None:
+        lines["limited by"] = f"CUDA_VISIBLE_DEVICES={about.visible}"
     return "".join(f"{name:<12}{said}\n" for name, said in lines.items())
 
 

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
+from msgspec import structs
 
+from fgsched import protocol
 from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.cli.command import Command, leave, write
 from fgsched.cli.flags import Flags
@@ -18,7 +20,7 @@ from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.records import to_record
+from fgsched.protocol import Ping, Test, encode
 from fgsched.system.unanswered import VALID, Unanswered
 
 _KEPT = (
@@ -47,8 +49,7 @@ class Submit(Command, OptionsCommand):
 def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
     """Submit a batch script and print the job's id."""
     with Client(find_places()) as client:
-        about = client.ask("ping")
-        site = SubmitContext(**about["site"])
+        site = client.call(Ping()).site
         batch = given(settings, "batch")
         jobs = [_single(settings, words, site)] if batch is None else _list(batch, settings, words, site)
         for warning in dict.fromkeys(text for job in jobs for text in job.warnings):
@@ -59,19 +60,19 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
             return 0
         if flags.test:
             return _test(client, jobs)
-        answer = _submit(client, _message(jobs))
-        ids = range(answer["first"], answer["first"] + answer["count"])
+        ids = _submit(client, protocol.Submit(**_parts(jobs)))
         _print(client, ids, flags)
         return _wait(client, ids) if flags.wait else 0
 
 
-def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
+def _submit(client: Client, call: protocol.Submit) -> range:
     """Submit the jobs and return the answer. A repeated command without an answer reuses its key."""
     places, uid = client.places, os.geteuid()
-    key = Unanswered(places.own_run(os.environ, uid) / "unanswered", _asked(request), time.time())
+    unanswered = places.own_run(os.environ, uid) / "unanswered"
+    key = Unanswered(unanswered, encode(_without_times(call)), time.time())
     remedy = _KEPT if key.is_kept else _LOOK
     try:
-        answer = client.ask("submit", patience=60, unanswered=remedy, key=key.value, **request)
+        answer = client.call(structs.replace(call, key=key.value), patience=60, unanswered=remedy)
     except Unreachable:
         raise
     except KeyboardInterrupt:
@@ -81,31 +82,27 @@ def _submit(client: Client, request: dict[str, Any]) -> dict[str, Any]:
         key.answered()
         raise
     key.answered()
-    return answer
+    return range(answer.first, answer.first + answer.count)
 
 
-def _asked(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of a request that is equal when a command is repeated ("now+1h" is not)."""
-    fields = [
-        {name: value for name, value in record.items() if name not in ("begin", "deadline")}
-        for record in request["requests"]
-    ]
-    return request | {"requests": fields}
+def _without_times(call: protocol.Submit) -> protocol.Submit:
+    """What a repeated command has in common with the first: "now+1h" is another time then."""
+    if not any(request.begin or request.deadline for request in call.requests):
+        return call
+    requests = [structs.replace(request, begin=0, deadline=0) for request in call.requests]
+    return structs.replace(call, requests=requests)
 
 
 def _test(client: Client, jobs: Sequence[Prepared]) -> int:
-    """Print to standard error when and where each job would start, as sbatch does."""
-    from msgspec import convert
-
+    """Print on standard error, as sbatch does, when and where each job would start."""
     from fgsched.cli.prospects import tested
-    from fgsched.domain.waiting import Trial
 
-    answer = client.ask("test", patience=60, key=secrets.token_hex(16), **_message(jobs))
-    for job in answer["jobs"]:
-        first, *others = tested(convert(job, Trial))
+    answer = client.call(Test(**_parts(jobs)), patience=60)
+    for job in answer.jobs:
+        first, *others = tested(job)
         click.echo("\n".join([f"fgsub: {first}", *others]), err=True)
-    if answer["left_out"]:
-        click.echo(f"fgsub: … and {answer['left_out']} more, which would be taken too", err=True)
+    if answer.left_out:
+        click.echo(f"fgsub: … and {answer.left_out} more, which would be taken too", err=True)
     return 0
 
 
@@ -136,23 +133,24 @@ def _stdin() -> Any:
     return None if sys.stdin is None else sys.stdin.buffer
 
 
-def _message(jobs: Sequence[Prepared]) -> dict[str, Any]:
+def _parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
     """Return the request for the socket; parts that several jobs share are included once."""
     requests, scripts, environments = _Once(), _Once(), _Once()
     directory = _directory()
     rows = []
     for job in jobs:
         submission = job.submission
-        record = to_record(submission.request) | {"submit_dir": directory}
+        request = structs.replace(submission.request, submit_dir=directory)
         rows.append(
-            [
-                requests.place(repr(record), record),
+            (
+                requests.place(request, request),
                 scripts.place(submission.script, submission.script.decode(errors="surrogateescape")),
                 environments.place(id(submission.environment), submission.environment),
                 submission.hold,
-            ]
+            )
         )
     return {
+        "key": secrets.token_hex(16),
         "requests": requests.values,
         "scripts": scripts.values,
         "environments": environments.values,

@@ -39,7 +39,7 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_js
         return _TOO_LATE
     if as_json:
         ended = [
-            {"job_id": job["id"], **{key: job[key] for key in ("state", "exit_code", "signal")}}
+            {"job_id": job.id, "state": job.state, "exit_code": job.exit_code, "signal": job.signal}
             for job in jobs
         ]
         write(machine.document(jobs=sorted(ended, key=lambda job: job["job_id"])))

@@ -9,7 +9,7 @@ from fgsched.cli.changes import no_pair
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE
-from fgsched.domain.text import BadValue, shown
+from fgsched.domain.text import BadValue, quoted, shown
 from fgsched.domain.times import format_runtime, format_time, parse_duration, parse_time
 from fgsched.domain.units import (
     format_indices,
@@ -18,6 +18,13 @@ from fgsched.domain.units import (
     parse_gpus,
     parse_indices,
     parse_share,
+)
+from fgsched.protocol import (
+    Call,
+    CreateReservation,
+    DeleteReservation,
+    ReservationName,
+    UpdateReservation,
 )
 
 Record = dict[str, Any]
@@ -29,6 +36,7 @@ _SAME = {  # other spellings, Slurm's among them
 _TYPED = {"start": "starttime", "end": "endtime"}
 KEYS = ("starttime", "endtime", "duration", "users", "groups", "accounts", "gpu", "gpus", "share", "flags")
 _ALL = "all"
+_FLAGS = ("maint", "ignore_jobs")
 
 
 def is_about_reservation(words: Sequence[str]) -> bool:
@@ -65,6 +73,14 @@ def _moment(text: str) -> int:
     return math.floor(parse_time(text, time.time()))
 
 
+def _flags(text: str) -> list[str]:
+    flags = [word.lower() for word in _names(text)]
+    for flag in flags:
+        if flag not in _FLAGS:
+            raise BadUsage(f"reservation: no flag {quoted(flag)}", f"There are {', '.join(_FLAGS)}.")
+    return flags
+
+
 def _length(text: str) -> int:
     seconds = parse_duration(text)
     if not seconds:
@@ -89,16 +105,14 @@ _READ: dict[str, Callable[[str], Any]] = {
     "gpu": lambda text: None if text.lower() == _ALL else list(parse_indices(text)),
     "gpus": _amount,
     "share": parse_share,
-    "flags": lambda text: [word.lower() for word in _names(text)],
+    "flags": _flags,
 }
 
 
-def ask(client: Client, operation: str, words: Sequence[str]) -> None:
-    """Create, change or delete a reservation.
+def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[ReservationName]:
+    """Return the request that creates, updates or deletes a reservation.
 
-    Raises:
-        BadUsage: a key is unknown or missing.
-        BadValue: a value is invalid.
+    Raises: BadUsage, which names the word that is not right.
     """
     name, texts = _by_key(words)
     given: Record = {}
@@ -107,11 +121,14 @@ def ask(client: Client, operation: str, words: Sequence[str]) -> None:
             given[key] = _READ[key](text)
         except BadValue as error:
             raise BadValue(text, error.why, label=f"{_TYPED.get(key, key)}=") from None
-    if operation == "delete_reservation" and given:
+    if verb == "delete" and given:
         raise BadUsage("delete takes reservation=NAME alone")
-    if operation == "update_reservation" and not given:
+    if verb == "delete":
+        return DeleteReservation(name=name)
+    if verb == "update" and not given:
         raise BadUsage("there is nothing to change", f"What can be: {' '.join(KEYS)}")
-    client.ask(operation, name=name, **_window(client, name, _cards(client, given)))
+    kind = CreateReservation if verb == "create" else UpdateReservation
+    return kind(name=name, **_window(client, name, _cards(client, given)))
 
 
 def _cards(client: Client, given: Record) -> Record:

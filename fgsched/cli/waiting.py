@@ -3,8 +3,8 @@
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from fgsched import protocol
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Unreachable
 
@@ -21,9 +21,9 @@ class Progress:
         self._is_shown = False
         self.wanted = sys.stderr is not None and sys.stderr.isatty()
 
-    def tell(self, counts: dict[str, Any]) -> None:
+    def tell(self, counts: protocol.Progress) -> None:
         if self.wanted and time.monotonic() - self._since >= _QUIET:
-            text = f"{counts['done']} done, {counts['running']} running, {counts['pending']} pending"
+            text = f"{counts.done} done, {counts.running} running, {counts.pending} pending"
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
             self._is_shown = True
 
@@ -34,13 +34,12 @@ class Progress:
 
 def wait_for(
     client: Client, ids: Sequence[int | str], *, any_will_do: bool = False, patience: float | None = None
-) -> list[dict[str, Any]]:
-    """Return how the jobs ended, when all have ended or, with `any_will_do`, the first.
+) -> list[protocol.JobEnd]:
+    """Wait until all jobs have ended, or the first of them, and return how they ended.
 
-    `patience` is in seconds. If the controller stops, wait as long as a restart may take.
+    The controller may be restarted meanwhile. `patience` is in seconds; None waits for ever.
 
-    Raises:
-        TimedOut: the patience is exhausted.
+    Raises: TimedOut after `patience`; Unreachable if there is no controller.
     """
     until = None if patience is None else time.monotonic() + patience
     gone_at: float | None = None
@@ -60,25 +59,21 @@ def wait_for(
 
 def _ask(
     client: Client, ids: Sequence[int | str], any_will_do: bool, patience: float | None
-) -> list[dict[str, Any]]:
+) -> list[protocol.JobEnd]:
     progress = Progress()
-    tell = progress.tell if progress.wanted else None
+    call = protocol.Wait(ids=list(ids), any=any_will_do, progress=progress.wanted)
     try:
-        answer = client.ask("wait", ids=list(ids), any=any_will_do, patience=patience, progress=tell)
+        return client.call(call, patience=patience, progress=progress.tell).jobs
     finally:
         progress.clear()
-    jobs: list[dict[str, Any]] = answer["jobs"]
-    return jobs
 
 
-def exit_code(jobs: Iterable[dict[str, Any]], *, compatible: bool = False) -> int:
+def exit_code(jobs: Iterable[protocol.JobEnd], *, compatible: bool = False) -> int:
     """Return the largest exit code; a job that a signal ended counts 128 + signal, or 1 if `compatible`."""
     return max((_code(job, compatible) for job in jobs), default=0)
 
 
-def _code(job: dict[str, Any], compatible: bool) -> int:
-    if job["signal"]:
-        return 1 if compatible else 128 + int(job["signal"])
-    if job["exit_code"] == 0 and job["state"] != "COMPLETED":
-        return 1
-    return int(job["exit_code"])
+def _code(job: protocol.JobEnd, compatible: bool) -> int:
+    if job.signal:
+        return 1 if compatible else 128 + job.signal
+    return 1 if job.exit_code == 0 and job.state != "COMPLETED" else job.exit_code

@@ -5,15 +5,13 @@ answer arrives. Another command with an equal request takes the key over if that
 """
 
 import hashlib
-import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from errno import EACCES
 from pathlib import Path
-from typing import Any
 
 from fgsched.system.process import Identity, boot_id, identify, is_alive
 
@@ -23,13 +21,8 @@ VALID = 600.0  # seconds for which a key is kept for a repeated command
 class Unanswered:
     """The key of one submission; call `answered` when its answer has arrived."""
 
-    def __init__(self, directory: Path, request: Mapping[str, Any], now: float) -> None:
-        """Take over the key of an equal request whose process has exited, or make a new one.
-
-        Args:
-            directory: where the keys of the user are kept.
-            now: seconds since the epoch.
-        """
+    def __init__(self, directory: Path, request: bytes, now: float) -> None:
+        """`request` is the same for each repetition; `now` is in seconds since the epoch."""
         self.value = secrets.token_hex(16)
         self._file: Path | None = None
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
@@ -87,6 +80,5 @@ def _name(digest: str, key: str, owner: Identity) -> str:
     return f"{digest}-{key}-{owner.pid}-{owner.start}"
 
 
-def _digest(request: Mapping[str, Any]) -> str:
-    text = json.dumps(request, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+def _digest(request: bytes) -> str:
+    return hashlib.blake2b(request, digest_size=16).hexdigest()

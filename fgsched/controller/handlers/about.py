@@ -68,6 +68,9 @@ class ControllerInfo:
             other_gpus=self.mounts.others,
             internal_errors=errors,
             operator=operator,
+            watchdog=self.config.watchdog,
+            interval=self.config.interval,
+            run_space=self.config.run_space,
             site=site,
             config=document(self.config),
         )

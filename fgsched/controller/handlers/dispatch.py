@@ -48,16 +48,24 @@ class Dispatcher:
         about: ControllerInfo,
     ) -> None:
         self._answers, self._waiters, self._loop = answers, waiters, loop
-        self._writing = handlers.jobs.operations | handlers.site.operations | handlers.standings.writing
-        self._writing |= handlers.reservations.operations
+        self._writing: dict[str, Operation] = {}
         self._reading = answers.operations | handlers.standings.operations | handlers.prospects.operations
         self._reading |= handlers.reservations.reading
-        self._writers: dict[Call, Handler] = {**handlers.jobs.calls}
-        self._readers: dict[Call, Handler] = {protocol.Ping: self._ping, protocol.ShowLog: self._log}
-        self._apart: dict[Call, Apart] = {}
+        self._writers: dict[Call, Handler] = {
+            **handlers.jobs.calls,
+            **handlers.site.calls,
+            **handlers.standings.writing_calls,
+            **handlers.reservations.writing_calls,
+        }
+        self._readers: dict[Call, Handler] = {
+            protocol.Ping: self._ping,
+            protocol.ShowLog: self._log,
+            **handlers.prospects.calls,
+        }
+        self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop}
         self.decoder = protocol.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
-        self._specials: dict[str, Special] = {"wait": self._wait, "stop": self._stop}
+        self._specials: dict[str, Special] = {}
 
     def caller(self, connection: Connection) -> Caller:
         """Whoever the kernel says is at the other end."""
@@ -106,16 +114,16 @@ class Dispatcher:
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
         return shown(self._answers.log, caller, call)
 
-    def _wait(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
+    def _wait(self, connection: Connection, caller: Caller, call: protocol.Wait) -> None:
         self._loop.refuse_to_wait(connection)
-        self._loop.begin_work(connection, self._look_for(connection, arguments))
+        self._loop.begin_work(connection, self._look_for(connection, call))
 
-    def _look_for(self, connection: Connection, arguments: dict[str, Any]) -> Iterator[None]:
-        over, keys = yield from self._answers.waited(arguments.get("ids"))
-        self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, arguments))
+    def _look_for(self, connection: Connection, call: protocol.Wait) -> Iterator[None]:
+        over, keys = yield from self._answers.waited(call.ids)
+        self._loop.finish(connection, partial(self._waiters.add, connection, over, keys, call))
 
-    def _stop(self, connection: Connection, caller: Caller, arguments: dict[str, Any]) -> None:
+    def _stop(self, connection: Connection, caller: Caller, call: protocol.Stop) -> None:
         caller.must_operate("stop the controller")
-        running = self._answers.running
-        self._loop.finish(connection, lambda: connection.succeed({"pid": os.getpid(), "running": running}))
+        answer = protocol.Stopped(pid=os.getpid(), running=self._answers.running)
+        self._loop.finish(connection, lambda: connection.succeed(answer))
         self._loop.stopping = "asked by a command"

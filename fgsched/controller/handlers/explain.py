@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobs import JobHandlers
@@ -40,7 +41,9 @@ class ExplainHandlers:
         self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "why": self.why,
             "starts": self.starts,
-            "test": self.test,
+        }
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.Test: self.test
         }
 
     # -- why ------------------------------------------------------------------------------------
@@ -170,14 +173,14 @@ class ExplainHandlers:
 
     # -- test -----------------------------------------------------------------------------------
 
-    def test(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def test(self, caller: Caller, call: protocol.Test, now: float) -> protocol.Trials:
         """Return what would become of a submission; queue nothing. Refused as the submission would be."""
-        made = self._job_handlers.tried(caller, arguments, now)
+        made = self._job_handlers.tried(caller, call, now)
         first = self._engine.store.last_id() + 1
         who = (caller.uid, caller.gid, caller.name)
         jobs = [new.job(number, who, now) for number, new in enumerate(made[:_MOST], first)]
         told = [self._trial(job, now) for job in jobs]
-        return {"jobs": to_builtins(told), "left_out": max(0, len(made) - _MOST)}
+        return protocol.Trials(jobs=told, left_out=max(0, len(made) - _MOST))
 
     def _trial(self, job: Job, now: float) -> Trial:
         snapshot = self._scene(now)

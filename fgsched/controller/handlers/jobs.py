@@ -16,7 +16,7 @@ from fgsched.controller.handlers.orders import Orders
 from fgsched.controller.handlers.quota import MaterialQuota
 from fgsched.controller.handlers.references import References, name_of
 from fgsched.controller.handlers.submit import MAX_PENDING, Admission, read_submission, room_for
-from fgsched.controller.handlers.updating import touched, updated
+from fgsched.controller.handlers.updating import changed_fields, changed_request, rows_to_change
 from fgsched.controller.handlers.verbs import Verbs
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import Job, JobState, Reason
@@ -26,6 +26,7 @@ from fgsched.protocol import Outcome, Outcomes
 from fgsched.scheduling.admission import AdmissionContext, Submitter
 from fgsched.store import NewJob
 
+_LONGEST_NOTE = 255  # characters
 FIRST_USER = 1000  # uids below it are root's and of services
 
 
@@ -51,13 +52,11 @@ class JobHandlers:
         self._references = References(engine)
         self._admission = Admission()
         self._quota = MaterialQuota(engine.store)
-        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "submit": self.submit,
-            "update": self.update,
-            "drain": self.drain,
-            "resume": self.resume,
-        }
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.Submit: self.submit,
+            protocol.Update: self.update,
+            protocol.DrainGpu: self.drain,
+            protocol.ResumeGpu: self.resume,
             protocol.Cancel: self.cancel,
             protocol.Signal: self.signal,
             protocol.Hold: self.hold,
@@ -66,10 +65,10 @@ class JobHandlers:
             **Orders(engine).calls,
         }
 
-    def submit(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """The ids of the new jobs; a key that was seen before gets the ids it got then."""
-        engine = self._engine
-        key, jobs = self._read(caller, arguments)
+    def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
+        """Queue jobs; a key that was used before returns the ids of the jobs that it made then."""
+        engine, key = self._engine, call.key
+        jobs = self._read(caller, call)
         known = engine.store.submitted(caller.uid, key)
         if known is None:
             jobs = self._settled(caller, jobs, now)
@@ -81,25 +80,25 @@ class JobHandlers:
             engine.log.submitted(made[0], len(made))
             self._quota.add(caller.uid, size)
             known = range(made[0].id, made[-1].id + 1)
-        return {"first": known.start, "count": len(known)}
+        return protocol.Submitted(first=known.start, count=len(known))
 
-    def tried(self, caller: Caller, arguments: dict[str, Any], now: float) -> list[NewJob]:
-        """What a submission would make, refused for the same reasons; nothing is written down."""
-        jobs = self._settled(caller, self._read(caller, arguments)[1], now)
+    def tried(self, caller: Caller, batch: protocol.Batch[Any], now: float) -> list[NewJob]:
+        """Return the jobs that a submission would make, or refuse it as `submit` does; nothing is stored."""
+        jobs = self._settled(caller, self._read(caller, batch), now)
         self._quota.check(caller.uid, jobs, self.rules.max_material)
         return jobs
 
-    def _read(self, caller: Caller, arguments: dict[str, Any]) -> tuple[str, list[NewJob]]:
+    def _read(self, caller: Caller, batch: protocol.Batch[Any]) -> list[NewJob]:
         caller.may_own_jobs(self.rules.least_uid)
         ground = self._ground
-        key, jobs = read_submission(
-            arguments,
+        jobs = read_submission(
+            batch,
             lambda request: self._admission.admit(request, caller.submitter, ground),
             max_script=self.rules.max_script,
         )
         for request in {id(job.request): job.request for job in jobs}.values():
             check_tier(request.tier, self.rules.tiers, self._engine.tier)
-        return key, jobs
+        return jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
         """The same with what only the controller knows; refused where they would be too many."""
@@ -156,17 +155,17 @@ class JobHandlers:
         """Let held jobs start."""
         return self._verbs.each(caller, call.ids, self._release, now, meant=_waits)
 
-    def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> Outcome:
-        """Change what a job asked for, as far as its state allows."""
-        changes = arguments.get("changes")
-        if not isinstance(changes, dict) or not changes:
+    def update(self, caller: Caller, call: protocol.Update, now: float) -> Outcome:
+        """Change what a job asks for, as far as its state allows."""
+        changes = call.changes
+        if not changed_fields(changes):
             raise BadUsage("update: nothing to change")
         engine = self._engine
-        rows = self._references.own_rows(arguments.get("id"), caller.must_own)
+        rows = self._references.own_rows(call.id, caller.must_own)
         conditions = Conditions(engine, kill_invalid=self.rules.kill_invalid)
-        said = Outcome(id=arguments.get("id", ""))
-        for job in touched(rows, changes, caller.submitter):
-            request = updated(job, changes, self._asker_of(caller, job), self._ground)
+        said = Outcome(id=call.id)
+        for job in rows_to_change(rows, changes, caller.submitter):
+            request = changed_request(job, changes, self._asker_of(caller, job), self._ground)
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit
             if is_limited and job.state is not JobState.PENDING:
@@ -185,20 +184,21 @@ class JobHandlers:
         if job.state is not JobState.STARTING:
             self._engine.then(effects.Relimit(told, said))
 
-    def drain(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """No new jobs on a card; those on it go on."""
+    def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
+        """Start no new jobs on a GPU; its jobs go on."""
         caller.must_operate("drain a GPU")
-        index, note = self._card(arguments), str(arguments.get("reason", ""))[:255]
+        index, note = self._gpu(call.gpu), call.reason[:_LONGEST_NOTE]
         if not note:
             raise BadUsage("a reason is needed to drain a GPU", "fgctl drain gpu=N reason='fan is loud'")
         self._engine.cards.drain(index, f"{note} [{caller.name}]", now)
-        return {"gpu": index}
+        return protocol.GpuIndex(gpu=index)
 
-    def resume(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def resume(self, caller: Caller, call: protocol.ResumeGpu, now: float) -> protocol.GpuIndex:
+        """Start jobs on a drained GPU again."""
         caller.must_operate("resume a GPU")
-        index = self._card(arguments)
+        index = self._gpu(call.gpu)
         self._engine.cards.resume(index, now)
-        return {"gpu": index}
+        return protocol.GpuIndex(gpu=index)
 
     # -- one job --------------------------------------------------------------------------------
 
@@ -243,9 +243,9 @@ class JobHandlers:
         self._engine.change(job, now, held="", reason=reason, failures=0, not_before=0.0, opened_at=now)
         return Outcome(id=name_of(job), outcome="released")
 
-    def _card(self, arguments: dict[str, Any]) -> int:
-        index = arguments.get("gpu")
-        if type(index) is not int or index not in self._engine.cards:
+    def _gpu(self, index: int) -> int:
+        """Return `index`; Refused if the host has no such GPU."""
+        if index not in self._engine.cards:
             raise Refused(f"this host has no GPU {str(index)[:20]}", "fginfo -g lists its GPUs.")
         return index
 

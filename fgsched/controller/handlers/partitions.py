@@ -12,13 +12,14 @@ from typing import Any
 
 from msgspec import structs
 
+from fgsched import protocol
 from fgsched.config.keys import KEYS
 from fgsched.config.load import Config, check_preemption
 from fgsched.config.overrides import apply_overrides, decode_values, key_of
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import NO_REPLY, Reconfigure, Reply
 from fgsched.controller.engine import Engine
-from fgsched.domain.errors import BadUsage, FgschedError, Refused
+from fgsched.domain.errors import FgschedError, Refused
 from fgsched.domain.policy import Policy
 
 log = logging.getLogger("fgsched.controller")
@@ -49,11 +50,11 @@ class PartitionHandlers:
         self._engine, self._hands = engine, hands
         self._config = config  # as read in this turn
         self._in_force = config  # as of the last turn that was committed
-        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "reconfigure": self.reconfigure,
-            "create_partition": self.create,
-            "update_partition": self.update,
-            "delete_partition": self.delete,
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.Reconfigure: self.reconfigure,
+            protocol.CreatePartition: self.create,
+            protocol.UpdatePartition: self.update,
+            protocol.DeletePartition: self.delete,
         }
         engine.forgotten.append(self._forget)
         self._govern(self._policy_kept(config))
@@ -88,13 +89,16 @@ class PartitionHandlers:
         self._config = self._in_force
         self._govern(self._policy_kept(self._config))
 
-    def reconfigure(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Read the file anew; what is wrong with it is told, and the settings in force stay."""
-        caller.must_operate("have the configuration read anew")
+    def reconfigure(self, caller: Caller, call: protocol.Reconfigure, now: float) -> protocol.Reconfigured:
+        """Read the configuration file again. If it is wrong, the settings in force stay.
+
+        Raises: NotPermitted; the error of a file that is wrong.
+        """
+        caller.must_operate("read the configuration again")
         return self.reread()
 
-    def reread(self) -> dict[str, Any]:
-        """The same, for a signal. Names what differs, and what waits for a new controller."""
+    def reread(self) -> protocol.Reconfigured:
+        """Read the configuration file again, on behalf of an operator."""
         before, config = self._config, self._hands.load()
         policy = self._policy(config, self._overlay)
         differing = [
@@ -104,10 +108,10 @@ class PartitionHandlers:
         self._govern(policy)
 
         self._engine.then(Reconfigure(self._put_in_force, obeyed))
-        return {
-            "changed": [_shown(name) for name in differing if name not in _AT_START],
-            "later": [_shown(name) for name in differing if name in _AT_START],
-        }
+        return protocol.Reconfigured(
+            changed=[_shown(name) for name in differing if name not in _AT_START],
+            later=[_shown(name) for name in differing if name in _AT_START],
+        )
 
     def _put_in_force(self, config: Config) -> None:
         self._in_force = config
@@ -120,30 +124,42 @@ class PartitionHandlers:
         except FgschedError as error:
             log.error("the configuration stays as it was: %s", error)
             return NO_REPLY
-        names = ", ".join(said["changed"]) or "nothing"
+        names = ", ".join(said.changed) or "nothing"
         return Reply(partial(log.info, "read the configuration anew; changed: %s"), names)
 
     # -- partitions -----------------------------------------------------------------------------
 
-    def create(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Another partition, after those of the file."""
-        name = self._name(caller, arguments, "create")
+    def create(self, caller: Caller, call: protocol.CreatePartition, now: float) -> protocol.PartitionName:
+        """Add a partition after those of the configuration file.
+
+        Raises: NotPermitted; Refused if there is one of that name; BadUsage for a bad value.
+        """
+        caller.must_operate("create a partition")
+        name = call.name
         if self._engine.policy.partition(name) is not None:
             raise Refused(
                 f"there is a partition {name} already", f"fgctl update partition={name} changes it."
             )
-        return self._lay_over(name, _given(arguments))
+        return self._lay_over(name, _checked(call.values))
 
-    def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Change a partition; a key without a value goes back to what the file says."""
-        name = self._name(caller, arguments, "change")
+    def update(self, caller: Caller, call: protocol.UpdatePartition, now: float) -> protocol.PartitionName:
+        """Change settings of a partition; an empty value restores the one of the configuration file.
+
+        Raises: NotPermitted; Refused if there is no such partition; BadUsage for a bad value.
+        """
+        caller.must_operate("change a partition")
+        name = call.name
         self._must_exist(name)
-        values = self._overlay.get(name, {}) | _given(arguments)
+        values = self._overlay.get(name, {}) | _checked(call.values)
         return self._lay_over(name, {key: text for key, text in values.items() if text})
 
-    def delete(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Remove a partition that an operator created, once it has no jobs."""
-        name = self._name(caller, arguments, "delete")
+    def delete(self, caller: Caller, call: protocol.DeletePartition, now: float) -> protocol.PartitionName:
+        """Remove a partition that an operator created and that has no jobs.
+
+        Raises: NotPermitted; Refused if it has jobs, is in the configuration file or does not exist.
+        """
+        caller.must_operate("delete a partition")
+        name = call.name
         self._must_exist(name)
         overlay = self._overlay
         if name in self._config.partitions or name not in overlay:
@@ -156,34 +172,24 @@ class PartitionHandlers:
                 raise Refused(f"job {job.id} is in partition {name}", "Wait for its jobs, or cancel them.")
         return self._put({one: values for one, values in overlay.items() if one != name}, name)
 
-    def _name(self, caller: Caller, arguments: Mapping[str, Any], what: str) -> str:
-        caller.must_operate(f"{what} a partition")
-        name = arguments.get("name")
-        if not isinstance(name, str):
-            raise BadUsage("a partition is named by a text")
-        return name
-
     def _must_exist(self, name: str) -> None:
         if self._engine.policy.partition(name) is None:
             legal = ", ".join(one.name for one in self._engine.policy.partitions)
             raise Refused(f"invalid partition name specified: {name[:80]}", f"This host has {legal}.")
 
-    def _lay_over(self, name: str, values: dict[str, str]) -> dict[str, Any]:
+    def _lay_over(self, name: str, values: dict[str, str]) -> protocol.PartitionName:
         return self._put(self._overlay | {name: values}, name)
 
-    def _put(self, overlay: Overlay, name: str) -> dict[str, Any]:
+    def _put(self, overlay: Overlay, name: str) -> protocol.PartitionName:
         """Write it down and obey it at once: jobs may start in this very turn."""
         policy = self._policy(self._config, overlay)
         self._engine.store.kept.remember(_PARTITIONS, json.dumps(overlay))
         self._govern(policy)
-        return {"partition": name}
+        return protocol.PartitionName(partition=name)
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, str]:
-    """{key: text} of a message, with the keys as the file spells them. Every value is checked."""
-    values = arguments.get("values")
-    if not isinstance(values, dict) or any(type(text) is not str for text in values.values()):
-        raise BadUsage("values is not an object of texts")
+def _checked(values: Mapping[str, str]) -> dict[str, str]:
+    """{key: text} with the keys as the configuration file spells them. Every value is checked."""
     found = {key_of(key): text for key, text in values.items()}
     decode_values({key: text for key, text in found.items() if text})
     return found

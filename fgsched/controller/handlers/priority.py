@@ -7,11 +7,12 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from fgsched import protocol
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import owner_of, pending
 from fgsched.controller.pieces import Pieces, cut
-from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.errors import Refused
 from fgsched.domain.job import NICEST, Job, JobState
 from fgsched.domain.policy import Partition
 
@@ -26,7 +27,9 @@ class PriorityHandlers:
             "priorities": self.priorities,
             "shares": self.shares,
         }
-        self.writing: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {"top": self.top}
+        self.writing_calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.PutFirst: self.put_first
+        }
 
     # -- partitions -----------------------------------------------------------------------------
 
@@ -85,18 +88,17 @@ class PriorityHandlers:
 
     # -- top ------------------------------------------------------------------------------------
 
-    def top(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Put a waiting job before its owner's others of the same partition, account and quality of service.
+    def put_first(self, caller: Caller, call: protocol.PutFirst, now: float) -> protocol.Lowered:
+        """Put a pending job before its owner's other jobs of the same partition, account and QOS.
 
-        Those before it are lowered below it, by one amount, so that they keep their order. Nobody
-        else's job is overtaken.
+        The jobs ahead of it are lowered by one amount, so that they keep their order. It overtakes no job
+        of another user.
+
+        Raises: NoSuchJob; NotPermitted for a job of another user; Refused if it is not pending.
         """
-        job_id = arguments.get("id")
-        if type(job_id) is not int:
-            raise BadUsage("id is not a job id")
-        job = self._engine.jobtable.jobs.get(job_id)
+        job = self._engine.jobtable.jobs.get(call.id)
         if job is None:
-            raise no_such_job(job_id)
+            raise no_such_job(call.id)
         caller.must_own(job)
         if job.state is not JobState.PENDING:
             raise Refused(f"job {job.id} is no longer pending", "Only pending jobs can be put first.")
@@ -107,7 +109,7 @@ class PriorityHandlers:
             highest = max(self._priority(other, now)["priority"] for other in ahead)
             for other in ahead:
                 self._lower(other, math.ceil(highest - lowest) + 1)
-        return {"id": job.id, "lowered": len(ahead)}
+        return protocol.Lowered(id=job.id, lowered=len(ahead))
 
     def _ahead(self, job: Job, now: float) -> list[Job]:
         """Its owner's jobs that would be considered before it."""

@@ -1,41 +1,51 @@
-"""Reservations that operators make: made, changed, deleted, told of. They are kept beside the queue."""
+"""Handle the requests about reservations, which are stored beside the queue."""
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec import UNSET, Struct, ValidationError, convert, to_builtins
 from msgspec.structs import replace
 
+from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE, Hold, Job, JobState
 from fgsched.domain.policy import Access, Reservation
-from fgsched.domain.text import quoted, shown
+from fgsched.domain.text import shown
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_indices
 from fgsched.scheduling.reservations import boundaries, in_its_way, overbooked
 
 log = logging.getLogger(__name__)
 _KEY = "reservations"  # in the store
-_LISTS = ("users", "groups", "accounts")
-_NUMBERS = ("start", "end", "share", "count")
-_FLAGS = ("maint", "ignore_jobs")
-_FIELDS = {"name", "cards", "flags", *_LISTS, *_NUMBERS}
-_LATEST = 2**40
-Record = dict[str, Any]  # as it is kept: cards by UUID, since indices change
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """A reservation as it is stored: GPUs by UUID, since indices change."""
+
+    name: str
+    start: int  # seconds since the epoch
+    end: int  # seconds since the epoch
+    by: str  # who created it
+    cards: tuple[tuple[str, int], ...] = ()  # (UUID, share in ten-thousandths)
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 class ReservationHandlers:
-    """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
+    """Create, change, delete and list reservations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "create_reservation": self.create,
-            "update_reservation": self.update,
-            "delete_reservation": self.delete,
+        self.writing_calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.CreateReservation: self.create,
+            protocol.UpdateReservation: self.update,
+            protocol.DeleteReservation: self.delete,
         }
         self.reading: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
             "reservations": self.reservations
@@ -46,57 +56,49 @@ class ReservationHandlers:
     # -- what is kept ---------------------------------------------------------------------------
 
     def _records(self) -> list[Record]:
-        """Asked of the store each time: a turn that is undone takes its changes with it."""
-        found: list[Record] = self._engine.store.kept.recall_json(_KEY, [])
-        return [record for record in found if self._is_sound(record)]
-
-    def _is_sound(self, record: Any) -> bool:
-        """Whether a record can be read; a damaged one is left out, and keeps nobody from anything."""
-        try:
-            self._booking(record)
-        except (TypeError, ValueError, KeyError, AttributeError):
-            log.error("a reservation in the queue cannot be read and is left out: %.200r", record)
-            return False
-        return True
+        """The reservations in the store. A turn that is undone takes its changes of them with it."""
+        found = self._engine.store.kept.recall_json(_KEY, [])
+        records = (_record(value) for value in found)
+        return [record for record in records if record is not None]
 
     def _keep(self, records: Iterable[Record], now: float) -> None:
-        """Write them down and obey them at once: jobs may start in this very turn."""
-        kept = [record for record in records if record["end"] > now]
+        """Store the records and put them in force at once: jobs may start in this very turn."""
+        kept = [to_builtins(record) for record in records if record.end > now]
         self._engine.store.kept.remember(_KEY, json.dumps(kept))
         self._obey()
 
     def _obey(self) -> None:
         engine = self._engine
-        reservations = tuple(self._booking(record) for record in self._records())
+        reservations = tuple(self._reservation(record) for record in self._records())
         engine.policy = replace(engine.policy, reservations=reservations)
 
     def tidy(self, now: float) -> None:
-        """Forget those that are over."""
+        """Forget the reservations that are over."""
         policy = self._engine.policy
         if any(one.end <= now for one in policy.reservations):
             left = tuple(one for one in policy.reservations if one.end > now)
             self._engine.policy = replace(policy, reservations=left)
 
     def next_due(self, now: float) -> float | None:
-        """When the next begins or ends."""
+        """Return when the next reservation begins or ends, in seconds since the epoch; None if none does."""
         return next(iter(boundaries(self._engine.policy.reservations, now)), None)
 
-    def _booking(self, record: Record) -> Reservation:
-        """A card that is gone keeps nothing."""
+    def _reservation(self, record: Record) -> Reservation:
+        """The reservation of a record. A GPU that is gone is not part of it."""
         there = {gpu.uuid: gpu for gpu in self._engine.cards.gpus}
         holds = [
             Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
-            for uuid, share in record["cards"]
+            for uuid, share in record.cards
             if (gpu := there.get(uuid))
         ]
         return Reservation(
-            name=record["name"],
-            start=record["start"],
-            end=record["end"],
+            name=record.name,
+            start=record.start,
+            end=record.end,
             holds=tuple(sorted(holds, key=lambda hold: hold.gpu)),
-            access=Access(**{name: tuple(record[name]) for name in _LISTS}),
-            is_maintenance="maint" in record["flags"],
-            by=record["by"],
+            access=Access(users=record.users, groups=record.groups, accounts=record.accounts),
+            is_maintenance="maint" in record.flags,
+            by=record.by,
         )
 
     # -- requests -------------------------------------------------------------------------------
@@ -107,32 +109,47 @@ class ReservationHandlers:
         reservations = sorted(self._engine.policy.reservations, key=lambda one: (one.start, one.name))
         return {"reservations": [_told(one, jobs, now) for one in reservations if one.end > now]}
 
-    def create(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        name, given = self._read(caller, arguments, "create")
+    def create(
+        self, caller: Caller, call: protocol.CreateReservation, now: float
+    ) -> protocol.ReservationName:
+        """Reserve GPUs from `start` to `end`.
+
+        Raises: NotPermitted; Refused if there is one of that name or the GPUs are not free; BadUsage.
+        """
+        name = _checked_name(caller, call.name, "create")
         records = self._records()
-        if any(one["name"] == name and one["end"] > now for one in records):
+        if any(one.name == name and one.end > now for one in records):
             raise Refused(
                 f"there is a reservation {name} already", f"fgctl update reservation={name} changes it."
             )
-        if "end" not in given:
+        if call.end is UNSET:
             raise BadUsage("a reservation needs an end", "Give endtime= or duration=.")
-        fresh = {"name": name, "start": int(now), "flags": [], "by": caller.name, "cards": []}
-        record = fresh | {one: [] for one in _LISTS} | given
-        self._settle(record, given, now)
-        self._keep([one for one in records if one["name"] != name] + [record], now)
-        return {"reservation": name}
+        record = self._settled(Record(name=name, start=int(now), end=call.end, by=caller.name), call, now)
+        self._keep([one for one in records if one.name != name] + [record], now)
+        return protocol.ReservationName(reservation=name)
 
-    def update(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        name, given = self._read(caller, arguments, "change")
+    def update(
+        self, caller: Caller, call: protocol.UpdateReservation, now: float
+    ) -> protocol.ReservationName:
+        """Change a reservation.
+
+        Raises: NotPermitted; Refused if it does not exist, or its jobs would not fit it any more; BadUsage.
+        """
+        name = _checked_name(caller, call.name, "change")
         records = self._records()
-        record = self._found(records, name, now) | given
-        self._settle(record, given, now)
-        self._must_keep_jobs(self._booking(record), now)
-        self._keep([record if one["name"] == name else one for one in records], now)
-        return {"reservation": name}
+        record = self._settled(self._found(records, name, now), call, now)
+        self._must_keep_jobs(self._reservation(record), now)
+        self._keep([record if one.name == name else one for one in records], now)
+        return protocol.ReservationName(reservation=name)
 
-    def delete(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        name, _ = self._read(caller, arguments, "delete")
+    def delete(
+        self, caller: Caller, call: protocol.DeleteReservation, now: float
+    ) -> protocol.ReservationName:
+        """Delete a reservation.
+
+        Raises: NotPermitted; Refused if it does not exist or jobs run in it.
+        """
+        name = _checked_name(caller, call.name, "delete")
         records = self._records()
         self._found(records, name, now)
         running = [job.id for job in self._of(name) if job.state.holds]
@@ -140,67 +157,46 @@ class ReservationHandlers:
             raise Refused(
                 f"jobs of reservation {name} run: {format_indices(running)}", "Wait for them, or cancel them."
             )
-        self._keep([one for one in records if one["name"] != name], now)
-        return {"reservation": name}
+        self._keep([one for one in records if one.name != name], now)
+        return protocol.ReservationName(reservation=name)
 
-    # -- what is asked for ----------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------
 
-    def _read(self, caller: Caller, arguments: Mapping[str, Any], what: str) -> tuple[str, Record]:
-        """(name, what is given), every value checked."""
-        caller.must_operate(f"{what} a reservation")
-        if unknown := set(arguments) - _FIELDS:
-            raise BadUsage(f"reservation: unknown field {quoted(min(unknown))}")
-        name = arguments.get("name")
-        if not isinstance(name, str) or not 0 < len(name) <= 64 or not name.isprintable() or "," in name:
-            raise BadUsage("a reservation is named by a text of up to 64 characters")
-        given = {key: value for key, value in arguments.items() if key != "name"}
-        for key, value in given.items():
-            if key in _NUMBERS and (type(value) is not int or not 0 <= value <= _LATEST):
-                raise BadUsage(f"reservation: {key} is not a number")
-            if key in (*_LISTS, "flags") and not _is_list(value, str):
-                raise BadUsage(f"reservation: {key} is not a list of texts")
-            if key == "cards" and not _is_list(value, int):
-                raise BadUsage("reservation: cards is not a list of indices")
-        if unknown := set(given.get("flags", ())) - set(_FLAGS):
-            raise BadUsage(f"reservation: no flag {quoted(min(unknown))}", f"There are {', '.join(_FLAGS)}.")
-        return name, given
-
-    def _settle(self, record: Record, given: Record, now: float) -> None:
-        """Check a reservation as it is to be, with its cards named or found."""
-        share, count = record.pop("share", WHOLE), record.pop("count", 0)
-        if not 0 < share <= WHOLE:
-            raise BadUsage("reservation: a share of a card is between 0 and 1")
-        if record["end"] <= max(now, record["start"]):
-            start, end = format_time(record["start"]), format_time(record["end"])
+    def _settled(self, record: Record, call: protocol.ReservationChanges, now: float) -> Record:
+        """The record with the changes of a request, its GPUs named or found; refused if it cannot be so."""
+        record = _with_changes(record, call)
+        share = WHOLE if call.share is UNSET else call.share
+        if record.end <= max(now, record.start):
+            start, end = format_time(record.start), format_time(record.end)
             raise BadUsage(f"a reservation from {start} to {end} is over before it begins")
-        if not any(record[name] for name in _LISTS) and "maint" not in record["flags"]:
-            raise BadUsage(
-                "a reservation is for somebody", "Give users=, groups= or accounts=, or flags=maint."
-            )
-        if "cards" in given:
-            record["cards"] = [[self._uuid(index), share] for index in given["cards"]]
-        elif count:
-            record["cards"] = self._some(record, count, share, now)
-        if not record["cards"]:
+        if not (record.users or record.groups or record.accounts or "maint" in record.flags):
+            raise BadUsage("a reservation needs users=, groups= or accounts=", "Or give flags=maint.")
+        if call.cards is not UNSET:
+            record = replace(record, cards=tuple((self._uuid(index), share) for index in call.cards))
+        elif call.count is not UNSET and call.count:
+            record = replace(record, cards=self._some(record, call.count, share, now))
+        if not record.cards:
             raise BadUsage("a reservation keeps GPUs", "Give gpu=0,1 or gpus=0.5.")
         if problem := self._problem(record, now):
             raise problem
-        record["flags"] = [flag for flag in record["flags"] if flag == "maint"]
-        if any(name in given for name in _LISTS):
-            self._must_be_for(self._booking(record))
+        record = replace(record, flags=tuple(flag for flag in record.flags if flag == "maint"))
+        if not (call.users is UNSET and call.groups is UNSET and call.accounts is UNSET):
+            self._must_be_for(self._reservation(record))
+        return record
 
     def _uuid(self, index: int) -> str:
         if index not in self._engine.cards:
             raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
         return self._engine.cards.gpu(index).uuid
 
-    def _some(self, record: Record, count: int, share: int, now: float) -> list[list[Any]]:
-        """So many cards that can be reserved then, the first by index."""
-        found, why = [], None
+    def _some(self, record: Record, count: int, share: int, now: float) -> tuple[tuple[str, int], ...]:
+        """(UUID, share) of `count` GPUs that can be reserved at that time, in the order of their indices."""
+        found: list[tuple[str, int]] = []
+        why: Refused | None = None
         for gpu in self._engine.cards.gpus:
-            problem = self._problem(record | {"cards": [[gpu.uuid, share]]}, now)
+            problem = self._problem(replace(record, cards=((gpu.uuid, share),)), now)
             if problem is None:
-                found.append([gpu.uuid, share])
+                found.append((gpu.uuid, share))
             why = why or problem
         if len(found) < count:
             first = f"; the first of the others: {why.cause}" if why else ""
@@ -208,12 +204,12 @@ class ReservationHandlers:
                 f"{len(found)} GPUs of {len(self._engine.cards.gpus)} can be reserved so{first}",
                 "fgctl show reservation tells what is reserved. flags=ignore_jobs overlooks jobs that run.",
             )
-        return found[:count]
+        return tuple(found[:count])
 
     def _problem(self, record: Record, now: float) -> Refused | None:
-        """Why this cannot be reserved then: another reservation, or jobs that may still run."""
-        engine, reservation = self._engine, self._booking(record)
-        others = [self._booking(one) for one in self._records() if one["end"] > now]
+        """Why this cannot be reserved: another reservation, or jobs that may still run at that time."""
+        engine, reservation = self._engine, self._reservation(record)
+        others = [self._reservation(one) for one in self._records() if one.end > now]
         usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
         if over := overbooked(reservation, others, usable):
             return Refused(
@@ -224,7 +220,7 @@ class ReservationHandlers:
             engine.cards.gpus, engine.cards.readings, limits=engine.limits, now=now
         )
         jobs = in_its_way(reservation, others, snapshot.running, snapshot.free, now)
-        if jobs and "ignore_jobs" not in record["flags"]:
+        if jobs and "ignore_jobs" not in record.flags:
             return Refused(
                 f"jobs may still run on its GPUs when it begins: {format_indices(jobs)}",
                 "Let it begin later, or take other GPUs; flags=ignore_jobs reserves what they leave.",
@@ -254,7 +250,7 @@ class ReservationHandlers:
 
     def _found(self, records: Iterable[Record], name: str, now: float) -> Record:
         for record in records:
-            if record["name"] == name and record["end"] > now:
+            if record.name == name and record.end > now:
                 return record
         raise Refused(f"invalid reservation name: {shown(name)}", "fgctl show reservation lists them.")
 
@@ -262,11 +258,39 @@ class ReservationHandlers:
         return [job for job in self._engine.jobtable.jobs.values() if job.request.reservation == name]
 
 
-def _is_list(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and len(value) <= 1024 and all(type(one) is kind for one in value)
+def _record(value: object) -> Record | None:
+    """The record in a stored value; None if it is damaged: then it keeps no job from its GPUs."""
+    try:
+        return convert(value, Record)
+    except ValidationError:
+        log.error("a reservation in the queue cannot be read and is left out: %.200r", value)
+        return None
 
 
-def _told(reservation: Reservation, jobs: Iterable[Job], now: float) -> Record:
+def _with_changes(record: Record, call: protocol.ReservationChanges) -> Record:
+    """The record with the fields that a request names; its GPUs are left as they are."""
+    return Record(
+        name=record.name,
+        by=record.by,
+        cards=record.cards,
+        start=record.start if call.start is UNSET else call.start,
+        end=record.end if call.end is UNSET else call.end,
+        users=record.users if call.users is UNSET else tuple(call.users),
+        groups=record.groups if call.groups is UNSET else tuple(call.groups),
+        accounts=record.accounts if call.accounts is UNSET else tuple(call.accounts),
+        flags=record.flags if call.flags is UNSET else tuple(call.flags),
+    )
+
+
+def _checked_name(caller: Caller, name: str, what: str) -> str:
+    """The name in a request of an operator."""
+    caller.must_operate(f"{what} a reservation")
+    if not name.isprintable() or "," in name:
+        raise BadUsage("a reservation is named by a text of up to 64 characters")
+    return name
+
+
+def _told(reservation: Reservation, jobs: Iterable[Job], now: float) -> dict[str, Any]:
     own = [job for job in jobs if job.request.reservation == reservation.name]
     return {
         "name": reservation.name,
@@ -276,7 +300,9 @@ def _told(reservation: Reservation, jobs: Iterable[Job], now: float) -> Record:
         "cards": [
             {"gpu": hold.gpu, "share": hold.share, "memory": hold.memory} for hold in reservation.holds
         ],
-        **{name: list(getattr(reservation.access, name)) for name in _LISTS},
+        "users": list(reservation.access.users),
+        "groups": list(reservation.access.groups),
+        "accounts": list(reservation.access.accounts),
         "flags": ["maint"] if reservation.is_maintenance else [],
         "by": reservation.by,
         "running": [job.id for job in own if job.state.holds],

@@ -1,4 +1,4 @@
-"""A submission on the socket -> what the store writes down. All of it is checked before any of it is."""
+"""Turn a submission into the jobs that the store writes. All of it is checked before any of it is written."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -8,18 +8,19 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Request
 from fgsched.domain.policy import Policy
+from fgsched.domain.text import quoted
 from fgsched.jobs.arrays import parse_array, size
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.jobs.records import check_plain, from_record
+from fgsched.jobs.records import check_plain
+from fgsched.protocol import Batch
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 from fgsched.scheduling.limits import Owner, check_pending
 from fgsched.store import NewJob
 
 MAX_JOBS = 20_000  # in one request
 MAX_PENDING = 100_000  # of one user
-_MAX_ENVIRONMENT = 2**20
+_MAX_ENVIRONMENT = 2**20  # bytes
 _REMEMBERED = 256  # requests
-_FIELDS = {"key", "scripts", "environments", "requests", "jobs"}
 
 
 class Admission:
@@ -40,53 +41,43 @@ class Admission:
 
 
 def read_submission(
-    arguments: dict[str, Any], admitted: Callable[[Request], Request], *, max_script: int
-) -> tuple[str, list[NewJob]]:
-    """(key, jobs) of a submission; refuses the whole of it for the first job that cannot be taken.
+    batch: Batch[Any], admitted: Callable[[Request], Request], *, max_script: int
+) -> list[NewJob]:
+    """Return the jobs of a submission; `max_script` is in bytes.
 
-    `jobs` holds [request, script, environment, hold] for each job: three places
-    in the lists beside it, and whether it is held. Equal ones are sent once.
+    Raises: Refused or BadUsage for the first part of it that cannot be taken.
     """
-    if unknown := set(arguments) - _FIELDS:
-        raise BadUsage(f"submit: unknown field {min(unknown)[:80]!r}")
-    key = arguments.get("key")
-    if not isinstance(key, str) or not 16 <= len(key) <= 128 or not key.isascii():
-        raise BadUsage("submit: the key is not a text of 16 to 128 ASCII characters")
-    jobs = _list(arguments, "jobs")
-    if not 0 < len(jobs) <= MAX_JOBS:
-        raise Refused(f"{len(jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
-    requests = [_request(record, admitted) for record in _list(arguments, "requests")]
-    scripts = [_script(text, max_script) for text in _list(arguments, "scripts")]
-    environments = [_environment(entry) for entry in _list(arguments, "environments")]
+    if not 0 < len(batch.jobs) <= MAX_JOBS:
+        raise Refused(f"{len(batch.jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
+    requests = [_request(request, admitted) for request in batch.requests]
+    scripts = [_script(text, max_script) for text in batch.scripts]
+    environments = [_environment(variables, at) for at, variables in enumerate(batch.environments)]
     try:
-        return key, [
+        return [
             NewJob(
-                request=requests[_place(r)],
-                script=scripts[_place(s)],
-                environment=environments[_place(e)],
+                request=requests[request],
+                script=scripts[script],
+                environment=environments[environment],
                 held="user" if hold else "",
             )
-            for r, s, e, hold in jobs
+            for request, script, environment, hold in batch.jobs
         ]
-    except (TypeError, ValueError, IndexError):
-        raise BadUsage("submit: jobs do not fit the lists beside them") from None
+    except IndexError:
+        lengths = len(requests), len(scripts), len(environments)
+        raise BadUsage(f"submit: {_outside(batch, lengths)} is not a place in its list") from None
 
 
-def _place(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError
-    return value
+def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
+    """The path of the first place in `jobs` that is not in its list."""
+    for number, (*places, _) in enumerate(batch.jobs):
+        for part, (place, length) in enumerate(zip(places, lengths, strict=True)):
+            if place >= length:
+                return f"$.jobs[{number}][{part}]"
+    raise AssertionError("unreachable")
 
 
-def _list(arguments: dict[str, Any], name: str) -> list[Any]:
-    value = arguments.get(name)
-    if not isinstance(value, list):
-        raise BadUsage(f"submit: {name} is not a list")
-    return value
-
-
-def _request(record: Any, admitted: Callable[[Request], Request]) -> Request:
-    request = admitted(from_record(record))
+def _request(request: Request, admitted: Callable[[Request], Request]) -> Request:
+    request = admitted(request)
     check_plain(request)
     if request.kill_invalid not in ("", "yes", "no"):
         raise BadUsage("request: kill_invalid is neither yes nor no")
@@ -97,9 +88,7 @@ def _request(record: Any, admitted: Callable[[Request], Request]) -> Request:
     return request
 
 
-def _script(text: Any, limit: int) -> bytes:
-    if not isinstance(text, str):
-        raise BadUsage("submit: a script is not a text")
+def _script(text: str, limit: int) -> bytes:
     script = text.encode(errors="surrogateescape")
     if len(script) > limit:
         raise BadUsage(f"script is {len(script) >> 20} MiB; limit {limit >> 20} MiB")
@@ -108,16 +97,15 @@ def _script(text: Any, limit: int) -> bytes:
     return script
 
 
-def _environment(entry: Any) -> bytes:
-    if not isinstance(entry, dict):
-        raise BadUsage("submit: an environment is not an object")
-    for name, value in entry.items():
-        if not name or "=" in name or "\0" in name or not isinstance(value, str) or "\0" in value:
-            raise BadUsage(f"submit: {name[:80]!r} is not a variable")
-    data = "".join(f"{name}={value}\0" for name, value in entry.items()).encode(errors="surrogateescape")
-    if len(data) > _MAX_ENVIRONMENT:
+def _environment(variables: dict[str, str], at: int) -> bytes:
+    for name, value in variables.items():
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise BadUsage(f"submit: {quoted(name)} is not a variable - at `$.environments[{at}]`")
+    data = "".join(f"{name}={value}\0" for name, value in variables.items())
+    block = data.encode(errors="surrogateescape")
+    if len(block) > _MAX_ENVIRONMENT:
         raise BadUsage("the environment is larger than 1 MiB", "Export less, with --export.")
-    return data
+    return block
 
 
 def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:

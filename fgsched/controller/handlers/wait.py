@@ -10,7 +10,7 @@ from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import Busy, Refused
 from fgsched.domain.job import Ended, Job, JobState
 from fgsched.jobs.arrays import bits_of, tasks
-from fgsched.protocol import Progress
+from fgsched.protocol import JobEnd, JobEnds, Progress, Wait
 from fgsched.server import Connection
 
 _MOST = 100_000  # jobs that one user may wait for, on all connections; one wait may be larger
@@ -27,7 +27,7 @@ class _Waiter:
     any_will_do: bool
     wants_progress: bool
     whole: set[int]  # the arrays of which all is waited for
-    over: dict[int, dict[str, Any]] = field(default_factory=dict)
+    over: dict[int, JobEnd] = field(default_factory=dict)
     told: Progress | None = None  # the last progress that was sent
 
 
@@ -43,10 +43,11 @@ class WaitHandlers:
         self._next = 0.0  # when it may be told again
         self.delay: float | None = None  # seconds until there is something to tell; None: nothing is
 
-    def add(
-        self, connection: Connection, over: Iterable[Job], keys: set[Key], arguments: dict[str, Any]
-    ) -> None:
-        """`over`: those that have ended already; `keys`: what is waited for."""
+    def add(self, connection: Connection, over: Iterable[Job], keys: set[Key], call: Wait) -> None:
+        """Answer a client once the jobs `keys` have ended; the jobs `over` have ended already.
+
+        Raises: Refused, if the connection waits already; Busy, if its user waits for too many jobs.
+        """
         self._waiters = [one for one in self._waiters if not one.connection.is_closed]
         if any(one.connection is connection for one in self._waiters):
             raise Refused("this connection waits already", "Wait for other jobs on another one.")
@@ -55,10 +56,10 @@ class WaitHandlers:
         waiter = _Waiter(
             connection,
             keys,
-            bool(arguments.get("any")),
-            bool(arguments.get("progress")),
+            call.any,
+            call.progress,
             {key[0] for key in keys if isinstance(key, tuple) and key[1] is None},
-            {job.id: standing(job) for job in over},
+            {job.id: how_it_ended(job) for job in over},
         )
         if not self._answered(waiter):
             connection.is_waiting = True
@@ -112,7 +113,7 @@ class WaitHandlers:
             return True
         for key, job in ended.items():
             if key in waiter.open or job.array in waiter.whole:
-                waiter.over[job.id] = standing(job)
+                waiter.over[job.id] = how_it_ended(job)
         gone = {array for array in waiter.whole if jobtable.arrays.get(array) is None}
         waiter.whole -= gone
         waiter.open.difference_update(ended, ((array, None) for array in gone))  # as long as what ended
@@ -122,7 +123,7 @@ class WaitHandlers:
         if waiter.open and not (waiter.any_will_do and waiter.over):
             return False
         waiter.connection.is_waiting = False
-        answer = {"jobs": list(waiter.over.values())}
+        answer = JobEnds(jobs=list(waiter.over.values()))
         self._send(waiter.connection, partial(waiter.connection.succeed, answer))
         return True
 
@@ -159,6 +160,20 @@ def _counts(key: Key, jobtable: JobTable) -> tuple[int, int]:
         waits = bool(array.rest >> key[1] & 1)
         return int(waits), int(not waits)
     return array.rest.bit_count() + len(array.waiting - {key[0]}), array.holding
+
+
+def how_it_ended(job: Job) -> JobEnd:
+    """Return how a job stands."""
+    how = job.ended or Ended(status=0)
+    return JobEnd(
+        id=job.id,
+        array=job.array or None,
+        task=job.task,
+        state=job.state.value,
+        final=job.state.is_final,
+        exit_code=how.exit_code,
+        signal=how.signal,
+    )
 
 
 def standing(job: Job) -> dict[str, Any]:
