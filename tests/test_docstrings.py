@@ -63,7 +63,7 @@ LATER = {
         "cli/queueformat.py",
         "cli/queuejson.py",
     ),
-    *(module for module in MODULES if module.startswith(("controller/", "gpus/", "simulate/", "system/"))),
+    *(module for module in MODULES if module.startswith(("controller/", "simulate/"))),
 }
 every_module = pytest.mark.parametrize("module", [module for module in MODULES if module not in LATER])
 
@@ -133,3 +133,97 @@ def test_the_docstring_of_a_public_function_begins_with_an_imperative(module):
             first = function.text.split(maxsplit=1)[0]
             assert first[0].isupper() or first.startswith("`"), function.where
             assert first.strip(":,.;").lower() not in NOT_IMPERATIVE, f"{function.where}: {function.text}"
+
+
+# -- numbers with a unit: sizes, shares and times of parameters, and of the fields of records ---------
+
+QUANTITIES = {
+    "a time": {*TIMES, "deadline", "duration", "elapsed"},
+    "a size": {"memory", "size", "headroom", "tolerance"},
+    "a share": {"share"},
+}
+UNIT_OF = {
+    "a time": re.compile(r"second|minute|hour|epoch|\b[mµn]?s\b|clock ticks", re.IGNORECASE),
+    "a size": re.compile(r"byte|MiB|GiB|ten-thousandth|weight|factor|from 0 to 1", re.IGNORECASE),
+    "a share": re.compile(r"ten-thousandth|from 0 to 1|weight|factor", re.IGNORECASE),
+}
+NUMBER = re.compile(r"(int|float)( \| (int|float|None))*")
+
+
+def quantity_of(name: str, annotation: ast.expr | None) -> str:
+    """Return what a number of this name measures, "" if that is not known."""
+    if annotation is None or not NUMBER.fullmatch(ast.unparse(annotation).strip("\"'")):
+        return ""
+    return next((kind for kind, names in QUANTITIES.items() if {name, name.split("_")[-1]} & names), "")
+
+
+def without_unit(text: str) -> Iterator[str]:
+    """Yield each parameter and field of a module whose unit neither a docstring nor a comment names."""
+    lines = text.splitlines()
+    for node in ast.parse(text).body:
+        about = ast.get_docstring(node) or "" if isinstance(node, ast.ClassDef | ast.FunctionDef) else ""
+        if isinstance(node, ast.FunctionDef):
+            yield from _unnamed_parameters(node, "", lines)
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for one in node.body:
+                if isinstance(one, ast.FunctionDef):
+                    yield from _unnamed_parameters(one, about, lines)
+                elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                    comments = {comment(lines, one.lineno), comment(lines, one.end_lineno or one.lineno)}
+                    yield from _unnamed(one.target.id, one.annotation, " ".join([about, *comments]))
+
+
+def _unnamed_parameters(function: ast.FunctionDef, about: str, lines: list[str]) -> Iterator[str]:
+    marks = " ".join(ast.unparse(mark) for mark in function.decorator_list)
+    if (function.name.startswith("_") and function.name != "__init__") or ".command" in marks:
+        return
+    about += ast.get_docstring(function) or ""
+    for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+        yield from _unnamed(one.arg, one.annotation, f"{about} {comment(lines, one.lineno)}")
+
+
+def _unnamed(name: str, annotation: ast.expr | None, said: str) -> Iterator[str]:
+    kind = quantity_of(name, annotation)
+    if kind and not UNIT_OF[kind].search(said):
+        yield f"{name} is {kind}"
+
+
+def comment(lines: list[str], number: int) -> str:
+    """Return the comment at the end of a line, and the one that fills the line above."""
+    above = lines[number - 2].strip() if number > 1 else ""
+    return lines[number - 1].partition("#")[2] + (above if above.startswith("#") else "")
+
+
+@every_module
+def test_a_size_a_share_and_a_time_name_their_unit(module):
+    assert list(without_unit((PACKAGE / module).read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("def f(timeout: float): ...", "timeout is a time"),
+        ("def f(*, max_size: int | None): ...", "max_size is a size"),
+        ('class C:\n    """A job."""\n    share: int = 0', "share is a share"),
+        (
+            'class C:\n    """A job."""\n    def __init__(self, memory: int):\n        """Do it."""',
+            "memory is a size",
+        ),
+    ],
+)
+def test_a_number_without_a_unit_is_found(text, fault):
+    assert list(without_unit(text)) == [fault]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'def f(timeout: float):\n    """Wait for `timeout` seconds."""',
+        "class C:\n    share: int = 0  # ten-thousandths of a GPU",
+        "class C:\n    # bytes of device memory\n    memory: int = 0",
+        'def f(size: str):\n    """Parse a size."""',
+        "def _f(timeout: float): ...",
+    ],
+)
+def test_a_number_with_a_unit_is_accepted(text):
+    assert list(without_unit(text)) == []

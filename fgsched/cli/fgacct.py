@@ -29,8 +29,8 @@ _NEVER = 1e14  # no job is beyond it: where the clock was set back, jobs are in 
 class Window:
     """The period, and the states in which jobs are selected; None selects all states."""
 
-    since: float
-    until: float
+    since: float  # seconds since the epoch
+    until: float  # seconds since the epoch
     states: Collection[JobState] | None
 
     def has(self, record: Record) -> bool:

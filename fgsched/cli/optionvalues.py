@@ -37,7 +37,7 @@ class Amount:
 class GpuMemory:
     """Memory of each GPU: bytes, or a part of the GPU in ten-thousandths."""
 
-    size: int = 0
+    size: int = 0  # bytes, or ten-thousandths of the GPU's memory
     part: int = 0
 
 

@@ -56,7 +56,7 @@ class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
     by: int  # the preempting job
     mode: str  # "requeue", "cancel" or "suspend"
     at: float  # when preemption began, in seconds since the epoch
-    until: float | None = None  # while it is being preempted: has surely ended by then
+    until: float | None = None  # seconds since the epoch: the latest end of its preemption
 
 
 class Preempting(Struct, frozen=True, kw_only=True, tag_field="kind", tag="preempting"):

@@ -63,6 +63,7 @@ def too_large(name: str, size: str) -> BadUsage:
 
 
 def mebibytes(size: int) -> str:
+    """Format a number of bytes in MiB, rounded up to a tenth."""
     tenths = -(-size * 10 // _MEBIBYTE)
     return f"{tenths // 10}.{tenths % 10}".removesuffix(".0")
 

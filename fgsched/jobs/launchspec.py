@@ -44,10 +44,10 @@ class Launch(NamedTuple):
     umask: int
     rlimits: tuple[tuple[int, int, int], ...]
     early: tuple[int, int, int]  # signal, whom it is for, milliseconds before the time limit; zeros: none
-    time_limit: int  # milliseconds, as all four
-    grace: int
-    leftover_grace: int
-    last_wait: int  # after a KILL, until a process that lives is left behind
+    time_limit: int  # milliseconds; 0: none
+    grace: int  # milliseconds between SIGTERM and SIGKILL
+    leftover_grace: int  # milliseconds, the same for processes that the script left
+    last_wait: int  # milliseconds after SIGKILL, until a surviving process is left behind
     run: str
     space: str  # what the real path of its directory begins with; "": it lies in the run directory
     chdir: str

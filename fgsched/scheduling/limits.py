@@ -95,7 +95,7 @@ class JobUsage(NamedTuple):
 
     partition: str
     who: Owner
-    share: int  # on all its cards together
+    share: int  # ten-thousandths, on all its GPUs together
     seconds: float  # of charged GPU time that it may come to
 
 
@@ -131,13 +131,13 @@ class UsageCount:
             found.seconds += seconds
 
     def blocked(self, partition: str, who: Owner, share: int, seconds: float) -> Shortfall | None:
-        """Return the limit that one more such job would exceed, or None."""
+        """Return the limit that one more job with `share` ten-thousandths would exceed, or None."""
         return next((short for _, short in self.all_blocked(partition, who, share, seconds)), None)
 
     def all_blocked(
         self, partition: str, who: Owner, share: int, seconds: float
     ) -> Iterator[tuple[Scope, Shortfall]]:
-        """Yield every limit that one more such job would exceed."""
+        """Yield every limit that one more job with `share` ten-thousandths would exceed."""
         for scope in self._of(partition, who):
             caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
             if caps.running and found.jobs >= caps.running:

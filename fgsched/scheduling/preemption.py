@@ -100,7 +100,7 @@ class Occupant(Struct, frozen=True):
     """A running job that may be preempted."""
 
     job: Running
-    since: float  # it runs since then
+    since: float  # start of the job, in seconds since the epoch
     may_return: bool  # it may run again
 
 

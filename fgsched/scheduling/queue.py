@@ -52,6 +52,7 @@ class Group:
         return len(self._since)
 
     def add(self, job_id: int, since: float) -> None:
+        """Add a job that waits since `since`, in seconds since the epoch."""
         if self._since.get(job_id) != since:
             self._since[job_id] = since
             heappush(self._heap, (since, job_id))

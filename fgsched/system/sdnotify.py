@@ -10,36 +10,36 @@ class ServiceManager:
     """The service manager that started this process; without one, nothing is sent."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """`environ`: NOTIFY_SOCKET names the socket, WATCHDOG_USEC the longest silence that is not a hang."""
+        """Read NOTIFY_SOCKET, the socket, and WATCHDOG_USEC, the longest silence in microseconds."""
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._period = _period(environ) if self._address else None
-        self._due: float | None = None  # when the next sign of life is due, by the monotonic clock
+        self._due: float | None = None  # monotonic seconds of the next keep-alive message
 
     def ready(self, status: str, now: float) -> None:
-        """Requests are served from now on. `now`: seconds of the monotonic clock, here and below."""
+        """Report that requests are served from now on. `now`: seconds of the monotonic clock, as below."""
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
         self._due = now + self._period if self._period is not None else None
 
     def stopping(self) -> None:
-        """The controller ends."""
+        """Report that the controller is stopping."""
         self._send("STOPPING=1")
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until the next sign of life is due; None: none is wanted."""
+        """Return the seconds until the next keep-alive message is due; None if none is requested."""
         return None if self._due is None else max(0.0, self._due - now)
 
     def is_due(self, now: float) -> bool:
-        """Return whether a sign of life is due."""
+        """Return whether a keep-alive message is due."""
         return self._due is not None and now >= self._due
 
     def alive(self, status: str, now: float) -> None:
-        """Send a sign of life."""
+        """Send a keep-alive message."""
         self._send(f"WATCHDOG=1\nSTATUS={_one_line(status)}")
         if self._period is not None:
             self._due = now + self._period
 
     def _send(self, message: str) -> None:
-        """Send a message. A lost one is the service manager's to notice."""
+        """Send a message; errors are ignored, because the service manager notices the silence."""
         if not self._address:
             return
         name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
@@ -52,7 +52,7 @@ class ServiceManager:
 
 
 def _period(environ: Mapping[str, str]) -> float | None:
-    """Return the seconds between two signs of life: half of what the service manager waits for one."""
+    """Return the seconds between two keep-alive messages: half of the service manager's limit."""
     wanted, meant = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     if not (wanted.isascii() and wanted.isdigit()) or int(wanted) == 0:
         return None
