@@ -1,10 +1,10 @@
 # cython: language_level=3, cdivision=True
-# The allocator hook. It is preloaded into programs that know no Python, so there
-# is no Python object in it: every function is `noexcept nogil`, and nothing is
-# set at module level, for a preloaded library's module body never runs.
+# libfgshim.so: the hook. It is preloaded into programs without Python, so it contains no Python object: every function
+# is `noexcept nogil`, and nothing is set at module level, because the module body never runs.
 #
-# It has no constructor. The driver is looked for when one of its functions is
-# first called, and the region when device memory is first asked for.
+# It has no constructor. The driver is looked up at the first call of one of its functions, and the region is attached
+# at the first request for device memory. hook/state.h has all variables, hook/*.pxi the functions; each file says at
+# its top what it exports and what it needs.
 
 from libc.errno cimport errno
 from libc.stddef cimport size_t

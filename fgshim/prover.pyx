@@ -1,8 +1,7 @@
-# fgprove: whether the fence of a job holds, asked in the job's own environment right before its script.
+# fgprove: checks in a job's own environment, before its script, that enforcement is effective.
 #
-# A small program of the linker's own making, like a user's: the hook is preloaded into
-# it as into any other, and nothing is asked of the driver that needs a start of it.
-# docs/enforcement.md says what that proves; its exit status is its answer.
+# An ordinary dynamic program, like a user's: the hook is preloaded into it. It calls no function of the driver that
+# needs an initialised driver. Its exit status is the answer (docs/enforcement.md).
 #
 # cython: language_level=3, cdivision=True
 
@@ -30,7 +29,7 @@ cdef extern from "kernel.h" nogil:
     long read(int fd, void *to, size_t length)
     unsigned long strtoul(const char *text, char **end, int base)
 
-cdef enum:  # as spawner/prove.pxi knows them
+cdef enum:  # exit codes: see spawner/prove.pxi
     HOLDS = 90
     NOT_LOADED
     NOT_FIRST
@@ -55,7 +54,7 @@ cdef bint is_hooks(const void *function, const char *hook) noexcept nogil:
 
 
 cdef int of_driver(const char *hook) noexcept nogil:
-    """Whether the hook answers for the driver, however it is asked. Where there is no driver nothing can be taken."""
+    """Return whether the hook answers for the driver, by every look-up. Without a driver the answer is yes."""
     cdef void *driver = dlopen(b"libcuda.so.1", RTLD_LAZY)
     cdef void *look_up
     cdef void *found = NULL
@@ -75,7 +74,7 @@ cdef int of_driver(const char *hook) noexcept nogil:
 
 
 cdef int of_region(const char *hook, char **about) noexcept nogil:
-    """Whether what the hook will find beside it can be written to, and is whole and this job's."""
+    """Return whether the region beside the hook is writable, valid, and this job's."""
     cdef char path[4200]
     cdef int fd
     cdef long length
@@ -96,7 +95,7 @@ cdef int of_region(const char *hook, char **about) noexcept nogil:
 
 
 cdef public int main(int argc, char **argv) noexcept nogil:
-    """fgprove HOOK JOB ATTEMPT SEAL."""
+    """Run `fgprove HOOK JOB ATTEMPT SEAL`."""
     if argc != 5 or argv[1][0] != c"/":
         return 2
     if dlopen(argv[1], RTLD_LAZY | RTLD_NOLOAD) == NULL:

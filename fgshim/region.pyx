@@ -1,4 +1,4 @@
-"""The region of a job, for the controller and the tests: made, read, written to; and signals with a value."""
+"""Create, read and update the region of a job, and queue signals with a value, for controller and tests."""
 
 import os
 import stat
@@ -49,30 +49,32 @@ cdef extern from "region_file.h":
 include "region_pace.pxi"
 
 SIZE = sizeof(fg_region)
-SLOTS_AT = FG_HEADER  # where those of the processes begin
+SLOTS_AT = FG_HEADER  # offset of the slots in bytes
 
-# held: bytes of living processes, what these have past the calls, and what is untracked; peak: the most of that at once.
-# last_asked, last_held: what was refused last, and what was held then.
+# One GPU of the job; amounts are bytes. held: by living processes, with untracked; peak: the most that was held;
+# last_asked, last_held: the last refused allocation, and what was held then.
 Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
-# Per GPU, in the order of Region.gpus. bytes: given by calls; past: beside these, as it is charged;
-# contexts: what is reserved for contexts that live, whatever was seen; marks: change with them, for `set_seen`;
-# given: what is counted among the shares, and is in the driver's figure of this process.
+# One process; the tuples have an element for each GPU, in the order of Region.gpus, in bytes. bytes: allocated by
+# calls; past: held outside the calls, as charged; contexts: the estimate for its live contexts; marks: the tags of
+# the estimates, for `set_seen`; given: counted in shares, but in the driver's figure of this process.
 Process = namedtuple("Process", "pid start image bytes past contexts marks slot given")
-# refusal: the last one, as a line for a person; "": nothing was refused.
+# refusal: the last refused allocation in one line for a person; "": none.
 Region = namedtuple("Region", "job attempt gpus processes refusal")
 
 
 def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
-    """The first bytes of a fresh region; the file goes on with zeros up to SIZE.
+    """Return the first bytes of a new region; the file continues with zeros up to SIZE.
 
-    `gpus` are (index, UUID as NVML writes it, bytes that the job may hold), the job's `cuda:0` first.
-    `pacing` are (a word of POLICIES, ten-thousandths of the card's time), one for each; none: not paced.
-    `contexts` are what a process's contexts are taken to cost on each, in bytes; none: nothing is reserved.
+    `gpus`: (NVML index, UUID as NVML writes it, limit in bytes) of each GPU, the job's `cuda:0` first.
+    `pacing`: (word of POLICIES, ten-thousandths of the GPU's time) of each GPU; empty: not paced.
+    `contexts`: the estimate in bytes for the contexts of a process on each GPU; empty: nothing is reserved.
+
+    Raises: ValueError for a wrong number of GPUs or a malformed UUID; KeyError for an unknown policy.
     """
     cdef fg_region region
     if not 1 <= len(gpus) <= FG_MAX_GPUS:
         raise ValueError(f"a region is for 1 to {FG_MAX_GPUS} GPUs, not {len(gpus)}")
-    memset(&region, 0, FG_HEADER)  # what lies behind is not looked at here
+    memset(&region, 0, FG_HEADER)  # only the header is used here
     region.magic = FG_REGION_MAGIC
     region.version = FG_REGION_VERSION
     region.size = sizeof(region)
@@ -95,7 +97,10 @@ def pack(job: int, attempt: int, gpus, pacing=(), contexts=()) -> bytes:
 
 
 def read(path, owner=None) -> Region:
-    """What the region at `path` says now; ValueError where it is none, not whole, or not `owner`'s (a uid)."""
+    """Read the region at `path`.
+
+    Raises: ValueError if it is not a valid region, or does not belong to `owner` (a uid); OSError.
+    """
     cdef fg_region region
     cdef const char *flaw
     fd = _opened(path, os.O_RDONLY, owner)
@@ -114,7 +119,10 @@ def read(path, owner=None) -> Region:
 
 
 def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
-    """Let `bytes` that the hook cannot see count as held on the job's GPU number `gpu_position`."""
+    """Count `bytes` as held on a GPU of the job, in processes without a slot.
+
+    Raises: ValueError if the region is invalid or has no such GPU; OSError.
+    """
     if not 0 <= gpu_position < len(read(path, owner).gpus):
         raise ValueError(f"{path} has no GPU number {gpu_position}")
     fd = _opened(path, os.O_WRONLY, owner)
@@ -125,7 +133,10 @@ def set_untracked(path, int gpu_position, bytes, owner=None) -> None:
 
 
 def set_seen(path, process, int gpu_position, bytes, owner=None) -> None:
-    """Let `process`, as it was read, have so much past the calls on a card, as long as its contexts stay as they were."""
+    """Record that `process` holds `bytes` outside the calls on a GPU. Void once its contexts change.
+
+    Raises: ValueError if the region is invalid or has no such GPU; OSError.
+    """
     if not 0 <= gpu_position < len(read(path, owner).gpus):
         raise ValueError(f"{path} has no GPU number {gpu_position}")
     cdef uint64_t word = fg_region_tagged(process.marks[gpu_position], bytes)
@@ -137,7 +148,10 @@ def set_seen(path, process, int gpu_position, bytes, owner=None) -> None:
 
 
 def queue_signal(int pidfd, int signal, uint64_t value) -> None:
-    """Queue `signal` with 64 bits for the process of `pidfd`; OSError where it cannot be sent."""
+    """Queue a signal with a value of 64 bits to the process of `pidfd`.
+
+    Raises: OSError if it cannot be sent.
+    """
     if fg_queue_signal(pidfd, signal, value):
         raise OSError(errno, os.strerror(errno))
 
@@ -181,7 +195,7 @@ def _opened_here(path, flags):
 
 @lru_cache(maxsize=64)
 def _uuid_bytes(uuid):
-    """GPU-1b2c… as the 16 bytes that CUDA gives. Asked for each job, and there are few cards."""
+    """Convert GPU-1b2c… to the 16 bytes that CUDA uses. Cached: it is called for each job, with few values."""
     if not uuid.startswith("GPU-"):
         raise ValueError(f"{uuid!r} is not the UUID of a GPU, such as GPU-1b2c3d4e-…")
     return UUID(uuid[4:]).bytes
@@ -194,7 +208,7 @@ cdef _refusal(const fg_region *region):
 
 
 cdef bint _lives(const fg_region *region, uint32_t slot):
-    """Whether the process of a slot still executes the program that took it."""
+    """Return whether the process of a slot still executes the program that took it."""
     cdef const fg_region_slot *taken = &region.slot[slot]
     return taken.pid != 0 and fg_owner_lives(taken.pid, taken.start, taken.image) != 0
 
@@ -212,7 +226,7 @@ cdef _processes(const fg_region *region, living):
 
 
 cdef _past(const fg_region *region, uint32_t slot):
-    """(charged past the calls, reserved for contexts, marks) of a slot, each by GPU."""
+    """Return (bytes outside the calls, estimate for contexts, tags) of a slot, each by GPU."""
     cdef const fg_region_past *past = &region.past[slot]
     gpus = range(region.gpus)
     charged = tuple(fg_region_past_bytes(past.context[gpu], past.seen[gpu]) for gpu in gpus)
@@ -221,15 +235,15 @@ cdef _past(const fg_region *region, uint32_t slot):
 
 
 cdef _holders(const fg_region_share *share, living):
-    """Those of the living slots that hold it."""
+    """Return the living slots that hold a share."""
     return [slot for slot in living if share.holder[slot // 64] >> (slot % 64) & 1]
 
 
 cdef _shown(const fg_region *region, living):
-    """{(slot, GPU): bytes} of shares that the driver has in the figure of that slot's process.
+    """Return {(slot, GPU): bytes} of the shares that the driver includes in the figure of that slot's process.
 
-    Its figures are of memory that a process owns: whoever gave it away and has it still, else whoever
-    is alone with it. Of all others it is a duplicate, which they do not show.
+    The driver shows shared memory in the figure of the process that exported it, if it still holds it, else in that of
+    a sole holder. In every other process it is a duplicate, which the driver does not show.
     """
     cdef const fg_region_share *share
     shown = {}
@@ -243,7 +257,7 @@ cdef _shown(const fg_region *region, living):
 
 
 cdef _shared(const fg_region *region, uint32_t gpu, living):
-    """Bytes on a card that processes of the job gave to each other."""
+    """Return the bytes on a GPU that processes of the job share."""
     total = 0
     for at in range(FG_MAX_SHARES):
         if region.share[at].gpu == gpu and _holders(&region.share[at], living):

@@ -1,4 +1,4 @@
-# What the controller does about the jobs' shares of a card's time, and the budget by itself for the tests.
+# The controller's side of the pacing: lending GPU time between jobs; and the budget alone, for the tests.
 
 POLICIES = {"none": FG_PACE_NONE, "hard": FG_PACE_HARD, "fair": FG_PACE_FAIR}
 MECHANISMS = {FG_BY_EVENTS: "events", FG_BY_NVML: "nvml"}
@@ -17,13 +17,16 @@ cdef void _set_pace(fg_pace *pace, policy, share) except *:
 
 
 def open_region(path, owner=None) -> int:
-    """A descriptor of the region at `path`, to read and to lend by; as `read` refuses."""
+    """Open the region at `path` for lending and return its descriptor.
+
+    Raises: as `read`.
+    """
     read(path, owner)
     return _opened(path, os.O_RDWR, owner)
 
 
 def pids(int fd) -> list:
-    """The processes that have a slot in an open region, living or not."""
+    """Return the pids of all slots of an open region, of living and ended processes."""
     cdef bytes data = os.pread(fd, sizeof(fg_region_slot) * FG_MAX_SLOTS, FG_HEADER)
     cdef size_t slot
     found = [FG_SLOT_PID(data, slot) for slot in range(len(data) // sizeof(fg_region_slot))]
@@ -31,7 +34,7 @@ def pids(int fd) -> list:
 
 
 cdef class Borrower:
-    """A job on one card, as its neighbours' idle time is lent to it."""
+    """One job on one GPU, to which GPU time is lent that its neighbours do not use."""
 
     cdef int fd
     cdef size_t position
@@ -48,7 +51,10 @@ cdef class Borrower:
         self.position = position
 
     def look(self, uint64_t now) -> None:
-        """Read what the job has used; OSError where its region is gone."""
+        """Read what the job has used. `now`: CLOCK_MONOTONIC, ns.
+
+        Raises: OSError if the region is gone.
+        """
         cdef bytes pace = os.pread(self.fd, sizeof(fg_pace), FG_PACE_AT(self.position))
         cdef bytes runs = os.pread(self.fd, sizeof(fg_long_runs), FG_RUNS_AT(self.position))
         if len(pace) != sizeof(fg_pace) or len(runs) != sizeof(fg_long_runs):
@@ -58,7 +64,7 @@ cdef class Borrower:
         fg_lend_look(&self.lender, &self.pace, now)
 
     def measured(self, uint32_t part, uint64_t start, uint64_t end) -> None:
-        """The driver says that the job had so many ten-thousandths of the card meanwhile."""
+        """Take a measurement of the driver: ten-thousandths of the GPU's time between two times in ns."""
         fg_lend_measured(&self.lender, part, start, end)
 
     def write(self) -> None:
@@ -83,12 +89,12 @@ cdef class Borrower:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it has used next to nothing of late."""
+        """Return whether the job has used almost no GPU time recently."""
         return self.lender.recent == 0 and not self.lender.flying
 
 
 def lend(borrowers, uint64_t now) -> None:
-    """Work out and write down what each of the jobs of one card is lent, after all have been looked at."""
+    """Compute and write what each job of one GPU is lent. Every borrower must have looked before."""
     cdef fg_lender *lenders[JOBS]
     cdef fg_pace *paces[JOBS]
     cdef Borrower one
@@ -104,7 +110,7 @@ def lend(borrowers, uint64_t now) -> None:
 
 
 cdef class Budget:
-    """One job's budget for one card, in memory; times are nanoseconds that the caller makes up."""
+    """The budget of a job on one GPU, in memory, for tests. Times are nanoseconds of any clock."""
 
     cdef fg_pace pace
 
@@ -117,14 +123,14 @@ cdef class Budget:
         self.pace.lent_until = until
 
     def wait(self, uint64_t now) -> int:
-        """How long a launch has to wait before it asks again; 0: it may go."""
+        """Return the ns after which a launch must ask again; 0: it may go."""
         return fg_pace_wait(&self.pace, now)
 
     def charge(self, int64_t cost) -> None:
         fg_pace_add(&self.pace, -cost)
 
     def settle(self, uint64_t start, uint64_t end, int64_t charged, uint64_t now) -> int:
-        """The work that was charged so much ran from start to end; what of it was new."""
+        """Replace a charge by the time from start to end. Return the ns that were not accounted for before."""
         return fg_pace_settle(&self.pace, start, end, charged, False, now)
 
     @property

@@ -1,9 +1,8 @@
-# fgspawn: forks one shepherd for each job it is told to start, and outlives the controller.
+# fgspawn: the spawner. It forks a shepherd for each job, and outlives the controller.
 #
-# Run as root it is the one place where jobs become their users, so it is a small
-# program of its own, without Python: no module body ever runs here, all statics
-# begin at zero, nothing allocates memory once it has started, and there are no threads.
-# docs/native.md says what it hears and answers.
+# Run as root, it is the only program in which jobs become their users. It is therefore small and free of Python: no
+# module body runs, all statics start at zero, no memory is allocated after the start, and there are no threads.
+# docs/native.md has its protocol.
 #
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 

@@ -16,7 +16,7 @@ cdef int write_setting(const char *directory, const char *name, const char *valu
 
 
 cdef int apply_settings(Slot *slot, const char **at, const char *directory) noexcept nogil:
-    """Each "file=value" that follows in the message."""
+    """Write each "file=value" that follows in the message to its file in the cgroup."""
     cdef char name[4096]
     cdef const char *text
     cdef const char *value
@@ -52,7 +52,7 @@ cdef int make_cgroups(Slot *slot) noexcept nogil:
 
 
 cdef int join_cgroups(Slot *slot) noexcept nogil:
-    """Its own, which end with it, and that of its user, which others are in, too."""
+    """Join the job's own cgroups, which end with it, and the cgroup of its user, which other jobs share."""
     cdef int i
     if launch.shared[0] and write_setting(launch.shared, b"cgroup.procs", b"0", 1) < 0:
         fail(slot, errno, b"join cgroup ", launch.shared)
@@ -65,14 +65,14 @@ cdef int join_cgroups(Slot *slot) noexcept nogil:
 
 
 cdef void kill_cgroups(const Slot *slot) noexcept nogil:
-    """Where the kernel can, it ends all of them at once, forks and all."""
+    """Kill all processes of the job's cgroups with cgroup.kill, where the kernel has it."""
     cdef int i
     for i in range(slot.n_cgroups):
         write_setting(slot.text + slot.cgroup[i], b"cgroup.kill", b"1", 1)
 
 
 cdef unsigned long counted(const char *directory, const char *file) noexcept nogil:
-    """The number after "oom_kill" in a file of a cgroup."""
+    """Return the number after "oom_kill" in a file of a cgroup."""
     cdef char path[4096 + 64]
     cdef char text[1024]
     snprintf(path, sizeof(path), b"%s/%s", directory, file)
@@ -95,7 +95,7 @@ cdef unsigned long oom_kills(const Slot *slot) noexcept nogil:
 
 
 cdef void remove_cgroups(const Slot *slot) noexcept nogil:
-    """A cgroup stays busy for an instant after its last process was reaped."""
+    """Remove the job's cgroups. A cgroup stays busy for an instant after its last process was reaped."""
     cdef timespec instant
     cdef int i, tries
     instant.tv_sec = 0

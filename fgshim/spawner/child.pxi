@@ -13,7 +13,7 @@ cdef char child_stack[65536]
 
 
 cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcept nogil:
-    """Open as the user, who may have put anything there; only files and devices will do."""
+    """Open a stream of the job as its user. Only regular files and devices are accepted."""
     cdef stat_t about
     cdef int fd = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0o666)
     if fd < 0:
@@ -31,9 +31,9 @@ cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcep
 cdef int open_streams(Slot *slot) noexcept nogil:
     cdef int writing = O_WRONLY | O_CREAT | O_APPEND | (0 if launch.head.flags & APPEND else O_TRUNC)
     if strcmp(launch.stdin, b"/dev/null") != 0 and open_for_job(slot, launch.stdin, O_RDONLY, 0) < 0:
-        return -1  # our own descriptor 0 is /dev/null already
+        return -1  # the shepherd's descriptor 0 is /dev/null already
     if launch.stderr[0] and open_for_job(slot, launch.stderr, writing, 2) < 0:
-        return -1  # before stdout, so that there is a place to complain
+        return -1  # before stdout, so that errors have a destination
     if open_for_job(slot, launch.stdout, writing, 1) < 0:
         return -1
     if not launch.stderr[0]:
@@ -42,7 +42,7 @@ cdef int open_streams(Slot *slot) noexcept nogil:
 
 
 cdef int apply_rlimits(Slot *slot) noexcept nogil:
-    """Each capped by the hard limit in force, so that none of them needs a privilege."""
+    """Set the resource limits, each capped by the hard limit in force, so that none needs a privilege."""
     cdef rlimit force, wish
     cdef int32_t what
     cdef uint32_t i
@@ -59,7 +59,7 @@ cdef int apply_rlimits(Slot *slot) noexcept nogil:
 
 
 cdef void raise_rlimits() noexcept nogil:
-    """While this process is root: hard limits below those of the user's login are raised, where root may."""
+    """Raise hard limits that are below those of the user's login, while this process is root."""
     cdef rlimit force, wish
     cdef int32_t what
     cdef uint32_t i
@@ -72,9 +72,9 @@ cdef void raise_rlimits() noexcept nogil:
 
 
 cdef void bind_to_cpus() noexcept nogil:
-    """To those near its GPUs, of what it may run on at all; where that leaves none, it keeps them all.
+    """Bind the job to the CPUs near its GPUs that it may run on. If that leaves none, it is not bound.
 
-    Affinity is each task's own: the shepherd, whose memory this is, keeps what it has.
+    Affinity belongs to the task: the shepherd, which shares this memory, keeps its own.
     """
     cdef uint64_t allowed[128]
     cdef uint64_t wanted[128]
@@ -85,7 +85,7 @@ cdef void bind_to_cpus() noexcept nogil:
     memcpy(wanted, launch.cpus, length)
     for i in range(launch.head.n_cpu_words):
         wanted[i] &= allowed[i]
-    sched_setaffinity(0, length, <const cpu_set_t *> wanted)  # none of them: the kernel leaves it as it is
+    sched_setaffinity(0, length, <const cpu_set_t *> wanted)  # if no CPU is left, the kernel changes nothing
 
 
 cdef int take_identity(Slot *slot) noexcept nogil:
@@ -103,20 +103,20 @@ cdef int take_identity(Slot *slot) noexcept nogil:
 
 
 cdef int take_tmp(const char *path) noexcept nogil:
-    """Make the private directory, or take one of the user's that an earlier job has left empty.
+    """Create the private TMPDIR, or reuse one that an earlier job of the user left empty.
 
-    Its name is this job's alone while it lives. Keeping it spares the disk two
-    changes of a directory for each job, and the inode that would be used up.
+    No other living job uses its name. Keeping the directory saves two directory changes and an inode
+    for each job.
     """
     cdef stat_t about
     if mkdir(path, 0o700) == 0:
         return 0
     if errno != EEXIST or lstat(path, &about) < 0:
         return -1
-    if not fg_is_directory(about.st_mode) and unlink(path) == 0:  # the user's own doing, in the user's directory
+    if not fg_is_directory(about.st_mode) and unlink(path) == 0:  # the user put it there, in the user's own directory
         return mkdir(path, 0o700)
     if not fg_is_directory(about.st_mode) or about.st_uid != geteuid():
-        mkdir(path, 0o700)  # sets errno: it is there
+        mkdir(path, 0o700)  # sets errno to EEXIST
         return -1
     if about.st_mode & 0o7777 != 0o700 and chmod(path, 0o700) < 0:
         return -1
@@ -126,7 +126,7 @@ cdef int take_tmp(const char *path) noexcept nogil:
 
 
 cdef int take_place(Slot *slot) noexcept nogil:
-    """What is done with the user's rights on the user's paths."""
+    """Prepare the user's paths with the user's rights: TMPDIR, streams, working directory."""
     cdef const char *tmp = slot.text + slot.tmp
     cdef const char *cwd = slot.text + slot.cwd
     if launch.hook[0] and access(launch.hook, R_OK) < 0:
@@ -143,7 +143,7 @@ cdef int take_place(Slot *slot) noexcept nogil:
 
 
 cdef char *interpreter(char *line, char **option) noexcept nogil:
-    """The program that the script's first line names, split off in place; NULL where it names none."""
+    """Return the interpreter that the script's first line names, split off in place; NULL if it names none."""
     cdef char *end
     if line[0] != c'#' or line[1] != c'!':
         return NULL
@@ -168,14 +168,14 @@ cdef char *interpreter(char *line, char **option) noexcept nogil:
 
 
 cdef int refuse_to_execute(Slot *slot, int error, const char *program) noexcept nogil:
-    """Too little memory is the job's own limit here; too many processes (EAGAIN) is the user's at the moment."""
+    """Record why exec failed. ENOMEM is the job's own limit; EAGAIN (too many processes) may pass."""
     refuse(slot, error, b"exec ", program, b"")
     slot.is_short = error == EAGAIN
     return -1
 
 
 cdef int execute(Slot *slot) noexcept nogil:
-    """Become the script. Where the run directory is mounted noexec, its interpreter is asked to read it."""
+    """Execute the script. If the run directory is mounted noexec, execute its interpreter instead."""
     cdef char line[256]
     cdef char *option
     cdef char *program
@@ -203,21 +203,21 @@ cdef int child_steps(Slot *slot) noexcept nogil:
     setsid()
     if join_cgroups(slot) < 0:
         return -1
-    bind_to_cpus()  # in the cgroups: a cpuset takes the binding away
+    bind_to_cpus()  # after the cgroups: joining a cpuset resets the affinity
     if take_mounts(slot) < 0 or take_identity(slot) < 0:
         return -1
     if take_place(slot) < 0 or prove_fence(slot) < 0 or apply_rlimits(slot) < 0:
         return -1
-    sigprocmask(SIG_SETMASK, &nothing_blocked, NULL)  # dispositions: the spawner has only default ones
+    sigprocmask(SIG_SETMASK, &nothing_blocked, NULL)  # the spawner has only default dispositions
     syscall(SYS_close_range, 3, LAST_DESCRIPTOR, 0)
     return execute(slot)
 
 
 cdef int child(void *argument) noexcept nogil:
-    """The entry of the clone; what it leaves in the slot says why it came back."""
+    """Entry point of the clone. If it returns, the slot has the reason."""
     cdef Slot *slot = <Slot *> argument
     child_steps(slot)
-    if strncmp(slot.detail, UNFENCED, strlen(UNFENCED)) == 0:  # no call of the system failed
+    if strncmp(slot.detail, UNFENCED, strlen(UNFENCED)) == 0:  # no system call failed
         dprintf(2, b"fgsched: job %lu: could not be started: %s\n", <unsigned long> slot.head.job, slot.detail)
         _exit(127)
     dprintf(2, b"fgsched: job %lu: could not be started: %s: %s\n", <unsigned long> slot.head.job,

@@ -5,17 +5,17 @@
 # Needs: state (channel, nothing_blocked, now).
 
 cdef enum:
-    KEPT_ROOM = 1 << 20  # bytes of a message that says how
+    KEPT_ROOM = 1 << 20  # bytes of the message
     MOST_KEPT = 16384  # its arguments and variables
     START_PAUSE = 1000  # ms between two starts
 
 cdef packed struct Kept:
     uint32_t magic, length, n_args, n_env
 
-cdef char kept[1048576]  # the message, once it has come
+cdef char kept[1048576]  # the message, once it was received
 cdef char *kept_words[16386]  # arguments, NULL, variables, NULL
 cdef int64_t controller_started_at
-cdef rlimit core_before  # the limit of core dumps that the controller was started with
+cdef rlimit core_before  # the core limit with which the controller was started
 
 
 cdef int controller_lives() noexcept nogil:
@@ -27,7 +27,7 @@ cdef int controller_lives() noexcept nogil:
 
 
 cdef int keep_start(const Kept *message) noexcept nogil:
-    """Remember how a controller is started: its log, arguments, variables. 0: the message is not well formed."""
+    """Store how a controller is started: log, arguments, variables. Return 0 if the message is malformed."""
     cdef const char *end = <const char *> message + message.length
     cdef const char *at = <const char *> message + sizeof(Kept)
     cdef uint32_t n_words = message.n_args + message.n_env + 1
@@ -47,7 +47,7 @@ cdef int keep_start(const Kept *message) noexcept nogil:
 
 
 cdef void execute_controller() noexcept nogil:
-    """In the child; it does not return."""
+    """Execute the controller, in the child. Does not return."""
     cdef const Kept *how = <const Kept *> kept
     cdef char *log = kept + sizeof(Kept)
     cdef char *at = log
@@ -72,10 +72,10 @@ cdef void execute_controller() noexcept nogil:
 
 
 cdef void start_controller() noexcept nogil:
-    """Once there is none. It becomes a child of the parent of this spawner, not of this spawner.
+    """Start a controller if there is none, as a child of this spawner's parent.
 
-    So it is nothing that a job left behind, this spawner does not wait for its end, and what it leaves
-    when it is killed is inherited by nobody here. A second one ends by itself: the first has the lock.
+    It is therefore no process of a job, this spawner does not wait for it, and inherits none of its children.
+    A second controller ends by itself, because the first one has the lock.
     """
     global controller_started_at
     cdef int64_t at = now()

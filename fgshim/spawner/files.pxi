@@ -3,12 +3,12 @@
 # Exports: empty_path, is_empty, lists_nothing, make_job_directory, open_here, region_seal.
 # Needs: state (Slot, fail, launch, path_of, place_of, read_small); text (put, put_number, work_path).
 
-cdef uint64_t region_seal  # of the region that was made last
-cdef int job_region  # the region's descriptor, kept: a path in the user's directory proves nothing
+cdef uint64_t region_seal  # of the region created last
+cdef int job_region  # the region's descriptor, kept open: the user can replace the file at its path
 
 
 cdef int write_file(const char *path, mode_t mode, const char *data, size_t length) noexcept nogil:
-    """A new file with these bytes; its descriptor, or -1."""
+    """Create a file with these bytes. Return its descriptor, or -1."""
     cdef int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
     cdef ssize_t done
     while fd >= 0 and length:
@@ -39,7 +39,7 @@ cdef int make_script(Slot *slot) noexcept nogil:
     cdef int fd = write_file(path, 0o500, launch.script, launch.head.script_length)
     if hand_over(slot, fd, path) < 0:
         return -1
-    close(fd)  # before anything is executed: a file open for writing is "text busy"
+    close(fd)  # before exec, which fails with ETXTBSY while the file is open for writing
     return 0
 
 
@@ -60,7 +60,7 @@ cdef int make_region(Slot *slot) noexcept nogil:
 
 
 cdef int make_preload(Slot *slot) noexcept nogil:
-    """What will be the job's /etc/ld.so.preload: the hook beside the region, then what the host loads."""
+    """Write the job's /etc/ld.so.preload: the hook beside the region, then the host's own entries."""
     cdef char text[PRELOAD_ROOM + 8192]
     cdef char *end = put(put(text, path_of(slot, b"/job/", b"/libfgshim.so")), b"\n")
     cdef long more = read_small(b"/etc/ld.so.preload", end, PRELOAD_ROOM)
@@ -69,7 +69,7 @@ cdef int make_preload(Slot *slot) noexcept nogil:
         fail(slot, EFBIG, b"read ", b"/etc/ld.so.preload")
         return -1
     cdef int fd = write_file(path, 0o644, text, strlen(text))
-    if fd < 0 or fchmod(fd, 0o644) < 0:  # whoever cannot read it, preloads nothing
+    if fd < 0 or fchmod(fd, 0o644) < 0:  # a process that cannot read it preloads nothing
         fail(slot, errno, b"write ", path)
         return -1
     close(fd)
@@ -84,7 +84,7 @@ cdef int open_job_directory(Slot *slot) noexcept nogil:
 
 
 cdef int make_link(Slot *slot) noexcept nogil:
-    """From where everybody looks for the job's directory to where it lies."""
+    """Link the job's name in `job` to its directory in the user's space."""
     cdef char place[4096 + 128]
     if not slot.text[slot.space]:
         return 0
@@ -96,7 +96,7 @@ cdef int make_link(Slot *slot) noexcept nogil:
 
 
 cdef int make_job_directory(Slot *slot) noexcept nogil:
-    """Everything in it is made while only we can reach it; then the directory changes hands."""
+    """Create the job's directory. It is complete before it is given to the user."""
     if mkdir(place_of(slot, b""), 0o700) < 0:
         fail(slot, errno, b"mkdir ", work_path)
         return -1
@@ -108,7 +108,7 @@ cdef int make_job_directory(Slot *slot) noexcept nogil:
         fail(slot, errno, b"symlink ", work_path)
         return -1
     if launch.hook[0] and launch.head.flags & OWN_MOUNTS:
-        # Programs that become another user find the hook, and the job's user cannot put another in its place.
+        # Setuid programs find the hook, and the job's user cannot replace it.
         return -1 if make_preload(slot) < 0 else open_job_directory(slot)
     if not launch.head.flags & BECOME_USER:
         return 0
@@ -119,16 +119,16 @@ cdef int make_job_directory(Slot *slot) noexcept nogil:
 
 
 cdef enum:
-    LISTED = 32768  # bytes of a directory that are read at once
+    LISTED = 32768  # bytes of a directory read at once
     MOST_PASSES = 100000
 
 cdef char top_entries[32768]
 cdef char inner_entries[32768]
-cdef unsigned long moved_up  # directories that were moved while a tree was removed
+cdef unsigned long moved_up  # number of directories moved during a removal
 
 
 cdef int open_inner(int fd, const char *name) noexcept nogil:
-    """A directory in a directory, made usable where its owner had closed it; never through a link."""
+    """Open a directory within a directory, never through a link. Its mode is changed if it denies access."""
     cdef int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     cdef int inner = openat(fd, name, flags)
     if inner < 0 and errno == EACCES and fchmodat(fd, name, 0o700, 0) == 0:
@@ -143,14 +143,14 @@ cdef int is_dot(const char *name) noexcept nogil:
 
 
 cdef int move_up(int top, int inner, const char *name) noexcept nogil:
-    """Make a directory of the second level one of the first; -1: it cannot be moved."""
+    """Move a directory from the second level to the first. Return -1 if that fails."""
     cdef char new_name[64]
     cdef int tries, fd
     for tries in range(1000):
         moved_name(new_name)
         if renameat(inner, name, top, new_name) == 0:
             return 0
-        if tries == 0 and errno == EACCES:  # it must be writable itself
+        if tries == 0 and errno == EACCES:  # a directory must be writable to be moved
             fd = open_inner(inner, name)
             if fd >= 0:
                 close(fd)
@@ -166,7 +166,7 @@ cdef void moved_name(char *to) noexcept nogil:
 
 
 cdef int flatten(int top, int inner) noexcept nogil:
-    """Remove the files of a directory of the first level, and move its directories up; how many entries went."""
+    """Remove the files of a first-level directory and move its directories up. Return the number of entries that went."""
     cdef dirent64 *entry
     cdef long got, at
     cdef int gone = 0
@@ -187,7 +187,7 @@ cdef int flatten(int top, int inner) noexcept nogil:
 
 
 cdef int remove_entry(int top, const char *name) noexcept nogil:
-    """One entry of the first level; how much of it has gone."""
+    """Remove an entry of the first level, or a part of it. Return the number of entries that went."""
     cdef int inner, gone
     if unlinkat(top, name, 0) == 0 or unlinkat(top, name, AT_REMOVEDIR) == 0:
         return 1
@@ -200,10 +200,10 @@ cdef int remove_entry(int top, const char *name) noexcept nogil:
 
 
 cdef void empty_directory(int top) noexcept nogil:
-    """Remove all below an open directory, however deep or large it is; what cannot be removed stays.
+    """Remove everything below an open directory, of any depth and size. What cannot be removed stays.
 
-    Two levels are open at a time: the directories of the second are moved to the first, so a tree
-    of any depth needs two descriptors and each of its entries is looked at twice. Follows no link.
+    Directories of the second level are moved to the first, so a tree of any depth needs two descriptors,
+    and each entry is examined twice. Links are not followed.
     """
     cdef dirent64 *entry
     cdef long got, at
@@ -224,7 +224,7 @@ cdef void empty_directory(int top) noexcept nogil:
 
 
 cdef int lists_nothing(int fd) noexcept nogil:
-    """Whether an open directory has nothing but itself and its parent in it."""
+    """Return whether an open directory is empty."""
     cdef char entries[512]
     cdef dirent64 *entry
     cdef long got = syscall(SYS_getdents64, fd, entries, sizeof(entries)), at = 0, names = 0
@@ -236,7 +236,7 @@ cdef int lists_nothing(int fd) noexcept nogil:
 
 
 cdef int is_empty(const char *path) noexcept nogil:
-    """Whether a directory is empty. One that cannot be read is not."""
+    """Return whether a directory is empty. One that cannot be read counts as not empty."""
     cdef int result
     cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd < 0:
@@ -247,7 +247,7 @@ cdef int is_empty(const char *path) noexcept nogil:
 
 
 cdef const char *last_parts(const char *path, int count) noexcept nogil:
-    """Where the last so many parts of an absolute path begin, or all that it has."""
+    """Return where the last `count` parts of an absolute path begin."""
     cdef const char *at = path + strlen(path)
     while at > path + 1 and count:
         at -= 1
@@ -256,10 +256,10 @@ cdef const char *last_parts(const char *path, int count) noexcept nogil:
 
 
 cdef int open_here(const char *path, int parts, int flags) noexcept nogil:
-    """Open what is on the file system of the directory above its last parts; -1: it is not, or is not there.
+    """Open a path whose last `parts` parts lie on one file system. Return -1 if they do not.
 
-    The user may mount a file system of a program's (FUSE) over a directory that is the user's:
-    whoever opens something there waits for that program. Up to the last parts the path is the site's.
+    The user may mount a FUSE file system over a directory of the user, where an open waits for the user's
+    program. The path before its last parts belongs to the site.
     """
     cdef char above[4096 + 128]
     cdef const char *rest = last_parts(path, parts)
@@ -275,7 +275,7 @@ cdef int open_here(const char *path, int parts, int flags) noexcept nogil:
 
 
 cdef void empty_path(const char *path) noexcept nogil:
-    """With the rights that this process has; it may wait for ever."""
+    """Empty a directory with the rights of this process. It may block for any time."""
     cdef int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd >= 0:
         empty_directory(fd)

@@ -4,10 +4,10 @@
 # Needs: state (Head, Launch, Slot, Space, arguments, launch, space_of, variables).
 
 cdef enum:
-    SPARE = 3  # before the arguments: room for an interpreter and its option
+    SPARE = 3  # pointers before the arguments, for an interpreter and its option
 
 cdef char incoming[8388608]
-cdef Launch large_launch  # of a message that is too large for its slot's space
+cdef Launch large_launch  # for a message that does not fit its slot's space
 cdef char *large_words[2 * 32768 + 8]
 
 cdef struct Cursor:
@@ -16,7 +16,7 @@ cdef struct Cursor:
 
 
 cdef const char *take(Cursor *cursor, size_t length) noexcept nogil:
-    """The next `length` bytes, or NULL."""
+    """Return the next `length` bytes of the message, or NULL."""
     cdef const char *here = cursor.at
     if <size_t> (cursor.end - cursor.at) < length:
         return NULL
@@ -25,7 +25,7 @@ cdef const char *take(Cursor *cursor, size_t length) noexcept nogil:
 
 
 cdef const char *take_string(Cursor *cursor, size_t most) noexcept nogil:
-    """The next string, or NULL where none ends within `most` bytes."""
+    """Return the next string, or NULL if none ends within `most` bytes."""
     cdef size_t left = <size_t> (cursor.end - cursor.at)
     cdef const char *end = <const char *> memchr(cursor.at, 0, left if left < most else most)
     if end == NULL:
@@ -61,7 +61,7 @@ cdef int is_time(int64_t milliseconds) noexcept nogil:
 
 
 cdef int keep(Slot *slot, uint32_t *used, uint32_t *where, const char *text) noexcept nogil:
-    """Copy a string into the slot, where it outlives the message."""
+    """Copy a string into the slot, which outlives the message."""
     cdef size_t length = strlen(text) + 1
     if used[0] + length > TEXT_ROOM:
         return 0
@@ -82,7 +82,7 @@ cdef int take_words(Cursor *cursor, char **words, uint32_t count) noexcept nogil
 
 
 cdef int take_closed(Cursor *cursor) noexcept nogil:
-    """Walk over the nodes that the job is not to open."""
+    """Check the list of device nodes that the job must not open."""
     cdef const char *path
     cdef uint32_t i
     launch.closed = cursor.at
@@ -94,14 +94,14 @@ cdef int take_closed(Cursor *cursor) noexcept nogil:
 
 
 cdef int is_setting(const char *text) noexcept nogil:
-    """file=value, the file in the cgroup's own directory."""
+    """Return whether this is file=value with a file in the cgroup's own directory."""
     cdef const char *equals = strchr(text, c'=')
     cdef const char *slash = strchr(text, c'/')
     return equals > text and text[0] != c'.' and (slash == NULL or slash > equals)
 
 
 cdef int take_cgroups(Cursor *cursor, Slot *slot, uint32_t *used) noexcept nogil:
-    """Walk over the cgroups' strings; their directories are needed again at the end."""
+    """Check the cgroups' strings. Their directories are stored: they are needed at the end."""
     cdef const char *text
     cdef unsigned long i, settings
     launch.cgroups = cursor.at
@@ -158,7 +158,7 @@ cdef int fits_space(const Head *head) noexcept nogil:
 
 
 cdef const char *make_space(const char *message, Slot *slot) noexcept nogil:
-    """Where this message is taken apart, and where it lies while it is."""
+    """Choose where a message is parsed, and return where its bytes lie meanwhile."""
     global launch, arguments
     cdef Space *space = space_of(slot)
     if not fits_space(&slot.head):
@@ -172,13 +172,13 @@ cdef const char *make_space(const char *message, Slot *slot) noexcept nogil:
 
 
 cdef void find_variables() noexcept nogil:
-    """Behind the arguments and their NULL."""
+    """Find the variables, which follow the arguments and their NULL."""
     global variables
     variables = arguments + SPARE + launch.head.n_args + 1
 
 
 cdef int parse(const char *message, Slot *slot) noexcept nogil:
-    """Fill `launch` and the slot from a whole message; 0: it is not well formed."""
+    """Fill `launch` and the slot from a complete message. Return 0 if it is malformed."""
     cdef Cursor cursor
     cdef uint32_t used = 0
     memset(slot, 0, sizeof(Slot) - TEXT_ROOM)

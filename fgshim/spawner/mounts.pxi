@@ -9,7 +9,7 @@
 
 
 cdef int write_word(const char *path, const char *text) noexcept nogil:
-    """Into a file of the kernel's."""
+    """Write a word to a kernel file."""
     cdef int fd = open(path, O_WRONLY | O_CLOEXEC)
     cdef ssize_t done
     if fd < 0:
@@ -20,14 +20,14 @@ cdef int write_word(const char *path, const char *text) noexcept nogil:
 
 
 cdef int map_itself(const char *path, int64_t number) noexcept nogil:
-    """One id of the new user namespace: the same as outside."""
+    """Map one id into the new user namespace, unchanged."""
     cdef char line[64]
     put(put_number(put(put_number(line, number), b" "), number), b" 1\n")
     return write_word(path, line)
 
 
 cdef const char *own_users() noexcept nogil:
-    """A user namespace of which only this user is there: what lets him who is not root make mounts."""
+    """Enter a user namespace with only this user in it, which permits mounts without root."""
     cdef uid_t uid = geteuid()
     cdef gid_t gid = getegid()
     if unshare(CLONE_NEWUSER) < 0:
@@ -40,7 +40,7 @@ cdef const char *own_users() noexcept nogil:
 
 
 cdef const char *own_mounts(int with_users) noexcept nogil:
-    """NULL, or the step that failed, with errno."""
+    """Enter a mount namespace. Return NULL, or the step that failed, with errno."""
     cdef const char *step = own_users() if with_users else NULL
     if step != NULL:
         return step
@@ -56,7 +56,7 @@ cdef int cover_preload(const char *text) noexcept nogil:
 
 
 cdef unsigned long flags_of(const char *path) noexcept nogil:
-    """Those of its mount: whoever is not root must leave them as they are."""
+    """Return the flags of a path's mount, which only root may change."""
     cdef statvfs_t about
     if statvfs(path, &about) < 0:
         return 0
@@ -67,14 +67,14 @@ cdef unsigned long flags_of(const char *path) noexcept nogil:
 
 
 cdef int close_device(const char *path) noexcept nogil:
-    """Mount a node over itself where devices do not work: it is there, and nobody can open it, root neither."""
+    """Mount a device node over itself with MS_NODEV, so that nobody can open it, not even root."""
     if mount(path, path, NULL, MS_BIND, NULL) < 0:
-        return 0 if errno == ENOENT else -1  # gone meanwhile
+        return 0 if errno == ENOENT else -1  # removed meanwhile
     return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_NODEV | flags_of(path), NULL)
 
 
 cdef int take_mounts(Slot *slot) noexcept nogil:
-    """What the job sees of the file system, before it is its user's."""
+    """Set up what the job sees of the file system, before it becomes its user."""
     cdef const char *path = launch.closed
     cdef const char *step
     cdef uint32_t i
@@ -83,7 +83,7 @@ cdef int take_mounts(Slot *slot) noexcept nogil:
     step = own_mounts(launch.head.flags & OWN_USERS)
     if step != NULL:
         refuse(slot, errno, step, b"", b"")
-        slot.is_short |= is_full(slot.error)  # as many namespaces as there may be
+        slot.is_short |= is_full(slot.error)  # the limit of namespaces is reached
         return -1
     if launch.hook[0] and cover_preload(path_of(slot, b"/job/", b"/preload")) < 0:
         return refuse(slot, errno, b"mount /etc/ld.so.preload", b"", b"")
@@ -96,7 +96,7 @@ cdef int take_mounts(Slot *slot) noexcept nogil:
 
 
 cdef int try_mounts(int argc, char **argv) noexcept nogil:
-    """fgspawn mounts root|user PRELOAD PROGRAM …: execute a program with nothing but a preload of its own."""
+    """Run `fgspawn mounts root|user PRELOAD PROGRAM …`: execute a program with its own preload file."""
     cdef char *nothing = NULL
     cdef const char *step = own_mounts(strcmp(argv[2], b"user") == 0)
     if step == NULL and cover_preload(argv[3]) < 0:

@@ -6,11 +6,11 @@
 #   record_end, record_unreaped).
 
 cdef enum:
-    NOBODY = -1  # a taken-over job: no shepherd, no closer
-    MOST_CLOSERS = 5  # killed one after the other: then the job is given up
+    NOBODY = -1  # a taken-over job without a shepherd or closer
+    MOST_CLOSERS = 5  # closers that may be killed before the job is given up
 
 cdef pid_t keeper[4096]  # of each slot: its shepherd or closer; 0: the slot is free
-cdef int n_slots  # slots ever used
+cdef int n_slots  # number of slots ever used
 cdef int n_taken
 
 
@@ -23,7 +23,7 @@ cdef int kept_by(pid_t pid) noexcept nogil:
 
 
 cdef int has_variable(pid_t pid, const char *variable, size_t length) noexcept nogil:
-    """Whether a process was started with this variable."""
+    """Return whether a process was started with this variable."""
     cdef char path[64]
     cdef long have = 0, got, spare
     cdef int result = 0
@@ -38,7 +38,7 @@ cdef int has_variable(pid_t pid, const char *variable, size_t length) noexcept n
         have += got
         result = memmem(listing, <size_t> have, variable, length) != NULL
         spare = have - <long> length
-        if spare > 0:  # a match may begin in what is kept
+        if spare > 0:  # a match may begin in the kept bytes
             memmove(listing, listing + spare, length)
             have = <long> length
     close(fd)
@@ -54,10 +54,10 @@ cdef int is_in_session_of_a_job(pid_t pid, uint64_t session) noexcept nogil:
 
 
 cdef int belongs(pid_t pid, const Slot *slot) noexcept nogil:
-    """Whether an inherited process is this job's: by its session, or by what it was started with.
+    """Return whether an inherited process belongs to this job, by its session or its environment.
 
-    One that shows neither sign is taken for the job's when no other job is taken over. Signs
-    come first all the same: another shepherd may have died that we have not heard of yet.
+    A process with neither sign is taken for the job's if no other job is taken over. The signs are examined
+    first, since another shepherd may have died whose end is not known yet.
     """
     cdef char variable[4096 + 16]
     cdef uint64_t session = stat_field(pid, 6)
@@ -72,7 +72,7 @@ cdef int belongs(pid_t pid, const Slot *slot) noexcept nogil:
 
 
 cdef void keep_only(const Slot *slot) noexcept nogil:
-    """Of the spawner's children in `found`, leave those of one taken-over job."""
+    """Keep in `found` only those of the spawner's children that belong to one taken-over job."""
     global n_found
     cdef int i, kept = 0
     for i in range(n_found):
@@ -83,7 +83,7 @@ cdef void keep_only(const Slot *slot) noexcept nogil:
 
 
 cdef int claimed_by(const Slot *slot, pid_t pid) noexcept nogil:
-    """Whether the claim is there and is this shepherd's."""
+    """Return whether the claim exists and is this shepherd's."""
     cdef char text[128]
     cdef char mine[32]
     cdef ssize_t length = readlink(path_of(slot, b"/claim/", b""), text, sizeof(text) - 1)
@@ -95,7 +95,7 @@ cdef int claimed_by(const Slot *slot, pid_t pid) noexcept nogil:
 
 
 cdef void take_over(int index) noexcept nogil:
-    """Its shepherd or closer was killed before the result was there."""
+    """Take over a job whose shepherd or closer was killed before it stored the result."""
     global n_taken
     cdef Slot *slot = slot_at(index)
     cdef pid_t pid = keeper[index]
@@ -117,7 +117,7 @@ cdef void take_over(int index) noexcept nogil:
 
 
 cdef void release(int index) noexcept nogil:
-    """It is over. Of a shepherd that ended itself, its pidfd told the controller already."""
+    """Free the slot of a job that is over. The pidfd has told the controller of a shepherd that ended by itself."""
     global n_taken
     cdef Slot *slot = slot_at(index)
     keeper[index] = 0
@@ -129,7 +129,7 @@ cdef void release(int index) noexcept nogil:
 
 
 cdef void close_job(int index) noexcept nogil:
-    """Tidying up may take long: a child does it."""
+    """Finish a job in a child, because removing its files may take long."""
     cdef pid_t pid
     if slot_at(index).closers == MOST_CLOSERS:
         dprintf(2, b"fgspawn: job %lu: its result cannot be stored\n", <unsigned long> slot_at(index).head.job)
@@ -147,7 +147,7 @@ cdef void close_job(int index) noexcept nogil:
 
 
 cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
-    """An inherited process has ended and is still there to be looked at."""
+    """Record the end of an inherited process before it is reaped."""
     cdef Slot *slot
     cdef uint64_t session = stat_field(info.si_pid, 6)
     cdef int i
@@ -161,7 +161,7 @@ cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
 
 
 cdef int reap_all() noexcept nogil:
-    """Collect every child that has ended; 0 when there is none left at all."""
+    """Reap every child that has ended. Return 0 if no child is left."""
     cdef siginfo_t info
     cdef rusage used
     cdef int status, index
@@ -182,7 +182,7 @@ cdef int reap_all() noexcept nogil:
 
 
 cdef void tend(int index) noexcept nogil:
-    """What its shepherd would do now."""
+    """Do what the shepherd of a taken-over job would do now."""
     cdef Slot *slot = slot_at(index)
     if slot.phase >= ENDED:
         find_job(slot)
@@ -197,7 +197,7 @@ cdef void tend(int index) noexcept nogil:
 
 
 cdef int64_t tend_all() noexcept nogil:
-    """Look after all taken-over jobs; when the next one needs it, 0: none does."""
+    """Tend all taken-over jobs. Return when the next one is due, in ms of the monotonic clock; 0: never."""
     cdef int64_t due, first = 0
     cdef int i
     for i in range(n_slots if n_taken else 0):

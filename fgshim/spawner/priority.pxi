@@ -5,16 +5,16 @@
 # Needs: mounts (write_word); state (is_root, now, read_small); text (put_number).
 
 cdef enum:
-    SPARE_AFTER = 200  # ms for which a job runs before its shepherd is spared again
+    SPARE_AFTER = 200  # ms after the start of a job until its shepherd is protected again
 
-cdef int spared  # oom_score_adj of the spawner where it is below 0; 0: it is not spared
-cdef int is_spared  # whether this process has that value now
-cdef int64_t spare_at  # CLOCK_MONOTONIC, ms; 0: nothing is due
-cdef pid_t sharing  # the job's child, while it has this process's memory; the kernel clears it
+cdef int spared  # oom_score_adj of the spawner if below 0; 0: not protected
+cdef int is_spared  # 1: this process has that value now
+cdef int64_t spare_at  # CLOCK_MONOTONIC, ms; 0: not due
+cdef pid_t sharing  # the job's child while it shares this memory; the kernel clears it
 
 
 cdef void take_standing() noexcept nogil:
-    """What the spawner inherits: a value above 0 of root's shell is not the jobs'."""
+    """Read the inherited oom_score_adj. A value above 0 of root's shell is not passed on to jobs."""
     global spared, is_spared
     cdef char text[32]
     cdef long value = 0
@@ -27,9 +27,9 @@ cdef void take_standing() noexcept nogil:
 
 
 cdef void spare_no_more() noexcept nogil:
-    """Before a job is started: its child inherits the value, and what one of the two sets, both have.
+    """Give up the protection before a job is started: the child shares the value with this process.
 
-    A shepherd whose jobs are short stays so and pays for this once.
+    A shepherd of short jobs stays unprotected, so it pays for this once.
     """
     global is_spared, spare_at
     if is_spared:
@@ -39,7 +39,7 @@ cdef void spare_no_more() noexcept nogil:
 
 
 cdef void spare_again() noexcept nogil:
-    """Once the job has executed its script, and with that has memory and value of its own."""
+    """Take the protection again once the job has executed its script and has memory of its own."""
     global is_spared, spare_at
     cdef char text[32]
     if spare_at == 0 or now() < spare_at:
@@ -53,7 +53,7 @@ cdef void spare_again() noexcept nogil:
 
 
 cdef void stand_as_a_login() noexcept nogil:
-    """Nothing of root's shell: the group of a new session (autogroup) has nice 0 already."""
+    """Reset nice, scheduling policy and I/O class, so that a job inherits nothing of root's shell."""
     cdef sched_param usual
     usual.sched_priority = 0
     sched_setscheduler(0, SCHED_OTHER, &usual)

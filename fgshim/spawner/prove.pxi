@@ -7,7 +7,7 @@
 # Needs: files (region_seal); state (Slot, is_shortage, launch, path_of, variables); text (put, put_number).
 
 cdef enum:
-    HOLDS = 90  # what the program answers, as prover.pyx knows it
+    HOLDS = 90  # exit codes of the prover: see prover.pyx
     NOT_LOADED
     NOT_FIRST
     NOT_LOOKED_UP
@@ -23,13 +23,13 @@ cdef char *prover_path
 
 cdef int refuse(Slot *slot, int error, const char *step, const char *what, const char *why) noexcept nogil:
     slot.error = error
-    slot.is_short = is_shortage(error)  # no space for the user's own output is a failure
+    slot.is_short = is_shortage(error)  # a full disk of the user is a failure, not a shortage
     snprintf(slot.detail, DETAIL_ROOM, b"%s%s%s", step, what, why)
     return -1
 
 
 cdef int ask_prover(void *unused) noexcept nogil:
-    """The entry of the clone: the signals of the job wait for the script, and what is said here nobody reads."""
+    """Entry point of the prover's clone. The job's signals wait for the script; output goes to /dev/null."""
     cdef sigset_t its_own
     cdef int null = open(b"/dev/null", O_RDWR)
     dup2(null, 0)
@@ -46,7 +46,7 @@ cdef int ask_prover(void *unused) noexcept nogil:
 
 
 cdef const char *not_held(int status) noexcept nogil:
-    """Why the fence does not hold; NULL if it does."""
+    """Return why enforcement is not effective; NULL if it is."""
     if status == HOLDS << 8:
         return NULL
     if status == NOT_LOADED << 8:

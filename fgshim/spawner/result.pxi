@@ -12,18 +12,18 @@ cdef struct Memory:
 
 
 cdef int64_t readable(uint64_t number) noexcept nogil:
-    """A number that a reader can hold, whatever was written there."""
+    """Limit a number to what a reader of the result can hold."""
     return <int64_t> (number << 2 >> 2)
 
 
 cdef const fg_region *read_region(const Slot *slot) noexcept nogil:
-    """The user could write it: it is copied first, and nothing in it is trusted. NULL: none that can be read."""
-    cdef ssize_t told = <char *> region_copy.slot - <char *> &region_copy  # the slots after it are not asked for
+    """Return a checked copy of the region, which the user can write; NULL if it is invalid."""
+    cdef ssize_t told = <char *> region_copy.slot - <char *> &region_copy  # the slots behind it are not read
     cdef ssize_t got
     cdef int fd = job_region
     if slot.head.region_size == 0:
         return NULL
-    if fd <= 0:  # another process made it
+    if fd <= 0:  # another process created it
         fd = open_here(place_of(slot, b"/region"), 2, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd < 0:
         return NULL
@@ -65,9 +65,9 @@ cdef const char *word_of(int cause) noexcept nogil:
 
 
 cdef char *describe(Slot *slot, char *text) noexcept nogil:
-    """The result's text, docs/native.md; returns where its detail begins.
+    """Write the text of the result (docs/native.md). Return where its detail begins.
 
-    Where the job was refused device memory, the detail tells by whom it was held.
+    If the job was refused device memory, the detail names the processes that held it.
     """
     cdef Memory memory
     cdef const fg_region *region = read_region(slot)
@@ -91,17 +91,17 @@ cdef char *describe(Slot *slot, char *text) noexcept nogil:
 
 
 cdef int fails_for_good(const Slot *slot, int error) noexcept nogil:
-    """Whether a result that failed to be stored so can never be stored, as where the run directory was removed."""
+    """Return whether this error means that the result can never be stored, as after removal of the run directory."""
     if error == ENOENT:
         return access(slot.text + slot.run, 0) < 0 and errno == ENOENT
     return error in (EINVAL, ELOOP, ENAMETOOLONG, ENOTDIR, EOPNOTSUPP, EPERM)
 
 
 cdef int store(Slot *slot, const char *text, char *detail) noexcept nogil:
-    """A full or broken disk does not lose a status: it is held until it can be written. 0: it never can.
+    """Store the result; retry until the disk accepts it. Return 0 if it never can be stored.
 
-    The text is tried without its detail before it is given up. Then this process ends without
-    a result, and the controller records that the status is not known.
+    The text is tried without its detail before it is given up. The controller then records that the
+    status is unknown.
     """
     cdef timespec wait
     cdef long pause = 10
@@ -121,7 +121,7 @@ cdef int store(Slot *slot, const char *text, char *detail) noexcept nogil:
 
 
 cdef int finish(Slot *slot) noexcept nogil:
-    """All processes of the job are gone: tidy up, then say so. 0: the result cannot be stored."""
+    """Remove the job's files after its last process, then store the result. Return 0 if it cannot be stored."""
     global job_region
     cdef char *detail
     cdef int is_stored
@@ -141,6 +141,6 @@ cdef int finish(Slot *slot) noexcept nogil:
     remove_job_directory(slot)
     crash(b"shepherd_before_result")
     is_stored = store(slot, text, detail)
-    job_region = 0  # whoever goes on to another job closes what there is
+    job_region = 0  # is_clean closes the descriptor
     crash(b"shepherd_after_result")
     return is_stored

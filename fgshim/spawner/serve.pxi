@@ -39,10 +39,10 @@ cdef void refuse_message(const Head *head, int error) noexcept nogil:
 
 
 cdef int choose() noexcept nogil:
-    """A shepherd that rests, now kept from leaving; -1: there is none.
+    """Reserve a resting shepherd and return its index; -1 if there is none.
 
-    Only while the controller lives, asked after its rest was seen: so that controller heard of the job before,
-    and no later one, who may have adopted that job, waits for this shepherd to end.
+    The controller must live, checked after the rest was seen: it then knows the result of the last job, and no
+    later controller, which may have adopted that job, waits for this shepherd to end.
     """
     cdef int i
     for i in range(n_slots):
@@ -55,7 +55,7 @@ cdef int choose() noexcept nogil:
 
 
 cdef void start_job(const char *message) noexcept nogil:
-    """By a shepherd that rests, or by a new one."""
+    """Start a job in a resting shepherd, or in a new one."""
     cdef const Head *head = <const Head *> message
     cdef int index = choose() if fits_space(head) else -1
     if index < 0:
@@ -65,7 +65,7 @@ cdef void start_job(const char *message) noexcept nogil:
         slot_at(index).phase = FORKED
         fg_store(resting + index, AT_WORK)
     else:
-        slot_at(index).phase = STORED  # so that nothing is thought lost when it leaves
+        slot_at(index).phase = STORED  # so that its end is not taken for a lost job
         refuse_message(head, EINVAL)
         fg_store(resting + index, RESTING)
     fg_wake(resting + index)
@@ -96,10 +96,10 @@ cdef void start_shepherd(const char *message) noexcept nogil:
 
 
 cdef void pass_command(const Command *command) noexcept nogil:
-    """For a job without a shepherd to signal."""
+    """Pass a command to a job that has no shepherd to signal."""
     cdef Slot *slot
     cdef int i
-    reap_all()  # who sends it may know of the shepherd's death before us
+    reap_all()  # the sender may know of the shepherd's end before this process
     for i in range(n_slots):
         slot = slot_at(i)
         if keeper[i] == NOBODY and slot.head.job == command.job and slot.head.attempt == command.attempt:
@@ -107,7 +107,7 @@ cdef void pass_command(const Command *command) noexcept nogil:
 
 
 cdef void pass_order(uint32_t meant, int value) noexcept nogil:
-    """The same as a signal: from a later controller, which has no socket to this spawner."""
+    """Carry out a command that came as a signal, from a later controller without a socket to this spawner."""
     cdef int i
     if value & 0xff == VERB_CONTROLLER:
         start_controller()
@@ -119,7 +119,7 @@ cdef void pass_order(uint32_t meant, int value) noexcept nogil:
 
 
 cdef void hear(int signals) noexcept nogil:
-    """Orders, a signal each. Of children it is enough to know that something happened."""
+    """Read the pending signals. Each command is a signal; of children, the fact is enough."""
     cdef signalfd_siginfo heard[8]
     cdef ssize_t got = read(signals, heard, sizeof(heard))
     cdef int i
@@ -129,7 +129,7 @@ cdef void hear(int signals) noexcept nogil:
 
 
 cdef long next_message(const char *at, size_t left) noexcept nogil:
-    """Carry out one message: how long it is, 0 when it is not all there, -1 when this is none."""
+    """Carry out one message. Return its length; 0 if it is incomplete; -1 if this is no message."""
     cdef const Head *head = <const Head *> at
     if left < 8:
         return 0
@@ -148,7 +148,7 @@ cdef long next_message(const char *at, size_t left) noexcept nogil:
 
 
 cdef void hang_up() noexcept nogil:
-    """There will be no more jobs: whoever rests may go."""
+    """Close the socket, and let resting shepherds end."""
     global channel
     cdef int i
     close(channel)
@@ -159,7 +159,7 @@ cdef void hang_up() noexcept nogil:
 
 
 cdef int takes_more() noexcept nogil:
-    """Whether the controller, or nobody, is there for more words: we must not wait for one that does not read."""
+    """Return whether the controller accepts more words without blocking, or is gone."""
     cdef pollfd socket
     socket.fd = channel
     socket.events = <short> POLLOUT
@@ -168,7 +168,7 @@ cdef int takes_more() noexcept nogil:
 
 
 cdef void pass_on(int told) noexcept nogil:
-    """What shepherds tell, to the controller: whole words, since each is written at once."""
+    """Pass the words of shepherds to the controller. Each word is written at once, so it is complete."""
     cdef char words[4096]
     cdef ssize_t got = read(told, words, sizeof(words)), done = 0, sent
     while channel >= 0 and done < got:
@@ -179,7 +179,7 @@ cdef void pass_on(int told) noexcept nogil:
 
 
 cdef void receive() noexcept nogil:
-    """Read what there is and carry out every whole message of it."""
+    """Read from the socket and carry out every complete message."""
     global have
     cdef long length = 1
     cdef size_t at = 0, most
@@ -199,23 +199,23 @@ cdef void receive() noexcept nogil:
         return
     have -= at
     memmove(incoming, incoming + at, have)
-    if have == 0 and most > 262144:  # a fork copies what has been touched
+    if have == 0 and most > 262144:  # a fork copies touched pages
         madvise(<void *> ((<size_t> incoming + 4095) & ~<size_t> 4095), MESSAGE_ROOM - 4096, MADV_DONTNEED)
 
 
 cdef void serve(int signals, int told) noexcept nogil:
-    """Until the controller has hung up and no child is left."""
+    """Serve until the controller has closed the socket and no child is left."""
     cdef pollfd awaited[3]
     cdef timespec wait
     cdef int64_t due, left
-    cdef int full = 0  # the controller is to read first: what shepherds tell waits in the pipe
+    cdef int full = 0  # 1: the controller must read first; words wait in the pipe
     while reap_all() or channel >= 0 or n_taken:
         due = tend_all()
         left = due - now() if due else 0
         left = left if left > 0 else 0
         wait.tv_sec = left // 1000
         wait.tv_nsec = left % 1000 * 1000000
-        awaited[0].fd = channel  # -1 is passed over
+        awaited[0].fd = channel  # poll ignores -1
         awaited[1].fd = signals
         awaited[2].fd = -1 if full else told
         awaited[1].events = awaited[2].events = <short> POLLIN

@@ -8,12 +8,12 @@
 
 
 cdef uint64_t start_ticks() noexcept nogil:
-    """When this process was forked. Only where a tick has passed since must the kernel be asked, which is dear."""
+    """Return the start time of this process in ticks. The kernel is asked only if a tick has passed since the fork."""
     return forked_at if tick() == forked_at else stat_field(getpid(), 22)
 
 
 cdef int claim(Slot *slot, uint64_t ticks) noexcept nogil:
-    """Name and content in one step: of two that want the job one gets it. 0, or errno."""
+    """Create the claim: name and content in one step, so only one can succeed. Return 0 or errno."""
     cdef char text[128]
     cdef char *at = put(put_number(put(text, b"P:"), getpid()), b":")
     put(put(put_number(at, <int64_t> ticks), b":"), boot)
@@ -21,7 +21,7 @@ cdef int claim(Slot *slot, uint64_t ticks) noexcept nogil:
 
 
 cdef void forget_bulk() noexcept nogil:
-    """Script and region are on disk: a long script need not stay in memory as long as its job."""
+    """Release the memory of the message: script and region are on disk now."""
     cdef size_t first = (<size_t> launch.script + 256 + 4095) & ~<size_t> 4095
     cdef size_t end = <size_t> launch.script + launch.head.script_length + launch.head.region_length
     if end > first + 65536:
@@ -29,7 +29,7 @@ cdef void forget_bulk() noexcept nogil:
 
 
 cdef int start(Slot *slot) noexcept nogil:
-    """Everything between the claim and a running child; -1 with the reason in the slot."""
+    """Prepare and start the job after the claim. Return -1 with the reason in the slot if it cannot be started."""
     if slot.n_cgroups and make_cgroups(slot) < 0:
         return -1
     if make_job_directory(slot) < 0:
@@ -41,13 +41,13 @@ cdef int start(Slot *slot) noexcept nogil:
 
 
 cdef void name_itself(const Slot *slot) noexcept nogil:
-    cdef char name[64]  # of which the kernel shows the first 15
+    cdef char name[64]  # the kernel shows the first 15 characters
     put_number(put(put_number(put(name, b"fg-"), <int64_t> slot.head.job), b"."), slot.head.attempt)
     prctl(PR_SET_NAME, name, 0, 0, 0)
 
 
 cdef int one_job(Slot *slot, uint64_t ticks) noexcept nogil:
-    """From the claim to the result; 0: somebody else has claimed it, or the result cannot be stored."""
+    """Run one job from the claim to the result. Return 0 if the claim is taken or the result cannot be stored."""
     name_itself(slot)
     crash(b"shepherd_before_claim")
     cdef int taken = claim(slot, ticks)
@@ -64,7 +64,7 @@ cdef int one_job(Slot *slot, uint64_t ticks) noexcept nogil:
 
 
 cdef int rest(int *word) noexcept nogil:
-    """Wait a moment for another job, which spares the host a fork and the end of a process; 0: none came."""
+    """Wait 250 ms for another job, which saves a fork. Return 0 if none came."""
     cdef timespec most
     cdef int state
     most.tv_sec = 0
@@ -82,7 +82,7 @@ cdef int rest(int *word) noexcept nogil:
 
 
 cdef void take_next(Slot *slot) noexcept nogil:
-    """The spawner has written the next job down where this shepherd finds it."""
+    """Read the next job, which the spawner has written to this shepherd's slot."""
     global launch, arguments
     launch = &space_of(slot).launch
     arguments = space_of(slot).words
@@ -90,15 +90,15 @@ cdef void take_next(Slot *slot) noexcept nogil:
 
 
 cdef int is_clean() noexcept nogil:
-    """Whether nothing of the last job is left here; one that has anything, or whom the spawner does not hear, ends."""
-    syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)  # the region, and what a step that failed left open
+    """Return whether nothing of the last job is left in this process and the spawner can be told."""
+    syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)  # the region, and what a failed step left open
     if launch == &large_launch:
-        return 0  # the kernel would count the memory of its message for each child that it ever has
+        return 0  # the memory of a large message would be counted for every later child
     return waitpid(-1, NULL, WNOHANG) < 0
 
 
 cdef void shepherd(int index) noexcept nogil:
-    """The life of one; it does not return."""
+    """Run a shepherd. Does not return."""
     global channel
     cdef Slot *slot = slot_at(index)
     cdef uint64_t ticks = start_ticks()

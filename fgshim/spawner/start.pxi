@@ -7,7 +7,7 @@
 #   spawner_pid, table); tree (probe_children_files).
 
 cdef void hold_null() noexcept nogil:
-    """Descriptors 0 to 2 are what they should be: a job's stdin is taken from here."""
+    """Make sure that descriptors 0 to 2 are open. A job's stdin is taken from here."""
     cdef int fd = open(b"/dev/null", O_RDWR)
     while 0 <= fd < 2:
         fd = open(b"/dev/null", O_RDWR)
@@ -18,7 +18,7 @@ cdef void hold_null() noexcept nogil:
 
 
 cdef int prepare_signals() noexcept nogil:
-    """All default and all blocked, whatever was inherited; the descriptor that tells of children and of orders."""
+    """Reset and block all signals. Return the descriptor that reports children and commands."""
     cdef char default_action[64]
     cdef sigset_t all, heard
     cdef int number
@@ -35,14 +35,14 @@ cdef int prepare_signals() noexcept nogil:
 
 
 cdef int make_table() noexcept nogil:
-    """The words that shepherds sleep on, and behind them the slots; -1: not possible here."""
+    """Map the futex words of the shepherds and the slots behind them. Return -1 on failure."""
     global table, resting
     cdef size_t words = (SLOTS * sizeof(int) + 4095) & ~<size_t> 4095
     cdef void *room = mmap(NULL, words + <size_t> SLOTS * SLOT_ROOM, PROT_READ | PROT_WRITE,
                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
     if room == MAP_FAILED or sizeof(Slot) > SPACE_AT or sizeof(Space) > SLOT_ROOM - SPACE_AT:
         return -1
-    madvise(room, words + <size_t> SLOTS * SLOT_ROOM, MADV_DONTDUMP)  # it has scripts and variables of all users
+    madvise(room, words + <size_t> SLOTS * SLOT_ROOM, MADV_DONTDUMP)  # it holds scripts and variables of all users
     madvise(<void *> ((<size_t> incoming + 4095) & ~<size_t> 4095), MESSAGE_ROOM - 4096, MADV_DONTDUMP)
     resting = <int *> room
     table = <char *> room + words
@@ -50,7 +50,7 @@ cdef int make_table() noexcept nogil:
 
 
 cdef int make_pipe() noexcept nogil:
-    """Its end for shepherds becomes descriptor TELL; the other is returned, or -1."""
+    """Create the pipe of the shepherds. Its writing end becomes descriptor TELL. Return the reading end, or -1."""
     global channel
     cdef int ends[2]
     cdef int moved
@@ -58,7 +58,7 @@ cdef int make_pipe() noexcept nogil:
         channel = fcntl(channel, F_DUPFD_CLOEXEC, TELL + 1)
     if channel < 0 or pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0:
         return -1
-    if ends[0] == TELL:  # it is the lowest that was free
+    if ends[0] == TELL:  # it was the lowest free descriptor
         moved = fcntl(ends[0], F_DUPFD_CLOEXEC, TELL + 1)
         if moved < 0:
             return -1
@@ -67,7 +67,7 @@ cdef int make_pipe() noexcept nogil:
 
 
 cdef int prepare() noexcept nogil:
-    """What shepherds inherit ready-made; -1: not possible here."""
+    """Prepare what shepherds inherit. Return -1 on failure."""
     global is_root, spawner_pid
     cdef rlimit core
     cdef const char *point = getenv(b"FG_CRASH_AT")

@@ -19,19 +19,19 @@ cdef enum:
     MOST_CGROUPS = 8
     MOST_SETTINGS = 16
     MOST_CLOSED = 256
-    MOST_CPU_WORDS = 128  # of 64 CPUs each: as many as a kernel is built for
+    MOST_CPU_WORDS = 128  # of 64 CPUs each: the kernel's maximum
     PATH_ROOM = 4096
     SLOTS = 4096
     SLOT_ROOM = 65536
-    SPACE_AT = 32768  # in a slot's room
+    SPACE_AT = 32768  # offset within a slot
     SPACE_WORDS = 1024
     SPACE_MESSAGE = 24000
-    REST = 250  # ms that a shepherd waits for another job
-    TELL = 3  # the descriptor through which shepherds tell the spawner
-    TEXT_ROOM = 28672  # of a slot, for its strings
+    REST = 250  # ms for which a shepherd waits for another job
+    TELL = 3  # descriptor on which shepherds write to the spawner
+    TEXT_ROOM = 28672  # bytes for the strings of a slot
     DETAIL_ROOM = 1024
-    RESULT_MOST = 1000  # bytes of a result: some file systems take 1,023 in a symbolic link
-    PRELOAD_ROOM = 16384  # of the host's /etc/ld.so.preload
+    RESULT_MOST = 1000  # bytes of a result: some file systems permit 1,023 in a symbolic link
+    PRELOAD_ROOM = 16384  # bytes of the host's /etc/ld.so.preload
 
     APPEND = 1
     BECOME_USER = 2
@@ -44,23 +44,23 @@ cdef enum:
     TO_SHELL = 1
     TO_CHILDREN = 2
 
-    FOR_REQUEUE = 1  # numbers of a cancel
+    FOR_REQUEUE = 1  # reasons of a cancel
     FOR_PREEMPTION = 2
     VERB_CANCEL = 1
     VERB_SIGNAL = 2
     VERB_SUSPEND = 3
     VERB_RESUME = 4
     VERB_PREEMPT = 5
-    VERB_LIMIT = 6  # 6 and 7: the lowest bit is the highest of the seconds
-    VERB_CONTROLLER = 8  # to a spawner, about no job
+    VERB_LIMIT = 6  # 6 and 7: the lowest bit is the highest bit of the seconds
+    VERB_CONTROLLER = 8  # to a spawner, for no job
 
-    COULD_NOT_START = 127 << 8  # the status of a job that was never executed
+    COULD_NOT_START = 127 << 8  # status of a job that was never executed
 
 cdef enum Phase:
     FREE = 0
     FORKED
     CLAIMED
-    ENDED  # the batch script is over and its status is in the slot
+    ENDED  # the script has ended and its status is in the slot
     STORED
     GIVEN_UP  # its result cannot be stored
 
@@ -69,7 +69,7 @@ cdef enum Cause:
     BY_CANCEL
     BY_TIMEOUT
     BY_LAUNCH
-    BY_SHORTAGE  # nothing ran, since the host was short of something: it can be tried again
+    BY_SHORTAGE  # nothing ran for lack of a resource of the host: another start may succeed
 
 cdef packed struct Head:
     uint32_t magic, length
@@ -89,23 +89,23 @@ cdef packed struct Answer:
     uint64_t ticks
 
 cdef struct Slot:
-    # What the spawner must know of a live job to finish it when its shepherd is killed.
+    # What the spawner needs to finish a job whose shepherd is killed.
     Head head
     int phase, cause, lost, answered, hooked, has_tmp, clearing, closers, error, is_short, status
-    pid_t main  # written by the kernel as it clones, so it is never late
-    pid_t survivor  # a process that no KILL has ended; 0: none
+    pid_t main  # written by the kernel during clone
+    pid_t survivor  # a process that SIGKILL did not end; 0: none
     int64_t started_at, ended_at  # CLOCK_REALTIME, ns
     int64_t begun_at, deadline, warn_at, kill_at, suspended_at, preempt_at, killed_at  # CLOCK_MONOTONIC, ms; 0: never
     int64_t pause
     rusage used
     int n_cgroups
-    uint32_t run, space, cwd, stderr, tmp  # where in `text`
+    uint32_t run, space, cwd, stderr, tmp  # offsets in `text`
     uint32_t cgroup[8]
     char detail[1024]
     char text[28672]
 
 cdef struct Launch:
-    # The message being started: pointers into the buffer it was read to.
+    # The message of the job being started: pointers into its buffer.
     Head head
     const char *groups
     const char *rlimits
@@ -121,29 +121,29 @@ cdef struct Launch:
     const char *region
 
 cdef struct Space:
-    # Where a message of the usual size is taken apart: shepherds find it there, and a fork does not copy it.
+    # Room to parse a message of the usual size. It is shared, so a fork does not copy it.
     Launch launch
     char *words[1024]
     char message[24000]
 
 cdef enum Rest:
-    # What `resting` says of the shepherd of each slot.
+    # The values of `resting`, for the shepherd of each slot.
     AT_WORK = 0
-    RESTING  # its job is over and told; it waits for another one
-    CHOSEN  # the spawner is writing its next job down
-    LEAVING  # it will take no other
+    RESTING  # its job is over and reported; it waits for another
+    CHOSEN  # the spawner is writing its next job to the slot
+    LEAVING  # it will accept no other job
 
 cdef Launch *launch
-cdef char **arguments  # of the job that is being started; SPARE before them are free
+cdef char **arguments  # of the job being started; SPARE pointers before them are free
 cdef char **variables
-cdef int *resting  # of each slot, shared
-cdef char *table  # of slots, shared with every shepherd
-cdef int channel  # to the controller; -1 once it is closed
+cdef int *resting  # one word for each slot, shared
+cdef char *table  # the slots, shared with every shepherd
+cdef int channel  # socket to the controller; -1 once it is closed
 cdef int is_root
 cdef char boot[64]
 cdef char crash_at[64]
 cdef pid_t spawner_pid
-cdef uint64_t forked_at  # the tick before the latest fork
+cdef uint64_t forked_at  # the tick before the last fork
 cdef sigset_t nothing_blocked
 
 
@@ -156,34 +156,34 @@ cdef Space *space_of(Slot *slot) noexcept nogil:
 
 
 cdef void crash(const char *point) noexcept nogil:
-    """For tests: die here, as a SIGKILL from outside would have it."""
+    """Kill this process at a point that a test has chosen."""
     if crash_at[0] and strcmp(crash_at, point) == 0:
         kill(getpid(), SIGKILL)
 
 
 cdef int64_t now() noexcept nogil:
-    """Milliseconds of a clock that nobody can set and that sleeps with the host."""
+    """Return milliseconds of CLOCK_MONOTONIC, which cannot be set and stops while the host is suspended."""
     cdef timespec at
     clock_gettime(CLOCK_MONOTONIC, &at)
     return at.tv_sec * 1000 + at.tv_nsec // 1000000
 
 
 cdef int64_t wall() noexcept nogil:
-    """Nanoseconds since the epoch."""
+    """Return nanoseconds since the epoch."""
     cdef timespec at
     clock_gettime(CLOCK_REALTIME, &at)
     return at.tv_sec * 1000000000 + at.tv_nsec
 
 
 cdef uint64_t tick() noexcept nogil:
-    """Hundredths of a second since boot: the unit in which the kernel gives a process's start."""
+    """Return hundredths of a second since boot, the unit of a process's start time."""
     cdef timespec at
     clock_gettime(CLOCK_BOOTTIME, &at)
     return <uint64_t> at.tv_sec * 100 + <uint64_t> at.tv_nsec // 10000000
 
 
 cdef int is_shortage(int error) noexcept nogil:
-    """Whether a step may succeed later: the host, or the user's share of it, is short of processes, files or memory."""
+    """Return whether a step may succeed later, since processes, files or memory are short at the moment."""
     return error in (EAGAIN, EMFILE, ENFILE, ENOMEM)
 
 
@@ -192,14 +192,14 @@ cdef int is_full(int error) noexcept nogil:
 
 
 cdef void fail(Slot *slot, int error, const char *step, const char *what) noexcept nogil:
-    """Write down why the job cannot be started: a step on what is the controller's."""
+    """Record why the job cannot be started: a step on the controller's own files failed."""
     slot.error = error
     slot.is_short = is_shortage(error) or is_full(error)
     snprintf(slot.detail, DETAIL_ROOM, b"%s%s", step, what)
 
 
 cdef void answer(Slot *slot, pid_t pid, int error, uint64_t ticks) noexcept nogil:
-    """Tell the controller; one that is gone needs no answer."""
+    """Answer the controller, if it is still there."""
     cdef Answer reply
     reply.magic = ANSWER_MAGIC
     reply.attempt = slot.head.attempt
@@ -212,7 +212,7 @@ cdef void answer(Slot *slot, pid_t pid, int error, uint64_t ticks) noexcept nogi
 
 
 cdef int tell(const Answer *word) noexcept nogil:
-    """The spawner tells the controller, a shepherd the spawner, who passes it on. 0: nobody hears it."""
+    """Send a word to the controller, through the spawner from a shepherd. Return 0 if nobody reads it."""
     cdef pollfd room
     room.fd = channel
     room.events = <short> POLLOUT
@@ -227,7 +227,7 @@ cdef int tell(const Answer *word) noexcept nogil:
 
 
 cdef int tell_over(const Slot *slot) noexcept nogil:
-    """That the result is there."""
+    """Tell the controller that the result exists."""
     cdef Answer word
     memset(&word, 0, sizeof(word))
     word.magic = RESULT_MAGIC
@@ -237,7 +237,7 @@ cdef int tell_over(const Slot *slot) noexcept nogil:
 
 
 cdef const char *path_of(const Slot *slot, const char *kind, const char *tail) noexcept nogil:
-    """<run>/<kind>/<job>.<attempt><tail> in `work_path`; up to the last part it is only ours to write."""
+    """Write <run>/<kind>/<job>.<attempt><tail> to `work_path`. Users cannot change the parts before the last."""
     cdef char *at = put(put(work_path, slot.text + slot.run), kind)
     at = put_number(put(put_number(at, <int64_t> slot.head.job), b"."), slot.head.attempt)
     put(at, tail)
@@ -245,7 +245,7 @@ cdef const char *path_of(const Slot *slot, const char *kind, const char *tail) n
 
 
 cdef const char *place_of(const Slot *slot, const char *tail) noexcept nogil:
-    """The job's directory, and what is in it, where it really lies: with a space of the user's, `job` has a link to it."""
+    """Write the real path of the job's directory and `tail`. With a user space, `job` has only a link to it."""
     if not slot.text[slot.space]:
         return path_of(slot, b"/job/", tail)
     cdef char *at = put_number(put(work_path, slot.text + slot.space), <int64_t> slot.head.job)
@@ -254,7 +254,7 @@ cdef const char *place_of(const Slot *slot, const char *tail) noexcept nogil:
 
 
 cdef long read_small(const char *path, char *to, long room) noexcept nogil:
-    """The beginning of a file of the kernel's as a string; its length, or -1."""
+    """Read the beginning of a kernel file as a string. Return its length, or -1."""
     cdef int fd = open(path, O_RDONLY | O_CLOEXEC)
     if fd < 0:
         return -1

@@ -3,11 +3,11 @@
 # Exports: clean, put, put_field, put_number, work_path.
 # Needs: nothing.
 
-cdef char work_path[4096 + 128]  # the path at hand; a child that is about to execute still reads it
+cdef char work_path[4096 + 128]  # the current path; a child reads it until it executes
 
 
 cdef char *put(char *at, const char *text) noexcept nogil:
-    """Copy a string; where it ended, so that more can follow."""
+    """Copy a string and return its end, so that more can follow."""
     while text[0]:
         at[0] = text[0]
         at += 1
@@ -33,12 +33,12 @@ cdef char *put_number(char *at, int64_t number) noexcept nogil:
 
 
 cdef char *put_field(char *at, int64_t number) noexcept nogil:
-    """A number and the blank before it."""
+    """Write a blank and a number. Return the end."""
     return put_number(put(at, b" "), number)
 
 
 cdef int character_at(const unsigned char *at) noexcept nogil:
-    """How many bytes of well-formed UTF-8 the character has that begins here; 0: none does."""
+    """Return the length in bytes of the well-formed UTF-8 character that begins here; 0 if there is none."""
     cdef unsigned char first = at[0], second
     cdef int length, i
     if first < 0x80:
@@ -47,7 +47,7 @@ cdef int character_at(const unsigned char *at) noexcept nogil:
         return 0
     length = 2 if first < 0xe0 else 3 if first < 0xf0 else 4
     for i in range(1, length):
-        if at[i] & 0xc0 != 0x80:  # also the end of the string
+        if at[i] & 0xc0 != 0x80:  # true at the end of the string, too
             return 0
     second = at[1]
     if (first == 0xe0 and second < 0xa0) or (first == 0xed and second > 0x9f):
@@ -62,7 +62,7 @@ cdef int is_control(const unsigned char *at) noexcept nogil:
 
 
 cdef void clean(char *text, size_t most) noexcept nogil:
-    """Leave whole UTF-8 characters of at most so many bytes; '?' for each byte of anything else."""
+    """Cut to whole UTF-8 characters of at most `most` bytes; replace every other byte by '?'."""
     cdef unsigned char *at = <unsigned char *> text
     cdef int length, i
     while at[0]:

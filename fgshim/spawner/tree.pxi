@@ -22,14 +22,14 @@ cdef char listing[65536]
 
 
 cdef uint64_t stat_field(pid_t pid, int number) noexcept nogil:
-    """Field 4 (parent), 6 (session), 22 (start, ticks since boot) … of /proc/<pid>/stat; 0 when it is gone."""
+    """Return a field of /proc/<pid>/stat: 4 parent, 6 session, 22 start in ticks; 0 if the process is gone."""
     cdef char path[64]
     cdef char text[1024]
     cdef const char *at
     put(put_number(put(path, b"/proc/"), pid), b"/stat")
     if read_small(path, text, sizeof(text)) <= 0:
         return 0
-    at = strrchr(text, c')')  # the name before it may hold anything
+    at = strrchr(text, c')')  # the name before it may contain any character
     number -= 2
     while at != NULL and number:
         number -= 1
@@ -38,7 +38,7 @@ cdef uint64_t stat_field(pid_t pid, int number) noexcept nogil:
 
 
 cdef void note_children(pid_t parent, const char *path) noexcept nogil:
-    """Append the pids that a "children" file of the kernel's lists."""
+    """Append the pids that a "children" file of the kernel lists."""
     cdef char *at = listing
     cdef char *end
     cdef long pid
@@ -60,7 +60,7 @@ cdef void add_found(pid_t pid, pid_t parent) noexcept nogil:
 
 
 cdef void note_by_scan(pid_t parent) noexcept nogil:
-    """The same where the kernel has no "children" files: every process is asked for its parent."""
+    """Append the children of a process by a scan of /proc, where the kernel has no "children" files."""
     cdef char entries[4096]
     cdef dirent64 *entry
     cdef long got, at
@@ -82,7 +82,7 @@ cdef void note_by_scan(pid_t parent) noexcept nogil:
 
 
 cdef void note_all_children(pid_t parent) noexcept nogil:
-    """Every thread has children of its own."""
+    """Append the children of all threads of a process."""
     cdef char path[128]
     cdef char entries[4096]
     cdef dirent64 *entry
@@ -105,7 +105,7 @@ cdef void note_all_children(pid_t parent) noexcept nogil:
 
 
 cdef void probe_children_files() noexcept nogil:
-    """Kernels may be built without; tests may pretend so."""
+    """Find out whether the kernel has "children" files. Tests may pretend that it does not."""
     global without_children_files
     without_children_files = access(b"/proc/thread-self/children", R_OK) < 0
     if strcmp(crash_at, b"children_files") == 0:
@@ -113,7 +113,7 @@ cdef void probe_children_files() noexcept nogil:
 
 
 cdef void find_below(int first) noexcept nogil:
-    """Append the descendants of found[first] and of all that follow."""
+    """Append the descendants of found[first] and of all later ones."""
     while first < n_found:
         if without_children_files:
             note_by_scan(found[first].pid)
@@ -123,7 +123,7 @@ cdef void find_below(int first) noexcept nogil:
 
 
 cdef void find_job(const Slot *slot) noexcept nogil:
-    """Fill `found` with all processes of the job, this one not among them."""
+    """Fill `found` with all processes of the job, except this one."""
     global n_found
     cdef char path[64]
     cdef pid_t me = getpid()
@@ -155,22 +155,22 @@ cdef int signal_found(const Found *one, int number) noexcept nogil:
 
 
 cdef void kill_found(const Found *one) noexcept nogil:
-    """A whole process group at once where it is safe to: no fork gets past that."""
+    """Kill a process, with its process group if that is safe: no fork escapes that."""
     cdef pid_t group
     if one.parent == getpid():
-        group = getpgid(one.pid)  # cannot be another's while this child of ours is not reaped
+        group = getpgid(one.pid)  # cannot be reused before this child is reaped
         if group > 1 and group != getpgrp():
             kill(-group, SIGKILL)
     signal_found(one, SIGKILL)
 
 
 cdef void deliver(const Slot *slot, int number, int target) noexcept nogil:
-    """One signal to each process that is meant."""
+    """Send a signal to each process that is meant."""
     cdef pid_t main = slot.main if slot.phase < ENDED else 0
     cdef int i
     if target == TO_SHELL:
         if main:
-            kill(main, number)  # a child of ours that is not reaped yet
+            kill(main, number)  # a child that is not reaped yet
         return
     find_job(slot)
     for i in range(n_found):
@@ -187,7 +187,7 @@ cdef void kill_job(const Slot *slot) noexcept nogil:
 
 
 cdef int has_ended(const char *path) noexcept nogil:
-    """Of a thread, whether the state in its "stat" file is that of a zombie, or the file is gone."""
+    """Return whether a thread's "stat" file shows a zombie, or is gone."""
     cdef char text[1024]
     if read_small(path, text, sizeof(text)) <= 0:
         return 1
@@ -196,9 +196,9 @@ cdef int has_ended(const char *path) noexcept nogil:
 
 
 cdef int is_dead(pid_t pid) noexcept nogil:
-    """Whether every thread of a process has ended: it runs nothing and holds nothing, whoever is to reap it.
+    """Return whether every thread of a process has ended, even if it is not reaped yet.
 
-    The leader alone does not tell: it may have ended before other threads.
+    The state of the leader is not enough: it may end before other threads.
     """
     cdef char path[128]
     cdef char entries[4096]
@@ -224,7 +224,7 @@ cdef int is_dead(pid_t pid) noexcept nogil:
 
 
 cdef pid_t living(const Slot *slot) noexcept nogil:
-    """A process of the job that has not ended; 0: none is left, or only zombies that somebody outside the job traces."""
+    """Return a process of the job that has not ended; 0 if only zombies are left, traced from outside."""
     cdef int i
     find_job(slot)
     for i in range(n_found):

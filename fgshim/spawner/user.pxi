@@ -6,7 +6,7 @@
 
 
 cdef int cannot_return(uid_t uid, gid_t gid, int groups) noexcept nogil:
-    """Whether all three ids are the user's, the groups are counted right, and root is out of reach."""
+    """Return whether all ids are the user's, the number of groups is right, and root cannot be regained."""
     cdef uid_t real, effective, saved
     if getresuid(&real, &effective, &saved) < 0 or real != uid or effective != uid or saved != uid:
         return 0
@@ -18,10 +18,10 @@ cdef int cannot_return(uid_t uid, gid_t gid, int groups) noexcept nogil:
 
 
 cdef int leave_keyring() noexcept nogil:
-    """Exchange the session keyring, which may hold root's keys, for an empty one; -1 with errno.
+    """Replace the session keyring, which may hold root's keys, by an empty one. Return -1 with errno.
 
-    Done while still root: the keyring counts against root's quota, not against the 200 keys of
-    the user. Where a sandbox refuses the call, it must refuse every use of the keyring too.
+    Done as root, so that the keyring counts against root's quota and not against the 200 keys of the user.
+    If a sandbox refuses the call, it must refuse every use of the keyring, too.
     """
     if syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0:
         return 0
@@ -34,7 +34,7 @@ cdef int leave_keyring() noexcept nogil:
 
 
 cdef const char *become(const Head *head, const char *groups) noexcept nogil:
-    """The keyring, groups, then gid, then uid, each checked. NULL, or the step that failed, with errno."""
+    """Change keyring, groups, gid and uid, and check each. Return NULL, or the step that failed, with errno."""
     cdef uint32_t count = head.n_groups if groups != NULL else 0
     if leave_keyring() < 0:
         return b"session keyring"
@@ -50,7 +50,7 @@ cdef const char *become(const Head *head, const char *groups) noexcept nogil:
 
 
 cdef pid_t fork_as_user(const Slot *slot) noexcept nogil:
-    """A child of ours that has become the job's user, without any group but the first; 0 in the child."""
+    """Fork a child that has become the job's user, with the primary group only. Return 0 in the child."""
     cdef pid_t pid = fork()
     if pid == 0 and slot.head.flags & BECOME_USER and become(&slot.head, NULL) != NULL:
         _exit(1)
@@ -58,12 +58,12 @@ cdef pid_t fork_as_user(const Slot *slot) noexcept nogil:
 
 
 cdef int is_empty_for_user(const Slot *slot, const char *path) noexcept nogil:
-    """Look into a directory with the user's rights on files and nothing of root's; 0 where that could take time."""
+    """Return whether a directory is empty, with the user's rights on files; 0 if that could block."""
     cdef int fd = -1, result = 0
     if slot.head.flags & BECOME_USER:
         setfsgid(slot.head.gid)
         setfsuid(slot.head.uid)
-    if not slot.head.flags & BECOME_USER or setfsuid(<uid_t> -1) == <int> slot.head.uid:  # asks without changing
+    if not slot.head.flags & BECOME_USER or setfsuid(<uid_t> -1) == <int> slot.head.uid:  # queries without a change
         fd = open_here(path, 2, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if fd >= 0:
         result = lists_nothing(fd)
@@ -75,7 +75,7 @@ cdef int is_empty_for_user(const Slot *slot, const char *path) noexcept nogil:
 
 
 cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
-    """Empty a directory of the user's, as the user; one that takes longer than a minute is left behind."""
+    """Empty a directory as the user; give up after twice last_wait."""
     cdef sigset_t child
     cdef siginfo_t info
     cdef timespec most
@@ -97,7 +97,7 @@ cdef void empty_as_user(const Slot *slot, const char *path) noexcept nogil:
 
 
 cdef void remove_job_directory(const Slot *slot) noexcept nogil:
-    """Its name is in a directory of ours; what is in it is the user's, mounts among it."""
+    """Remove the job's directory. Its content is the user's and may include mounts."""
     cdef int fd = open_here(place_of(slot, b""), 1, O_PATH | O_DIRECTORY | O_CLOEXEC)
     if fd >= 0:
         unlinkat(fd, b"script", 0)

@@ -6,14 +6,14 @@
 #   tree (deliver, is_dead, kill_job, living, n_found, stat_field); user (fork_as_user).
 
 cdef enum:
-    MOST_ROUNDS = 50  # in which a job that forks all the time is stopped
+    MOST_ROUNDS = 50  # rounds to stop a job that forks all the time
 
 
 cdef int write_line(const Slot *slot, const char *line) noexcept nogil:
-    """A last line in the job's stderr, written by a child that has become the user; 0: there is no child.
+    """Write a last line to the job's stderr in a child that has become the user. Return 0 if there is no child.
 
-    As the user, by the path the user gave: root follows nothing. It is one more
-    child of the job's tree, so one that hangs is killed with the rest.
+    The user's path is opened as the user, never as root. The child is part of the job's tree, so it is
+    killed with the rest if it hangs.
     """
     cdef stat_t about
     cdef pid_t child = fork_as_user(slot)
@@ -28,7 +28,7 @@ cdef int write_line(const Slot *slot, const char *line) noexcept nogil:
 
 
 cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
-    """The line that Slurm has for it."""
+    """Write the line to the job's stderr that Slurm writes for a cancel or a time limit."""
     cdef char host[128]
     cdef char when[32]
     cdef char line[400]
@@ -43,7 +43,7 @@ cdef void write_notice(const Slot *slot, const char *why) noexcept nogil:
 
 
 cdef int write_refusal(const Slot *slot) noexcept nogil:
-    """What the job was refused of device memory, and who held it: one line, however often; 0: it was refused none."""
+    """Write one line on the last refused allocation to the job's stderr. Return 0 if nothing was refused."""
     cdef char line[700]
     cdef const fg_region *region = read_region(slot)
     cdef char *at = put(line, b"fgsched: ")
@@ -53,7 +53,7 @@ cdef int write_refusal(const Slot *slot) noexcept nogil:
 
 
 cdef const char *reason_for(int cause, int number) noexcept nogil:
-    """What the last line in the job's errors says after the time."""
+    """Return the words of that line after the time."""
     if cause == BY_TIMEOUT:
         return b" DUE TO TIME LIMIT"
     if number == FOR_REQUEUE:
@@ -62,7 +62,7 @@ cdef const char *reason_for(int cause, int number) noexcept nogil:
 
 
 cdef void begin_ladder(Slot *slot, int cause, int number) noexcept nogil:
-    """CONT and TERM now, KILL when the grace is over. Only the first cause counts."""
+    """Begin to end the job: SIGCONT and SIGTERM now, SIGKILL after the grace time. The first cause counts."""
     if slot.phase >= ENDED or slot.cause != BY_EXIT:
         return
     slot.cause = cause
@@ -73,10 +73,10 @@ cdef void begin_ladder(Slot *slot, int cause, int number) noexcept nogil:
 
 
 cdef void suspend(Slot *slot) noexcept nogil:
-    """Its clock stands still too.
+    """Stop all processes of the job, and its time limit.
 
-    A process that forks while the others are listed has a child that was not listed. So the list is read
-    again until it is no longer than before: a process that is stopped forks no more.
+    A process that forks while the list is read has a child that is not in it. The list is therefore read
+    again until it does not grow: a stopped process cannot fork.
     """
     cdef int before = -1
     cdef int rounds
@@ -105,9 +105,9 @@ cdef void resume(Slot *slot) noexcept nogil:
 
 
 cdef void set_limit(Slot *slot, int64_t limit) noexcept nogil:
-    """From its start on, 0: none. The early signal comes again where its new time is still to come."""
+    """Set the time limit in ms from the start; 0: none. The early signal is sent again if its new time is in the future."""
     cdef int64_t at = slot.suspended_at if slot.suspended_at else now()
-    cdef int is_due = slot.warn_at != 0 or slot.deadline == 0  # it has not been given yet
+    cdef int is_due = slot.warn_at != 0 or slot.deadline == 0  # it was not sent yet
     slot.deadline = slot.begun_at + limit if limit else 0
     slot.warn_at = 0
     if limit and slot.head.warn_signal and (is_due or slot.deadline - slot.head.warn_before > at):
@@ -116,7 +116,7 @@ cdef void set_limit(Slot *slot, int64_t limit) noexcept nogil:
 
 
 cdef void preempt(Slot *slot, int number, int target, int seconds) noexcept nogil:
-    """A warning now, and the ladder when the grace is over. A second order changes nothing."""
+    """Preempt the job: a warning now, its end after the grace time. A second command changes nothing."""
     if slot.phase >= ENDED or slot.cause != BY_EXIT or slot.preempt_at:
         return
     slot.preempt_at = now() + <int64_t> seconds * 1000 + 1
@@ -125,7 +125,7 @@ cdef void preempt(Slot *slot, int number, int target, int seconds) noexcept nogi
 
 
 cdef uint32_t mark(const Head *head) noexcept nogil:
-    """For whom a command is meant: a shepherd may have another job by the time it comes."""
+    """Return the mark of a job's commands. A shepherd may run another job when a command arrives."""
     return <uint32_t> head.job + (head.attempt << 24)
 
 
@@ -147,10 +147,10 @@ cdef void obey(Slot *slot, int value) noexcept nogil:
 
 
 cdef int reap(Slot *slot) noexcept nogil:
-    """Collect what has ended; 0 when no process of the job is left.
+    """Reap ended children. Return 0 if no process of the job is left.
 
-    The status is written down before the process is reaped: whoever takes over
-    from a killed shepherd finds the one or the other.
+    The status is recorded before the process is reaped, so that a spawner that takes over from a killed
+    shepherd finds one or the other.
     """
     cdef siginfo_t info
     cdef rusage used
@@ -167,7 +167,7 @@ cdef int reap(Slot *slot) noexcept nogil:
 
 
 cdef void add_use(rusage *total, const rusage *used) noexcept nogil:
-    """What a process used, with the children that it waited for."""
+    """Add the usage of a process, which includes the children that it waited for."""
     total.ru_utime.tv_sec += used.ru_utime.tv_sec
     total.ru_utime.tv_usec += used.ru_utime.tv_usec
     total.ru_stime.tv_sec += used.ru_stime.tv_sec
@@ -185,7 +185,7 @@ cdef void record_end(Slot *slot, const siginfo_t *info) noexcept nogil:
 
 
 cdef void begin_clearing(Slot *slot) noexcept nogil:
-    """The script is over and left something behind: TERM, a grace, KILL."""
+    """End the processes that the script left behind: SIGTERM, a grace time, SIGKILL."""
     cdef int64_t kill_at = now() + slot.head.leftover_grace + 1
     slot.clearing = 1
     if slot.cause == BY_EXIT:
@@ -196,12 +196,12 @@ cdef void begin_clearing(Slot *slot) noexcept nogil:
 
 
 cdef int clock_runs(const Slot *slot) noexcept nogil:
-    """Whether the job is still under its time limit."""
+    """Return whether the time limit of the job is running."""
     return slot.phase < ENDED and slot.cause == BY_EXIT and slot.suspended_at == 0
 
 
 cdef int64_t next_due(const Slot *slot) noexcept nogil:
-    """When something must be done though nothing happens; 0: never."""
+    """Return the time of the next deadline, in ms of the monotonic clock; 0: none."""
     cdef int64_t due = slot.kill_at
     if slot.preempt_at and slot.phase < ENDED and slot.cause == BY_EXIT:
         due = slot.preempt_at
@@ -214,10 +214,10 @@ cdef int64_t next_due(const Slot *slot) noexcept nogil:
 
 
 cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
-    """After a KILL: whether nothing lives any more, or what lives has had its time to end.
+    """Return, after SIGKILL, whether no process lives, or the wait for the rest is over.
 
-    A tracer outside the job keeps a zombie for as long as it likes, and can stop a killed process at
-    its exit; a process in the kernel may wait for a device for ever. None of them keeps the job.
+    A tracer outside the job can keep a zombie, or stop a killed process at its exit, for any time; a process
+    in the kernel may wait for a device for ever. None of them keeps the job.
     """
     if slot.killed_at == 0:
         return 0
@@ -229,7 +229,7 @@ cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
 
 
 cdef void record_unreaped(Slot *slot) noexcept nogil:
-    """The end of a script that cannot be reaped: the status of a zombie can be read, anything else was killed."""
+    """Record the end of a script that cannot be reaped: a zombie's status, else SIGKILL."""
     if slot.phase >= ENDED or slot.main == 0:
         return
     slot.ended_at = wall()
@@ -238,7 +238,7 @@ cdef void record_unreaped(Slot *slot) noexcept nogil:
 
 
 cdef int act_on_time(Slot *slot) noexcept nogil:
-    """Do what is due; 1: what is left of the job is not waited for any longer."""
+    """Do what is due. Return 1 if the shepherd no longer waits for the rest of the job."""
     cdef int64_t at = now()
     if clock_runs(slot):
         if slot.warn_at and at >= slot.warn_at:
@@ -253,14 +253,14 @@ cdef int act_on_time(Slot *slot) noexcept nogil:
             return 1
         kill_job(slot)
         slot.killed_at = slot.killed_at if slot.killed_at else at
-        # What a KILL does not end at once waits in the kernel: look again, but not all the time.
+        # A process that SIGKILL does not end at once waits in the kernel: look again, at pauses.
         slot.pause = slot.pause * 2 + 1 if slot.pause < 500 else 1000
         slot.kill_at = at + slot.pause
     return 0
 
 
 cdef void watch(Slot *slot) noexcept nogil:
-    """Until the last process of the job is gone."""
+    """Watch the job until its last process is gone."""
     cdef sigset_t awaited
     cdef siginfo_t info
     cdef timespec wait
