@@ -80,7 +80,7 @@ def test_another_driver_is_tried_again(host, tmp_path, monkeypatch):
 def test_a_fence_that_does_not_hold_refuses_those_who_wait_and_is_tried_again_for_the_next(host):
     host.launch(1)
     host.answer("a hole")
-    assert host.done == [(1, "its fence does not hold: a hole")]
+    assert host.done == [(1, "its enforcement does not work: a hole")]
     assert host.gate.verdict == "a hole"
     host.launch(2)
     host.answer()
@@ -122,7 +122,7 @@ def test_a_limit_of_the_driver_is_set_for_each_job_on_its_own_cgroup(host, tmp_p
 def test_a_limit_that_is_not_kept_refuses_the_job_and_leaves_no_cgroup(host, tmp_path):
     host.launch(1, tier="driver", cgroup=str(tmp_path / "group"))
     host.answer("no")
-    assert host.done == [(1, "its fence does not hold: no")]
+    assert host.done == [(1, "its enforcement does not work: no")]
     assert not (tmp_path / "group").exists()
 
 

@@ -306,4 +306,4 @@ def test_the_fence_is_proved_as_the_jobs_user_and_in_the_jobs_mounts(spawner, pl
     bare = fenced | {"flags": BECOME_USER | PROVE_FENCE, "job": 2}
     result = spawner.launch("#!/bin/sh\necho ran\n", **bare, stdout="other").result()
     assert result.cause == "launch"
-    assert result.detail == "its fence does not hold: the hook is not loaded in the job's environment"
+    assert result.detail == "its enforcement does not work: the hook is not loaded in the job's environment"

@@ -10,7 +10,7 @@ from spawner_driver import CANCEL, PROVE_FENCE, Gate
 
 pytestmark = NEEDS_SPAWNER
 UUID = f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}"
-NOT_HELD = "its fence does not hold: "
+NOT_HELD = "its enforcement does not work: "
 PAST = "in the job's environment the driver is found past the hook"
 
 

@@ -93,7 +93,8 @@ def test_a_job_whose_fence_does_not_hold_is_not_started_and_the_next_is_once_it_
     (tmp_path / "half/libnvidia-ml.so.1").symlink_to(host.driver.folder / "libnvidia-ml.so.1")
     found, statuses = ran(host, "alloc 5G")
     assert (found["state"], found["reason"], statuses) == ("FAILED", "JobLaunchFailure", [])
-    assert found["detail"].startswith("its fence does not hold: libcuda.so.1: cannot open shared object file")
+    why = "its enforcement does not work: libcuda.so.1: cannot open shared object file"
+    assert found["detail"].startswith(why)
     found, statuses = ran(host, "alloc 5G", options=["--tier=none"])
     assert found["state"] == "COMPLETED"
     (tmp_path / "half/libcuda.so.1").symlink_to(host.driver.folder / "libcuda.so.1")
@@ -109,7 +110,7 @@ def test_a_job_in_whose_environment_the_fence_does_not_hold_is_not_started_and_o
     found, statuses = ran(host, "alloc 2G", options=[own])
     assert (found["state"], found["reason"], statuses) == ("FAILED", "JobLaunchFailure", [])
     past = "in the job's environment the driver is found past the hook"
-    assert found["detail"] == f"its fence does not hold: {past}"
+    assert found["detail"] == f"its enforcement does not work: {past}"
     found, statuses = ran(host, "alloc 2G")
     assert (found["state"], statuses) == ("COMPLETED", [0])
     found, statuses = ran(host, "alloc 5G", options=[own, "--tier=none"])

@@ -19,7 +19,7 @@ from fgsched.store import Allocation
 log = logging.getLogger(__name__)
 _DRIVER = Path("/proc/driver/nvidia/version")
 _PATIENCE = 60.0  # seconds after which a question was lost with the process that was asked
-_NOT_HELD = "its fence does not hold: "
+_NOT_HELD = "its enforcement does not work: "
 
 
 class EnforcementGate:
@@ -91,7 +91,7 @@ class EnforcementGate:
             return
         self._proved, self._verdict, self._asked_at = self._asked_for, answer.error, None
         if answer.error:
-            log.error("the fence of jobs does not hold: %s", answer.error)
+            log.error("the enforcement of GPU memory does not work: %s", answer.error)
         waiting, self._waiting = self._waiting, []
         for launching in waiting:
             self._let(launching)

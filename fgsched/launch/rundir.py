@@ -23,7 +23,7 @@ from fgsched.system.quarantine import Quarantine, kind_of
 from fgsched.system.spaces import attempt_dirs, attempts
 
 log = logging.getLogger(__name__)
-_WITHOUT_ERRNO = ("not a regular file", "its fence does not hold")  # details to which strerror adds nothing
+_WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
 _TOMBSTONE = "T"  # claim of an attempt that was given up: no shepherd can claim it
 _UNREADABLE = "U"  # replaces a result that could not be read
 _KINDS = ("claim", "result", "job")

@@ -33,7 +33,7 @@
  * ends */
 #define SHARES_MEMORY (CLONE_VM | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID)
 #define LAST_DESCRIPTOR (~0u)
-#define UNFENCED "its fence does not hold: "   /* the controller uses the same words */
+#define UNFENCED "its enforcement does not work: "   /* the controller uses the same words */
 
 static inline int fg_is_regular(mode_t mode) { return S_ISREG(mode); }
 static inline int fg_is_directory(mode_t mode) { return S_ISDIR(mode); }
