@@ -15,10 +15,10 @@ from fgsched.domain.job import WHOLE, Demand, HostLimits
 from fgsched.domain.policy import Limits, Partition, Policy
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
-from fgsched.simulate.drawing import svg
-from fgsched.simulate.figures import figures, percentile
-from fgsched.simulate.logs import read
-from fgsched.simulate.made import made
+from fgsched.simulate.metrics import measure, percentile
+from fgsched.simulate.svg import svg
+from fgsched.simulate.synthetic import generate
+from fgsched.simulate.traces import read
 from fgsched.simulate.workload import known, runnable
 
 HOST = HostLimits(cpus=64, host_memory=1 << 50)
@@ -131,8 +131,8 @@ def test_the_openb_format_is_understood():
     [
         ("", "no column cpu_milli"),
         ("a,b\n1,2\n", "no column cpu_milli"),
-        ("{", "not what fgacct --json prints"),
-        ('{"jobs": [{}]}', "not what fgacct --json prints"),
+        ("{", "not the output of fgacct --json"),
+        ('{"jobs": [{}]}', "not the output of fgacct --json"),
         (OPENB.replace("1500", "many"), "many"),
     ],
 )
@@ -142,9 +142,9 @@ def test_what_is_no_log_is_refused_with_what_is_missing(text, says):
 
 
 def test_the_same_seed_makes_the_same_jobs_and_they_ask_for_the_load():
-    one = made(seed=3, hours=24, load=0.5, cards=4)
-    assert one == made(seed=3, hours=24, load=0.5, cards=4)
-    assert one != made(seed=4, hours=24, load=0.5, cards=4)
+    one = generate(seed=3, hours=24, load=0.5, cards=4)
+    assert one == generate(seed=3, hours=24, load=0.5, cards=4)
+    assert one != generate(seed=4, hours=24, load=0.5, cards=4)
     asked = sum(task.lasts * task.demand.gpus * task.demand.share / WHOLE for task in one.tasks)
     assert 0.5 <= asked / (24 * 3600 * 4) < 0.75
     assert max(task.demand.gpus for task in one.tasks) <= 4
@@ -167,22 +167,22 @@ def test_the_rules_of_the_site_hold():
 
 
 def test_waits_are_told_by_size():
-    found = figures(simulated(a_task(), a_task(2500), a_task(2500, at=4.0)))
+    found = measure(simulated(a_task(), a_task(2500), a_task(2500, at=4.0)))
     rows = {row.name: (row.jobs, row.mean, row.longest) for row in found.waits}
     assert rows == {"to 1/4": (2, 8, 10), "1": (1, 0, 0), "all": (3, 16 / 3, 10)}
     assert found.waits[-1].slowdown == pytest.approx((1 + 2 + 1.6) / 3)
 
 
 def test_the_slowdown_of_a_very_short_job_is_that_of_ten_seconds():
-    (row, _) = figures(simulated(a_task(run=1.0), a_task(run=1.0))).waits
+    (row, _) = measure(simulated(a_task(run=1.0), a_task(run=1.0))).waits
     assert row.slowdown == pytest.approx((1 + 1.1) / 2)
 
 
 def test_beside_what_would_have_been_stands_what_was():
     result = simulated(a_task(waited=7.0), a_task(waited=3.0), a_task())
-    was = figures(result).was
+    was = measure(result).was
     assert (was.jobs, was.mean, was.longest, was.slowdown) == (2, 5, 7, 1.5)
-    assert figures(simulated(a_task())).was is None
+    assert measure(simulated(a_task())).was is None
 
 
 def test_a_percentile_is_a_value_that_was_there():
@@ -192,13 +192,13 @@ def test_a_percentile_is_a_value_that_was_there():
 
 def test_the_job_that_was_overtaken_most_is_named():
     tasks = [a_task(5000, time_limit=10), a_task(at=1.0), *[a_task(1000, at=2.0, run=5, time_limit=5)] * 3]
-    found = figures(simulated(*tasks))
+    found = measure(simulated(*tasks))
     assert (found.most.job, found.most.by, found.most.wait) == (2, 3, 9)
     assert (found.longest.job, found.longest.wait) == (2, 9)
 
 
 def test_the_curve_covers_what_was_held():
-    found = figures(simulated(a_task(5000), a_task(2500, at=7.0, run=20), gpus="sim:2x16G"))
+    found = measure(simulated(a_task(5000), a_task(2500, at=7.0, run=20), gpus="sim:2x16G"))
     assert found.gpu_hours == pytest.approx(10 / 3600)
     held = sum(moment.allocated for moment in found.curve) / len(found.curve) * 2 * found.hours
     assert held == pytest.approx(found.gpu_hours)
@@ -207,11 +207,11 @@ def test_the_curve_covers_what_was_held():
 
 
 def test_nothing_has_figures_too():
-    assert figures(simulated()).waits == ()
+    assert measure(simulated()).waits == ()
 
 
 def test_the_picture_is_well_formed_whatever_the_title():
-    text = svg(figures(simulated(a_task(), a_task(at=3.0))), "<log> & more")
+    text = svg(measure(simulated(a_task(), a_task(at=3.0))), "<log> & more")
     picture = ElementTree.fromstring(text)
     assert "<log> & more" in [element.text for element in picture.iter()]
 
@@ -242,7 +242,7 @@ def test_a_made_up_day_is_shown_as_a_table_and_drawn(home):
     words = ("--gpus=2x16G", "--hours=2", "--policy=spread", "--svg", "out.svg")
     done = home.run("fgsched", "simulate", *words, cwd=home.path)
     assert done.status == 0
-    assert done.lines[0].endswith("made-up jobs (seed 1), 2 GPUs, spread")
+    assert done.lines[0].endswith("generated jobs (seed 1), 2 GPUs, spread")
     assert done.lines[2].split() == ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
     assert [line.partition("  ")[0] for line in done.lines[-4:]] == [
         "allocated",
@@ -257,8 +257,8 @@ def test_a_made_up_day_is_shown_as_a_table_and_drawn(home):
     ("words", "status", "says"),
     [
         (["nothing.json"], 2, "nothing.json: cannot be read: No such file or directory."),
-        (["/dev/null"], 2, "/dev/null: neither what fgacct --json prints nor a list of tasks"),
-        (["--partition=main"], 2, "--partition chooses among the jobs of a log"),
+        (["/dev/null"], 2, "/dev/null: neither the output of fgacct --json nor a list of tasks"),
+        (["--partition=main"], 2, "--partition selects jobs of a FILE"),
         (["--gpus=4x"], 2, "does not describe simulated GPUs"),
         (["--gpus=2x16G", "--mem=much"], 2, "much"),
         (["--gpus=2x16G", "--policy=best"], 2, "'best'"),
@@ -277,7 +277,7 @@ def test_a_log_may_come_from_standard_input(home):
     done = home.run("fgsched", "simulate", "-", input=log)
     assert done.lines[0] == "1 job of standard input, 2 GPUs, pack"
     done = home.run("fgsched", "simulate", "-", input="{")
-    assert done.err.startswith("fgsched: error: standard input: this is not what fgacct --json prints")
+    assert done.err.startswith("fgsched: error: standard input: this is not the output of fgacct --json")
 
 
 def test_only_the_jobs_of_a_partition_are_replayed_when_asked(home):
@@ -286,7 +286,7 @@ def test_only_the_jobs_of_a_partition_are_replayed_when_asked(home):
     log.write_text(home.run("fgacct", "--json").out)
     assert home.run("fgsched", "simulate", str(log), "--partition=main", "--json").json["jobs"] == 1
     done = home.run("fgsched", "simulate", str(log), "--partition=night,day")
-    assert (done.status, done.err) == (1, f"fgsched: error: {log}: no job of it ran in night,day\n")
+    assert (done.status, done.err) == (1, f"fgsched: error: {log}: it has no job that ran in night,day\n")
 
 
 class Terminal(io.StringIO):
@@ -297,11 +297,11 @@ class Terminal(io.StringIO):
 def test_a_long_run_tells_a_terminal_how_far_it_is(monkeypatch):
     monkeypatch.setattr(simulating.sys, "stderr", Terminal())
     progress = simulating._Progress(9)
-    progress.told(4)
+    progress.update(4)
     assert simulating.sys.stderr.getvalue() == "", "not within the first two seconds"
-    monkeypatch.setattr(simulating, "_PATIENCE", 0.0)
+    monkeypatch.setattr(simulating, "_PROGRESS_AFTER", 0.0)
     progress = simulating._Progress(9)
-    progress.told(5)
+    progress.update(5)
     progress.clear()
     shown = "5 of 9 jobs started"
     assert simulating.sys.stderr.getvalue() == f"\r{shown}\r{' ' * len(shown)}\r"
@@ -327,5 +327,5 @@ def test_a_log_of_accounting_says_what_its_jobs_held(tmp_path):
     half = Demand(gpus=1, share=5000, memory=4 << 30, cpus=2)
     assert [task.demand for task in found.tasks] == [half, Demand(gpus=2, share=WHOLE, cpus=2)]
     assert (found.tasks[0].waited, found.tasks[0].id) == (1, 17)
-    assert figures(simulated(found.tasks[0])).longest.job == 17
+    assert measure(simulated(found.tasks[0])).longest.job == 17
     assert (found.tasks[0].run, found.tasks[0].time_limit, found.left_out) == (5.5, 60, 1)

@@ -16,7 +16,7 @@ from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
 from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
 from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
-from fgsched.simulate.figures import MadeRoom, figures
+from fgsched.simulate.metrics import PreemptionCost, measure
 from site_fixture import SlowHost
 
 HOST = HostLimits(cpus=64, host_memory=1 << 50)
@@ -87,7 +87,7 @@ def test_a_job_that_stands_still_goes_on_where_it_was():
     tasks = a_task("night", time_limit=150), a_task("day", at=40.0, run=20.0), a_task("day", at=70.0, run=5.0)
     result = simulated(*tasks, policy=a_policy(SUSPEND, grace=30))
     assert runs(result)[0] == ([(1, 0, 40), (1, 60, 70), (1, 75, 125)], "COMPLETED")
-    assert (result.outcomes[0].wait, result.outcomes[0].stood) == (0, 25)
+    assert (result.outcomes[0].wait, result.outcomes[0].suspended_time) == (0, 25)
 
 
 def test_standing_still_does_not_count_as_its_time():
@@ -246,17 +246,17 @@ def test_what_it_cost_is_told():
         a_task("day", at=3600.0, run=1800.0),
         a_task("night", at=3600.0, run=60.0),
     ]
-    found = figures(simulated(*tasks))
-    assert found.made_room == MadeRoom(jobs=1, requeued=1, cancelled=0, suspended=0, gpu_hours=1.0)
+    found = measure(simulated(*tasks))
+    assert found.made_room == PreemptionCost(jobs=1, requeued=1, cancelled=0, suspended=0, gpu_hours=1.0)
     assert found.gpu_hours == pytest.approx(1 + 0.5 + 2 + 1 / 60)
-    assert figures(simulated(*tasks, policy=a_policy(OFF))).made_room is None
+    assert measure(simulated(*tasks, policy=a_policy(OFF))).made_room is None
 
 
 def test_the_curves_leave_out_what_stood_still_and_count_who_waits_again():
     tasks = a_task("night"), a_task("day", at=40.0, run=20.0)
-    waiting = figures(simulated(*tasks)).curve
+    waiting = measure(simulated(*tasks)).curve
     assert sum(moment.waiting for moment in waiting) / len(waiting) == pytest.approx(20 / 160)
-    still = figures(simulated(*tasks, policy=a_policy(SUSPEND)))
+    still = measure(simulated(*tasks, policy=a_policy(SUSPEND)))
     assert sum(moment.allocated for moment in still.curve) / len(still.curve) == pytest.approx(1)
     assert still.waits[-1].slowdown == pytest.approx((1.2 + 1) / 2)
 
@@ -285,6 +285,6 @@ def test_the_command_says_what_it_cost(home):
     log.write_text(json.dumps({"jobs": records}))
     done = home.run("fgsched", "simulate", str(log), "--gpus=1x16G")
     assert (done.status, done.err) == (0, "")
-    assert "made room       1 job: 1 requeued; 1.0 GPU-hours of work for nothing" in done.lines
+    assert "preempted       1 job: 1 requeued; 1.0 GPU-hours of work lost" in done.lines
     found = home.run("fgsched", "simulate", str(log), "--gpus=1x16G", "--json").json["made_room"]
     assert found == {"jobs": 1, "requeued": 1, "cancelled": 0, "suspended": 0, "gpu_hours": 1.0}

@@ -16,15 +16,15 @@ from fgsched.cli.command import write
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.times import format_runtime
 
-if TYPE_CHECKING:  # a command that does something else does without
+if TYPE_CHECKING:  # other commands do not import them
     from fgsched.config.load import Config
     from fgsched.domain.job import Gpu, HostLimits
     from fgsched.simulate import SimHost, Simulated
-    from fgsched.simulate.figures import Figures, Waits
+    from fgsched.simulate.metrics import Metrics, Waits
     from fgsched.simulate.workload import Workload
 
-_PATIENCE, _OFTEN = 2.0, 0.2  # seconds before progress is shown, and between two times
-_PLENTY = 1 << 62
+_PROGRESS_AFTER, _PROGRESS_INTERVAL = 2.0, 0.2  # seconds before progress is shown, and between updates
+_UNLIMITED = 1 << 62
 _POLICIES = ("pack", "spread")
 
 
@@ -46,21 +46,21 @@ _POLICIES = ("pack", "spread")
               help="Without FILE: load, where 1 is all GPUs.")  # fmt: skip
 @click.option("--svg", metavar="FILE", help="Draw a chart of the allocation over time.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> None:
+def simulate(file: str | None, svg: str | None, as_json: bool, **options: Any) -> None:
     """Replay jobs in virtual time and print waiting times."""
     from fgsched.client import find_places
     from fgsched.config.load import load
     from fgsched.simulate import SimHost
-    from fgsched.simulate.figures import figures
+    from fgsched.simulate.metrics import measure
     from fgsched.simulate.workload import counted
 
     config = load(find_places())
-    gpus = _cards(said["gpus"], config)
-    limits = _limits(config, said)
-    workload = _workload(file, said, len(gpus))
+    gpus = _cards(options["gpus"], config)
+    limits = _limits(config, options)
+    workload = _workload(file, options, len(gpus))
     site = SimHost(gpus=gpus, limits=limits, policy=config.policy)
     simulated, refused = _run(workload, site)
-    found = figures(simulated)
+    found = measure(simulated)
     title = f"{workload.source}, {counted(len(gpus), 'GPU')}, {'spread' if limits.spread else 'pack'}"
     if svg:
         _draw(svg, found, title)
@@ -70,7 +70,7 @@ def simulate(file: str | None, svg: str | None, as_json: bool, **said: Any) -> N
         write(_shown(found, title, workload.left_out, refused))
 
 
-# -- what is simulated ----------------------------------------------------------------------------
+# -- input ----------------------------------------------------------------------------------------
 
 
 def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
@@ -82,7 +82,7 @@ def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
     if wanted:
         cards += tuple(_after(gpu, len(cards)) for gpu in simulated.parse(f"sim:{wanted}"))
     if not cards:
-        raise Refused("this host has no GPU to simulate", "Say which: --gpus=4x80G:H100, for example.")
+        raise Refused("this host has no GPU to simulate", "Give some, for example --gpus=4x80G:H100.")
     return cards
 
 
@@ -92,39 +92,41 @@ def _after(gpu: "Gpu", first: int) -> "Gpu":
     return structs.replace(gpu, index=gpu.index + first, links=links)
 
 
-def _limits(config: "Config", said: dict[str, Any]) -> "HostLimits":
+def _limits(config: "Config", options: dict[str, Any]) -> "HostLimits":
     """Return CPUs and memory: those of this host for its own GPUs, otherwise no limit unless given."""
     from fgsched.domain.units import parse_bytes
 
     limits = config.limits
-    if said["gpus"]:
-        limits = structs.replace(limits, cpus=_PLENTY, host_memory=_PLENTY)
+    if options["gpus"]:
+        limits = structs.replace(limits, cpus=_UNLIMITED, host_memory=_UNLIMITED)
     return structs.replace(
         limits,
-        cpus=said["cpus"] or limits.cpus,
-        host_memory=parse_bytes(said["mem"]) if said["mem"] else limits.host_memory,
-        spread=said["policy"] == "spread" if said["policy"] else limits.spread,
+        cpus=options["cpus"] or limits.cpus,
+        host_memory=parse_bytes(options["mem"]) if options["mem"] else limits.host_memory,
+        spread=options["policy"] == "spread" if options["policy"] else limits.spread,
     )
 
 
-def _workload(file: str | None, said: dict[str, Any], cards: int) -> "Workload":
-    from fgsched.simulate import logs, made
+def _workload(file: str | None, options: dict[str, Any], cards: int) -> "Workload":
+    from fgsched.simulate import synthetic, traces
 
     if file is None:
-        if said["partition"]:
-            raise BadUsage("--partition chooses among the jobs of a log, and none is named.", "Name one.")
-        return made.made(seed=said["seed"], hours=said["hours"], load=said["load"], cards=cards)
+        if options["partition"]:
+            raise BadUsage("--partition selects jobs of a FILE, but none is given.", "Give a FILE.")
+        return synthetic.generate(
+            seed=options["seed"], hours=options["hours"], load=options["load"], cards=cards
+        )
     try:
         text = _stdin() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError:
         raise BadUsage(f"{file}: this is not text.") from None
     except OSError as error:
         raise BadUsage(f"{file}: cannot be read: {error.strerror}.") from error
-    workload = logs.read("standard input" if file == "-" else file, text)
-    names = set(filter(None, said["partition"].split(",")))
+    workload = traces.read("standard input" if file == "-" else file, text)
+    names = set(filter(None, options["partition"].split(",")))
     tasks = tuple(task for task in workload.tasks if not names or task.partition in names)
     if not tasks:
-        raise Refused(f"{file}: no job of it ran" + (f" in {said['partition']}" if names else ""))
+        raise Refused(f"{file}: it has no job that ran" + (f" in {options['partition']}" if names else ""))
     return replace(workload, tasks=tasks)
 
 
@@ -138,10 +140,10 @@ def _run(workload: "Workload", site: "SimHost") -> "tuple[Simulated, int]":
 
     tasks, refused = runnable(known(workload.tasks, site.policy), site.gpus, site.limits)
     if not tasks:
-        raise Refused("no job of the workload could ever run on these GPUs", "Name others with --gpus.")
+        raise Refused("no job of the workload can run on these GPUs", "Give others with --gpus.")
     progress = _Progress(len(tasks))
     try:
-        return replay(tasks, site, told=progress.told), refused
+        return replay(tasks, site, progress=progress.update), refused
     finally:
         progress.clear()
 
@@ -152,13 +154,13 @@ class _Progress:
     def __init__(self, total: int) -> None:
         self._total = total
         self._is_shown = sys.stderr is not None and sys.stderr.isatty()
-        self._next = time.monotonic() + _PATIENCE
+        self._next = time.monotonic() + _PROGRESS_AFTER
         self._width = 0
 
-    def told(self, done: int) -> None:
+    def update(self, done: int) -> None:
         if not self._is_shown or time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _OFTEN
+        self._next = time.monotonic() + _PROGRESS_INTERVAL
         text = f"{done} of {self._total} jobs started"
         self._width = len(text)
         click.echo(f"\r{text}", nl=False, err=True)
@@ -168,10 +170,10 @@ class _Progress:
             click.echo(f"\r{' ' * self._width}\r", nl=False, err=True)
 
 
-# -- what came of it ------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
-def _shown(found: "Figures", title: str, left_out: int, refused: int) -> str:
+def _shown(found: "Metrics", title: str, left_out: int, refused: int) -> str:
     from fgsched.simulate.workload import counted
 
     headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
@@ -186,15 +188,15 @@ def _shown(found: "Figures", title: str, left_out: int, refused: int) -> str:
             ("longest wait", f"job {found.longest.job}, {format_runtime(found.longest.wait)}"),
             ("most overtaken", f"job {found.most.job}, by {found.most.by} that came later"),
         ]
-    if (gave := found.made_room) is not None:
-        modes = {"requeued": gave.requeued, "cancelled": gave.cancelled, "suspended": gave.suspended}
+    if (cost := found.made_room) is not None:
+        modes = {"requeued": cost.requeued, "cancelled": cost.cancelled, "suspended": cost.suspended}
         times = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
-        lost = f"{gave.gpu_hours:.1f} GPU-hours of work for nothing"
-        lines.append(("made room", f"{counted(gave.jobs, 'job')}: {times}; {lost}"))
-    counts = {"never ran": left_out, "could never run here": refused, "never started": found.unstarted}
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    lines += [("not counted", f"{told}")] if told else []
-    return text + "\n" + "".join(f"{name:<16}{said}\n" for name, said in lines)
+        lost = f"{cost.gpu_hours:.1f} GPU-hours of work lost"
+        lines.append(("preempted", f"{counted(cost.jobs, 'job')}: {times}; {lost}"))
+    counts = {"never ran": left_out, "cannot run here": refused, "never started": found.unstarted}
+    excluded = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    lines += [("not counted", excluded)] if excluded else []
+    return text + "\n" + "".join(f"{name:<16}{value}\n" for name, value in lines)
 
 
 def _row(row: "Waits") -> list[str]:
@@ -203,9 +205,9 @@ def _row(row: "Waits") -> list[str]:
 
 
 def _document(
-    found: "Figures", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "HostLimits", refused: int
+    found: "Metrics", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "HostLimits", refused: int
 ) -> str:
-    said = asdict(found)
+    options = asdict(found)
     about = {
         "workload": workload.source,
         "jobs": sum(row.jobs for row in found.waits[-1:]),
@@ -214,11 +216,11 @@ def _document(
         "policy": "spread" if limits.spread else "pack",
         "gpus": [{"index": gpu.index, "model": gpu.model, "total": gpu.total} for gpu in gpus],
     }
-    return json.dumps(about | said) + "\n"
+    return json.dumps(about | options) + "\n"
 
 
-def _draw(path: str, found: "Figures", title: str) -> None:
-    from fgsched.simulate.drawing import svg
+def _draw(path: str, found: "Metrics", title: str) -> None:
+    from fgsched.simulate.svg import svg
 
     try:
         Path(path).write_text(svg(found, title))

@@ -1,4 +1,4 @@
-"""The simulated host: how its jobs stand, what their ends come to, and when each of them ends."""
+"""Simulate a host: the states of its jobs, their runs, and the time at which each of them ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,26 +20,26 @@ from fgsched.store import Allocation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimHost:
-    """The host that is simulated, and its rules."""
+    """The simulated GPUs, limits and policy."""
 
     gpus: tuple[Gpu, ...]
     limits: HostLimits
     policy: Policy = field(default_factory=Policy)
 
 
-class _Paper:
-    """What of the store charges need."""
+class _NoStore:
+    """Replaces the store, in which the controller keeps usage."""
 
     def usage(self) -> dict[Owner, Usage]:
         return {}
 
     def put_usage(self, owner: Owner, usage: Usage) -> None:
-        """Charges remember it themselves; nothing has to outlive the simulation."""
+        """Do nothing: usage is not kept after the simulation."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Cards:
-    """All of them as they are, with nobody else on them."""
+    """The state of the GPUs: usable, and without processes outside of jobs."""
 
     gpus: tuple[Gpu, ...]
     readings: Readings = field(default_factory=dict)
@@ -49,24 +49,29 @@ class _Cards:
 
 
 class VirtualHost:
-    """A host on which the controller's preempter works (controller/context.PreemptionHost)."""
+    """A host in virtual time, with the interface that the controller's preempter needs (PreemptionHost).
+
+    All times are seconds of the virtual clock.
+    """
 
     def __init__(self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable) -> None:
+        """Create a host without jobs; `tasks` has the task of job 1 first."""
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
         self.cards = _Cards(site.gpus)
         self.started: set[int] = set()  # jobs that have run at all
         self.outcomes: dict[int, Outcome] = {}
-        self._tasks = tasks  # that of job 1 first
-        self._charges = UsageCharges(_Paper())
+        self._tasks = tasks
+        self._charges = UsageCharges(_NoStore())
         self._gpus = {gpu.index: gpu for gpu in site.gpus}
-        self._due: dict[int, float] = {}  # when each job that runs ends, as things stand
-        self._ends: list[tuple[float, int]] = []  # the same as a heap, with some that do not hold any more
+        self._due: dict[int, float] = {}  # job -> its end, if nothing changes
+        self._ends: list[tuple[float, int]] = []  # heap of (end, job), including outdated ends
         self._starting: list[int] = []
-        self._runs: dict[int, list[Run]] = {}  # of jobs that are not over; the last may not have ended
+        self._runs: dict[int, list[Run]] = {}  # of jobs that have not ended; the last run may go on
 
-    # -- what those need who have jobs make room ------------------------------------------------
+    # -- for the preempter ----------------------------------------------------------------------
 
     def step(self, before: Job, after: Job, now: float) -> bool:
+        """Replace a job by its next state, and charge the usage of a run that ended."""
         if before.holds and not after.holds:
             given = self.jobtable.given.get(before.id, ())
             self._charges.charge(before, given, after.ended_at or now, self.policy)
@@ -75,26 +80,28 @@ class VirtualHost:
         return True
 
     def change(self, before: Job, now: float, **changes: object) -> Job:
+        """Change fields of a job without a change of its state."""
         after = before.changed(**changes)
         self.step(before, after, now)
         return after
 
     def then(self, effect: Effect) -> None:
-        """Carry an effect out at once: a simulation commits nothing."""
+        """Execute an effect at once, since a simulation has no transactions."""
         match effect:
             case Preempt(job=job) | Resume(job=job):
-                self._date(job)
+                self._schedule_end(job)
             case Suspend(job=job):
                 del self._due[job.id]
 
     # -- jobs start -----------------------------------------------------------------------------
 
     def plan(self, now: float) -> Plan:
-        """What the planner would have start now."""
+        """Return the jobs that the planner starts now."""
         self._charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
         return self.jobtable.plan(self.cards.gpus, {}, limits=self.limits, now=now)
 
     def start(self, start: Start, now: float) -> None:
+        """Allocate GPUs to a job, which runs after the next `fork`."""
         job = self.jobtable.jobs[start.job_id]
         begun = {"holds": start.holds, "partition": start.partition, "started_at": now}
         after = job.advance(
@@ -105,14 +112,14 @@ class VirtualHost:
         self._starting.append(job.id)
 
     def fork(self, now: float) -> bool:
-        """Those that were started run, which takes no time; whether there are any."""
-        begun, self._starting = self._starting, []
-        for number in begun:
+        """Run the started jobs; return whether there were any."""
+        starting, self._starting = self._starting, []
+        for number in starting:
             before = self.jobtable.jobs[number]
             after = before.advance(JobState.RUNNING)
             self.step(before, after, now)
-            self._date(after)
-        return bool(begun)
+            self._schedule_end(after)
+        return bool(starting)
 
     def _allocation(self, hold: Hold) -> Allocation:
         gpu = self._gpus[hold.gpu]
@@ -120,8 +127,8 @@ class VirtualHost:
 
     # -- jobs end -------------------------------------------------------------------------------
 
-    def _date(self, job: Job) -> None:
-        """Its end follows from how it stands: who is told to make room goes on until its grace is over."""
+    def _schedule_end(self, job: Job) -> None:
+        """Schedule the end of a job; a preempted job runs until its grace period is over."""
         ends = [self._own_end(job)]
         if job.is_being_preempted and job.preemption is not None:
             ends.append(job.preemption.at + job.preemption.grace)
@@ -129,19 +136,19 @@ class VirtualHost:
         heappush(self._ends, (min(ends), job.id))
 
     def _own_end(self, job: Job) -> float:
-        """When its work is done, or its time is up."""
+        """Return the time at which the job completes or reaches its time limit."""
         assert job.started_at is not None
         return job.started_at + self._tasks[job.id - 1].lasts + job.suspended
 
     @property
     def next_end(self) -> float | None:
-        """When the next job ends, if any runs."""
+        """Return the time at which the next job ends; None if no job runs."""
         while self._ends and self._due.get(self._ends[0][1]) != self._ends[0][0]:
             heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
     def end(self, now: float) -> bool:
-        """Those end whose time has come; whether there are any."""
+        """End the jobs that are due; return whether there were any."""
         ended = False
         while (due := self.next_end) is not None and due <= now:
             _, number = heappop(self._ends)
@@ -153,7 +160,7 @@ class VirtualHost:
         return ended
 
     def _result(self, job: Job, now: float) -> Result:
-        """What its shepherd would have written."""
+        """Return the result that a shepherd would have written."""
         task, cause = self._tasks[job.id - 1], "exit"
         if now < self._own_end(job):
             cause = "cancel"
@@ -174,10 +181,10 @@ class VirtualHost:
             detail="",
         )
 
-    # -- what is told of them -------------------------------------------------------------------
+    # -- outcomes -------------------------------------------------------------------------------
 
     def _record(self, before: Job, after: Job, now: float) -> None:
-        ran, runs = _runs(before), _runs(after)
+        ran, runs = _is_running(before), _is_running(after)
         if ran and not runs:
             last = self._runs[after.id][-1]
             self._runs[after.id][-1] = Run(last.attempt, last.began, now, last.share)
@@ -190,5 +197,5 @@ class VirtualHost:
             self.outcomes[after.id] = Outcome(task=task, runs=found, state=after.state)
 
 
-def _runs(job: Job) -> bool:
+def _is_running(job: Job) -> bool:
     return job.state in (JobState.STARTING, JobState.RUNNING)

@@ -1,4 +1,4 @@
-"""What is replayed: tasks that come at a time, ask for something, and run for so long."""
+"""Workloads: tasks with a submission time, a demand and a run time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,19 +15,19 @@ class Task:
 
     demand: Demand
     submitted: float  # seconds since the epoch
-    run: float  # seconds that it runs, unless its time limit ends it
+    run: float  # seconds of run time without a time limit
     time_limit: int = 0  # seconds; 0: none
-    id: int = 0  # in the log; 0: it has none
+    id: int = 0  # in the trace; 0: none
     name: str = "job"
     user: str = "nobody"
     uid: int = 0
     partition: str = ""  # "": the default one
     account: str = ""
     qos: str = ""
-    waited: float | None = None  # seconds, where it was really run; None: nobody knows
+    waited: float | None = None  # seconds of wait recorded in the trace; None: not recorded
 
     def job(self, number: int) -> Job:
-        """The job that it is submitted as."""
+        """Return the task as a pending job with the id `number`."""
         request = Request(
             name=self.name,
             demand=self.demand,
@@ -42,31 +42,32 @@ class Task:
 
     @property
     def lasts(self) -> float:
-        """Seconds from its start to its end."""
+        """Return the seconds from its start to its end."""
         return min(self.run, self.time_limit) if self.time_limit else self.run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Tasks in the order of their submission, and how many of the source are none."""
+    """Tasks in the order of their submission."""
 
     tasks: tuple[Task, ...]
-    source: str  # for a person
-    left_out: int = 0  # jobs of the log that never ran
+    source: str  # a description of the file or the generator
+    left_out: int = 0  # jobs of the trace that never ran
 
     @staticmethod
     def of(tasks: Iterable[Task], source: str, *, left_out: int = 0) -> "Workload":
+        """Create a workload from tasks in any order."""
         ordered = tuple(sorted(tasks, key=lambda task: task.submitted))
         return Workload(tasks=ordered, source=source, left_out=left_out)
 
 
 def counted(number: int, what: str) -> str:
-    """1 job, 2 jobs."""
+    """Return a number with its noun: "1 job", "2 jobs"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def known(tasks: Iterable[Task], policy: Policy) -> list[Task]:
-    """The same tasks with what this site has not left out: the default takes its place."""
+    """Replace partitions and QOS that the site does not have by the defaults."""
     return [
         replace(
             task,
@@ -78,13 +79,13 @@ def known(tasks: Iterable[Task], policy: Policy) -> list[Task]:
 
 
 def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: HostLimits) -> tuple[list[Task], int]:
-    """(those that this host could ever run, how many it could not)."""
-    could: dict[Demand, bool] = {}
+    """Return the tasks that can run on an idle host, and the number of the others."""
+    fits: dict[Demand, bool] = {}
     kept, refused = [], 0
     for task in tasks:
-        if task.demand not in could:
-            could[task.demand] = _could_run(task.demand, gpus, limits)
-        if could[task.demand]:
+        if task.demand not in fits:
+            fits[task.demand] = _could_run(task.demand, gpus, limits)
+        if fits[task.demand]:
             kept.append(task)
         else:
             refused += 1

@@ -1,4 +1,4 @@
-"""What came of a simulated workload, in numbers."""
+"""Measure a simulation: wait times by job size, overtaking, preemption costs and GPU utilisation."""
 
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Sequence
@@ -9,9 +9,9 @@ from statistics import fmean
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.simulate.outcome import Outcome, Run, Simulated
 
-_SHORTEST = 10.0  # seconds: the slowdown of shorter jobs is that of jobs so long
+_SHORTEST = 10.0  # seconds: shorter jobs count as this long in the slowdown
 _POINTS = 500  # of a curve
-_HOUR = 3600.0
+_HOUR = 3600.0  # seconds
 CLASSES: dict[str, Callable[[Demand], bool]] = {
     "none": lambda demand: demand.gpus == 0,
     "to 1/4": lambda demand: demand.gpus == 1 and 0 < demand.share <= WHOLE // 4,
@@ -24,7 +24,7 @@ CLASSES: dict[str, Callable[[Demand], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """How long jobs of one size waited, in seconds, and their slowdown."""
+    """Wait times of the jobs of one size, in seconds, and their slowdown."""
 
     name: str
     jobs: int
@@ -33,57 +33,57 @@ class Waits:
     p90: float
     p99: float
     longest: float
-    slowdown: float  # mean of (wait + run) / run, where what was in vain, and standing still, is waiting too
+    slowdown: float  # mean of (wait + run) / run; lost and suspended time counts as wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overtaken:
-    """A job and how many that came after it started before it."""
+    """A job, and the number of later jobs that started before it."""
 
-    job: int  # its id in the log, or its number in the order of submission
+    job: int  # id in the trace, or number in the order of submission
     by: int
-    wait: float
+    wait: float  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MadeRoom:
-    """How often jobs had to make room for others, and what that cost."""
+class PreemptionCost:
+    """The number of preempted jobs and preemptions, and the work that they lost."""
 
     jobs: int
-    requeued: int
+    requeued: int  # times, as the next two
     cancelled: int
     suspended: int
-    gpu_hours: float  # of work that was for nothing
+    gpu_hours: float  # of lost work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A point of the curves."""
+class CurvePoint:
+    """A point of the curves: means since the previous point."""
 
     at: float  # seconds after the first submission
-    allocated: float  # of all cards, 0 to 1: the mean since the point before
-    waiting: float  # jobs, the same
+    allocated: float  # part of all GPUs, from 0 to 1
+    waiting: float  # jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """All there is to say of one simulation."""
+class Metrics:
+    """The metrics of one simulation. The fields are the keys of `fgsched simulate --json`."""
 
-    waits: tuple[Waits, ...]  # of each size, and of all
-    was: Waits | None  # of all, as the log says that it really was
-    longest: Overtaken | None  # the job that waited longest
-    most: Overtaken | None  # the one that was overtaken most
-    made_room: MadeRoom | None  # None: no job had to
+    waits: tuple[Waits, ...]  # by size, and of all jobs
+    was: Waits | None  # of all jobs, as the trace recorded them
+    longest: Overtaken | None  # the job with the longest wait
+    most: Overtaken | None  # the job that was overtaken most often
+    made_room: PreemptionCost | None  # None: no job was preempted
     unstarted: int
     gpu_hours: float
-    allocated: float  # of all cards, while jobs came: 0 to 1
-    overall: float  # the same, until the last one ended
+    allocated: float  # part of all GPUs until the last submission, from 0 to 1
+    overall: float  # part of all GPUs until the last end, from 0 to 1
     hours: float  # from the first submission to the last end
-    curve: tuple[Moment, ...]
+    curve: tuple[CurvePoint, ...]
 
 
-def figures(simulated: Simulated) -> Figures:
-    """The numbers of a simulation."""
+def measure(simulated: Simulated) -> Metrics:
+    """Compute the metrics of a simulation."""
     outcomes = simulated.outcomes
     by_class: dict[str, list[Outcome]] = {name: [] for name in CLASSES}
     for outcome in outcomes:
@@ -92,18 +92,18 @@ def figures(simulated: Simulated) -> Figures:
     if outcomes:
         rows.append(_waits("all", outcomes))
     first = min((one.task.submitted for one in outcomes), default=0.0)
-    came = max((one.task.submitted for one in outcomes), default=0.0)
+    last_submission = max((one.task.submitted for one in outcomes), default=0.0)
     last = max((one.ended for one in outcomes), default=0.0)
     overtaken = _overtaken(outcomes)
-    return Figures(
+    return Metrics(
         waits=tuple(rows),
-        was=_as_it_was(outcomes),
+        was=_recorded_waits(outcomes),
         longest=max(overtaken, key=lambda one: one.wait, default=None),
         most=max(overtaken, key=lambda one: (one.by, one.wait), default=None),
-        made_room=_made_room(outcomes),
+        made_room=_preemption_cost(outcomes),
         unstarted=simulated.unstarted,
         gpu_hours=_hours(run for one in outcomes for run in one.runs),
-        allocated=_allocated(outcomes, simulated.cards, first, came),
+        allocated=_allocated(outcomes, simulated.cards, first, last_submission),
         overall=_allocated(outcomes, simulated.cards, first, last),
         hours=(last - first) / _HOUR,
         curve=tuple(_curve(outcomes, simulated.cards, first, last)),
@@ -111,20 +111,20 @@ def figures(simulated: Simulated) -> Figures:
 
 
 def _hours(runs: Iterable[Run]) -> float:
-    """GPU-hours of these."""
+    """Return the GPU-hours of runs."""
     return sum(run.work for run in runs) / WHOLE / _HOUR
 
 
-def _made_room(outcomes: Iterable[Outcome]) -> MadeRoom | None:
-    those = [one for one in outcomes if one.requeued or one.suspended or one.is_cancelled]
-    if not those:
+def _preemption_cost(outcomes: Iterable[Outcome]) -> PreemptionCost | None:
+    preempted = [one for one in outcomes if one.requeued or one.suspended or one.is_cancelled]
+    if not preempted:
         return None
-    return MadeRoom(
-        jobs=len(those),
-        requeued=sum(one.requeued for one in those),
-        cancelled=sum(one.is_cancelled for one in those),
-        suspended=sum(one.suspended for one in those),
-        gpu_hours=_hours(run for one in those for run in one.vain),
+    return PreemptionCost(
+        jobs=len(preempted),
+        requeued=sum(one.requeued for one in preempted),
+        cancelled=sum(one.is_cancelled for one in preempted),
+        suspended=sum(one.suspended for one in preempted),
+        gpu_hours=_hours(run for one in preempted for run in one.lost_runs),
     )
 
 
@@ -134,7 +134,7 @@ def _class(demand: Demand) -> str:
 
 def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
     waits = sorted(one.wait for one in outcomes)
-    runs = ((one.wait + one.stood + one.lost, max(_SHORTEST, one.ran)) for one in outcomes)
+    runs = ((one.wait + one.suspended_time + one.lost, max(_SHORTEST, one.ran)) for one in outcomes)
     return Waits(
         name=name,
         jobs=len(waits),
@@ -147,25 +147,25 @@ def _waits(name: str, outcomes: Sequence[Outcome]) -> Waits:
     )
 
 
-def _as_it_was(outcomes: Iterable[Outcome]) -> Waits | None:
-    """The waits that the log tells of."""
-    real = [_real(one, waited) for one in outcomes if (waited := one.task.waited) is not None]
+def _recorded_waits(outcomes: Iterable[Outcome]) -> Waits | None:
+    """Return the wait times that the trace recorded."""
+    real = [_recorded(one, waited) for one in outcomes if (waited := one.task.waited) is not None]
     return _waits("as it was", real) if real else None
 
 
-def _real(one: Outcome, waited: float) -> Outcome:
-    began = one.task.submitted + waited
-    return Outcome(task=one.task, runs=(Run(1, began, began + one.task.run, one.share),))
+def _recorded(one: Outcome, waited: float) -> Outcome:
+    started = one.task.submitted + waited
+    return Outcome(task=one.task, runs=(Run(1, started, started + one.task.run, one.share),))
 
 
 def percentile(ordered: Sequence[float], part: int) -> float:
-    """The smallest value that at least `part` percent do not exceed."""
+    """Return the smallest value that at least `part` percent of the sorted values do not exceed."""
     return ordered[max(0, -(-len(ordered) * part // 100) - 1)]
 
 
 def _overtaken(outcomes: Iterable[Outcome]) -> list[Overtaken]:
-    """Of each job, how many that were submitted after it started before it."""
-    later: list[float] = []  # starts of those that were submitted later, in order
+    """Count for each job the jobs that were submitted later and started earlier."""
+    later: list[float] = []  # sorted starts of the jobs that were submitted later
     found = []
     for number, one in reversed(list(enumerate(outcomes, 1))):
         found.append(
@@ -176,7 +176,7 @@ def _overtaken(outcomes: Iterable[Outcome]) -> list[Overtaken]:
 
 
 def _allocated(outcomes: Iterable[Outcome], cards: int, begin: float, end: float) -> float:
-    """The part of the cards that was held between two moments."""
+    """Return the part of the GPUs that was allocated between two times in seconds, from 0 to 1."""
     if end <= begin or not cards:
         return 0.0
     runs = (run for one in outcomes for run in one.runs)
@@ -184,31 +184,31 @@ def _allocated(outcomes: Iterable[Outcome], cards: int, begin: float, end: float
     return held / (cards * WHOLE * (end - begin))
 
 
-def _curve(outcomes: Sequence[Outcome], cards: int, begin: float, end: float) -> Iterable[Moment]:
-    """Means over equal pieces of time."""
+def _curve(outcomes: Sequence[Outcome], cards: int, begin: float, end: float) -> Iterable[CurvePoint]:
+    """Yield the means over equal intervals."""
     if end <= begin:
         return
-    piece = (end - begin) / _POINTS
+    interval = (end - begin) / _POINTS
     runs = (run for one in outcomes for run in one.runs)
-    held = _areas([(run.began - begin, run.ended - begin, run.share) for run in runs], piece)
+    held = _areas([(run.began - begin, run.ended - begin, run.share) for run in runs], interval)
     waits = (wait for one in outcomes for wait in one.waits)
-    waiting = _areas([(since - begin, until - begin, 1) for since, until in waits], piece)
+    waiting = _areas([(since - begin, until - begin, 1) for since, until in waits], interval)
     for number, (share, jobs) in enumerate(zip(held, waiting, strict=True), 1):
-        of_all = share / piece / (cards * WHOLE) if cards else 0.0
-        yield Moment(at=number * piece, allocated=of_all, waiting=jobs / piece)
+        of_all = share / interval / (cards * WHOLE) if cards else 0.0
+        yield CurvePoint(at=number * interval, allocated=of_all, waiting=jobs / interval)
 
 
-def _areas(spans: Iterable[tuple[float, float, int]], piece: float) -> list[float]:
-    """What the spans (begin, end, height) cover of each piece of time."""
+def _areas(spans: Iterable[tuple[float, float, int]], interval: float) -> list[float]:
+    """Return the area that the spans (begin, end, height) have in each interval."""
     steps: dict[float, int] = {}
     for begin, end, height in spans:
         steps[begin] = steps.get(begin, 0) + height
         steps[end] = steps.get(end, 0) - height
-    moments = sorted({*steps, *(number * piece for number in range(_POINTS + 1))})
+    times = sorted({*steps, *(number * interval for number in range(_POINTS + 1))})
     areas, level = [0.0] * _POINTS, 0
-    for here, following in pairwise(moments):
+    for here, following in pairwise(times):
         level += steps.get(here, 0)
-        middle = int((here + following) / 2 / piece)
+        middle = int((here + following) / 2 / interval)
         if 0 <= middle < _POINTS:
             areas[middle] += level * (following - here)
     return areas

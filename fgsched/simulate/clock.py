@@ -1,4 +1,4 @@
-"""The host in virtual time: jobs come, start when the planner says so, make room for others, and end."""
+"""Replay a workload in virtual time: tasks are submitted, started by the planner, preempted, and end."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -10,14 +10,14 @@ from fgsched.simulate.host import SimHost, VirtualHost
 from fgsched.simulate.outcome import Simulated
 from fgsched.simulate.workload import Task
 
-# Whoever waits for one of these does so until something ends.
-_LASTING = {Reason.RESOURCES, Reason.GPU_MEMORY, Reason.GPU_FRAGMENTED}
+# A job that waits for one of these reasons can start only after another job has ended.
+_UNTIL_AN_END = {Reason.RESOURCES, Reason.GPU_MEMORY, Reason.GPU_FRAGMENTED}
 
 Decide = Callable[[JobTable, float], Iterable[Start]]
 
 
 class _Clock:
-    """A host and its jobs at one moment."""
+    """A simulated host at the current virtual time."""
 
     def __init__(
         self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable, decide: Decide | None
@@ -33,28 +33,28 @@ class _Clock:
         return self._next == len(self._tasks) and self.host.next_end is None
 
     def step(self) -> None:
-        """Go to the next moment at which something happens, and let it."""
-        coming = self._tasks[self._next].submitted if self._next < len(self._tasks) else None
-        dated = (coming, self.host.next_end, self.host.jobtable.wait_index.next_due)
-        now = min(moment for moment in dated if moment is not None)
+        """Advance to the next event and process it."""
+        submission = self._tasks[self._next].submitted if self._next < len(self._tasks) else None
+        times = (submission, self.host.next_end, self.host.jobtable.wait_index.next_due)
+        now = min(time for time in times if time is not None)
         ended = self.host.end(now)
         may_start = self._submit(now)
-        self._look_again(now)
+        self._offer_due(now)
         if self._preempter is not None:
-            self._turns(self._preempter, now)
+            self._run_turns(self._preempter, now)
         elif ended or may_start:
             self._start_planned(now)
             self.host.fork(now)
 
-    def _turns(self, preempter: Preempter, now: float) -> None:
-        """As the controller's: another one where it would hear of something, of a start or of an end."""
-        host, is_told = self.host, True
-        while is_told:
+    def _run_turns(self, preempter: Preempter, now: float) -> None:
+        """Run turns as the controller does: another one after each turn in which a job started or ended."""
+        host, has_changed = self.host, True
+        while has_changed:
             preempter.resume(host, now)
             if host.jobtable.waiting:
                 preempter.decide(host, self._start_planned, now)
             has_forked, has_ended = host.fork(now), host.end(now)
-            is_told = has_forked or has_ended
+            has_changed = has_forked or has_ended
 
     def _start_planned(self, now: float) -> Plan:
         plan = Plan(tuple(self._decide(self.host.jobtable, now))) if self._decide else self.host.plan(now)
@@ -62,14 +62,14 @@ class _Clock:
             self.host.start(start, now)
         return plan
 
-    def _look_again(self, now: float) -> None:
+    def _offer_due(self, now: float) -> None:
         jobtable = self.host.jobtable
         for number in jobtable.wait_index.due(now):
             if (job := jobtable.jobs.get(number)) is not None and job.state is JobState.PENDING:
                 jobtable.offer(job)
 
     def _submit(self, now: float) -> bool:
-        """Take in the jobs that come; whether one of them is of a kind that may start."""
+        """Submit the tasks that are due; return whether one of them may start."""
         may_start = False
         while self._next < len(self._tasks) and self._tasks[self._next].submitted <= now:
             self._next += 1
@@ -79,9 +79,9 @@ class _Clock:
         return may_start
 
     def _may_start(self, job: Job) -> bool:
-        """False if it waits for room that cannot have come since the last plan."""
+        """Return False if the job waits for capacity that was not freed since the last plan."""
         short = self.host.jobtable.short(job)
-        return short is None or short.reason not in _LASTING
+        return short is None or short.reason not in _UNTIL_AN_END
 
 
 def replay(
@@ -90,16 +90,18 @@ def replay(
     *,
     jobtable: JobTable | None = None,
     decide: Decide | None = None,
-    told: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda started: None,
 ) -> Simulated:
-    """Run the tasks, in the order of their submission, on this host.
+    """Run the tasks, in the order of their submission, on a simulated host.
 
-    `told` hears how many have started. Another `jobtable` or another way to `decide` is for comparing:
-    with the latter nobody makes room for anybody.
+    Args:
+        jobtable: another job table, for comparisons.
+        decide: another planner, for comparisons; there is no preemption with it.
+        progress: called with the number of started tasks.
     """
     clock = _Clock(tasks, site, jobtable or JobTable(), decide)
     while not clock.is_over:
         clock.step()
-        told(len(clock.host.started))
+        progress(len(clock.host.started))
     outcomes = tuple(outcome for _, outcome in sorted(clock.host.outcomes.items()))
     return Simulated(outcomes=outcomes, cards=len(site.gpus), unstarted=len(tasks) - len(outcomes))

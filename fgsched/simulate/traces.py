@@ -1,4 +1,4 @@
-"""Workloads out of files: what `fgacct --json` printed, or a list of tasks in the openb format."""
+"""Read workloads from files: the output of `fgacct --json`, or a list of tasks in the openb format."""
 
 import csv
 import json
@@ -15,7 +15,11 @@ _OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "d
 
 
 def read(file: str, text: str) -> Workload:
-    """The workload that a file's text tells of; BadUsage says what is wrong with it."""
+    """Parse the workload in the text of a file.
+
+    Raises:
+        BadUsage: the text has neither format, or a malformed value.
+    """
     start = text.lstrip()[:1]
     return _accounts(file, text) if start == "{" else _openb(file, text)
 
@@ -29,7 +33,7 @@ def _accounts(file: str, text: str) -> Workload:
         found = [_job(job) for job in jobs]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadUsage(
-            f"{file}: this is not what fgacct --json prints: {error!r}", "Make it with fgacct --json -a -S …"
+            f"{file}: this is not the output of fgacct --json: {error!r}", "Use fgacct --json -a -S …"
         ) from error
     tasks = [task for task in found if task]
     return Workload.of(
@@ -38,7 +42,7 @@ def _accounts(file: str, text: str) -> Workload:
 
 
 def _job(job: dict[str, Any]) -> Task | None:
-    """The task of one record; None of a job that never started: how long it would have run, nobody knows."""
+    """Return the task of one record; None for a job that never started, whose run time is unknown."""
     if job["start_time"] is None or job["req_gpu"] is None:
         return None
     submitted = float(job.get("eligible_time") or job["submit_time"])
@@ -59,7 +63,7 @@ def _job(job: dict[str, Any]) -> Task | None:
 
 
 def _demand(job: dict[str, Any]) -> Demand:
-    """The share and the bytes that the job was given, asked for again."""
+    """Return a demand for the share and the memory that were allocated to the job."""
     units = round(float(job["req_gpu"]) * WHOLE)
     cpus, memory = int(job["req_cpus"]), int(job["req_mem"] or 0)
     if not units:
@@ -83,9 +87,9 @@ def _openb(file: str, text: str) -> Workload:
     missing = [name for name in _OPENB if not rows or name not in rows[0]]
     if missing:
         raise BadUsage(
-            f"{file}: neither what fgacct --json prints nor a list of tasks in the openb format "
+            f"{file}: neither the output of fgacct --json nor a list of tasks in the openb format "
             f"(no column {missing[0]})",
-            "Name such a file, or none for a workload that is made up.",
+            "Name such a file, or none for a generated workload.",
         )
     try:
         tasks, left_out = _tasks(rows)
@@ -105,7 +109,7 @@ def _tasks(rows: Iterable[dict[str, str]]) -> tuple[list[Task], int]:
         demand = Demand(
             gpus=gpus,
             share=(WHOLE if gpus > 1 else int(row["gpu_milli"]) * WHOLE // 1000) if gpus else 0,
-            # A card of another model than the trace's does as well.
+            # Any GPU model is accepted, whatever the trace requested.
             cpus=max(1, -(-int(row["cpu_milli"]) // 1000)),
             host_memory=int(row["memory_mib"]) * _MIB,
         )

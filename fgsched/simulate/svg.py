@@ -1,11 +1,11 @@
-"""The curves of a simulation as an SVG picture: what of the cards is allocated, and how many jobs wait."""
+"""Draw the curves of a simulation as SVG: the allocated part of the GPUs, and the number of waiting jobs."""
 
 from collections.abc import Sequence
 from html import escape
 
-from fgsched.simulate.figures import Figures, Moment
+from fgsched.simulate.metrics import CurvePoint, Metrics
 
-_WIDTH, _HEIGHT = 960, 200  # of each of the two panels
+_WIDTH, _HEIGHT = 960, 200  # pixels of each of the two panels
 _LEFT, _TOP, _GAP = 60, 60, 60
 _STYLE = (
     "text{font:13px sans-serif;fill:#333}.grid{stroke:#ddd}.line{fill:none;stroke-width:1.5}"
@@ -13,9 +13,9 @@ _STYLE = (
 )
 
 
-def svg(figures: Figures, title: str) -> str:
-    """A picture of its own, readable without any other file."""
-    most = max((moment.waiting for moment in figures.curve), default=0.0)
+def svg(metrics: Metrics, title: str) -> str:
+    """Return a self-contained SVG document."""
+    highest = max((point.waiting for point in metrics.curve), default=0.0)
     height = _TOP + 2 * _HEIGHT + _GAP + 40
     low = _TOP + _HEIGHT + _GAP
     return "\n".join(
@@ -23,17 +23,17 @@ def svg(figures: Figures, title: str) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 20}" height="{height}">',
             f"<style>{_STYLE}</style>",
             f'<rect width="100%" height="100%" fill="#fff"/><text x="{_LEFT}" y="20">{escape(title)}</text>',
-            *_frame(_TOP, "allocated", ["0 %", "50 %", "100 %"], figures.hours),
-            *_shares(figures.curve),
-            *_frame(low, "waiting jobs", ["0", f"{most / 2:.0f}", f"{most:.0f}"], figures.hours),
-            f'<polyline class="line jobs" points="{_waiting(figures.curve, low, most)}"/>',
+            *_frame(_TOP, "allocated", ["0 %", "50 %", "100 %"], metrics.hours),
+            *_shares(metrics.curve),
+            *_frame(low, "waiting jobs", ["0", f"{highest / 2:.0f}", f"{highest:.0f}"], metrics.hours),
+            f'<polyline class="line jobs" points="{_waiting(metrics.curve, low, highest)}"/>',
             "</svg>\n",
         ]
     )
 
 
 def _frame(top: float, name: str, marks: Sequence[str], hours: float) -> list[str]:
-    """A panel's lines and words: three heights and, below it, the hours."""
+    """Draw the grid of a panel, with a mark at each line and the hours below."""
     lines = [f'<text x="{_LEFT}" y="{top - 8}">{name}</text>']
     for number, mark in enumerate(marks):
         y = top + _HEIGHT * (1 - number / (len(marks) - 1))
@@ -45,8 +45,8 @@ def _frame(top: float, name: str, marks: Sequence[str], hours: float) -> list[st
     return lines
 
 
-def _shares(curve: Sequence[Moment]) -> list[str]:
-    points = _points([moment.allocated for moment in curve], _TOP, 1.0)
+def _shares(curve: Sequence[CurvePoint]) -> list[str]:
+    points = _points([point.allocated for point in curve], _TOP, 1.0)
     corners = f"{_LEFT},{_TOP + _HEIGHT} {points} {_LEFT + _WIDTH},{_TOP + _HEIGHT}"
     return [
         f'<polygon class="fill" points="{corners}"/>',
@@ -54,14 +54,14 @@ def _shares(curve: Sequence[Moment]) -> list[str]:
     ]
 
 
-def _waiting(curve: Sequence[Moment], top: float, most: float) -> str:
-    return _points([moment.waiting for moment in curve], top, most)
+def _waiting(curve: Sequence[CurvePoint], top: float, highest: float) -> str:
+    return _points([point.waiting for point in curve], top, highest)
 
 
-def _points(values: Sequence[float], top: float, most: float) -> str:
-    """Where a curve runs within its panel."""
+def _points(values: Sequence[float], top: float, highest: float) -> str:
+    """Return the points of a curve in its panel."""
     step = _WIDTH / max(1, len(values))
     return " ".join(
-        f"{_LEFT + step * (number + 0.5):.1f},{top + _HEIGHT * (1 - (value / most if most else 0)):.1f}"
+        f"{_LEFT + step * (number + 0.5):.1f},{top + _HEIGHT * (1 - (value / highest if highest else 0)):.1f}"
         for number, value in enumerate(values)
     )
