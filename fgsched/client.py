@@ -1,4 +1,4 @@
-"""The commands' end of the socket. In user mode it starts the controller when there is none."""
+"""The clients' end of the controller's socket. In user mode it starts the controller if none is running."""
 
 import itertools
 import json
@@ -37,17 +37,17 @@ _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
 class TimedOut(Unreachable):
-    """The answer did not come in the time that the caller had for it."""
+    """Raised if no answer arrived within the caller's time limit."""
 
 
 class _Pauses:
-    """How long to wait for a busy controller: at random, longer each time, and not for ever."""
+    """The waiting times before a busy controller is asked again: random, increasing, and limited."""
 
     def __init__(self) -> None:
         self._longest, self._until = 0.0, 0.0
 
     def next(self, busy: Busy) -> float:
-        """Seconds to wait before the controller is asked again; Unreachable once that has lasted too long."""
+        """Return the seconds to wait before the next try. Raises Unreachable after too many."""
         now = time.monotonic()
         self._until = self._until or now + _CROWD
         if now >= self._until:
@@ -57,10 +57,10 @@ class _Pauses:
 
 
 class Client:
-    """One connection; many requests. Use it in a `with`."""
+    """A connection for several requests, to be used in a `with` statement."""
 
     def __init__(self, places: Paths, *, may_start: bool = True) -> None:
-        """`may_start`: in user mode the controller is started when there is none."""
+        """`may_start`: in user mode, start the controller if none is running."""
         self.places = places
         self._may_start = may_start
         self._socket: socket.socket | None = None
@@ -131,7 +131,7 @@ class Client:
         repeat: bool,
         advice: str,
     ) -> bytes:
-        """Send a request until a controller that is busy takes it; the answer as JSON."""
+        """Send a request until the controller accepts it, and return the answer as JSON."""
         pauses = _Pauses()
         while True:
             try:
@@ -165,11 +165,11 @@ class Client:
         raise AssertionError("unreachable")
 
     def watch(self, ids: Sequence[int | str]) -> "Watch":
-        """Wait for the end of jobs beside other work, on a connection of its own."""
+        """Watch for the end of jobs on a separate connection, beside other work."""
         return Watch(self.places, ids, may_start=self._may_start)
 
     def _whose(self) -> str:
-        """Who was asked, for a person: the pid if we got as far as that."""
+        """Name the controller for a message, with its pid if known."""
         if self._socket is None:
             return str(self.places.socket)
         raw = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -191,7 +191,7 @@ class Client:
                 return bytes(reply.ok)
 
     def _send(self, message: bytes, until: float | None) -> None:
-        """Send a request. A controller that is busy says so and hangs up before it has read anything."""
+        """Send a request. A busy controller answers and closes the connection before it reads."""
         assert self._socket is not None
         try:
             self._socket.sendall(message)
@@ -201,7 +201,7 @@ class Client:
             raise error
 
     def _mind(self, until: float | None) -> None:
-        """The time that is left is all that the next step may take."""
+        """Limit the next step to the remaining time."""
         assert self._socket is not None
         self._socket.settimeout(None if until is None else max(0.001, until - time.monotonic()))
 
@@ -219,7 +219,7 @@ class Client:
 
 
 class Watch:
-    """Jobs that are waited for, looked at now and then; it survives a controller that is started anew."""
+    """A watch on the end of jobs that survives a restart of the controller."""
 
     def __init__(self, places: Paths, ids: Sequence[int | str], *, may_start: bool) -> None:
         self._places, self._may_start = places, may_start
@@ -239,7 +239,7 @@ class Watch:
             self._socket = None
 
     def is_over(self, timeout: float) -> bool:
-        """Whether all are over; waits for news of them for `timeout` seconds at most."""
+        """Wait at most `timeout` seconds for news; return whether all jobs have ended."""
         if self._is_over:
             return True
         if self._socket is None:
@@ -277,7 +277,7 @@ def _message(operation: str, arguments: dict[str, Any]) -> bytes:
 
 
 def _advice(*, only_reads: bool, repeat: bool) -> str:
-    """What a person can do about a request that had no answer."""
+    """Return what a person can do about a request that received no answer."""
     if only_reads:
         return _AGAIN
     if repeat:
@@ -290,7 +290,11 @@ def find_places() -> Paths:
 
 
 def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
-    """A connection to the controller; in user mode, unless `may_start` is off, there is one afterwards."""
+    """Connect to the controller; in user mode start it first, unless `may_start` is false.
+
+    Raises:
+        Unreachable: no controller is running, or it accepts no connections.
+    """
     places.check(os.geteuid())
     try:
         return _dial(places)
@@ -323,7 +327,7 @@ def _dial(places: Paths) -> socket.socket:
 
 
 def _knock(sock: socket.socket, places: Paths) -> None:
-    """Connect. While others have all places, only a time limit of the kernel's waits for one."""
+    """Connect to the socket. If its queue is full, only a time limit of the kernel ends the wait."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(_CROWD), int(_CROWD % 1 * 1e6)))
     try:
         sock.connect(str(places.socket))
@@ -334,7 +338,7 @@ def _knock(sock: socket.socket, places: Paths) -> None:
 
 
 def _trust(sock: socket.socket, places: Paths) -> None:
-    """Refuse a controller of somebody else's: it would be told scripts and environments."""
+    """Refuse a controller of another user, which would receive scripts and environments."""
     owner = 0 if places.mode == "system" else os.geteuid()
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != owner:
@@ -346,7 +350,7 @@ def _trust(sock: socket.socket, places: Paths) -> None:
 
 
 def start(places: Paths, *options: str) -> bool:
-    """Start the user's controller, once however many ask for it at a time; False if there is one."""
+    """Start the user's controller, once for concurrent callers; return False if one is running."""
     places.prepare(os.geteuid())
     with _starting(places):
         try:
@@ -359,7 +363,7 @@ def start(places: Paths, *options: str) -> bool:
 
 @contextmanager
 def _starting(places: Paths) -> Iterator[None]:
-    """One command at a time looks whether there is a controller, and starts it."""
+    """Hold the lock under which one command at a time starts a controller."""
     from filelock import FileLock  # only the command that finds no controller pays for it
 
     lock = FileLock(places.state / "starting.lock")
@@ -372,7 +376,7 @@ def _starting(places: Paths) -> Iterator[None]:
 
 
 def _start(places: Paths, options: tuple[str, ...]) -> None:
-    """A controller of its own session, its log in the state directory; waits until it takes requests."""
+    """Start a controller with its log in the state directory, and wait until it accepts requests."""
     from fgsched.system.inside import is_inside_job
     from fgsched.system.nice import hold_low_descriptors, refuse_unfit_limits
 
@@ -408,7 +412,7 @@ def _start(places: Paths, options: tuple[str, ...]) -> None:
 
 
 def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Popen[bytes]":
-    """A controller, in a session of its own so that no terminal interrupts it."""
+    """Execute a controller in its own session, so that no terminal interrupts it."""
     return subprocess.Popen(
         [sys.executable, "-I", "-m", "fgsched.controller", str(ready), *options],
         pass_fds=[ready],
@@ -421,9 +425,9 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
 
 
 def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
-    """Have the spawner start one that does not end with the job that this process runs in.
+    """Make the spawner start a controller that survives the job in which this process runs.
 
-    It gets the variables, the cards and the limits of the last controller, and nothing of the job's.
+    It gets the variables, the GPUs and the limits of the last controller, and nothing of the job.
     """
     from fgsched.launch.shepherds import ask_for_controller
     from fgsched.system.inside import IN_A_JOB, spawner_outside
@@ -435,7 +439,7 @@ def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
 
 
 def _await_controller(places: Paths, again: Callable[[], object] = lambda: None) -> None:
-    """Until it takes requests. `again` is called once a second: the last one may just have ended."""
+    """Wait until the controller accepts requests. `again` is called once a second."""
     until = time.monotonic() + _PATIENCE
     for count in itertools.count(1):
         try:

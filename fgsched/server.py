@@ -1,4 +1,4 @@
-"""The controller's socket: who is calling, and one JSON object a line each way."""
+"""The controller's end of the socket: one JSON object in each line; the kernel identifies the client."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Connection:
-    """One client. The kernel says who it is; nothing it sends does."""
+    """A client connection. Its user is the one that the kernel states, whatever it sends."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -45,12 +45,12 @@ class Connection:
 
     @property
     def buffered(self) -> int:
-        """Bytes received and not handled."""
+        """Number of received bytes that are not handled yet."""
         return len(self._in)
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the client has not taken."""
+        """Number of bytes of answers that the client has not read."""
         return len(self._out)
 
     @property
@@ -58,7 +58,7 @@ class Connection:
         return self._end >= 0
 
     def fill(self, most: int) -> None:
-        """Receive up to `most` bytes. Closes itself when the stream ends or a request is too long."""
+        """Receive up to `most` bytes. Close at the end of the stream or if a request is too long."""
         if not most:
             return
         try:
@@ -78,7 +78,7 @@ class Connection:
             self.close()
 
     def take_line(self) -> bytes | bytearray:
-        """Remove the first whole line and return it without its end. `has_line` must be true."""
+        """Remove the first complete line and return it without its end. `has_line` must be true."""
         if self._end == len(self._in) - 1:  # nothing else is here: a large request is not copied
             whole, self._in = self._in, bytearray()
             self._scanned, self._end = 0, -1
@@ -133,12 +133,12 @@ class Connection:
         self._put(b"]%s}}\n" % (b"," + protocol.encode(rest)[1:-1] if rest else b""))
 
     def fail(self, error: FgschedError) -> None:
-        """Answer with an error. `busy` tells a client that knows the word when to ask again."""
+        """Answer with an error. `busy` tells the client when to retry."""
         busy = protocol.Retry(after=error.after) if isinstance(error, Busy) else None
         self._reply(protocol.Reply(v=PROTOCOL, error=protocol.Problem.of(error), busy=busy))
 
     def tell(self, progress: protocol.Progress) -> None:
-        """Send a line before the answer: how far the jobs have come that a client waits for."""
+        """Send a progress line before the answer to a waiting client."""
         self._reply(protocol.Reply(v=PROTOCOL, progress=progress))
 
     def _reply(self, reply: protocol.Reply) -> None:
@@ -153,7 +153,7 @@ class Connection:
             self.close()
 
     def flush(self) -> None:
-        """Send what the client takes now."""
+        """Send as much as the client accepts now."""
         try:
             while self._out:
                 del self._out[: self._socket.send(self._out)]
@@ -207,10 +207,10 @@ def _parse_untyped(line: bytes | bytearray) -> tuple[str, dict[str, Any]]:
 
 
 def _refuse_too_many(line: bytes | bytearray) -> None:
-    """BadUsage for a request of so many values that parsing it would take long, and much memory.
+    """Refuse a request with so many values that parsing takes long. Raises BadUsage.
 
-    First what is cheap: the characters are counted wherever they are. Only if those are too many, the ones
-    that lie in texts are left out.
+    All separators are counted first, which is cheap. Only if there are too many, those within texts are
+    subtracted.
     """
     if line.count(b"{") + line.count(b"[") <= _CONTAINERS and line.count(b",") <= _ITEMS:
         return
@@ -235,10 +235,13 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def listen(path: Path, *, for_all: bool) -> socket.socket:
-    """The listening socket at `path`, replacing a dead one. The caller holds the controller's lock.
+    """Return the listening socket at `path`, replacing a stale one. The caller holds the controller's lock.
 
-    It is bound under another name in the same directory and renamed, so nobody
-    meets it before its mode is right. What is no socket is somebody's, and left alone.
+    The socket is bound under another name in the same directory and renamed when its mode is set. A file that
+    is not a socket is left alone.
+
+    Raises:
+        Refused: another kind of file is at `path`.
     """
     if path.exists() and not path.is_socket():
         raise Refused(f"{path} is not a socket.", "Move it away; the controller's socket has to be there.")

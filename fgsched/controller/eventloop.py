@@ -1,7 +1,7 @@
-"""The loop: waits for whatever happens, gathers it, has it taken in at one turn, answers.
+"""The event loop: wait for events, collect them for a turn, and send the answers.
 
-A round handles clients' requests for a few milliseconds, users in turn, and goes on with what is left after
-it has looked at everything else again. No client delays the others, shepherds or timers by more than a slice.
+A round handles client requests for a few milliseconds, users in fair order, and continues after everything
+else was handled. So no client delays the others, shepherds or timers by more than one round.
 """
 
 import logging
@@ -51,7 +51,7 @@ Apart = Callable[[Connection, Caller, Any], None]  # answers by itself, maybe la
 
 
 class Operations(Protocol):
-    """What the loop needs of the dispatcher."""
+    """What the loop requires of the dispatcher."""
 
     decoder: protocol.Decoder
 
@@ -73,7 +73,7 @@ class Operations(Protocol):
 
 
 class EventLoop:
-    """Owns the selector. Wake-ups are events and timers, never a poll."""
+    """The owner of the selector. It wakes up for events and timers and never polls."""
 
     def __init__(self, listener: socket.socket, spawner: Spawner) -> None:
         self.selector = selectors.EpollSelector()
@@ -94,24 +94,24 @@ class EventLoop:
         self._boot = engine.launcher.boot
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept connections here, and no longer where they were accepted before."""
+        """Accept connections on this listener instead of the previous one."""
         self._clients.listen(listener)
 
     def happened(self, event: Event) -> None:
-        """Something that the next turn has to take in."""
+        """Add an event for the next turn."""
         self._events.append(event)
 
     def watch(self, fileobj: Any, ready: Callable[[], None]) -> None:
         self._register(fileobj, ready)
 
     def _register(self, fileobj: Any, ready: Callable[[], None]) -> None:
-        """Whoever had this descriptor number before has closed it: the number would not be free otherwise."""
+        """Register a descriptor; a stale registration of the same number is replaced."""
         if fileobj in self.selector.get_map():
             self.selector.unregister(fileobj)
         self.selector.register(fileobj, selectors.EVENT_READ, ready)
 
     def watch_once(self, pidfd: int, ended: Callable[[], None]) -> None:
-        """A pidfd becomes readable once, for good: when its process has ended."""
+        """Call `ended` when the process of a pidfd has ended."""
 
         def heard() -> None:
             self.selector.unregister(pidfd)
@@ -120,7 +120,7 @@ class EventLoop:
         self._register(pidfd, heard)
 
     def run_once(self, timeout: float | None) -> None:
-        """Wait for something, take in all that is there, act."""
+        """Wait at most `timeout` seconds for events, handle those that arrived, and make a turn."""
         begun = time.monotonic()
         heard = self._hear(self._wait(timeout))
         self._clients.look()
@@ -138,7 +138,7 @@ class EventLoop:
         return min(each for each in (timeout, due) if each is not None) if due is not None else timeout
 
     def _hear(self, wait: float | None) -> bool:
-        """Whether anything but clients was heard of."""
+        """Wait at most `wait` seconds; return whether anything but clients was heard."""
         heard = False
         for key, mask in self.selector.select(wait):
             if isinstance(key.fileobj, Connection):
@@ -164,7 +164,7 @@ class EventLoop:
             self.faults.run("a connection", partial(self._clients.close, connection))
 
     def _serve(self) -> None:
-        """Handle requests for a slice: one at a time, of the user who has had the least."""
+        """Handle requests for one round, one at a time, from the user with the least service."""
         begun = now = time.monotonic()
         planned = 0.0  # seconds that the turn is expected to take for the writes
         while now < begun + _SLICE and planned < _WRITES:
@@ -175,7 +175,7 @@ class EventLoop:
             self._clients.charge(connection.uid, now - before)
 
     def _handle(self, connection: Connection) -> float:
-        """Handle the first request of a connection; the seconds that are expected of the turn for it."""
+        """Handle the first request of a connection; return the seconds that its turn will probably take."""
         if work := self._clients.work(connection):
             self._go_on(connection, work)
             return 0.0
@@ -194,7 +194,7 @@ class EventLoop:
         return cost
 
     def _go_on(self, connection: Connection, work: Work) -> None:
-        """Make pieces of an answer for a moment, as long as they are taken."""
+        """Produce pieces of an answer for a moment, as long as the client reads them."""
         until = time.monotonic() + _PIECES
         try:
             while not connection.unsent and not connection.is_closed and time.monotonic() < until:
@@ -209,12 +209,12 @@ class EventLoop:
         self._clients.mind(connection)
 
     def begin_work(self, connection: Connection, work: Work) -> None:
-        """Do it in steps, the first ones now; others are served in between."""
+        """Start an answer in pieces; other requests are served in between."""
         self._clients.set_work(connection, work)
         self._go_on(connection, work)
 
     def _end_work(self, connection: Connection, error: FgschedError) -> None:
-        """An answer that has begun cannot be taken back: its connection is closed."""
+        """Close a connection whose answer failed after it had begun."""
         self._clients.set_work(connection, None)
         if connection.is_answering:
             connection.close()
@@ -222,13 +222,13 @@ class EventLoop:
             connection.fail(error)
 
     def known(self, uid: int) -> None:
-        """The account of a user whose requests wait for that was looked up."""
+        """Continue the requests of a user whose account was looked up."""
         self._clients.wake(uid)
 
     def _request(
         self, connection: Connection, request: protocol.Call[Any] | tuple[str, dict[str, Any]]
     ) -> float:
-        """Carry out a request; the seconds that are expected of the turn for it."""
+        """Execute a request; return the seconds that its turn will probably take."""
         if isinstance(request, tuple):
             return self._untyped(connection, *request)
         caller, kind = self._operations.caller(connection), type(request)
@@ -256,7 +256,7 @@ class EventLoop:
         return 0.0
 
     def _take_in(self, connection: Connection, act: Callable[[float], Any], by: str) -> float:
-        """A request that writes is carried out in the turn. Charged now is what it is expected to take."""
+        """Queue a request that writes for the turn; its expected time is charged now."""
         expected = self._writes.get(connection.uid, _WRITE)
         self._clients.charge(connection.uid, expected)
         self._clients.asked(connection, waits=True)
@@ -294,7 +294,7 @@ class EventLoop:
         self.finish(connection, lambda: connection.fail(error))
 
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
-        """A request that only looks: whatever goes wrong with it concerns nobody else."""
+        """Execute a request that only reads; an error affects this request only."""
         found = find(time.time())
         if isinstance(found, Pieces | LongAnswer):
             work = _sending(connection, found) if isinstance(found, Pieces) else _listing(connection, found)
@@ -304,13 +304,13 @@ class EventLoop:
             connection.succeed(found)
 
     def finish(self, connection: Connection, send: Callable[[], None]) -> None:
-        """Send an answer and mind what it did to the connection."""
+        """Send an answer, and account for the connection."""
         if not connection.is_closed:
             send()
         self._clients.mind(connection)
 
     def refuse_to_wait(self, connection: Connection) -> None:
-        """Busy, if its user has as many connections that wait for jobs as one may have."""
+        """Refuse a wait if the user has the maximum of waiting connections. Raises Busy."""
         if not self._clients.may_wait(connection):
             raise Busy(
                 f"uid {connection.uid} waits on too many connections", "End some of the waiting commands."
@@ -344,11 +344,11 @@ class EventLoop:
             self.selector.modify(self._spawner, wanted, key.data)
 
     def failed(self, job: Job, why: str) -> None:
-        """An attempt could not even be sent to the spawner."""
+        """Report an attempt that could not be sent to the spawner."""
         self._events.append(Failed(job.id, job.attempt, why))
 
     def short(self, job: Job, why: str) -> None:
-        """The same, since the host was short of something."""
+        """Report an attempt that could not be sent because the host lacked resources."""
         self._events.append(HostShort(job.id, job.attempt, why))
 
 

@@ -1,4 +1,4 @@
-"""What the conductor is told, what it asks of the world of processes, and what it leaves to be done."""
+"""Events that the engine receives, and its interface to processes."""
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
@@ -12,55 +12,55 @@ from fgsched.store import Allocation
 
 
 class Launcher(Protocol):
-    """What the conductor needs of the world of processes. Every call may be made again after a crash.
+    """The engine's interface to processes. Every call may be repeated after a crash.
 
-    An order to a job returns whether it was delivered to the job's supervisor: its shepherd, or the
-    spawner that inherited the job from a killed one.
+    An order to a job returns whether it was delivered to the job's supervisor: its shepherd, or the spawner
+    that inherited the job from a killed shepherd.
     """
 
     boot: str
 
     def start(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Begin an attempt; leaves a trace that `seize` finds. Forked or Failed follows."""
+        """Begin an attempt, leaving a trace that `seize` finds. JobStarted or Failed follows."""
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
-        """Watch a shepherd; Died follows, at once if it is gone."""
+        """Watch a shepherd. JobEnded follows, at once if it is gone."""
 
     def has_supervisor(self, job: Job) -> bool:
-        """Whether the job has a supervisor that can be given an order."""
+        """Tell whether the job has a supervisor that accepts orders."""
 
     def cancel(self, job: Job) -> bool:
-        """Have its shepherd end the job."""
+        """Make the supervisor end the job."""
 
     def deliver(self, job: Job, signal: int, target: str) -> bool:
-        """Have its shepherd send the job a signal."""
+        """Make the supervisor send the job a signal."""
 
     def suspend(self, job: Job) -> bool:
-        """Have its shepherd stop the job, and its clock."""
+        """Make the supervisor suspend the job and its time limit."""
 
     def resume(self, job: Job) -> bool:
-        """Have its shepherd let it go on."""
+        """Make the supervisor resume the job."""
 
     def relimit(self, job: Job) -> bool:
-        """Have its shepherd keep to the time limit that the job has now."""
+        """Make the supervisor use the job's current time limit."""
 
     def requeue(self, job: Job) -> bool:
-        """The same as cancel, with another word in the job's errors."""
+        """Make the supervisor end the job, with a line about the requeue in its standard error."""
 
     def preempt(self, job: Job) -> bool:
-        """Have its shepherd warn the job, and end it after its grace. A second order changes nothing."""
+        """Make the supervisor warn the job and end it after its grace time. Repetition has no effect."""
 
     def seize(self, job: Job) -> Seen:
-        """What became of the attempt; if nobody claimed it yet, nobody can after this call."""
+        """Return the outcome of the attempt; an unclaimed one can no longer be claimed after this call."""
 
     def kill_remaining(self, job: Job) -> bool:
-        """End what is left of a job whose shepherd is gone; True once nothing is."""
+        """Kill the remaining processes of a job without shepherd; return whether none is left."""
 
     def forget(self, job: Job) -> None:
         """Remove the traces of an attempt whose end is committed."""
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
-        """Remove the traces of all attempts but these (job, attempt): their ends are committed."""
+        """Remove the traces of all attempts except `keep` (job, attempt)."""
 
 
 class JobStarted(NamedTuple):
@@ -73,7 +73,7 @@ class JobStarted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An attempt could not be begun: nothing ran."""
+    """An attempt could not be started; nothing was executed."""
 
     job: int
     attempt: int
@@ -82,7 +82,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class HostShort:
-    """An attempt could not be begun, since the host was short of something: nothing ran."""
+    """An attempt could not be started because the host lacked resources; nothing was executed."""
 
     job: int
     attempt: int
@@ -90,7 +90,7 @@ class HostShort:
 
 
 class JobEnded(NamedTuple):
-    """A job is over, or its shepherd has ended."""
+    """A job has ended, or its shepherd has."""
 
     job: int
     attempt: int = 0  # of which this was told; 0: of the one under way
@@ -98,7 +98,7 @@ class JobEnded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Faulted:
-    """An effect for an attempt failed with an unexpected exception: nobody knows what of it was done."""
+    """An effect for an attempt raised an unexpected exception; it is unknown what was done."""
 
     job: int
     attempt: int
@@ -107,7 +107,7 @@ class Faulted:
 
 @dataclass(frozen=True, slots=True)
 class WatchdogFinding:
-    """The watchdog has seen something wrong with an attempt."""
+    """A finding of the watchdog about an attempt."""
 
     job: int
     attempt: int
@@ -117,8 +117,11 @@ class WatchdogFinding:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A request that writes. `act` is called inside the transaction and returns the reply, an effect;
-    `refuse` is called if the transaction fails."""
+    """A request that writes.
+
+    `act` is called within the transaction and returns the reply, an effect; `refuse` is called if the
+    transaction fails.
+    """
 
     act: Callable[[float], Any]
     refuse: Callable[[FgschedError], None]
@@ -129,10 +132,10 @@ Event = JobStarted | Failed | HostShort | JobEnded | Faulted | WatchdogFinding |
 
 
 def due_now(begun: Sequence[JobStarted], fresh: Sequence[Event]) -> tuple[list[Event], list[JobStarted]]:
-    """(what the turn has to take in, beginnings that wait for the next one). `begun`: those that waited.
+    """Return (events for this turn, starts deferred to the next turn). `begun` are starts deferred before.
 
-    Short jobs mostly begin and end between two turns or three, and what is left of an attempt tells both
-    at once. So where jobs end, those that begin have one more turn for it; where none does, it gains nothing.
+    Short jobs usually start and end within two or three turns, and the result of a job tells both at once.
+    When jobs end in a turn, new starts are therefore deferred by one turn; otherwise deferring gains nothing.
     """
     over = {(event.job, event.attempt) for event in fresh if type(event) is JobEnded}
     if not over:

@@ -1,4 +1,4 @@
-"""The host's cards as the conductor knows them: what was last seen on them, which are clean."""
+"""The state of the host's GPUs: readings, marks of operators, and GPUs that ended jobs still occupy."""
 
 import dataclasses
 from collections import deque
@@ -18,7 +18,7 @@ _BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 
 
 class GpuStates:
-    """Decides nothing about jobs; `ask` is the one effect, given by whoever owns the sampler."""
+    """The states of all GPUs. Decides nothing about jobs; `ask` requests a reading."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class GpuStates:
         clean_timeout: float = 30.0,
         fatal: Collection[int] = (),
     ) -> None:
-        """`fatal`: the driver's errors (Xid) for which a card is drained."""
+        """`interval` is in seconds; `fatal` are the Xids for which a GPU is drained."""
         self._fatal = fatal
         self._gpus = {gpu.index: gpu for gpu in gpus}
         self.readings: dict[int, Reading] = {}
@@ -54,7 +54,7 @@ class GpuStates:
         self._health: dict[int, tuple[int, str]] = {}  # card -> (errors, remap) as last seen
 
     def obey(self, *, interval: float, clean_timeout: float, fatal: Collection[int]) -> None:
-        """From now on, look and wait so long, and drain for these."""
+        """Use these settings from now on; `interval` and `clean_timeout` are in seconds."""
         self._interval, self._timeout, self._fatal = interval, clean_timeout, fatal
 
     @property
@@ -65,7 +65,7 @@ class GpuStates:
         return self._gpus[index]
 
     def allocation(self, hold: Hold) -> Allocation:
-        """A hold with what is to be remembered of its card."""
+        """Return a hold with the data of its GPU, for accounting."""
         gpu = self._gpus[hold.gpu]
         return Allocation(hold.gpu, gpu.uuid, gpu.model, hold.share, hold.memory, charged(hold, gpu.usable))
 
@@ -75,16 +75,16 @@ class GpuStates:
     # -- what a reading says --------------------------------------------------------------------
 
     def is_fresh(self, now: float) -> bool:
-        """Whether strangers' memory is known well enough to place jobs by it."""
+        """Tell whether memory of other processes is known well enough for placement."""
         return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
     def ask(self) -> None:
-        """Ask the sampler for a reading; it comes as `saw`. One that is lost makes later ones say less."""
+        """Request a reading, which arrives in `saw`. After a lost one, later readings count less."""
         self._asked_for.append(self.watched)
         self._ask()
 
     def saw(self, readings: Mapping[int, Reading], *, there: Iterable[int], now: float) -> None:
-        """A reading came. `there`: the jobs of which a card still lists a process."""
+        """Use a reading. `there` are the jobs of which a GPU still lists a process."""
         self.readings = dict(readings)
         self._seen_at = now
         self._looked_for = self._asked_for.popleft() if self._asked_for else frozenset()
@@ -94,7 +94,7 @@ class GpuStates:
             self._judge(gpu, readings.get(gpu.index), now)
 
     def _judge(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
-        """A card that does not answer is suspect until it does; an operator's word stays."""
+        """Update the state of a GPU: suspect while it does not answer; marks of operators remain."""
         is_left = not any(hold.gpu == gpu.index for job in self._stayed.values() for hold in job.holds)
         is_left = is_left and gpu.index not in self._kept and gpu.index not in self._occupied
         worse = self._worse(reading) if reading and not reading.error else self._told(reading)
@@ -108,7 +108,7 @@ class GpuStates:
             self._mark(replace(gpu, state=GpuState.OK, note="", noted_at=now))
 
     def _mark_bad(self, gpu: Gpu, reading: Reading | None, now: float) -> None:
-        """It did not answer, or fell off the bus."""
+        """Mark a GPU that did not answer or is lost."""
         error = reading.error if reading else "the driver does not list it"
         if reading and reading.is_lost and gpu.state in (GpuState.OK, GpuState.SUSPECT):
             self._lost.add(gpu.index)
@@ -118,7 +118,7 @@ class GpuStates:
             self._mark(replace(gpu, state=GpuState.SUSPECT, note=error, noted_at=now))
 
     def _worse(self, reading: Reading) -> str:
-        """What has become worse with its memory since the last look; who resumes it has seen that."""
+        """Return new memory errors since the last reading; an operator's resume acknowledges them."""
         errors, remap = self._health.get(reading.gpu, (reading.ecc or 0, ""))
         self._health[reading.gpu] = (reading.ecc or 0, reading.remap)
         if (reading.ecc or 0) > errors:
@@ -130,12 +130,12 @@ class GpuStates:
         return ""
 
     def _told(self, reading: Reading | None) -> str:
-        """The driver's errors since the last look for which it is drained."""
+        """Return new Xids since the last reading for which the GPU is drained."""
         fatal = [xid for xid in reading.xids if xid in self._fatal] if reading and not reading.is_lost else []
         return f"the driver told of Xid {', '.join(map(str, dict.fromkeys(fatal)))}" if fatal else ""
 
     def failed_since(self, indices: Iterable[int], since: float) -> bool:
-        """Whether one of these cards has fallen off the bus, or was drained for its errors, since then."""
+        """Tell whether one of these GPUs was lost or drained after `since` (epoch seconds)."""
         for gpu in (self._gpus[index] for index in indices if index in self._gpus):
             is_sick = gpu.state is GpuState.DRAINED and gpu.note.endswith(_BY_ITSELF)
             if (is_sick or gpu.index in self._lost) and gpu.noted_at >= since:
@@ -143,7 +143,7 @@ class GpuStates:
         return False
 
     def gpus_for_planning(self, now: float) -> tuple[Gpu, ...]:
-        """The cards, none of them open to new jobs while what is on them is not known."""
+        """Return the GPUs; none accepts jobs while memory of other processes is unknown."""
         if self.is_fresh(now):
             return self.gpus
         waiting = "waiting for the driver's answer"
@@ -152,7 +152,7 @@ class GpuStates:
     # -- cleaning -------------------------------------------------------------------------------
 
     def begin_cleaning(self, job_id: int, now: float) -> None:
-        """A job is over; its share comes back once a later reading shows none of its processes."""
+        """Begin to release a job's GPUs; a later reading must show none of its processes."""
         self._cleaning[job_id] = now
 
     @property
@@ -161,20 +161,20 @@ class GpuStates:
 
     @property
     def watched(self) -> frozenset[int]:
-        """The ended jobs whose processes are looked for on the cards."""
+        """Return the ended jobs whose processes are looked for on the GPUs."""
         return frozenset(self._cleaning) | frozenset(self._stayed)
 
     def cleans(self, job_id: int) -> bool:
-        """Whether its share waits for its processes to leave."""
+        """Tell whether the job's GPUs are not released yet."""
         return job_id in self._cleaning
 
     @property
     def stayed(self) -> tuple[Job, ...]:
-        """The jobs that did not leave their cards in time: over long since, or running anew elsewhere."""
+        """Return the jobs that did not leave their GPUs in time; they ended long ago or run elsewhere."""
         return tuple(self._stayed.values())
 
     def cleaned(self, now: float) -> dict[int, bool]:
-        """The jobs that need not wait any longer: True, the cards are clean of it; False, its time is up."""
+        """Return jobs to release: True if their GPUs are free of them, False if the time is up."""
         self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
         done = {job: True for job in self._cleaning if self._is_off(job)}
         late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}
@@ -183,15 +183,15 @@ class GpuStates:
         return done
 
     def _is_off(self, job: int) -> bool:
-        """Whether a reading showed no card with the job; where there are no readings, there is no doubt."""
+        """Tell whether a reading showed no GPU with the job, or there are no readings."""
         return not self.needs_cleaning or (job in self._looked_for and job not in self._there)
 
     def near(self, holds: Iterable[Hold]) -> tuple[tuple[int, ...], ...]:
-        """The CPUs near each of the cards; (): not known."""
+        """Return the CPUs near each of the GPUs; () if unknown."""
         return tuple(self._gpus[hold.gpu].cpus for hold in holds)
 
     def left_dirty(self, job: Job, now: float) -> None:
-        """A job's processes did not leave its cards in time: no new jobs there until they do."""
+        """Mark the GPUs of a job whose processes did not leave in time as suspect."""
         self._stayed[job.id] = job
         for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a card may be gone since
             if self._gpus[index].state is GpuState.OK:
@@ -199,7 +199,7 @@ class GpuStates:
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
     def left_alive(self, job: Job, pid: int, now: float) -> None:
-        """A process of an ended job cannot be ended: its cards wait for an operator to resume them."""
+        """Mark the GPUs of an ended job with an unkillable process as suspect, until an operator resumes."""
         note = f"process {pid} of job {job.id} {_LIVES_ON}"
         for index in {hold.gpu for hold in job.holds} & self._gpus.keys():
             self._kept.add(index)
@@ -207,7 +207,10 @@ class GpuStates:
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
     def occupy(self, names: Collection[str] | None, note: str, now: float) -> None:
-        """Give these cards (UUIDs or indices; None: all) to no new job: an earlier queue's runs there."""
+        """Keep new jobs off these GPUs (UUIDs or indices.
+
+        None: all), because an earlier queue's jobs run there.
+        """
         for gpu in self.gpus:
             is_meant = names is None or gpu.uuid in names or str(gpu.index) in names
             if is_meant and gpu.index not in self._taken_back:
@@ -216,7 +219,7 @@ class GpuStates:
                     self._mark(replace(gpu, state=GpuState.SUSPECT, note=note, noted_at=now))
 
     def vacate(self, now: float) -> None:
-        """Those jobs are over, or others are told next."""
+        """Release the GPUs of an earlier queue's jobs."""
         occupied, self._occupied = self._occupied, {}
         for index, note in occupied.items():
             gpu = self._gpus[index]
@@ -236,7 +239,7 @@ class GpuStates:
         self._mark(replace(self._gpus[index], state=GpuState.OK, note="", noted_at=now))
 
     def restore(self, marks: Mapping[str, tuple[GpuState, str, float]]) -> None:
-        """What operators said in an earlier life, and what they still have to look at, by UUID."""
+        """Restore the marks by UUID that an earlier controller stored."""
         for gpu in self.gpus:
             state, note, at = marks.get(gpu.uuid, (GpuState.OK, "", 0.0))
             is_kept = state is GpuState.SUSPECT and note.endswith(_LIVES_ON)
@@ -250,12 +253,12 @@ class GpuStates:
         self._changed[gpu.index] = gpu
 
     def changed(self) -> list[Gpu]:
-        """Cards whose state has changed since the last call."""
+        """Return the GPUs whose state has changed since the last call."""
         self._unsaved, self._changed = self._changed, {}
         return list(self._unsaved.values())
 
     def undone(self) -> None:
-        """What `changed` returned last was not stored: it returns it again."""
+        """Make `changed` return its last result again, because it was not stored."""
         self._changed = self._unsaved | self._changed
 
 

@@ -1,4 +1,4 @@
-"""What a submission or an update asks to wait for: whether there is such a job, and whose it is."""
+"""Check the conditions of a submission or update: dependencies, begin time, deadline."""
 
 from msgspec.structs import replace
 
@@ -14,14 +14,14 @@ _LONGEST = 8192  # characters of a dependency
 
 
 class Conditions:
-    """Checks against the jobs that there are and were."""
+    """Checks against open and ended jobs."""
 
     def __init__(self, engine: Engine, *, kill_invalid: bool) -> None:
         self._engine = engine
         self._kill_invalid = "yes" if kill_invalid else "no"
 
     def settled(self, job: NewJob, caller: Caller, now: float) -> NewJob:
-        """The same with what only the controller knows filled in."""
+        """Return the job with the values that only the controller knows. Raises Refused."""
         request = job.request
         if request.dependency:
             request = replace(
@@ -33,7 +33,7 @@ class Conditions:
         return job if request is job.request else replace(job, request=request)
 
     def changed(self, job: Job, request: Request, caller: Caller, now: float) -> Job:
-        """The job as it stands once its request is changed so."""
+        """Return the job after its request was changed. Raises Refused."""
         after = replace(job, request=request)
         if request.dependency != job.request.dependency:
             settled = self.dependency(request, caller)
@@ -49,7 +49,7 @@ class Conditions:
         return after
 
     def dependency(self, request: Request, caller: Caller) -> str:
-        """The dependency with `last` as the job that it means; Refused for a job that there is not."""
+        """Return the dependency with `last` replaced by its job. Raises Refused for an unknown job."""
         if not request.dependency:
             return ""
         dependency = parse_dependency(request.dependency)
@@ -80,7 +80,7 @@ class Conditions:
         return term
 
     def refuse_cycle(self, job: Job, dependency: str) -> None:
-        """Refused if a job would in the end depend on itself."""
+        """Refuse a dependency that leads back to the job itself. Raises Refused."""
         goal = job.array or job.id
         path = self._path(dependency, goal)
         if path:
@@ -88,7 +88,7 @@ class Conditions:
             raise Refused(f"Job dependency problem: cycle: {around}", "Jobs cannot wait for each other.")
 
     def _path(self, dependency: str, goal: int) -> list[int]:
-        """The jobs on the way from a dependency to a job; none: there is no way."""
+        """Return the jobs on the way from a dependency to job `goal`; empty if there is no way."""
         seen: set[int] = set()
         stack: list[tuple[str, list[int]]] = [(dependency, [])]
         while stack:
@@ -105,7 +105,7 @@ class Conditions:
 
 
 def _check_tasks(term: Term, target: Job, request: Request) -> None:
-    """Refused if a task that is meant is not in the array."""
+    """Refuse a dependency on tasks that are not in the array."""
     there = bits_of(target.request.array) if target.array else 0
     if term.task is not None and not there >> term.task & 1:
         raise Refused(
@@ -121,7 +121,7 @@ def _check_tasks(term: Term, target: Job, request: Request) -> None:
 
 
 def check_times(request: Request, now: float) -> None:
-    """Refused if a job could not end before its deadline even if it started at once."""
+    """Refuse a job that could not end before its deadline even if it started at `now`. Raises Refused."""
     if request.deadline and max(now, request.begin) + request.time_limit >= request.deadline:
         raise Refused(
             "the job cannot end before its deadline", "Give a later --deadline, or a shorter --time."

@@ -1,4 +1,4 @@
-"""The requests that change something. Each returns what to answer once its turn is committed."""
+"""Handle requests that change jobs and GPUs. Each handler returns the answer to send after the commit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ FIRST_USER = 1000  # uids below it are root's and of services
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the configuration says of submissions."""
+    """The configuration of submissions."""
 
     max_script: int
     default_time: int  # seconds; 0: none
@@ -43,7 +43,7 @@ class Rules:
 
 
 class JobHandlers:
-    """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
+    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine, rules: Rules) -> None:
         self._engine = engine
@@ -101,7 +101,10 @@ class JobHandlers:
         return jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
-        """The same with what only the controller knows; refused where they would be too many."""
+        """Return the jobs with the values that only the controller knows.
+
+        Raises Refused if they are too many.
+        """
         jobtable = self._engine.jobtable
         pending = jobtable.open_of(caller.name)
         if pending + sum(size(job.request) for job in jobs) > MAX_PENDING:
@@ -111,7 +114,7 @@ class JobHandlers:
         return [conditions.settled(job, caller, now) for job in jobs]
 
     def _asker_of(self, caller: Caller, job: Job) -> Submitter:
-        """Whose right counts when a job is changed: its owner's, or that of an operator."""
+        """Return whose rights count for a change: the owner's, or those of an operator."""
         return replace(caller.submitter, user=job.user)
 
     @property
@@ -179,7 +182,7 @@ class JobHandlers:
         return said
 
     def _relimit(self, job: Job, said: Outcome, now: float) -> None:
-        """Of a job under way. One that is only starting has no shepherd yet: that is reminded once it has."""
+        """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""
         told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
             self._engine.then(effects.Relimit(told, said))

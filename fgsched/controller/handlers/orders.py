@@ -1,4 +1,4 @@
-"""What is done to jobs under way: run again, stopped, let go on. An order is durable before it is given."""
+"""Handle orders to running jobs: requeue, suspend, resume. An order is durable before it is sent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ _UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED}
 
 
 class Orders:
-    """`answer = orders.operations[name](caller, arguments, now)`, inside the turn's transaction."""
+    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class Orders:
         }
 
     def requeue(self, caller: Caller, call: Requeue, now: float) -> Outcomes:
-        """End jobs that run, and put them back in the queue; held if `hold` says so."""
+        """End running jobs and requeue them, held if `hold` is set. Raises Refused."""
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             _must_be_under_way(job)
@@ -41,7 +41,7 @@ class Orders:
         return self._verbs.each(caller, call.ids, act, now, meant=_is_under_way)
 
     def suspend(self, caller: Caller, call: Suspend, now: float) -> Outcomes:
-        """Stop jobs, and their clocks; they keep what they hold."""
+        """Suspend running jobs and their time limits; they keep their allocations. Raises Refused."""
         caller.must_operate("suspend jobs: what they hold stays taken")
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:
@@ -57,7 +57,7 @@ class Orders:
         return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
 
     def resume(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
-        """Let suspended jobs go on."""
+        """Resume suspended jobs. Raises Refused."""
         caller.must_operate("resume jobs")
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:

@@ -1,6 +1,6 @@
-"""What operators change of the site while the controller runs: the configuration read anew, and partitions.
+"""Handle changes of the configuration at run time: reread the file, and change partitions.
 
-Whatever an operator says of a partition is kept beside the file, and laid over it.
+Changes of partitions by operators are stored in the queue and override the file.
 """
 
 import json
@@ -37,14 +37,14 @@ Overlay = dict[str, dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ConfigActions:
-    """What this desk reaches into: the file, and whoever obeys it."""
+    """Actions on the configuration file and on the parts that use it."""
 
     load: Callable[[], Config]
     obey: Callable[[Config], None]  # everything but the policy and the limits
 
 
 class PartitionHandlers:
-    """`answer = desk.operations[name](caller, arguments, now)`, inside the turn's transaction."""
+    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine, config: Config, hands: ConfigActions) -> None:
         self._engine, self._hands = engine, hands
@@ -61,12 +61,12 @@ class PartitionHandlers:
 
     @property
     def _overlay(self) -> Overlay:
-        """Asked of the store each time: a turn that is undone takes its changes with it."""
+        """Read the operators' changes from the store, so that a rollback also reverts them."""
         found: Overlay = self._engine.store.kept.recall_json(_PARTITIONS, {})
         return found
 
     def _policy_kept(self, config: Config) -> Policy:
-        """The policy with what operators said; without it, if it does not fit the configuration any more."""
+        """Return the policy with the operators' changes, or without them if they no longer fit."""
         overlay = self._overlay
         try:
             return self._policy(config, overlay)
@@ -80,12 +80,12 @@ class PartitionHandlers:
         return check_preemption(apply_overrides(config, overlay).policy)
 
     def _govern(self, policy: Policy) -> None:
-        """From now on go by this, others of this turn too; the reservations are another desk's."""
+        """Use this policy from now on, also for other requests of this turn."""
         self._engine.policy = structs.replace(policy, reservations=self._engine.policy.reservations)
         self._engine.limits = self._config.limits
 
     def _forget(self) -> None:
-        """The turn was undone: what was in force before it is."""
+        """Restore the previous policy after a rollback."""
         self._config = self._in_force
         self._govern(self._policy_kept(self._config))
 
@@ -118,7 +118,7 @@ class PartitionHandlers:
         self._hands.obey(config)
 
     def hang_up(self, now: float) -> Reply:
-        """SIGHUP: as `reconfigure`, with the log as the only reader."""
+        """Reread the configuration at SIGHUP, with errors in the log only."""
         try:
             said = self.reread()
         except FgschedError as error:
@@ -181,7 +181,7 @@ class PartitionHandlers:
         return self._put(self._overlay | {name: values}, name)
 
     def _put(self, overlay: Overlay, name: str) -> protocol.PartitionName:
-        """Write it down and obey it at once: jobs may start in this very turn."""
+        """Store the changes and use them at once, so that jobs may start in this turn."""
         policy = self._policy(self._config, overlay)
         self._engine.store.kept.remember(_PARTITIONS, json.dumps(overlay))
         self._govern(policy)
@@ -189,7 +189,7 @@ class PartitionHandlers:
 
 
 def _checked(values: Mapping[str, str]) -> dict[str, str]:
-    """{key: text} with the keys as the configuration file spells them. Every value is checked."""
+    """Return {key: text} with the keys as in the configuration file, after checking every value."""
     found = {key_of(key): text for key, text in values.items()}
     decode_values({key: text for key, text in found.items() if text})
     return found

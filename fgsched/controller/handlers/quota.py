@@ -1,4 +1,4 @@
-"""How many bytes of scripts and environments the jobs of one user may have that are not over."""
+"""Limit the bytes of scripts and environments of each user's open jobs."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,21 +13,21 @@ _REST = 20  # times as long as counting took is waited before it is counted agai
 
 @dataclass(slots=True)
 class _Count:
-    """Bytes of one user: at least those that there are; jobs that ended since are still counted."""
+    """Bytes of one user, as an upper bound: jobs that ended since are still counted."""
 
     size: int
     again_at: float = 0.0
 
 
 class MaterialQuota:
-    """Counts what is submitted. What ended is found only when the quota seems to be reached."""
+    """Counts submitted bytes. Ended jobs are subtracted only when the quota seems to be exceeded."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._counts: dict[int, _Count] = {}
 
     def check(self, uid: int, jobs: Sequence[NewJob], most: int) -> int:
-        """The bytes that these jobs add; Refused if they are too many. `most`: 0 is no limit."""
+        """Return the bytes that these jobs add. Raises Refused above `most` bytes (0 is no limit)."""
         texts = {id(text): text for job in jobs for text in (job.script, job.environment)}.values()
         size = sum(map(len, texts))
         if not most:
@@ -46,7 +46,7 @@ class MaterialQuota:
         return size
 
     def add(self, uid: int, size: int) -> None:
-        """So much was submitted."""
+        """Count `size` bytes as submitted."""
         if count := self._counts.get(uid):
             count.size += size
 

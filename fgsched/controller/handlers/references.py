@@ -1,4 +1,4 @@
-"""How jobs are named: 12, the array 12, its task '12_3', its tasks '12_[1-5,8]'."""
+"""Resolve references to jobs: job or array 12, task '12_3', tasks '12_[1-5,8]'."""
 
 import re
 from collections.abc import Callable
@@ -18,12 +18,12 @@ _TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,6})|\[([0-9,:-]{1,8192})\])")
 
 
 def name_of(job: Job) -> Reference:
-    """What the answers call a row: 12, or '12_3'."""
+    """Return the reference of a row: 12, or '12_3'."""
     return f"{job.array}_{job.task}" if job.task is not None else job.id
 
 
 def split_reference(reference: Any) -> tuple[int, int | None]:
-    """(job or array, tasks as bits; None: all that there are)."""
+    """Split a reference into (job or array, tasks as bits, or None for all). Raises BadUsage."""
     if type(reference) is int:
         return reference, None
     match = _TASKS.fullmatch(reference) if isinstance(reference, str) else None
@@ -33,13 +33,13 @@ def split_reference(reference: Any) -> tuple[int, int | None]:
 
 
 class References:
-    """Rows by their names, as they stand now: open, or over."""
+    """Rows by reference, open or ended."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def rows(self, reference: Any) -> list[Job]:
-        """The open rows that a name means, and of what is named alone those that are over; else NoSuchJob."""
+        """Return the open rows of a reference; an ended row only if it is named itself. Raises NoSuchJob."""
         number, wanted = split_reference(reference)
         job = self._one(number)
         array = self._engine.jobtable.arrays.get(number) if job.array == number else None
@@ -48,7 +48,7 @@ class References:
         return [job] if array is None else [self._engine.jobtable.jobs[row] for row in sorted(array.rows)]
 
     def own_rows(self, reference: Any, may: Callable[[Job], None]) -> list[Job]:
-        """The same for what is to be changed: tasks that wait and are named alone get rows of their own."""
+        """Return the rows to change; pending tasks that are named get their own rows. Raises NoSuchJob."""
         _, wanted = split_reference(reference)
         rows = self.rows(reference)
         for row in rows:
@@ -63,7 +63,7 @@ class References:
         return found
 
     def past(self, reference: Any) -> list[JobRecord]:
-        """All rows that a name means, as accounting knows them."""
+        """Return all rows of a reference from accounting."""
         number, wanted = split_reference(reference)
         store, known = self._engine.store, self._engine.jobtable.jobs
         job = self._one(number)
@@ -88,7 +88,7 @@ class References:
         return past.job
 
     def _tasks(self, first: Job, wanted: int, array: Array | None) -> list[Job]:
-        """The rows of these tasks. `first`: the row that has the array's id, whatever it stands for now."""
+        """Return the rows of these tasks. `first` is the row with the array's id."""
         number = first.id
         missing = wanted & ~(bits_of(first.request.array) if first.array == number else 0)
         if missing:

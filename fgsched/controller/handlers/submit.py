@@ -1,4 +1,4 @@
-"""Turn a submission into the jobs that the store writes. All of it is checked before any of it is written."""
+"""Convert a submission into new jobs. Everything is checked before anything is stored."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ _REMEMBERED = 256  # requests
 
 
 class Admission:
-    """Remembers what became of requests: many submissions have the same. A refusal is always found anew."""
+    """A cache of admitted requests, because many submissions are equal. Refusals are not cached."""
 
     def __init__(self) -> None:
         self._ground: AdmissionContext | None = None
         self._admitted: dict[tuple[Request, Submitter], Request] = {}
 
     def admit(self, request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
-        """`admission.admit`; what it says depends on nothing else."""
+        """Admit a request like `admission.admit`, with a cache. Raises its errors."""
         if ground != self._ground or len(self._admitted) >= _REMEMBERED:
             self._ground, self._admitted = ground, {}
         found = self._admitted.get((request, submitter))
@@ -68,7 +68,7 @@ def read_submission(
 
 
 def _outside(batch: Batch[Any], lengths: tuple[int, int, int]) -> str:
-    """The path of the first place in `jobs` that is not in its list."""
+    """Return the path of the first index in `jobs` that is outside its list, or ""."""
     for number, (*places, _) in enumerate(batch.jobs):
         for part, (place, length) in enumerate(zip(places, lengths, strict=True)):
             if place >= length:
@@ -109,7 +109,7 @@ def _environment(variables: dict[str, str], at: int) -> bytes:
 
 
 def room_for(jobs: Sequence[NewJob], jobtable: JobTable, user: str, policy: Policy) -> None:
-    """Refused if a limit of jobs that wait would be passed."""
+    """Refuse jobs that exceed a limit of pending jobs. Raises Refused."""
     if not policy.is_capped:
         return
     more: Counter[tuple[str, Owner]] = Counter()

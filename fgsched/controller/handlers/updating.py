@@ -41,7 +41,7 @@ def _is_under_way(job: Job) -> bool:
 
 
 def _may_limit(job: Job, changes: JobChanges, submitter: Submitter) -> bool:
-    """Whether the submitter may give a job under way this time limit: only operators give a longer one."""
+    """Tell whether the submitter may set this time limit of a running job: only operators raise it."""
     if submitter.is_operator or changes.time_limit is UNSET:
         return True
     new = changes.time_limit if changes.time_limit > 0 else math.inf
@@ -71,7 +71,7 @@ def changed_request(job: Job, changes: JobChanges, submitter: Submitter, ground:
 
 
 def _check_fields(job: Job, fields: set[str]) -> None:
-    """Refused for a field that cannot be changed in the job's state."""
+    """Refuse a field that cannot be changed in the job's state."""
     if job.state.is_final or job.state is JobState.COMPLETING:
         raise Refused(f"job {job.id} is already completing or completed", "Only open jobs can be changed.")
     if fields & _OF_ARRAYS and not job.array:

@@ -1,4 +1,4 @@
-"""What is done to several jobs by name: the rows that each name means, and one outcome for each of them."""
+"""Apply an action to several jobs by reference, with one outcome for each."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ Act = Callable[[Caller, Job, float], Outcome]
 
 
 class Verbs:
-    """`verbs.each(caller, names, act, now)`: an error of one does not touch the others."""
+    """Applies actions; an error of one job does not affect the others."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -29,7 +29,10 @@ class Verbs:
         *,
         meant: Callable[[Job], bool] = lambda job: True,
     ) -> Outcomes:
-        """Act on every row of `names`; of an array named as a whole, on the rows that are `meant`, if any."""
+        """Apply `act` to every row of `names`.
+
+        Of a whole array to the rows for which `meant` is true, if any.
+        """
         found: list[Outcome] = []
         for name in dict.fromkeys(names):
             try:
@@ -42,7 +45,10 @@ class Verbs:
         return Outcomes(jobs=found)
 
     def _one(self, caller: Caller, row: Job, act: Act, now: float) -> Outcome:
-        """What fails unexpectedly for one job is its answer; the turn is repeated without that job."""
+        """Apply the action to one row.
+
+        An internal error is its outcome; the turn is repeated without the job.
+        """
         containment = self._engine.containment
         if row.id in containment.blamed:  # nothing of what failed is carried out
             return _failed(name_of(row), OurFault(containment.blamed[row.id]))

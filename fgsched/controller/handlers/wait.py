@@ -1,4 +1,4 @@
-"""Clients that wait for jobs to end."""
+"""Answer clients that wait for jobs to end."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ class _Waiter:
 
 
 class WaitHandlers:
-    """Each is answered once, when the last of its jobs is over; or, if it asked so, the first."""
+    """Waiting clients: each is answered once, when all of its jobs have ended, or on request the first."""
 
     def __init__(self, send: Send, faults: Faults | None = None) -> None:
-        """`send(connection, effect)`: does it, and minds what that did to the connection."""
+        """`send(connection, effect)` sends an answer and accounts for the connection."""
         self._send = send
         self._faults = faults or Faults()
         self._waiters: list[_Waiter] = []
@@ -66,13 +66,13 @@ class WaitHandlers:
             self._waiters.append(waiter)
 
     def _refuse_too_many(self, uid: int, more: int) -> None:
-        """Busy if one user would wait for too many jobs at once: each is kept for each connection."""
+        """Refuse a user who would wait for too many jobs, because each entry uses memory. Raises Busy."""
         kept = [len(one.open) + len(one.over) for one in self._waiters if one.connection.uid == uid]
         if kept and sum(kept) + more > _MOST:
             raise Busy(f"uid {uid} waits for {sum(kept)} jobs already", "End some waiting commands.")
 
     def over(self, jobs: Iterable[Job], jobtable: JobTable) -> None:
-        """These jobs have ended."""
+        """Answer the clients that wait for these jobs, which have ended."""
         if not self._waiters:
             return
         ended: dict[Key, Job] = {}
@@ -83,14 +83,14 @@ class WaitHandlers:
             self._waiters = [one for one in self._waiters if not self._is_served(one, ended, jobtable)]
 
     def _is_served(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
-        """Whether a waiter needs nothing more. One that something fails for is dropped, and may ask again."""
+        """Tell whether a waiter is answered. A waiter that causes an error is dropped and may retry."""
         with self._faults.contained("a client that waits"):
             return self._advance(waiter, ended, jobtable)
         self._send(waiter.connection, waiter.connection.close)
         return True
 
     def tell(self, jobtable: JobTable, now: float) -> None:
-        """Tell those who asked for it how far their jobs have come: only news, and seldom."""
+        """Send progress to the clients that asked for it: only changes, at a limited rate."""
         curious = [waiter for waiter in self._waiters if waiter.wants_progress]
         here = (id(jobtable), jobtable.revision)
         if not curious or (here == self._looked_at and all(waiter.told for waiter in curious)):
@@ -108,7 +108,7 @@ class WaitHandlers:
                 self._send(waiter.connection, partial(waiter.connection.tell, news))
 
     def _advance(self, waiter: _Waiter, ended: dict[Key, Job], jobtable: JobTable) -> bool:
-        """True once the waiter needs nothing more."""
+        """Update a waiter; return whether it needs nothing more."""
         if waiter.connection.is_closed:
             return True
         for key, job in ended.items():
@@ -129,7 +129,7 @@ class WaitHandlers:
 
 
 def _keys(job: Job, jobtable: JobTable) -> Iterable[Key]:
-    """What is over with a job: itself; with a rest that was cancelled, each of its tasks."""
+    """Return what ends with a job: itself, or all tasks of a cancelled array."""
     yield job.id
     if job.task is not None:
         yield job.array, job.task
@@ -149,7 +149,7 @@ def _progress(waiter: _Waiter, jobtable: JobTable) -> Progress:
 
 
 def _counts(key: Key, jobtable: JobTable) -> tuple[int, int]:
-    """How many jobs wait and run of what is waited for."""
+    """Return the numbers of pending and running jobs of a key."""
     if isinstance(key, int):
         waits = key in jobtable.jobs and jobtable.jobs[key].state is JobState.PENDING
         return int(waits), int(not waits)
@@ -163,7 +163,7 @@ def _counts(key: Key, jobtable: JobTable) -> tuple[int, int]:
 
 
 def how_it_ended(job: Job) -> JobEnd:
-    """Return how a job stands."""
+    """Return the state and the exit status of a job."""
     how = job.ended or Ended(status=0)
     return JobEnd(
         id=job.id,
@@ -177,7 +177,7 @@ def how_it_ended(job: Job) -> JobEnd:
 
 
 def standing(job: Job) -> dict[str, Any]:
-    """How a job stands, in what waiting for it needs."""
+    """Return the fields of a job that waiting clients need."""
     ended = job.ended or Ended(status=0)
     return {
         "id": job.id,
