@@ -49,7 +49,7 @@ def test_what_no_kill_ends_is_left_behind_in_the_end(hunter, left, monkeypatch, 
         assert not hunter.kill_remaining(JOB), "it has its time first"
         monkeypatch.setattr(shepherds, "_LAST_WAIT", 0.0)
         assert hunter.kill_remaining(JOB)
-        assert f"no SIGKILL ends them: processes {left.pid}" in caplog.text
+        assert f"processes {left.pid} survive SIGKILL" in caplog.text
 
 
 def test_one_look_at_the_processes_serves_all_lost_jobs(hunter, monkeypatch):

@@ -148,13 +148,14 @@ def test_the_reason_of_an_end_that_waits_for_the_cards_is_the_same(result, state
 def test_anything_else_is_no_result_and_no_claim(text):
     with pytest.raises(ValueError, match=r".*"):
         parse_result(text)
-    if text != "T" and not text.startswith("P:"):
+    if text != "T" and not text.startswith(("P:", "H:")):
         with pytest.raises(ValueError, match=r".*"):
             parse_claim(text)
 
 
 def test_a_claim_names_its_shepherd_and_a_tombstone_nobody():
     assert parse_claim("P:7:70:boot-1") == SHEPHERD
+    assert parse_claim("H:7:70:boot-1") == SHEPHERD
     assert parse_claim("T") is None
 
 

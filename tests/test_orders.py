@@ -212,3 +212,33 @@ def test_an_order_that_is_not_delivered_is_said_to_be_so_and_given_again(home, t
     assert state(pid) == "S"
     resource.prlimit(shepherd, resource.RLIMIT_SIGPENDING, before)
     until_stopped(pid)
+
+
+CLEARED = (
+    "exec 3<>told 4<>go; exec env -i /bin/sh -c '"
+    'trap "echo heard >&3" USR1; echo $$ >&3; until read -r status <&4; do :; done; exit $status'
+    "'"
+)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["the same controller", "another controller"])
+def test_a_job_without_its_environment_goes_on_after_its_shepherd_was_killed(home, told, restarts):
+    os.mkfifo(home.path / "go")
+    go = os.open(home.path / "go", os.O_RDWR)
+    job = home.submit(CLEARED)
+    told.word()
+    if restarts:
+        lose_supervisors(home, job)
+    else:
+        kill(shepherd_of(home, job))
+    assert home.run("fgwait", "--timeout=3", str(job)).status == 124, (
+        "after more time than a lost job is given"
+    )
+    assert standing(home, job) == "RUNNING"
+    assert home.run("fgcancel", "-s", "USR1", str(job)).status == 0
+    assert told.word() == "heard"
+    os.write(go, b"7\n")
+    os.close(go)
+    (over,) = home.wait(job)
+    assert (over["state"], over["exit_code"]) == ("FAILED", 7)
+    assert not (home.places.run / f"claim/{job}.1").is_symlink()

@@ -150,6 +150,7 @@ def finish(job: Job, result: Result) -> Finish:
 
 
 _GONE = Gone()
+_HELD = "H"  # the mark of a claim of a spawner
 
 
 def lost(job: Job, gone: Gone = _GONE) -> Finish:
@@ -265,12 +266,21 @@ def parse_result(text: str) -> Result:
     )
 
 
+def is_held(text: str) -> bool:
+    """Return whether a claim names the spawner that inherited a job from its killed shepherd."""
+    return text.startswith(f"{_HELD}:")
+
+
 def parse_claim(text: str) -> Shepherd | None:
-    """Parse a claim: the shepherd, or None for a tombstone. Raises ValueError."""
+    """Return the process that a claim names: a shepherd, or a spawner that holds its job; None: a tombstone.
+
+    Raises:
+        ValueError: the text is no claim.
+    """
     if text == "T":
         return None
     mark, pid, start, boot = text.split(":")
-    if mark != "P":
+    if mark not in ("P", _HELD):
         raise ValueError(f"not a claim: {text[:80]!r}")
     return Shepherd(int(pid), int(start), boot)
 

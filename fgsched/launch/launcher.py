@@ -262,7 +262,9 @@ class Launcher:
         return shepherds.send_to(supervisor, job.id, job.attempt, value)
 
     def _supervisor(self, job: Job) -> Identity | None:
-        """Return the shepherd or spawner, of any controller, that is an ancestor of the job's processes."""
+        """Return the spawner that inherited the job, or the shepherd or spawner above its processes."""
+        if holder := self.run.holder(job.id, job.attempt):
+            return holder
         left = marked(job_dir(str(self.run.path), job.id, job.attempt), job.uid)
         parent_of = parents() if left else {}
         found = (supervisor_above(one.pid, parent_of) for one in left)
@@ -277,8 +279,10 @@ class Launcher:
 
         Processes that survive SIGKILL for 30 seconds are logged and given up.
         """
-        left, parent_of = self._living(job)
         is_late = self._is_late(job)
+        if not is_late and self.run.holder(job.id, job.attempt):
+            return False  # its processes need not have the variables of the job any more
+        left, parent_of = self._living(job)
         # A spawner that inherited the job carries out orders and reports its end, unless it hangs.
         ours = [one for one in left if is_late or supervisor_above(one.pid, parent_of) is None]
         for one in ours:

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
-from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, parse_claim, parse_result
+from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, is_held, parse_claim, parse_result
 from fgsched.system.cleaner import Cleaner
 from fgsched.system.process import Identity, is_alive
 from fgsched.system.quarantine import Quarantine, kind_of
 from fgsched.system.spaces import attempt_dirs, attempts
+from fgsched.system.supervisors import is_ours
 
 log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
@@ -164,9 +165,20 @@ class RunDir:
             return Unclaimed()
         if self._has_unreadable_result(job, attempt):
             return Gone("its result could not be read")  # its shepherd may live and run another job
-        if is_alive(Identity(shepherd.pid, shepherd.start, shepherd.boot)):
+        if not is_held(text) and is_alive(Identity(shepherd.pid, shepherd.start, shepherd.boot)):
             return Alive(shepherd)
         return self.result(job, attempt) or Gone()  # it may have ended since the first check
+
+    def holder(self, job: int, attempt: int) -> Identity | None:
+        """Return the living spawner that inherited a job from its killed shepherd, if its claim names one."""
+        text = self._link(f"{self._claims}{job}.{attempt}")
+        if text is None or not is_held(text):
+            return None
+        with suppress(ValueError, OverflowError):
+            found = parse_claim(text)
+            identity = Identity(found.pid, found.start, found.boot) if found else None
+            return identity if identity and is_alive(identity) and is_ours(identity.pid) else None
+        return None
 
     def forget(self, job: int, attempt: int) -> None:
         """Remove the result, then the claim, of an attempt whose end is committed.
