@@ -207,7 +207,7 @@ def _row(row: "Waits") -> list[str]:
 def _document(
     found: "Metrics", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "HostLimits", refused: int
 ) -> str:
-    options = asdict(found)
+    metrics = asdict(found)
     about = {
         "workload": workload.source,
         "jobs": sum(row.jobs for row in found.waits[-1:]),
@@ -216,7 +216,7 @@ def _document(
         "policy": "spread" if limits.spread else "pack",
         "gpus": [{"index": gpu.index, "model": gpu.model, "total": gpu.total} for gpu in gpus],
     }
-    return json.dumps(about | options) + "\n"
+    return json.dumps(about | metrics) + "\n"
 
 
 def _draw(path: str, found: "Metrics", title: str) -> None:
