@@ -17,10 +17,21 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from fgsched import PROTOCOL
 from fgsched.domain.errors import BY_EXIT_CODE, BadUsage, Busy, FgschedError, OurFault, Unreachable
-from fgsched.domain.job import WHOLE, Request, Time
+from fgsched.domain.job import (
+    WHOLE,
+    Gpu,
+    JobState,
+    OomReport,
+    Preemption,
+    Reading,
+    Reason,
+    Request,
+    Time,
+)
+from fgsched.domain.policy import Partition, Reservation, Weights
 from fgsched.domain.text import escape_bytes, quoted, restore_bytes
 from fgsched.domain.units import SubmitContext
-from fgsched.domain.waiting import Trial
+from fgsched.domain.waiting import Cause, ExpectedStart, Explanation, Trial
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
@@ -475,6 +486,364 @@ class DeleteReservation(Call[ReservationName], frozen=True, tag="delete_reservat
     """Delete a reservation."""
 
     name: ReservedName
+
+
+# -- jobs ----------------------------------------------------------------------------------------
+
+
+class Allocation(Struct, frozen=True, kw_only=True, gc=False):
+    """The part of one GPU that a job was given."""
+
+    gpu: int  # index
+    uuid: str
+    model: str
+    share: int  # ten-thousandths of the GPU
+    memory: int  # bytes
+    charged: int  # ten-thousandths: the larger of the share and the share of the bytes
+
+
+class Step(Struct, frozen=True, array_like=True, gc=False):
+    """One change of a job's state."""
+
+    attempt: int
+    at: float  # seconds since the epoch
+    before: str
+    after: str
+    reason: str
+
+
+class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What clients are told of one job: `fields` of a request chooses attributes, the others have defaults.
+
+    `controller/handlers/fields.py` has the value of each attribute. Mutable: fgq adds the expected starts.
+    """
+
+    # its name
+    id: int = 0
+    array: int | None = None  # the array that it belongs to
+    task: int | None = None  # its index in the array
+    tasks: str | None = None  # of the row that stands for an array's waiting tasks: "3-15:4%2"
+    name: str = ""
+    user: str = ""
+    uid: int = 0
+    gid: int = 0
+    partition: str = ""  # or several, with commas
+    partition_place: int = 0  # the position of the partition in their order
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    nice: int = 0
+    priority: float | None = None  # of a pending job
+    # its state
+    state: JobState = JobState.PENDING
+    reason: Reason = Reason.NONE
+    cause: Cause | None = None  # why it does not run
+    held: str = ""  # "", "user" or "admin": who holds it
+    dependency: str = ""  # what is left of it
+    attempt: int = 0
+    restarts: int = 0
+    exit_code: int = 0
+    signal: int = 0
+    cancelled_by: int | None = None  # uid
+    note: str = ""  # why somebody cancelled it; told to its owner
+    detail: str = ""  # what went wrong when it could not be started; told to its owner
+    refused: str = ""  # the last allocation of device memory that was refused
+    warning: str = ""  # what the watchdog saw of it last
+    lost: bool = False  # its shepherd was killed
+    preemption: Preemption | None = None  # the last time that it was preempted
+    post_mortem: OomReport | None = None  # why it ran out of device memory
+    # times, in seconds since the epoch; durations in seconds
+    submitted_at: float = 0.0
+    eligible_at: float | None = None  # could have started from then on
+    started_at: float | None = None
+    ended_at: float | None = None
+    deadline: int | None = None
+    elapsed: float = 0.0  # run time, without suspensions
+    suspended: float = 0.0
+    time_limit: int = 0  # 0: none
+    likely: float | None = None  # expected start by earlier runs; filled in by fgq
+    known: str = "-"  # of how many jobs ahead there are earlier runs; filled in by fgq
+    # its demand
+    gpus: int = 0  # number
+    share: int | None = None  # ten-thousandths of all its GPUs together; None: differs from GPU to GPU
+    memory: int | None = None  # bytes of each GPU; None: differs from GPU to GPU
+    memory_part: int = 0  # memory as ten-thousandths of each GPU; 0: not asked for in this form
+    gpu_type: str = ""
+    cpus: int = 1
+    host_memory: int = 0  # bytes; 0: not counted
+    gpu_compute: str = ""  # how it shares the compute time of a GPU
+    # what it holds or held
+    indices: list[int] = []  # of the GPUs that it holds now
+    allocated: list[Allocation] = []  # in the last attempt
+    bound_cpus: str = ""  # such as "0-3,8"
+    resources: list[tuple[str, list[int]]] = []  # (name, indices) of the site's resources
+    tier: str = ""  # how it is held to its share
+    pacing: str = ""  # how its compute share is enforced
+    preload: str = ""  # how the hook is preloaded
+    other_gpus: str = ""  # what it sees of other GPUs
+    # what it used
+    cpu_seconds: float = 0.0
+    max_rss: int = 0  # bytes
+    gpu_peak: int = 0  # bytes, the most on one GPU
+    refusals: int = 0  # allocations that the hook refused
+    # told to its owner and to operators
+    is_private: bool = False  # to this caller
+    comment: str | None = None
+    chdir: str | None = None
+    command: str | None = None
+    request: Request = Request(name="")
+    steps: list[Step] = []  # in order
+
+
+class JobInfos(Struct, frozen=True, kw_only=True):
+    """List jobs."""
+
+    jobs: list[JobInfo]
+
+
+class Where(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Choose jobs: each list allows some values; without it any value will do."""
+
+    id: Sequence[Reference] | None = None
+    user: Sequence[str] | None = None
+    state: Sequence[JobState] | None = None
+    partition: Sequence[str] | None = None
+    name: Sequence[str] | None = None
+    account: Sequence[str] | None = None
+    qos: Sequence[str] | None = None
+
+
+Fields = Annotated[Sequence[str], Meta(max_length=256)]  # names of attributes of JobInfo
+PAGE = 500  # jobs of one page of history
+Number = Annotated[int, Meta(ge=-(10**15), le=10**15)]
+Moment = Annotated[float, Meta(ge=-1e15, le=1e15)]  # seconds since the epoch
+
+
+class ListQueue(Question[JobInfos], frozen=True, tag="queue"):
+    """Ask for some attributes of the open jobs."""
+
+    fields: Fields
+    where: Where = Where()
+    recent: bool = False  # also jobs that ended in the last 5 minutes
+
+
+class ShowJob(Question[JobInfo], frozen=True, tag="job"):
+    """Ask for everything about one job."""
+
+    id: Reference
+
+
+class ShowJobs(Question[JobInfos], frozen=True, tag="jobs"):
+    """Ask for everything about the jobs that a name means: an array has many."""
+
+    id: Reference
+
+
+class HistoryPage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """List a page of past and open jobs, by id."""
+
+    jobs: list[JobInfo]
+    next: int | None = None  # asks for the next page, as `after`
+    missing: list[Reference] = []  # names that no job has
+
+
+class ListHistory(Question[HistoryPage], frozen=True, tag="history"):
+    """Ask for some attributes of the jobs that existed in a window of time, or of named jobs."""
+
+    fields: Fields
+    ids: Annotated[Sequence[Reference], Meta(max_length=PAGE)] | None = None
+    since: Moment = 0.0
+    until: Moment = 1e15
+    uid: Number | None = None
+    after: Number = 0
+
+
+class Script(Struct, frozen=True, kw_only=True):
+    """The script of a job, as it was submitted."""
+
+    script: str
+
+
+class ShowScript(Question[Script], frozen=True, tag="script"):
+    """Ask for the script of one job, which only its owner may see."""
+
+    id: Reference
+
+
+class Pids(Struct, frozen=True, kw_only=True):
+    """The processes of a job."""
+
+    pids: list[int]
+
+
+class ListPids(Question[Pids], frozen=True, tag="pids"):
+    """Ask for the processes of one job."""
+
+    id: Reference
+
+
+class QueueCheck(Struct, frozen=True, kw_only=True):
+    """What a check of the queue file found."""
+
+    queue: str
+
+
+class CheckQueue(Question[QueueCheck], frozen=True, tag="check"):
+    """Ask whether the queue file is whole."""
+
+
+# -- waiting jobs --------------------------------------------------------------------------------
+
+
+class Explanations(Struct, frozen=True, kw_only=True):
+    """Explain why jobs wait."""
+
+    jobs: list[Explanation]
+    left_out: int = 0  # jobs beyond the most of one answer
+
+
+class ExplainJobs(Question[Explanations], frozen=True, tag="why"):
+    """Ask why jobs wait."""
+
+    ids: Ids | None = None  # None: the caller's pending jobs
+
+
+class Starts(Struct, frozen=True, kw_only=True):
+    """List when pending jobs will start, by id."""
+
+    starts: list[tuple[int, ExpectedStart]]
+
+
+class ListStarts(Question[Starts], frozen=True, tag="starts"):
+    """Ask when the pending jobs will start."""
+
+
+# -- GPUs and partitions -------------------------------------------------------------------------
+
+
+class Amount(Struct, frozen=True, kw_only=True):
+    """How much of something there is."""
+
+    free: int
+    total: int
+
+
+class GpuInfo(Struct, frozen=True, kw_only=True):
+    """One GPU, what is left of it, and what the last reading showed."""
+
+    gpu: Gpu
+    usable: int  # bytes for jobs
+    free_share: int  # ten-thousandths
+    free_memory: int  # bytes
+    external: int  # bytes held by processes outside fgsched
+    jobs: list[int]  # ids of the jobs that hold a part of it
+    seen: Reading | None
+    kept_as: str  # the state that a reservation gives an idle GPU; "": none
+
+
+class Gpus(Struct, frozen=True, kw_only=True):
+    """List the GPUs, and what is left of the host."""
+
+    gpus: list[GpuInfo]
+    enforce: str  # how jobs are held to their share
+    preload: str
+    preload_note: str
+    other_gpus: str
+    cpus: Amount
+    memory: Amount  # bytes
+    jobs: dict[str, int]  # state -> number of jobs
+
+
+class ListGpus(Question[Gpus], frozen=True, tag="gpus"):
+    """Ask for the GPUs."""
+
+
+class PartitionInfo(Struct, frozen=True, kw_only=True):
+    """One partition, with the GPUs of this host that it may use and its jobs."""
+
+    partition: Partition
+    cards: list[int]  # indices
+    jobs: dict[str, int]  # state -> number of jobs
+
+
+class Partitions(Struct, frozen=True, kw_only=True):
+    """List the partitions in their order."""
+
+    partitions: list[PartitionInfo]
+
+
+class ListPartitions(Question[Partitions], frozen=True, tag="partitions"):
+    """Ask for the partitions."""
+
+
+class ReservationInfo(Struct, frozen=True, kw_only=True):
+    """One reservation, and the jobs in it."""
+
+    reservation: Reservation
+    is_active: bool
+    running: list[int]  # job ids
+    pending: list[int]
+
+
+class Reservations(Struct, frozen=True, kw_only=True):
+    """List the reservations."""
+
+    reservations: list[ReservationInfo]
+
+
+class ListReservations(Question[Reservations], frozen=True, tag="reservations"):
+    """Ask for the reservations."""
+
+
+class PriorityInfo(Struct, frozen=True, kw_only=True, gc=False):
+    """The priority of a pending job and its weighted factors."""
+
+    id: int
+    user: str
+    account: str
+    partitions: str
+    qos_name: str
+    priority: float
+    age: float
+    fairshare: float
+    size: float
+    partition: float
+    qos: float
+    nice: int
+
+
+class Priorities(Struct, frozen=True, kw_only=True):
+    """List the priorities of the pending jobs."""
+
+    weights: Weights
+    jobs: list[PriorityInfo]
+
+
+class ListPriorities(Question[Priorities], frozen=True, tag="priorities"):
+    """Ask for the priorities of the pending jobs."""
+
+
+class ShareInfo(Struct, frozen=True, kw_only=True):
+    """The share of an account, or of a user in it, and what of it was used."""
+
+    account: str
+    user: str  # "": the account itself
+    shares: int
+    part: float  # of all shares
+    seconds: float  # GPU time that counts, in seconds
+    used: float  # part of all use
+    factor: float  # of a priority, 0 to 1
+
+
+class Shares(Struct, frozen=True, kw_only=True):
+    """List the shares of accounts and users."""
+
+    shares: list[ShareInfo]
+    half_life: int  # seconds after which use counts half
+
+
+class ListShares(Question[Shares], frozen=True, tag="shares"):
+    """Ask for the shares."""
 
 
 def _leaves(kind: type[Call[Any]]) -> Iterator[type[Call[Any]]]:

@@ -46,9 +46,6 @@ class Host(Home):
             assert live.say(command)[0] == 0
         return live
 
-    def job(self, job):
-        return self.client.ask("job", id=job)
-
     def card(self, index=0):
         return self.run("fginfo", "--json").json["gpus"][index]
 

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
+from fgsched import protocol
+from fgsched.cli import show
 from fgsched.client import Client
+from fgsched.controller.handlers.fields import FIELDS
 from fgsched.domain.errors import FgschedError
 from fgsched.system.paths import Paths
 from fgsched.system.process import identify
@@ -105,6 +108,24 @@ class Home:
         )
         return int(answer["first"])
 
+    def job(self, job: int | str) -> dict[str, Any]:
+        """All about a job, as fgctl show job --json has it."""
+        return show.DOCUMENTS["job"](self.client.call(protocol.ShowJob(id=job)))
+
+    def queue(self, *fields: str, **where: Any) -> list[protocol.JobInfo]:
+        """Some attributes of the open jobs."""
+        call = protocol.ListQueue(fields=fields, where=protocol.Where(**where))
+        return list(self.client.call(call).jobs)
+
+    def history(self, *ids: int | str) -> list[dict[str, Any]]:
+        """All about the named jobs, or about all jobs, ended jobs included."""
+        call = protocol.ListHistory(fields=list(FIELDS), ids=ids or None)
+        return [show.DOCUMENTS["job"](job) for job in self.client.call(call).jobs]
+
+    def gpus(self) -> list[dict[str, Any]]:
+        """The GPUs, as fgctl show gpu --json has them."""
+        return [show.DOCUMENTS["gpu"](one) for one in self.client.call(protocol.ListGpus()).gpus]
+
     def why(self, job: int) -> str:
         """Why a job does not run, as a client puts it."""
         return str(self.run("fgq", "-h", "-j", str(job), "-O", "Why:0").lines[0])
@@ -126,7 +147,7 @@ class Home:
         said = os.open(gate, os.O_RDWR)
         self._wait_index.append(said)
         job_id = self.submit(f"echo >{gate}; exec sleep 1000000", **more)
-        assert select.select([said], [], [], PATIENCE)[0], self.client.ask("job", id=job_id)
+        assert select.select([said], [], [], PATIENCE)[0], self.job(job_id)
         return job_id
 
     def job_dir(self, job: int, attempt: int = 1) -> str:
@@ -159,7 +180,7 @@ class Home:
         try:
             client = self._client or Client(self.places, may_start=False)
             self._client = client
-            ids = [row[0] for row in client.ask("queue", fields=["id"])["rows"]]
+            ids = [job.id for job in client.call(protocol.ListQueue(fields=("id",))).jobs]
             client.ask("cancel", ids=ids, patience=PATIENCE)
             client.ask("signal", ids=ids, signal=int(signal.SIGKILL), patience=PATIENCE)
             client.ask("wait", ids=ids, patience=PATIENCE)

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from msgspec import convert
 
 from builders import GIB, PowerCut, a_demand, a_gpu
+from fgsched import protocol
 from fgsched.cli.changes import read_changes, words_by_key
 from fgsched.cli.wording import update_word
 from fgsched.config.load import Config
@@ -14,7 +14,6 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Request
 from fgsched.domain.policy import MODES
 from fgsched.domain.units import SubmitContext as Units
-from fgsched.domain.waiting import Advice
 from fgsched.jobs.records import to_record
 from site_fixture import ROOT, Yard
 
@@ -273,11 +272,11 @@ class Happenings(RuleBasedStateMachine):
     def ask_why_and_follow_the_advice(self, which, advice):
         job = self.waiting()[which % len(self.waiting())]
         self.yard.settle()
-        answer = self.yard.prospects.why(ROOT, {"ids": [job.id]}, self.yard.now)
-        told = next(one for one in answer["jobs"] if one["id"] == job.id)
-        assert told["blockers"][0]["cause"]["reason"] == told["reason"]
-        if told["advice"]:
-            word = update_word(convert(told["advice"][advice % len(told["advice"])], Advice))
+        answer = self.yard.prospects.why(ROOT, protocol.ExplainJobs(ids=[job.id]), self.yard.now)
+        told = next(one for one in answer.jobs if one.id == job.id)
+        assert told.blockers[0].cause.reason is told.reason
+        if told.advice:
+            word = update_word(told.advice[advice % len(told.advice)])
             fields = read_changes(words_by_key([word]), Units())
             done = self.yard.ask("update", ROOT, id=job.id, changes=fields)
             assert not isinstance(done, FgschedError), (word, done)

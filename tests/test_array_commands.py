@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from fgsched import protocol
 from fgsched.domain.errors import Exit
 from live_host import PATIENCE, living
 
@@ -127,7 +128,7 @@ def test_a_job_begins_when_its_time_comes_and_not_before(cards):
     job = sub(cards, "--begin=now+2", "--wrap", "true")
     assert "not before " in lines(cards, "fgq", "-h", "-O", "Why:60")[0]
     assert cards.run("fgwait", job).status == 0
-    about = cards.client.ask("job", id=int(job))
+    about = cards.job(int(job))
     assert about["started_at"] >= about["request"]["begin"]
 
 
@@ -146,7 +147,7 @@ def test_a_requeued_job_adds_to_its_output_and_is_told_how_often(cards):
 
 def test_a_suspended_job_stands_still_and_says_what_it_keeps(cards):
     job = cards.running(share=5000)
-    (pid,) = cards.client.ask("pids", id=job)["pids"]
+    (pid,) = cards.client.call(protocol.ListPids(id=job)).pids
     assert cards.run("fgctl", "suspend", str(job)).status == 0
     while _stat(pid) != "T":
         cards.client.ask("ping")

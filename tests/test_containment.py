@@ -10,6 +10,7 @@ import pytest
 
 from asking import carried_out, plain
 from builders import World, a_demand, a_gpu, a_job, a_result, full_disk, new_jobs
+from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import NO_REPLY, Reply
@@ -460,7 +461,7 @@ def test_a_script_that_names_an_interpreter_in_latin_1_costs_nobody_else_anythin
     done = home.run("fgsub", "--parsable", input=b"#!/bin/b\xe4sh\n", text=False, errors=None)
     (job,) = home.wait(int(done.out))
     assert job["state"] == "FAILED"
-    assert "/bin/b" in home.client.ask("job", id=job["id"])["detail"]
+    assert "/bin/b" in home.job(job["id"])["detail"]
     pid = home.places.lock.read_text()
     assert home.run("fgsched", "stop").status == 0
     assert home.run("fgq", "-h").status == 0
@@ -638,23 +639,16 @@ def test_a_list_shows_all_jobs_though_one_of_them_cannot_be_shown(monkeypatch):
         return job.request.name if not job.request.comment else 1 / 0
 
     monkeypatch.setitem(FIELDS, "name", fails)
-    monkeypatch.setattr(
-        "fgsched.controller.handlers.query.to_record", lambda request: fails(None, a_job(request=request))
-    )
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)])
     world.submit([a_demand(2500)], comment="it cannot be shown")
     world.submit([a_demand(2500)])
     world.settle()
     answers = QueryHandlers(world.engine, lambda job: [])
-    rows = answers.queue(ROOT, {"fields": ["id", "name"]}, world.now).whole()["rows"]
-    assert rows == [[1, "t"], [2, "t"], [3, "t"]]
-    monkeypatch.undo()
-    monkeypatch.setattr(
-        "fgsched.controller.handlers.query.rest_text", lambda engine, job: 1 / (not job.request.comment)
-    )
-    found = answers.history(ROOT, {"ids": [1, 2, 3]}, world.now).whole()
-    assert [job["id"] for job in found["jobs"]] == [1, 2, 3]
+    shown = [protocol.JobInfo(id=number, name="t") for number in (1, 2, 3)]
+    assert answers.queue(ROOT, protocol.ListQueue(fields=("id", "name")), world.now).whole().jobs == shown
+    call = protocol.ListHistory(fields=("id", "name"), ids=(1, 2, 3))
+    assert answers.history(ROOT, call, world.now).whole().jobs == shown
     assert world.engine.faults.count == 2
 
 

@@ -45,7 +45,7 @@ def story(home):
 
 
 def standing(home, job):
-    found = home.client.ask("job", id=job)
+    found = home.job(job)
     return found["state"], found["exit_code"]
 
 
@@ -66,7 +66,7 @@ def test_the_tasks_of_an_array_run_once_each_wherever_the_controller_dies(tmp_pa
         array = done.out.strip()
         home.run("fgwait", array)
         assert sorted((home.path / "witness").read_text().split()) == ["0", "1", "2", "3", "4"]
-        tasks = home.client.ask("history", ids=[int(array)])["jobs"]
+        tasks = home.history(int(array))
         assert [(job["task"], job["state"]) for job in tasks] == [(task, "COMPLETED") for task in range(5)]
         assert leftovers(home) == []
 
@@ -77,8 +77,8 @@ def check_the_story(home, *, must_have_died):
     assert [standing(home, job) for job in jobs] == [("COMPLETED", 0), ("FAILED", 3), ("FAILED", 5)]
     assert standing(home, stuck)[0] == "CANCELLED"
     assert Counter((home.path / "witness").read_text().split()) == Counter(str(job) for job in jobs)
-    assert home.client.ask("queue", fields=["id"])["rows"] == []
-    assert len(home.client.ask("history")["jobs"]) == 4, "no repeat of a command queued a job twice"
+    assert home.queue("id") == []
+    assert len(home.history()) == 4, "no repeat of a command queued a job twice"
     assert leftovers(home) == []
     assert (home.places.lock.read_text() != first) is must_have_died
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from fgsched import client
+from fgsched import client, protocol
 from fgsched.domain.errors import NoSuchJob, Unreachable
 from fgsched.system.paths import Paths
 from live_host import PATIENCE
@@ -136,13 +136,13 @@ def test_a_list_of_the_queue_that_is_read_slowly_tells_of_the_moment_when_it_was
     home.submit(count=20_000, hold=True, share=0)
     fields = ["id", "state", "cause", "reason", "priority", "tasks", "share", "elapsed"]
     with client.connect(home.places) as slow, slow.makefile("rb") as answers:
-        slow.sendall(client._message("queue", {"fields": fields}))
+        slow.sendall(protocol.encode_call(protocol.ListQueue(fields=fields)))
         begun = answers.read(1)
         home.client.ask("cancel", ids=list(range(1, 20_001)), patience=PATIENCE)
-        rows = json.loads(begun + answers.readline())["ok"]["rows"]
-    assert [row[0] for row in rows] == list(range(1, 20_001))
-    assert {row[1] for row in rows} == {"PENDING"}
-    assert home.client.ask("queue", fields=["id"])["rows"] == []
+        jobs = json.loads(begun + answers.readline())["ok"]["jobs"]
+    assert [job["id"] for job in jobs] == list(range(1, 20_001))
+    assert {job["reason"] for job in jobs} == {"JobHeldUser"}
+    assert home.queue("id") == []
 
 
 def test_many_jobs_that_are_over_and_one_that_runs_are_waited_for_together(home):
@@ -166,4 +166,4 @@ def test_commands_that_wait_for_jobs_do_not_keep_their_users_others_out(home):
         for _ in range(300):
             waiting.enter_context(home.client.watch([job])).is_over(0)
             home.client.ask("ping")
-        assert home.client.ask("job", id=job)["state"] == "RUNNING"
+        assert home.job(job)["state"] == "RUNNING"

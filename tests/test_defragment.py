@@ -186,7 +186,7 @@ def test_none_is_moved_while_another_is_on_its_way():
 def fragmented(home):
     """Four halves on two cards, of which one of each card ends: the ids of those that stay."""
     ids = [home.running(share=5000, time_limit=7 * 86400) for _ in range(4)]
-    cards = {job: home.client.ask("job", id=job)["allocated"][0]["gpu"] for job in ids}
+    cards = {job: home.job(job)["allocated"][0]["gpu"] for job in ids}
     over = [next(job for job in ids if cards[job] == card) for card in (0, 1)]
     home.client.ask("cancel", ids=over)
     home.wait(*over)
@@ -198,12 +198,12 @@ def test_a_whole_card_job_starts_because_a_half_is_moved(tmp_path):
     with living(tmp_path / "home", config=config) as home:
         halves = fragmented(home)
         home.running(share=WHOLE)
-        shown = [home.client.ask("job", id=job) for job in halves]
+        shown = [home.job(job) for job in halves]
         assert sorted(job["restarts"] for job in shown) == [0, 1]
 
 
 def test_nothing_is_moved_unless_the_site_says_so(home):
     halves = fragmented(home)
     waits = home.submit(share=WHOLE)
-    assert home.client.ask("job", id=waits)["state"] == "PENDING"
-    assert [home.client.ask("job", id=job)["state"] for job in halves] == ["RUNNING"] * 2
+    assert home.job(waits)["state"] == "PENDING"
+    assert [home.job(job)["state"] for job in halves] == ["RUNNING"] * 2

@@ -36,7 +36,7 @@ def test_every_blocker_is_told_with_figures_what_lifts_it_and_a_smaller_request(
     home.running(share=6000)  # on the other card
     home.submit(share=7500, name="eval")
     done = home.run("fgq", "--why", "3")
-    user = home.client.ask("job", id=3)["user"]
+    user = home.job(3)["user"]
     assert plain(done.out) == (
         f"Job 3 (eval, {user}) waits: GpuFragmented\n"
         "  needs 0.75 of one GPU; 0.95 is free in total, at most 0.55 on one GPU\n"
@@ -161,7 +161,7 @@ def test_a_job_behind_one_without_a_limit_has_no_start(home):
 
 def test_of_a_job_that_is_to_wait_for_its_time_only_that_is_told(home):
     assert home.run("fgsub", "-J", "later", "--begin=now+1hour", "--wrap", "true").status == 0
-    user = home.client.ask("job", id=1)["user"]
+    user = home.job(1)["user"]
     said = plain(home.run("fgq", "--why").out)
     assert said == f"Job 1 (later, {user}) waits: BeginTime\n  not before TIME\n"
 

@@ -6,10 +6,12 @@ import re
 import sqlite3
 import time
 
+import msgspec
 import pytest
 
+from fgsched import protocol
 from fgsched.cli import acctfields as fields
-from fgsched.cli.accttable import Delimited, columns
+from fgsched.cli.acctfields import Delimited, columns
 from fgsched.cli.fgacct import Window, _window
 from fgsched.client import Client
 from fgsched.domain.job import JobState
@@ -56,7 +58,7 @@ def record(**changes):
         **{"array": None, "task": None, "tasks": None},
         "request": {"name": "job", "demand": {"gpus": 1, "share": 2500, "cpus": 4}, "chdir": "/home/ann"},
     }
-    return base | changes
+    return msgspec.convert(base | changes, protocol.JobInfo)
 
 
 def shown(name, unit="M", **changes):
@@ -274,6 +276,24 @@ def test_a_record_becomes_its_text(name, expected):
     assert shown(name) == expected
 
 
+def test_every_attribute_that_a_field_reads_is_asked_for():
+    read = set()
+
+    class Spy:
+        def __init__(self, job):
+            self._job = job
+
+        def __getattr__(self, name):
+            read.add(name)
+            return getattr(self._job, name)
+
+    for job in (record(), record(state="PENDING", allocated=[], started_at=None)):
+        for field in fields.FIELDS:
+            field.show(Spy(job), "M")
+        fields._document(Spy(job))
+    assert read == set(fields.ASKED)
+
+
 @pytest.mark.parametrize("name", ["Comment", "WorkDir", "SubmitLine", "StdOut", "StdErr"])
 def test_what_is_the_owners_is_empty_for_others(name):
     assert shown(name, is_private=True) == ""
@@ -315,7 +335,7 @@ def test_jobs_from_before_the_clock_was_set_back_are_shown(home):
     assert cells(home.run("fgacct", "-nP", "-o", "JobID", "-s", "PD")) == [[str(waits)]]
     assert home.run("fgacct", "-nP", "-E", "now").lines == []
     with Client(home.places) as client:
-        assert len(client.ask("history")["jobs"]) == 2
+        assert len(client.call(protocol.ListHistory(fields=("id",))).jobs) == 2
 
 
 def test_a_job_that_never_started_was_never_running():

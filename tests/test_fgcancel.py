@@ -10,7 +10,7 @@ from live_host import PATIENCE
 
 
 def states(home, *ids):
-    return [home.client.ask("job", id=one)["state"] for one in ids]
+    return [home.job(one)["state"] for one in ids]
 
 
 def until_up(home):

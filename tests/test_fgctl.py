@@ -18,7 +18,7 @@ def pairs(text):
 
 
 def job(home, job_id):
-    return home.client.ask("job", id=job_id)
+    return home.job(job_id)
 
 
 def test_a_job_is_shown_with_all_that_it_was_given(home):

@@ -11,10 +11,12 @@ import pytest
 from builders import a_job
 from fgsched.cli import queueformat
 from fgsched.cli.cells import fit
-from fgsched.cli.queuecolumns import indices
+from fgsched.cli.queueformat import indices
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.fields import Look
+from fgsched.controller.handlers.fields import FIELDS, Look
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import JobState
+from fgsched.protocol import JobInfo
 from live_host import Home, living
 
 HEADER = "             JOBID PARTITION     NAME     USER ST       TIME   GPUS    GPUMEM GPU(REASON)"
@@ -260,13 +262,10 @@ def test_a_cut_can_be_marked():
     assert fit("日本語日本語", 8, mark="+") == "日本語+ "
 
 
-IDS = ["id", "array", "task", "tasks"]
-
-
 def test_a_format_keeps_the_text_around_its_items():
     form = queueformat.percent("<%.4i>{%j}")
     assert form.header() == "<JOBI>{NAME}"
-    assert list(form.lines([[7, None, None, None, "a{b}"]], [*IDS, "name"])) == ["<   7>{a{b}}"]
+    assert list(form.lines([JobInfo(id=7, name="a{b}")])) == ["<   7>{a{b}}"]
 
 
 def test_names_have_twenty_columns_unless_told_otherwise():
@@ -276,12 +275,20 @@ def test_names_have_twenty_columns_unless_told_otherwise():
 
 def test_a_terminal_gives_its_spare_width_to_names_and_users():
     form = queueformat.named("JobID:.4 ,Name:.4 ,UserName:.4 ,State:0")
-    row = [7, None, None, None, "evaluation", "ann-marie", "R"]
-    names = [*IDS, "name", "user", "state"]
-    wide = form.widened([row], names, 80)
-    assert list(wide.lines([row], names)) == ["   7 evaluation ann-marie R"]
-    narrow = form.widened([row], names, 20)
-    assert list(narrow.lines([row], names)) == ["   7 eval ann- R"]
+    job = JobInfo(id=7, name="evaluation", user="ann-marie", state=JobState.FAILED)
+    wide = form.widened([job], 80)
+    assert list(wide.lines([job])) == ["   7 evaluation ann-marie FAILED"]
+    narrow = form.widened([job], 20)
+    assert list(narrow.lines([job])) == ["   7 eval ann- FAILED"]
+
+
+def test_the_controller_has_a_value_for_every_attribute_of_a_job():
+    assert set(FIELDS) == set(JobInfo.__struct_fields__) - {"likely", "known"}
+
+
+def test_every_column_and_key_needs_attributes_that_a_job_has():
+    asked = {field for column in queueformat.COLUMNS for field in (*column.fields, column.key)}
+    assert asked | set(queueformat.JSON_FIELDS) <= set(JobInfo.__struct_fields__)
 
 
 def test_a_long_list_of_gpus_is_cut():
@@ -298,8 +305,9 @@ def test_what_is_the_owners_is_not_told_to_others():
 
 
 def test_the_controller_refuses_fields_and_filters_that_it_does_not_have(home):
-    for bad in ({"fields": ["nonsense"]}, {"fields": 7}, {"fields": [], "where": {"id": 7}}):
-        with pytest.raises(BadUsage, match="queue: "):
-            home.client.ask("queue", **bad)
-    with pytest.raises(BadUsage, match="neither a text nor a number"):
-        home.client.ask("queue", fields=["id"], where={"name": [[]]})
+    with pytest.raises(BadUsage, match="fields are some of id, array, "):
+        home.queue("nonsense")
+    with pytest.raises(BadUsage, match=r"\$\.where\.id"):
+        home.queue("id", id=7)
+    with pytest.raises(BadUsage, match=r"\$\.where\.name\[0\]"):
+        home.queue("id", name=[[]])

@@ -50,7 +50,7 @@ def test_jobs_go_on_while_no_controller_runs(home):
     one = home.running()
     assert "1 running jobs go on" in home.run("fgsched", "stop").out
     home.run("fgsched", "start")
-    assert home.client.ask("job", id=one)["state"] == "RUNNING"
+    assert home.job(one)["state"] == "RUNNING"
 
 
 def test_all_jobs_are_ended_first_when_asked(home):

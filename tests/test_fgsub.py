@@ -23,13 +23,13 @@ def script(home, text, name="job.sh"):
 
 
 def standing(home, job):
-    found = home.client.ask("job", id=job)
+    found = home.job(job)
     return found["state"], found["reason"]
 
 
 def queued(home):
     """Every job that there ever was."""
-    return home.client.ask("history")["jobs"]
+    return home.history()
 
 
 # -- what it says -------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_a_script_for_slurm_has_slurms_variables_and_one_warning(home, sub):
         "fgsub: warning: job.sh: ignored, without effect here: --mail-type\n",
     )
     assert (home.path / "said").read_text() == "1 1\n"
-    assert home.client.ask("job", id=1)["request"]["demand"]["gpus"] == 1
+    assert home.job(1)["request"]["demand"]["gpus"] == 1
 
 
 def test_what_is_not_built_is_refused_in_a_script_for_slurm_too(home, sub):
@@ -248,7 +248,7 @@ def test_an_output_that_cannot_be_opened_is_told_with_its_path(home, sub):
     home.wait(1)
     assert standing(home, 1) == LAUNCH_FAILURE
     said = f"open {home.path}/gone/said: No such file or directory"
-    assert home.client.ask("job", id=1)["detail"] == said
+    assert home.job(1)["detail"] == said
 
 
 def test_a_directory_that_is_gone_when_the_job_starts_is_told_with_its_path(home, sub):
@@ -258,4 +258,4 @@ def test_a_directory_that_is_gone_when_the_job_starts_is_told_with_its_path(home
     home.client.ask("release", ids=[1])
     home.wait(1)
     assert standing(home, 1) == LAUNCH_FAILURE
-    assert f"{home.path}/there" in home.client.ask("job", id=1)["detail"]
+    assert f"{home.path}/there" in home.job(1)["detail"]

@@ -28,7 +28,7 @@ def witnesses(home):
 
 
 def history(home):
-    return [job["id"] for job in home.client.ask("history")["jobs"]]
+    return [job["id"] for job in home.history()]
 
 
 def controller(home):

@@ -187,7 +187,7 @@ def test_a_new_queue_waits_for_the_cards_of_the_jobs_that_the_one_before_left(tm
             (home.path / name).unlink()
         new = home.submit("exit 0", share=10000)
         assert new == old + 1, "ids go on"
-        (card,) = home.client.ask("gpus")["gpus"]
+        (card,) = home.gpus()
         assert (card["state"], card["note"].startswith(f"job {old} of an earlier queue (pid ")) == (
             "suspect",
             True,

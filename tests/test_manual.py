@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 import pytest
 
-from fgsched.cli import acctfields, queuecolumns
-from fgsched.cli.queuecolumns import COLUMNS
+from fgsched.cli import acctfields, queueformat
+from fgsched.cli.queueformat import COLUMNS
 from fgsched.config.keys import KEYS
 from fgsched.domain.errors import Exit
 from fgsched.domain.job import JobState, Reason
@@ -165,8 +165,8 @@ def test_every_setting_is_in_the_manual():
 @pytest.mark.parametrize(
     ("page", "names", "later"),
     [
-        ("fgacct.1", list(acctfields.FIELDS), acctfields.LATER),
-        ("fgq.1", [name for column in COLUMNS for name in column.names], queuecolumns.LATER),
+        ("fgacct.1", [field.name for field in acctfields.FIELDS], acctfields.LATER),
+        ("fgq.1", [name for column in COLUMNS for name in column.names], queueformat.LATER),
     ],
 )
 def test_every_field_is_in_the_manual_and_those_that_are_missing_are_named(page, names, later):

@@ -16,7 +16,7 @@ needs_cgroup = pytest.mark.skipif(not HERE.kind, reason=f"no cgroup for memory c
 @needs_cgroup
 def test_a_job_that_takes_more_than_it_asked_for_is_out_of_memory(home):
     job = home.ended(EATS, demand={"cpus": 1, "host_memory": 50 << 20})
-    record = home.client.ask("job", id=job)
+    record = home.job(job)
     assert (record["state"], record["reason"]) == ("OUT_OF_MEMORY", "OutOfMemory")
 
 
@@ -24,7 +24,7 @@ def test_a_job_that_takes_more_than_it_asked_for_is_out_of_memory(home):
 @needs_cgroup
 def test_a_job_that_stays_within_it_completes_and_its_cgroup_is_gone(home):
     job = home.ended(EATS, demand={"cpus": 1, "host_memory": 500 << 20})
-    assert home.client.ask("job", id=job)["state"] == "COMPLETED"
+    assert home.job(job)["state"] == "COMPLETED"
     assert not (HERE.root / f"fgsched-{job}.1").exists()
 
 
@@ -32,14 +32,14 @@ def test_memory_that_is_taken_is_not_given_out_again(tmp_path):
     with living(tmp_path / "home", config='[host]\ncpus = 64\nmemory = "1G"\n') as home:
         first = home.running(demand={"cpus": 1, "host_memory": 700 << 20})
         second = home.submit("true", demand={"cpus": 1, "host_memory": 400 << 20})
-        waiting = home.client.ask("job", id=second)
+        waiting = home.job(second)
         assert (waiting["state"], home.why(second)) == (
             "PENDING",
             "needs 400M of host memory; 324M of 1024M is free",
         )
         home.client.ask("cancel", ids=[first])
         home.wait(second)
-        assert home.client.ask("job", id=second)["state"] == "COMPLETED"
+        assert home.job(second)["state"] == "COMPLETED"
 
 
 def test_without_a_cgroup_nothing_is_promised():

@@ -73,7 +73,7 @@ def until_stopped(pid):
 
 
 def standing(home, job):
-    return home.client.ask("job", id=job)["state"]
+    return home.job(job)["state"]
 
 
 def test_a_signal_reaches_a_job_whose_shepherd_and_controller_were_killed(home, told):
@@ -169,7 +169,7 @@ def test_a_job_that_was_suspended_is_stopped_though_its_shepherd_never_heard_of_
     home.client.ask("suspend", ids=[job])
     kill(shepherd_of(home, job))
     until_stopped(pid)
-    assert home.client.ask("job", id=job)["state"] == "SUSPENDED"
+    assert home.job(job)["state"] == "SUSPENDED"
 
 
 def test_a_suspend_is_given_before_it_is_answered(tmp_path):

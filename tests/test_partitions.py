@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from fgsched import protocol
 from fgsched.domain.errors import Exit
 from live_host import living
 
@@ -44,7 +45,7 @@ def submitted(home, *words):
 
 
 def job(home, job_id):
-    return home.client.ask("job", id=job_id)
+    return home.job(job_id)
 
 
 def script(home, text):
@@ -196,13 +197,13 @@ def test_the_configuration_is_read_anew_and_a_bad_one_changes_nothing(home):
     done = home.run("fgctl", "reconfigure")
     assert f'{file}:4: partitions.a.max_gpus = "many" is not an amount of GPUs' in done.err
     assert "a " in home.run("fginfo", "-h").out
-    states = {row[0]: row[1] for row in home.client.ask("queue", fields=["id", "state"])["rows"]}
+    states = {job.id: job.state.value for job in home.queue("id", "state")}
     assert states == {running: "RUNNING", waits: "PENDING"}
 
 
 def test_a_hang_up_reads_the_configuration_too(home):
     def partitions():
-        return [one["name"] for one in home.client.ask("partitions")["partitions"]]
+        return [one.partition.name for one in home.client.call(protocol.ListPartitions()).partitions]
 
     before = partitions()
     (home.path / "fgsched.toml").write_text("[host]\ncpus = 64\n[partitions.night]\n")
@@ -255,7 +256,7 @@ def test_top_puts_a_job_before_its_owners_others_and_no_further(home):
     assert home.run("fgctl", "top", str(ids[2])).status == 0
     order = [int(line.split()[0]) for line in home.run("fgprio", "-h").lines]
     assert order == [ids[2], ids[0], ids[1]]
-    assert [row[0] for row in home.client.ask("queue", fields=["nice"], where={"id": ids})["rows"]][2] == 0
+    assert [job.nice for job in home.queue("nice", id=ids)][2] == 0
 
 
 def test_only_operators_raise_a_priority(home):

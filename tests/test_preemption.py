@@ -638,7 +638,7 @@ def site(mode=REQUEUE, grace=0):
 
 
 def job(home, job_id):
-    return home.client.ask("job", id=job_id)
+    return home.job(job_id)
 
 
 def test_a_job_is_ended_and_queued_again_and_everybody_tells_of_it(tmp_path):

@@ -95,7 +95,7 @@ def test_a_limit_that_is_over_already_ends_the_job_with_timeout(home):
     job = begun(home, "--time=1:00:00")
     assert home.run("fgctl", "update", f"job={job}", "timelimit=0:01").status == 0
     home.run("fgwait", job)
-    found = home.client.ask("job", id=int(job))
+    found = home.job(int(job))
     assert (found["state"], found["reason"], found["exit_code"]) == ("TIMEOUT", "TimeLimit", 9)
     assert "DUE TO TIME LIMIT ***" in (home.path / "out").read_text()
 
@@ -111,6 +111,6 @@ def test_a_controller_that_dies_on_the_way_has_the_next_one_give_the_order(tmp_p
         for text in ("30:00", "20:00", "0:01"):
             home.run("fgctl", "update", f"job={job}", f"timelimit={text}")
         home.run("fgwait", job)
-        found = home.client.ask("job", id=int(job))
+        found = home.job(int(job))
         assert (found["state"], found["exit_code"]) == ("TIMEOUT", 9)
         assert (home.path / "out").read_text().count("DUE TO TIME LIMIT ***") == 1

@@ -27,7 +27,7 @@ def keys(home):
 
 
 def history(home):
-    return [job["id"] for job in home.client.ask("history")["jobs"]]
+    return [job["id"] for job in home.history()]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from itertools import product
 import pytest
 
 from builders import BOOT
+from fgsched import protocol
 from fgsched.client import Client
 from fgsched.controller.presence import Presence
 from fgsched.jobs.lifecycle import Gone, Unclaimed
@@ -194,7 +195,7 @@ def test_a_controller_starts_whatever_lies_in_its_run_directory(home):
     runs = home.running()
     kill(home)
     lay(home, [*waits, runs])
-    assert home.client.ask("job", id=runs)["state"] == "RUNNING"
+    assert home.job(runs)["state"] == "RUNNING"
     home.client.ask("release", ids=waits)
     assert sorted(job["id"] for job in home.wait(*waits)) == waits
     assert home.wait(home.submit())[0]["state"] == "COMPLETED"
@@ -221,7 +222,7 @@ def test_jobs_whose_results_find_their_names_taken_end_and_others_are_not_concer
         make(own(home) / "result" / f"{job}.1")
     home.client.ask("cancel", ids=jobs)
     assert {job["state"] for job in home.wait(*jobs)} <= {"FAILED", "CANCELLED"}
-    assert home.client.ask("job", id=other)["state"] == "RUNNING"
+    assert home.job(other)["state"] == "RUNNING"
     assert home.wait(home.submit(share=100))[0]["state"] == "COMPLETED"
 
 
@@ -377,12 +378,12 @@ def test_where_it_cannot_be_made_it_is_tried_again_ever_more_seldom(presence, tm
 
 
 def test_a_client_finds_the_controller_by_the_socket_that_was_made_again(home):
-    home.client.ask("queue", fields=["id"])
+    home.queue("id")
     with listening(home.places.run, "socket") as made:
         home.places.socket.unlink()
         made()
     with Client(home.places, may_start=False) as again:
-        assert again.ask("queue", fields=["id"])["rows"] == []
+        assert again.call(protocol.ListQueue(fields=("id",))).jobs == []
 
 
 # -- results that cannot be read ---------------------------------------------------------------------
@@ -419,7 +420,7 @@ def test_a_job_whose_result_cannot_be_read_ends_with_its_status_unknown(home):
         (home.places.run / f"result/{job}.1").symlink_to("junk")
         go.write("go\n")
     (ended,) = home.wait(job)
-    assert (ended["state"], home.client.ask("job", id=job)["detail"]) == (
+    assert (ended["state"], home.job(job)["detail"]) == (
         "FAILED",
         "status unknown: its result could not be read",
     )

@@ -28,14 +28,14 @@ def test_strangers_memory_is_in_the_way_until_it_is_gone(scripted):
     home, show = scripted
     show(**{"0": {"used": "12G"}, "1": {"used": "12G"}})
     job = home.submit(share=5000)
-    waiting = home.client.ask("job", id=job)
+    waiting = home.job(job)
     while waiting["reason"] != "GpuExternalUse":
-        waiting = home.client.ask("job", id=job)
+        waiting = home.job(job)
     left = "GPU 0 has 4096M left, because processes outside fgsched hold 12288M"
     assert home.why(job) == f"needs 8192M of GPU memory; {left}"
     show()
     home.wait(job)
-    assert home.client.ask("job", id=job)["state"] == "COMPLETED"
+    assert home.job(job)["state"] == "COMPLETED"
 
 
 def test_a_card_that_does_not_answer_is_suspect_and_the_other_goes_on(scripted):
@@ -43,9 +43,9 @@ def test_a_card_that_does_not_answer_is_suspect_and_the_other_goes_on(scripted):
     show(**{"0": {"error": "GPU is lost"}})
     job = home.submit(share=5000)
     home.wait(job)
-    record = home.client.ask("job", id=job)
+    record = home.job(job)
     assert [card["gpu"] for card in record["allocated"]] == [1]
-    states = {card["index"]: (card["state"], card["note"]) for card in home.client.ask("gpus")["gpus"]}
+    states = {card["index"]: (card["state"], card["note"]) for card in home.gpus()}
     assert states == {0: ("suspect", "GPU is lost"), 1: ("ok", "")}
 
 
@@ -65,12 +65,12 @@ def test_a_card_with_errors_is_drained_and_who_fails_on_it_runs_elsewhere(script
     job = home.submit(script, share=5000)
     started.read_text()
     show(**{"0": sickness})
-    while home.client.ask("gpus")["gpus"][0]["state"] != "drained":
+    while home.gpus()[0]["state"] != "drained":
         pass
     assert home.run("fginfo", "-g", "-h").out.split()[2] == "drng", "its job goes on"
     go.write_text("on\n")
     home.wait(job)
-    record = home.client.ask("job", id=job)
+    record = home.job(job)
     assert (record["state"], record["restarts"]) == ("COMPLETED", 1)
     assert [card["gpu"] for card in record["allocated"]] == [1]
     gpu, state, user, since, *why = home.run("fginfo", "-R", "-h").out.split()

@@ -107,7 +107,7 @@ def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
     )
     go.say()
     assert home.wait(first)[0]["state"] == "COMPLETED"
-    assert len(home.client.ask("gpus")["gpus"]) == 2
+    assert len(home.gpus()) == 2
     second.say()
     ended = home.wait(job)[0]
     assert (ended["state"], ended["exit_code"], ended["signal"]) == ("FAILED", 5, 0)
@@ -135,7 +135,7 @@ def test_fgsched_start_inside_a_job_starts_it_as_it_was_started_before(tmp_path)
         kill(controller(home))
         go.say()
         assert (said.line(), (home.path / "err").read_text()) == ("0", "")
-        assert len(home.client.ask("gpus")["gpus"]) == 3
+        assert len(home.gpus()) == 3
         go.say()
 
 

@@ -30,7 +30,7 @@ def test_an_id_that_cannot_be_printed_is_told(home, run):
             f"fgsub: error: submitted batch job {number}, and Bad file descriptor on stdout\n",
         )
     assert run(">&-", "fgsub", "--quiet", "--wrap", "true").returncode == 0
-    assert len(home.client.ask("history")["jobs"]) == 3
+    assert len(home.history()) == 3
 
 
 @pytest.mark.parametrize(

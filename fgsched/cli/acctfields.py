@@ -1,39 +1,49 @@
-"""Declare the fields of fgacct, and format a job's record for each."""
+"""fgacct's fields and output: what each field is called and shows; tables, delimited text and JSON."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from fgsched.cli.cells import shown_time
+from msgspec import Struct, to_builtins
+
+from fgsched.cli import machine
+from fgsched.cli.cells import clean, fit, shown_time
 from fgsched.cli.choices import name_of
+from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, JobState, Reason
+from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
 from fgsched.domain.text import shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
+from fgsched.protocol import JobInfo
 
-Record = Mapping[str, Any]
-_FINAL = {state.value for state in JobState if state.is_final}
-_KIND = {Reason.GPU_OUT_OF_MEMORY.value: "gpu", Reason.OUT_OF_MEMORY.value: "host"}
-_NOT_LAST = {Reason.PRIORITY.value, Reason.RESOURCES.value}  # not worth remembering of a job
+ASKED = (  # attributes that the fields below need
+    *("id", "array", "task", "tasks", "user", "uid", "gid", "partition", "state", "reason", "attempt"),
+    *("restarts", "exit_code", "signal", "cancelled_by", "warning", "preemption", "post_mortem"),
+    *("submitted_at", "eligible_at", "started_at", "ended_at", "elapsed", "suspended", "gpu_compute"),
+    *("allocated", "tier", "cpu_seconds", "max_rss", "gpu_peak", "is_private", "request"),
+)
+USUAL = "JobID,JobName,Partition,User,ReqGPU,MaxGPUMem,Elapsed,State,ExitCode"
+BRIEF = "JobID,State,ExitCode"
+LONG = (
+    "JobID,JobName,Partition,User,ReqGPU,ReqGPUMem,MaxGPUMem,GPUIdx,GPUHours,AllocCPUS,MaxRSS,TotalCPU,"
+    "Submit,Start,End,Elapsed,Timelimit,State,ExitCode,Reason,Enforce"
+)
+_KIND = {Reason.GPU_OUT_OF_MEMORY: "gpu", Reason.OUT_OF_MEMORY: "host"}
+_NOT_LAST = (Reason.PRIORITY, Reason.RESOURCES)  # not worth remembering of an ended job
 _UNIT = {"K": 10, "M": 20, "G": 30}
 _GIB = 1 << 30
+_ITEM = re.compile(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field of fgacct. `show(record, unit)` formats it; unit is "K", "M", "G", or "" for bytes."""
-
-    name: str
-    width: int
-    show: Callable[[Record, str], str]
-    left: bool = False
+# -- what a job did ---------------------------------------------------------------------------------
 
 
 def amount(size: int, unit: str) -> str:
-    """Format a size in bytes in a unit, rounded up; G has two decimals."""
+    """Return bytes in a unit ("K", "M", "G" or "" for bytes), rounded up; gibibytes with two decimals."""
     if not unit or not size:
         return str(size)
     if unit == "G":
@@ -41,89 +51,89 @@ def amount(size: int, unit: str) -> str:
     return f"{-(-size >> _UNIT[unit])}{unit}"
 
 
-def demand(record: Record) -> Record:
-    found: Record = record["request"].get("demand", {})
-    return found
+def requested_share(job: JobInfo) -> int | None:
+    """Return the ten-thousandths of all its GPUs; None if they follow from the memory, not known yet."""
+    each, gpus = job.request.demand.share, job.request.demand.gpus
+    return each * gpus if each or not gpus else allocated_share(job) or None
 
 
-def requested_share(record: Record) -> int | None:
-    """Return the requested share of all GPUs in ten-thousandths, or None while it follows from the memory."""
-    each, cards = demand(record).get("share", 0), demand(record).get("gpus", 0)
-    return each * cards if each or not cards else allocated_share(record) or None
+def allocated_share(job: JobInfo) -> int:
+    """Return the ten-thousandths that it was given of all its GPUs."""
+    return sum(given.share for given in job.allocated)
 
 
-def allocated_share(record: Record) -> int:
-    return sum(card["share"] for card in record["allocated"])
-
-
-def requested_memory(record: Record) -> int | None:
-    """Return the requested bytes of each GPU, or None while they follow from the share."""
-    if not demand(record).get("gpus", 0):
+def requested_memory(job: JobInfo) -> int | None:
+    """Return the bytes of each GPU; None if they follow from the share and are not known yet."""
+    if not job.request.demand.gpus:
         return 0
-    given = record["allocated"][0]["memory"] if record["allocated"] else None
-    return demand(record).get("memory") or given
+    return job.request.demand.memory or (job.allocated[0].memory if job.allocated else None)
 
 
-def peak(record: Record) -> int | None:
-    """Return the peak memory on one GPU in bytes, or None if it was not measured."""
-    return int(record["gpu_peak"]) if record["allocated"] and record["tier"] != "none" else None
+def peak(job: JobInfo) -> int | None:
+    """Return the most bytes on one GPU; None if nothing measured them."""
+    return job.gpu_peak if job.allocated and job.tier != "none" else None
 
 
-def gpu_hours(record: Record) -> float:
-    """Return the charged share multiplied by the allocated hours."""
-    charged = sum(card["charged"] for card in record["allocated"])
-    return float(charged) * _held_for(record) / WHOLE / HOUR
+def gpu_hours(job: JobInfo) -> float:
+    """Return the charged share times the hours for which it was held."""
+    return float(sum(given.charged for given in job.allocated)) * _held_for(job) / WHOLE / HOUR
 
 
-def _held_for(record: Record) -> float:
-    """Return the seconds for which the job held its GPUs, including suspended time."""
-    return float(record["elapsed"]) + float(record["suspended"])
+def _held_for(job: JobInfo) -> float:
+    """Return the seconds for which it held its GPUs, suspensions included."""
+    return job.elapsed + job.suspended
 
 
-def wasted_hours(record: Record) -> float | None:
-    """Return GiB-hours of GPU memory that were allocated and never used."""
-    used = peak(record)
+def wasted_hours(job: JobInfo) -> float | None:
+    """Return the GiB-hours of device memory that were reserved and never used; None if not measured."""
+    used = peak(job)
     if used is None:
         return None
-    unused = sum(max(0, card["memory"] - used) for card in record["allocated"])
-    return float(unused) / _GIB * _held_for(record) / HOUR
+    unused = sum(max(0, given.memory - used) for given in job.allocated)
+    return float(unused) / _GIB * _held_for(job) / HOUR
 
 
-def state(record: Record) -> str:
-    if record["state"] == JobState.CANCELLED.value and record["cancelled_by"] is not None:
-        return f"{record['state']} by {record['cancelled_by']}"
-    return str(record["state"])
+def state(job: JobInfo) -> str:
+    if job.state is JobState.CANCELLED and job.cancelled_by is not None:
+        return f"{job.state.value} by {job.cancelled_by}"
+    return job.state.value
 
 
-def oom_kind(record: Record) -> str:
-    """Return 'gpu' or 'host' for a job that ran out of memory, otherwise ''."""
-    return _KIND.get(record["reason"], "") if record["state"] == JobState.OUT_OF_MEMORY.value else ""
+def oom_kind(job: JobInfo) -> str:
+    """Return "gpu" or "host" for a job that ran out of memory, else ""."""
+    return _KIND.get(job.reason, "") if job.state is JobState.OUT_OF_MEMORY else ""
 
 
-def post_mortem(record: Record, key: str) -> int | None:
-    """Return one figure of how a job ran out of GPU memory, or None."""
-    found = record.get("post_mortem")
-    return int(found[key]) if found else None
-
-
-def others(found: Record) -> str:
-    """List other users of the GPU with their memory: 'job 7:4096M,strangers:512M'."""
-    named = [f"job {job}:{amount(size, 'M')}" for job, size in found["jobs"]]
-    strangers = [f"strangers:{amount(found['strangers'], 'M')}"] if found["strangers"] else []
+def others(found: OomReport) -> str:
+    """Return who else was on the GPU: 'job 7:4096M,strangers:512M', or nobody."""
+    named = [f"job {job}:{amount(size, 'M')}" for job, size in found.jobs]
+    strangers = [f"strangers:{amount(found.strangers, 'M')}"] if found.strangers else []
     return ",".join([*named, *strangers]) or "nobody"
 
 
-def reason(record: Record) -> str:
-    return Reason.NONE.value if record["reason"] in _NOT_LAST else str(record["reason"])
+def reason(job: JobInfo) -> str:
+    return Reason.NONE.word if job.reason in _NOT_LAST else job.reason.word
 
 
-def cpus(record: Record) -> int:
-    return int(demand(record).get("cpus", 1))
+def models(job: JobInfo) -> str:
+    return ",".join(dict.fromkeys(given.model for given in job.allocated)) or job.request.demand.gpu_type
 
 
-def models(record: Record) -> str:
-    given = ",".join(dict.fromkeys(card["model"] for card in record["allocated"]))
-    return given or str(demand(record).get("gpu_type", ""))
+def ended_at(job: JobInfo) -> float | None:
+    """Return when it ended, in seconds since the epoch; None while its GPUs are not clean yet."""
+    return job.ended_at if job.state.is_final else None
+
+
+def planned(job: JobInfo) -> float | None:
+    """Return the seconds between when it could have started and its start; None if it never started."""
+    if job.eligible_at is None or job.started_at is None:
+        return None
+    return max(0.0, job.started_at - job.eligible_at)
+
+
+def owned(job: JobInfo, value: str) -> str:
+    """Return a value that only the owner is told; "" to other users."""
+    return "" if job.is_private else value
 
 
 @lru_cache(maxsize=1024)
@@ -136,35 +146,12 @@ def _group(gid: int) -> str:
         return str(gid)
 
 
-def stream(record: Record, which: str) -> str:
-    """Return the path of standard output or standard error, or "" if the caller may not see it."""
-    from fgsched.cli.jobfiles import files_of
-
-    return "" if record["is_private"] else str(getattr(files_of(record), which))
+def _start(job: JobInfo) -> str:
+    return _time(job.started_at, "None" if job.state.is_final else "Unknown")
 
 
-def restarts(record: Record) -> int:
-    return int(record["restarts"])
-
-
-def owned(record: Record, name: str, default: str = "") -> str:
-    """Return a part of the request that only the owner and operators may see."""
-    return "" if record["is_private"] else str(record["request"].get(name, default))
-
-
-def _start(record: Record) -> str:
-    unknown = "None" if record["state"] in _FINAL else "Unknown"
-    return _time(record["started_at"], unknown)
-
-
-def planned(record: Record) -> float | None:
-    """Return the seconds from eligibility to the start, or None if the job never started."""
-    since, started = record["eligible_at"], record["started_at"]
-    return None if since is None or started is None else max(0.0, float(started) - float(since))
-
-
-def _planned(record: Record) -> str:
-    waited = planned(record)
+def _planned(job: JobInfo) -> str:
+    waited = planned(job)
     return "" if waited is None else format_elapsed(waited)
 
 
@@ -173,16 +160,15 @@ def _time(epoch: float | None, unknown: str = "Unknown") -> str:
 
 
 def _cpu_time(seconds: float) -> str:
-    """Format a CPU time in seconds as Slurm does: with milliseconds below one hour."""
+    """Return seconds in Slurm's form: with thousandths below an hour."""
     if seconds >= HOUR:
         return format_elapsed(seconds)
     minutes, rest = divmod(seconds, MINUTE)
     return f"{int(minutes):02d}:{int(rest):02d}.{int(rest % 1 * 1000):03d}"
 
 
-def _limit(record: Record) -> str:
-    limit = record["request"].get("time_limit", 0)
-    return format_elapsed(limit) if limit else "UNLIMITED"
+def _limit(job: JobInfo) -> str:
+    return format_elapsed(job.request.time_limit) if job.request.time_limit else "UNLIMITED"
 
 
 def _size(size: int | None, unit: str) -> str:
@@ -197,67 +183,222 @@ def _hours(hours: float | None) -> str:
     return "" if hours is None else f"{hours:.4f}"
 
 
-_TABLE = (
-    Field("Account", 10, lambda r, u: r["request"].get("account", "")),
-    Field("AllocCPUS", 10, lambda r, u: str(cpus(r) if r["attempt"] else 0)),
+# -- fields -----------------------------------------------------------------------------------------
+
+
+class Field(NamedTuple):
+    """One field. `show(job, unit)` returns its text; unit is "K", "M", "G", or "" for bytes."""
+
+    name: str
+    width: int
+    show: Callable[[JobInfo, str], str]
+    left: bool = False
+
+
+FIELDS = (
+    Field("Account", 10, lambda r, u: r.request.account),
+    Field("AllocCPUS", 10, lambda r, u: str(r.request.demand.cpus if r.attempt else 0)),
     Field("AllocGPU", 8, lambda r, u: format_share(allocated_share(r))),
-    Field("Comment", 14, lambda r, u: owned(r, "comment")),
-    Field("CPUTime", 10, lambda r, u: format_elapsed(r["elapsed"] * cpus(r))),
+    Field("Comment", 14, lambda r, u: owned(r, r.request.comment)),
+    Field("CPUTime", 10, lambda r, u: format_elapsed(r.elapsed * r.request.demand.cpus)),
     Field("DerivedExitCode", 15, lambda r, u: "0:0"),  # of steps, which there are none of
-    Field("Elapsed", 10, lambda r, u: format_elapsed(r["elapsed"])),
-    Field("ElapsedRaw", 10, lambda r, u: str(int(r["elapsed"]))),
-    Field("Eligible", 19, lambda r, u: _time(r["eligible_at"])),
-    Field("End", 19, lambda r, u: _time(r["ended_at"])),
-    Field("Enforce", 8, lambda r, u: r["tier"]),
-    Field("ExitCode", 8, lambda r, u: f"{r['exit_code']}:{r['signal']}"),
+    Field("Elapsed", 10, lambda r, u: format_elapsed(r.elapsed)),
+    Field("ElapsedRaw", 10, lambda r, u: str(int(r.elapsed))),
+    Field("Eligible", 19, lambda r, u: _time(r.eligible_at)),
+    Field("End", 19, lambda r, u: _time(ended_at(r))),
+    Field("Enforce", 8, lambda r, u: r.tier),
+    Field("ExitCode", 8, lambda r, u: f"{r.exit_code}:{r.signal}"),
     Field("GPUHours", 10, lambda r, u: _hours(gpu_hours(r))),
-    Field("GPUIdx", 8, lambda r, u: format_indices(card["gpu"] for card in r["allocated"])),
+    Field("GPUIdx", 8, lambda r, u: format_indices(given.gpu for given in r.allocated)),
     Field("GPUType", 20, lambda r, u: models(r)),
-    Field("Group", 9, lambda r, u: _group(r["gid"])),
+    Field("Group", 9, lambda r, u: _group(r.gid)),
     Field("JobID", 12, lambda r, u: name_of(r), left=True),
-    Field("JobIDRaw", 12, lambda r, u: str(r["id"]), left=True),
-    Field("JobName", 10, lambda r, u: r["request"]["name"]),
+    Field("JobIDRaw", 12, lambda r, u: str(r.id), left=True),
+    Field("JobName", 10, lambda r, u: r.request.name),
     Field("MaxGPUMem", 10, lambda r, u: _size(peak(r), u)),
-    Field("MaxRSS", 10, lambda r, u: amount(r["max_rss"], u)),
-    Field("OOMAsked", 10, lambda r, u: _size(post_mortem(r, "asked"), u)),
-    Field("OOMHeld", 10, lambda r, u: _size(post_mortem(r, "held"), u)),
+    Field("MaxRSS", 10, lambda r, u: amount(r.max_rss, u)),
+    Field("OOMAsked", 10, lambda r, u: _size(r.post_mortem.asked if r.post_mortem else None, u)),
+    Field("OOMHeld", 10, lambda r, u: _size(r.post_mortem.held if r.post_mortem else None, u)),
     Field("OOMKind", 7, lambda r, u: oom_kind(r)),
-    Field("OOMLimit", 10, lambda r, u: _size(post_mortem(r, "limit"), u)),
-    Field("OOMOthers", 20, lambda r, u: others(r["post_mortem"]) if r["post_mortem"] else ""),
-    Field("Partition", 10, lambda r, u: r["partition"]),
+    Field("OOMLimit", 10, lambda r, u: _size(r.post_mortem.limit if r.post_mortem else None, u)),
+    Field("OOMOthers", 20, lambda r, u: others(r.post_mortem) if r.post_mortem else ""),
+    Field("Partition", 10, lambda r, u: r.partition),
     Field("Planned", 10, lambda r, u: _planned(r)),
-    Field("QOS", 10, lambda r, u: r["request"].get("qos", "")),
+    Field("QOS", 10, lambda r, u: r.request.qos),
     Field("Reason", 22, lambda r, u: reason(r)),
-    Field("ReqCPUS", 8, lambda r, u: str(cpus(r))),
+    Field("ReqCPUS", 8, lambda r, u: str(r.request.demand.cpus)),
     Field("ReqGPU", 8, lambda r, u: _share(requested_share(r))),
     Field("ReqGPUMem", 10, lambda r, u: _size(requested_memory(r), u)),
-    Field("ReqMem", 10, lambda r, u: amount(demand(r).get("host_memory", 0), u)),
-    Field("PreemptedBy", 11, lambda r, u: str((r.get("eviction") or {}).get("by", ""))),
-    Field("Reservation", 20, lambda r, u: r["request"].get("reservation", "")),
-    Field("Restarts", 8, lambda r, u: str(restarts(r))),
+    Field("ReqMem", 10, lambda r, u: amount(r.request.demand.host_memory, u)),
+    Field("PreemptedBy", 11, lambda r, u: str(r.preemption.by) if r.preemption else ""),
+    Field("Reservation", 20, lambda r, u: r.request.reservation),
+    Field("Restarts", 8, lambda r, u: str(r.restarts)),
     Field("Start", 19, lambda r, u: _start(r)),
     Field("State", 10, lambda r, u: state(r)),
-    Field("StdErr", 30, lambda r, u: stream(r, "stderr")),
-    Field("StdOut", 30, lambda r, u: stream(r, "stdout")),
-    Field("Submit", 19, lambda r, u: _time(r["submitted_at"])),
-    Field("SubmitLine", 20, lambda r, u: owned(r, "submit_line")),
-    Field("Suspended", 10, lambda r, u: format_elapsed(r["suspended"])),
+    Field("StdErr", 30, lambda r, u: owned(r, files_of(r).stderr)),
+    Field("StdOut", 30, lambda r, u: owned(r, files_of(r).stdout)),
+    Field("Submit", 19, lambda r, u: _time(r.submitted_at)),
+    Field("SubmitLine", 20, lambda r, u: owned(r, r.request.submit_line)),
+    Field("Suspended", 10, lambda r, u: format_elapsed(r.suspended)),
     Field("Timelimit", 10, lambda r, u: _limit(r)),
-    Field("TotalCPU", 10, lambda r, u: _cpu_time(r["cpu_seconds"])),
-    Field("UID", 6, lambda r, u: str(r["uid"])),
-    Field("User", 9, lambda r, u: r["user"]),
-    Field("Warning", 30, lambda r, u: r["warning"]),
+    Field("TotalCPU", 10, lambda r, u: _cpu_time(r.cpu_seconds)),
+    Field("UID", 6, lambda r, u: str(r.uid)),
+    Field("User", 9, lambda r, u: r.user),
+    Field("Warning", 30, lambda r, u: r.warning),
     Field("WastedGPUMemHours", 17, lambda r, u: _hours(wasted_hours(r))),
-    Field("WorkDir", 20, lambda r, u: owned(r, "chdir", "/")),
+    Field("WorkDir", 20, lambda r, u: owned(r, r.request.chdir)),
 )
-FIELDS = {field.name.lower(): field for field in _TABLE}
+_BY_NAME = {field.name.lower(): field for field in FIELDS}
 LATER = frozenset(("avegpuutil", "gpuhoursused", "priority"))
 
 
 def field(name: str) -> Field:
-    """Return the field with this name in any case. Raises BadUsage."""
+    """Return the field of that name, in any case. Raises BadUsage."""
     if name.lower() in LATER:
         raise BadUsage(f"{name}: not supported yet", "fgacct -e lists the fields there are.")
-    if name.lower() not in FIELDS:
+    if name.lower() not in _BY_NAME:
         raise BadUsage(f"unknown field {shown(name)}", "fgacct -e lists the fields there are.")
-    return FIELDS[name.lower()]
+    return _BY_NAME[name.lower()]
+
+
+# -- tables -----------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """A field with the width and side that it is shown with."""
+
+    field: Field
+    width: int
+    left: bool
+
+
+def columns(text: str) -> list[Column]:
+    """Return the columns of 'JobID,JobName%20,State%-15'; a negative width aligns left. Raises BadUsage."""
+    found = []
+    for part in text.split(","):
+        match = _ITEM.fullmatch(part)
+        if not match:
+            raise BadUsage(f"{shown(part)} is not a field", "Such as: -o JobID,JobName%20,State%-15")
+        known = field(match[1])
+        width = int(match[3]) if match[3] else known.width
+        found.append(Column(known, width, bool(match[2]) if match[3] else known.left))
+    return found
+
+
+def aligned(jobs: Iterable[JobInfo], chosen: list[Column], unit: str, *, header: bool) -> Iterator[str]:
+    """Return lines of columns of fixed width; a text that does not fit ends with +."""
+    if header:
+        yield _line([column.field.name for column in chosen], chosen)
+        yield _line(["-" * column.width for column in chosen], chosen)
+    for job in jobs:
+        yield _line([clean(column.field.show(job, unit)) for column in chosen], chosen)
+
+
+def _line(cells: list[str], chosen: list[Column]) -> str:
+    return " ".join(
+        fit(cell, column.width, right=not column.left, mark="+")
+        for cell, column in zip(cells, chosen, strict=True)
+    )
+
+
+class Delimited(Struct, frozen=True):
+    """Fields of any length between delimiters; with a comma, quoted as in RFC 4180."""
+
+    delimiter: str
+    trailing: bool = False  # one after the last field too
+
+    def lines(
+        self, jobs: Iterable[JobInfo], chosen: list[Column], unit: str, *, header: bool
+    ) -> Iterator[str]:
+        end = self.delimiter if self.trailing else ""
+        if header:
+            yield self.delimiter.join(column.field.name for column in chosen) + end
+        for job in jobs:
+            cells = (self._cell(clean(column.field.show(job, unit))) for column in chosen)
+            yield self.delimiter.join(cells) + end
+
+    def _cell(self, text: str) -> str:
+        if self.delimiter != ",":
+            return text.replace(self.delimiter, "?")  # one more field would shift all those after it
+        if text.startswith(_FORMULA):
+            text = f"'{text}"
+        return f'"{text.replace(chr(34), chr(34) * 2)}"' if "," in text or '"' in text else text
+
+
+# -- JSON -------------------------------------------------------------------------------------------
+
+
+def document(jobs: Iterable[JobInfo]) -> str:
+    """Return {"meta": …, "jobs": [ … ]} with all fields, in base units."""
+    return machine.document(jobs=[_document(job) for job in jobs])
+
+
+def _document(job: JobInfo) -> dict[str, Any]:
+    asked, demand = job.request, job.request.demand
+    return {
+        "job_id": job.id,
+        "name": asked.name,
+        "partition": job.partition,
+        "account": asked.account,
+        "qos": asked.qos,
+        "user": job.user,
+        "uid": job.uid,
+        "gid": job.gid,
+        "state": job.state.value,
+        "reason": reason(job),
+        "cancelled_by": job.cancelled_by,
+        "exit_code": job.exit_code,
+        "signal": job.signal,
+        **_times(job),
+        "elapsed": job.elapsed,
+        "time_limit": asked.time_limit or None,
+        "req_gpu": machine.gpus(requested_share(job)),
+        "req_gpu_mem": requested_memory(job),
+        "alloc_gpu": machine.gpus(allocated_share(job)),
+        "gpu_idx": [given.gpu for given in job.allocated],
+        "gpu_type": models(job) or None,
+        "gpu_hours": gpu_hours(job),
+        "max_gpu_mem": peak(job),
+        "wasted_gpu_mem_hours": wasted_hours(job),
+        **_enforcement(job),
+        "req_cpus": demand.cpus,
+        "req_mem": demand.host_memory or None,
+        "max_rss": job.max_rss,
+        "cpu_seconds": job.cpu_seconds,
+        "restarts": job.restarts,
+        **_owned(job),
+    }
+
+
+def _times(job: JobInfo) -> dict[str, Any]:
+    return {
+        **machine.times(
+            submit=job.submitted_at, eligible=job.eligible_at, start=job.started_at, end=ended_at(job)
+        ),
+        "planned": planned(job),
+    }
+
+
+def _enforcement(job: JobInfo) -> dict[str, Any]:
+    """Return how a job was held to its share, and the result."""
+    return {
+        "oom_kind": oom_kind(job) or None,
+        "post_mortem": to_builtins(job.post_mortem),
+        "warning": job.warning or None,
+        "enforce": job.tier,
+        "gpu_compute": job.gpu_compute if job.allocated else None,
+    }
+
+
+def _owned(job: JobInfo) -> dict[str, Any]:
+    """Return what only the owner is told."""
+    if job.is_private:
+        return dict.fromkeys(("comment", "work_dir", "submit_line", "std_out", "std_err"))
+    files = files_of(job)
+    return {
+        "comment": job.request.comment,
+        "work_dir": job.request.chdir,
+        "submit_line": job.request.submit_line,
+        "std_out": files.stdout or None,
+        "std_err": files.stderr or None,
+    }

@@ -1,15 +1,15 @@
-"""Lists that users type to choose jobs: ids, users, states, names."""
+"""Read the lists that choose jobs: ids, users, states, names."""
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.jobs.arrays import format_array, parse_tasks
+from fgsched.protocol import JobInfo
 
 Name = int | str  # of a job, an array or some of its tasks
 _SEPARATOR = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
@@ -33,12 +33,12 @@ _NEVER = {word for pair in _ELSEWHERE for word in pair.split()}
 
 
 def words(texts: Iterable[str]) -> list[str]:
-    """The words of options that may be repeated and may each be a list."""
+    """Return the words of a repeatable option whose value is a list."""
     return [word for text in texts for word in text.split(",") if word]
 
 
 def states(texts: Iterable[str]) -> set[JobState]:
-    """States by either of their names, in any case; 'all' is every one."""
+    """Return states by their long or short names, in any case; 'all' means every state. Raises BadUsage."""
     found: set[JobState] = set()
     for word in words(texts):
         if word.lower() == "all":
@@ -51,13 +51,8 @@ def states(texts: Iterable[str]) -> set[JobState]:
     return found
 
 
-def state_values(texts: Sequence[str]) -> list[str]:
-    """For a question of the queue; for states of Slurm alone one that no job is in."""
-    return [state.value for state in states(texts)] or ["none of those there are"] * bool(texts)
-
-
 def ids(texts: Iterable[str]) -> list[Name]:
-    """Jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them."""
+    """Return jobs by name: 7, 10-14, 12_3, 12_[1-5,8], and lists of them. Raises BadUsage."""
     found: list[Name] = []
     for text in texts:
         for part in _SEPARATOR.split(text):
@@ -79,29 +74,33 @@ def _tasks(listed: str, part: str) -> int:
 
 
 def spelled(names: Iterable[Name]) -> str:
-    """Names as one list."""
+    """Return names as one list."""
     known = list(names)
     parts = [one for one in known if isinstance(one, str)]
     numbers = format_indices(one for one in known if isinstance(one, int))
     return ",".join([numbers] * bool(numbers) + parts)
 
 
-def exactly(row: Mapping[str, Any]) -> Name:
-    """The name of this row alone: that of an array's waiting tasks names no others."""
-    if row["array"] is None:
-        return int(row["id"])
-    return name_of({**row, "tasks": (row["tasks"] or "").partition("%")[0] or None})
+def exactly(job: JobInfo) -> Name:
+    """Return the name of this job alone; of an array's pending tasks, a name that means no others."""
+    if job.array is None:
+        return job.id
+    return _name(job, (job.tasks or "").partition("%")[0] or None)
 
 
-def name_of(row: Mapping[str, Any]) -> str:
-    """What a job is called: 12, 12_3, 12_[4-15%2]."""
-    if row["task"] is not None:
-        return f"{row['array']}_{row['task']}"
-    return str(row["id"]) if row["tasks"] is None else f"{row['id']}_[{row['tasks']}]"
+def name_of(job: JobInfo) -> str:
+    """Return what a job is called: 12, 12_3, 12_[4-15%2]."""
+    return _name(job, job.tasks)
+
+
+def _name(job: JobInfo, tasks: str | None) -> str:
+    if job.task is not None:
+        return f"{job.array}_{job.task}"
+    return str(job.id) if tasks is None else f"{job.id}_[{tasks}]"
 
 
 def users(texts: Iterable[str]) -> list[str]:
-    """User names; a number is looked up, and stays one where no account has it."""
+    """Return user names. A uid is looked up; one without an account stays a number. Raises BadUsage."""
     import pwd
 
     found = []
@@ -120,5 +119,5 @@ def users(texts: Iterable[str]) -> list[str]:
 
 
 def me() -> str:
-    """The name of whoever calls, as jobs carry it."""
+    """Return the name of the calling user."""
     return users([str(os.geteuid())])[0]

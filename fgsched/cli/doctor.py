@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fgsched import gpus
+from fgsched import gpus, protocol
 from fgsched.client import Client
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, Unreachable
@@ -94,8 +94,8 @@ def _ask(places: Paths) -> _Seen:
             if client.was_there:
                 raise
             return _Seen(None, "", frozenset(), error.cause)
-        rows = client.ask("queue", fields=["id"])["rows"]
-        return _Seen(about, client.ask("check")["queue"], frozenset(row[0] for row in rows))
+        jobs = client.call(protocol.ListQueue(fields=("id",))).jobs
+        return _Seen(about, client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs))
 
 
 # -- what is installed ------------------------------------------------------------------------------

@@ -36,14 +36,14 @@ class Row:
 
 def enforced(client: Client) -> Iterator[Row]:
     """Test every enforcement level with one job each. Raises Refused if there is no GPU."""
-    about, answer = client.call(protocol.Ping()), client.ask("gpus")
-    if about.source != "nvml" or not answer["gpus"]:
+    about, answer = client.call(protocol.Ping()), client.call(protocol.ListGpus())
+    if about.source != "nvml" or not answer.gpus:
         what = "its cards are simulated" if about.source == "sim" else about.note or "none was found"
         raise Refused(f"no GPU: {what}, so there is nothing to enforce", "fginfo -g shows the cards.")
-    limit = min([_LIMIT, *(card["usable"] // 4 for card in answer["gpus"])]) >> 20 << 20
+    limit = min([_LIMIT, *(one.usable // 4 for one in answer.gpus)]) >> 20 << 20
     with tempfile.TemporaryDirectory(prefix="fg-doctor-") as folder:
         host = _Trials(client, Path(folder), limit)
-        yield from _by_driver(host, answer["enforce"])
+        yield from _by_driver(host, answer.enforce)
         yield from host.tried(Tier.SHIM)
         yield host.watched(about)
 
@@ -67,7 +67,7 @@ class _Trials:
         """Test all calls, views and processes in one job."""
         job, said = self._run(tier, selftest.command("all", self.limit))
         if not said:
-            why = job["detail"] or f"the job ended {job['state']} ({job['reason']}) and said nothing"
+            why = job.detail or f"the job ended {job.state.value} ({job.reason.value}) and said nothing"
             yield Row(tier.value, "all", FAILS, why)
         for found in said:
             if "error" in found:
@@ -82,14 +82,14 @@ class _Trials:
         job, said = self._run(Tier.SHIM, ["env", "-u", "LD_PRELOAD", *selftest.command("hold", seconds)])
         if said and said[0].get("hooked"):
             return Row(*row, HOLDS, "the hook stays without LD_PRELOAD: there was nothing to see")
-        if not job["warning"]:
-            return Row(*row, FAILS, f"it was not seen; the job ended {job['state']} {job['detail']}".strip())
-        if kills and job["reason"] != Reason.GPU_UNHOOKED.value:
-            return Row(*row, FAILS, f"the job was warned and not ended by it: {job['state']}")
+        if not job.warning:
+            return Row(*row, FAILS, f"it was not seen; the job ended {job.state.value} {job.detail}".strip())
+        if kills and job.reason is not Reason.GPU_UNHOOKED:
+            return Row(*row, FAILS, f"the job was warned and not ended by it: {job.state.value}")
         return Row(*row, HOLDS, "the job was ended" if kills else "the job was warned")
 
-    def _run(self, tier: Tier, command: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run a job; return (its record, its JSON lines)."""
+    def _run(self, tier: Tier, command: list[str]) -> tuple[protocol.JobInfo, list[dict[str, Any]]]:
+        """Run a job; return how it ended, and what it printed."""
         output = self.folder / f"{tier.value}{secrets.token_hex(4)}"
         request = Request(
             name=f"doctor-{tier.value}",
@@ -108,7 +108,7 @@ class _Trials:
         )
         job = self.client.call(call).first
         self.client.call(protocol.Wait(ids=[job]), patience=_PATIENCE)
-        return self.client.ask("job", id=job), _said(output)
+        return self.client.call(protocol.ShowJob(id=job)), _said(output)
 
 
 def _said(output: Path) -> list[dict[str, Any]]:

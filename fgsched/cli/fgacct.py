@@ -1,58 +1,57 @@
-"""fgacct: show accounting data of jobs, as sacct does."""
+"""fgacct: show what jobs did and used, as sacct does."""
 
 import math
 import os
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
+from msgspec import Struct
 
-from fgsched.cli import accttable, choices
-from fgsched.cli.acctfields import FIELDS, Record
+from fgsched import protocol
+from fgsched.cli import acctfields, choices
 from fgsched.cli.command import Command, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
 from fgsched.domain.times import parse_time
 
-_IDS_AT_A_TIME = 500
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 _HIDDEN: dict[str, Any] = {"is_flag": True, "hidden": True}
 
 
-_NEVER = 1e14  # no job is beyond it: where the clock was set back, jobs are in the future
+_NEVER = 1e14  # after all jobs, also if the clock was set back
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The period, and the states in which jobs are selected; None selects all states."""
+class Window(Struct, frozen=True):
+    """A window of time (seconds since the epoch), and the states that jobs were in; None: any state."""
 
     since: float  # seconds since the epoch
     until: float  # seconds since the epoch
     states: Collection[JobState] | None
 
-    def has(self, record: Record) -> bool:
-        """Tell whether the job was in a selected state at some time in the period."""
-        over = math.inf if record["ended_at"] is None else record["ended_at"]
+    def has(self, job: protocol.JobInfo) -> bool:
+        """Tell whether the job was in a wanted state at some time in the window."""
+        ended = acctfields.ended_at(job)
+        over = math.inf if ended is None else ended
         if self.states is None:
-            return bool(record["submitted_at"] <= self.until and over >= self.since)
-        return any(self._was(JobState(state), record, over) for state in self.states)
+            return job.submitted_at <= self.until and over >= self.since
+        return any(self._was(state, job, over) for state in self.states)
 
-    def _was(self, state: JobState, record: Record, over: float) -> bool:
-        started = record["started_at"]
+    def _was(self, state: JobState, job: protocol.JobInfo, over: float) -> bool:
+        started = job.started_at
         if state is JobState.PENDING:
-            begin, end = record["submitted_at"], over if started is None else started
+            begin, end = job.submitted_at, over if started is None else started
         elif state is JobState.RUNNING:
             begin, end = math.inf if started is None else started, over
-        elif record["state"] != state.value:
+        elif job.state is not state:
             return False
         elif state.is_final:
             begin = end = over
         else:
-            begin, end = record["submitted_at"], over
-        return bool(begin <= self.until and end >= self.since)
+            begin, end = job.submitted_at, over
+        return begin <= self.until and end >= self.since
 
 
 @click.command(cls=Command, epilog="fgacct -S -7d -s F,OOM -o JobID,JobName%20,Reason,MaxGPUMem")
@@ -79,7 +78,7 @@ def fgacct(helpformat: bool, **options: Any) -> int:
     if helpformat:
         write(_field_list())
         return Exit.DONE
-    chosen = accttable.columns(_format(options))
+    chosen = acctfields.columns(_format(options))
     unit = _unit(options)
     ids = choices.ids(options["jobs"])
     window = _window(options, everything=bool(ids))
@@ -87,15 +86,15 @@ def fgacct(helpformat: bool, **options: Any) -> int:
     with Client(find_places()) as client:
         found = _named(client, ids, missing) if ids else _all(client, window, mine=_only_mine(options))
         users = choices.users(options["users"])
-        records = (job for job in found if (not users or job["user"] in users) and window.has(job))
+        jobs = (job for job in found if (not users or job.user in users) and window.has(job))
         header = not options["noheader"]
         if options["as_json"]:
-            write(accttable.as_json(records))
+            write(acctfields.document(jobs))
         elif options["parsable"] or options["parsable2"]:
-            form = accttable.Delimited(_delimiter(options), options["parsable"])
-            _print(form.lines(records, chosen, unit, header=header))
+            form = acctfields.Delimited(_delimiter(options), options["parsable"])
+            _print(form.lines(jobs, chosen, unit, header=header))
         else:
-            _print(accttable.aligned(records, chosen, unit, header=header))
+            _print(acctfields.aligned(jobs, chosen, unit, header=header))
     if missing:
         warn("fgacct", f"Invalid job id specified: {choices.spelled(missing)}")
     return Exit.NO_SUCH_JOB if missing else Exit.DONE
@@ -107,7 +106,7 @@ def _format(options: dict[str, Any]) -> str:
         raise BadUsage("-o, -b and -l each choose the fields; give one of them")
     if options["form"] is not None:
         return str(options["form"])
-    return accttable.BRIEF if options["brief"] else accttable.LONG if options["long"] else accttable.USUAL
+    return acctfields.BRIEF if options["brief"] else acctfields.LONG if options["long"] else acctfields.USUAL
 
 
 def _unit(options: dict[str, Any]) -> str:
@@ -126,7 +125,7 @@ def _delimiter(options: dict[str, Any]) -> str:
 
 
 def _window(options: dict[str, Any], *, everything: bool) -> Window:
-    """Return the period: by default from midnight; for named jobs without a start."""
+    """Return the window that the options choose: from midnight by default; for named jobs, all times."""
     now = time.time()
     states = choices.states(options["states"]) if options["states"] else None
     until = parse_time(options["endtime"], now, past=True) if options["endtime"] else _NEVER
@@ -151,23 +150,32 @@ def _only_mine(options: dict[str, Any]) -> bool:
     return not options["users"] and not options["allusers"] and os.geteuid() != 0
 
 
-def _named(client: Client, ids: list[choices.Name], missing: list[choices.Name]) -> Iterator[Record]:
-    """Yield the records of these jobs; collect unknown ids in `missing`."""
-    for at in range(0, len(ids), _IDS_AT_A_TIME):
-        part = ids[at : at + _IDS_AT_A_TIME]
-        page = client.ask("history", ids=part)
-        missing += page["missing"]
-        yield from page["jobs"]
+def _named(
+    client: Client, ids: list[choices.Name], missing: list[choices.Name]
+) -> Iterator[protocol.JobInfo]:
+    """Yield the named jobs; add the names without a job to `missing`."""
+    for at in range(0, len(ids), protocol.PAGE):
+        part = ids[at : at + protocol.PAGE]
+        page = client.call(protocol.ListHistory(fields=acctfields.ASKED, ids=part))
+        missing += page.missing
+        yield from page.jobs
 
 
-def _all(client: Client, window: Window, *, mine: bool) -> Iterator[Record]:
-    """Yield every job of the period, page by page."""
+def _all(client: Client, window: Window, *, mine: bool) -> Iterator[protocol.JobInfo]:
+    """Yield every job of the window, page by page."""
     after: int | None = 0
-    whose: dict[str, Any] = {"uid": os.geteuid()} if mine else {}
     while after is not None:
-        page = client.ask("history", since=window.since, until=window.until, after=after, **whose)
-        yield from page["jobs"]
-        after = page["next"]
+        page = client.call(
+            protocol.ListHistory(
+                fields=acctfields.ASKED,
+                since=window.since,
+                until=window.until,
+                after=after,
+                uid=os.geteuid() if mine else None,
+            )
+        )
+        yield from page.jobs
+        after = page.next
 
 
 def _print(lines: Iterator[str]) -> None:
@@ -176,7 +184,7 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _field_list() -> str:
-    names = [field.name for field in FIELDS.values()]
+    names = [field.name for field in acctfields.FIELDS]
     rows = [names[at : at + 4] for at in range(0, len(names), 4)]
     return "".join("".join(f"{name:<19}" for name in row).rstrip() + "\n" for row in rows)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any, Literal
 
 import click
+from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli import choices
@@ -99,23 +100,20 @@ def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[N
     _may(client, users)
     if given["me"]:
         users = [choices.me()] if not users or choices.me() in users else [""]
-    where: dict[str, list[Any]] = {
-        "name": choices.words(given["names"]),
-        "partition": choices.words(given["partitions"]),
-        "account": choices.words(given["accounts"]),
-        "qos": choices.words(given["qualities"]),
-        "user": users,
-        "state": choices.state_values(given["states"]),
-    }
-    is_filtered = any(where.values())
-    where = {field: allowed for field, allowed in where.items() if allowed}
-    if only is not None:
-        where["id"] = list(only)
-    rows = client.ask("queue", fields=list(_FIELDS), where=where)["rows"]
-    found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
+    where = protocol.Where(
+        name=choices.words(given["names"]) or None,
+        partition=choices.words(given["partitions"]) or None,
+        account=choices.words(given["accounts"]) or None,
+        qos=choices.words(given["qualities"]) or None,
+        user=users or None,
+        state=list(choices.states(given["states"])) if given["states"] else None,
+    )
+    is_filtered = where != protocol.Where()
+    where = replace(where, id=only)
+    found = client.call(protocol.ListQueue(fields=_FIELDS, where=where)).jobs
     if not found and is_filtered and given["verbose"]:
         click.echo("fgcancel: no active jobs match", err=True)
-    here = {job["id"] for job in found} | {job["array"] for job in found}
+    here = {job.id for job in found} | {job.array for job in found}
     rest = [] if is_filtered or only is None else [one for one in only if not _is_among(one, here)]
     return [*rest, *(_within(job, only) for job in found if _agreed(job, given))]
 
@@ -124,16 +122,16 @@ def _is_among(name: Name, here: Set[int | None]) -> bool:
     return (name if isinstance(name, int) else int(name.partition("_")[0])) in here
 
 
-def _within(job: dict[str, Any], names: Sequence[Name] | None) -> Name:
-    """The name of a row; of waiting tasks, those alone that were named."""
-    if job["tasks"] is None or names is None or job["array"] in names:
+def _within(job: protocol.JobInfo, names: Sequence[Name] | None) -> Name:
+    """Return the name of a job; of pending tasks, only the tasks that were named."""
+    if job.tasks is None or names is None or job.array in names:
         return choices.exactly(job)
-    mine = [one for one in names if isinstance(one, str) and one.startswith(f"{job['array']}_")]
+    mine = [one for one in names if isinstance(one, str) and one.startswith(f"{job.array}_")]
     wanted = 0
     for one in mine:
         wanted |= parse_tasks(one.partition("_")[2].strip("[]"))
-    still = parse_tasks(job["tasks"].partition("%")[0]) & wanted
-    return f"{job['array']}_[{format_array(still)}]" if still else choices.exactly(job)
+    still = parse_tasks(job.tasks.partition("%")[0]) & wanted
+    return f"{job.array}_[{format_array(still)}]" if still else choices.exactly(job)
 
 
 def _may(client: Client, users: Iterable[str]) -> None:
@@ -144,11 +142,11 @@ def _may(client: Client, users: Iterable[str]) -> None:
         )
 
 
-def _agreed(job: dict[str, Any], given: dict[str, Any]) -> bool:
+def _agreed(job: protocol.JobInfo, given: dict[str, Any]) -> bool:
     """Whether to go on with a job: not in a dry run, and not without a yes where it is to be asked."""
-    about = f"job_id={choices.name_of(job)} name={clean(job['name'])} partition={job['partition']}"
+    about = f"job_id={choices.name_of(job)} name={clean(job.name)} partition={job.partition}"
     if given["dry_run"]:
-        write(f"Would cancel {about} user={clean(job['user'])} state={job['state']}\n")
+        write(f"Would cancel {about} user={clean(job.user)} state={job.state.value}\n")
         return False
     if not given["interactive"]:
         return True

@@ -238,7 +238,7 @@ def _listpids(word: str) -> None:
         lines = [
             f"{pid} {job_id}\n"
             for job_id in choices.ids([word])
-            for pid in client.ask("pids", id=job_id)["pids"]
+            for pid in client.call(protocol.ListPids(id=job_id)).pids
         ]
     write("".join(["PID JOBID\n", *lines]))
 
@@ -253,7 +253,7 @@ def _write(what: str, word: str, file: str) -> None:
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; give one")
     with Client(find_places()) as client:
-        script = client.ask("script", id=ids[0])["script"].encode(errors="surrogateescape")
+        script = client.call(protocol.ShowScript(id=ids[0])).script.encode(errors="surrogateescape")
     if file == "-":
         output().buffer.write(script)
         return

@@ -1,27 +1,42 @@
-"""fginfo: show partitions and GPUs, as sinfo shows partitions and nodes."""
+"""fginfo: show the GPUs and what is left of them, as sinfo shows nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from msgspec import Struct, to_builtins
 
+from fgsched import protocol
 from fgsched.cli import machine, reservation
 from fgsched.cli.cells import shown_time, table
 from fgsched.cli.command import Command, write
-from fgsched.cli.queuecolumns import host, indices
+from fgsched.cli.queueformat import host, indices
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, GpuState, JobState, Near
 from fgsched.domain.times import format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.protocol import GpuInfo, PartitionInfo
 
 _UNDER_WAY = (JobState.RUNNING, JobState.STARTING, JobState.COMPLETING)
 _OUT = {
-    GpuState.DRAINED.value: ("drain", "drng"),  # without jobs, with jobs
-    GpuState.SUSPECT.value: ("suspect", "suspect"),
-    GpuState.DOWN.value: ("down", "down"),
+    GpuState.DRAINED: ("drain", "drng"),  # without jobs, with jobs
+    GpuState.SUSPECT: ("suspect", "suspect"),
+    GpuState.DOWN: ("down", "down"),
 }
-Card = dict[str, Any]
+Table = tuple[str, list[list[str]]]  # headings, rows
+
+
+class Host(Struct, frozen=True):
+    """What the controller tells of the host."""
+
+    answer: protocol.Gpus
+    partitions: list[PartitionInfo]
+    reservations: list[protocol.ReservationInfo]
+
+    @property
+    def gpus(self) -> list[GpuInfo]:
+        return self.answer.gpus
 
 
 @click.command(cls=Command, epilog="fginfo -g")
@@ -42,138 +57,138 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
     if len(wanted) > 1:
         raise BadUsage("-g, -l, -R, -T, -s, -N and --types are different tables; give one of them")
     with Client(find_places()) as client:
-        answer = client.ask("gpus")
-        for name in ("partitions", "reservations"):
-            answer |= client.ask(name)
+        there = Host(
+            client.call(protocol.ListGpus()),
+            client.call(protocol.ListPartitions()).partitions,
+            client.call(protocol.ListReservations()).reservations,
+        )
     if as_json:
-        write(_document(answer))
+        write(_document(there))
     else:
-        headings, rows = _VIEWS[wanted[0] if wanted else ""](answer)
+        headings, rows = _VIEWS[wanted[0] if wanted else ""](there)
         write(table(headings.split(), rows, header=not noheader))
     return Exit.DONE
 
 
-def _of(partition: Card, answer: Card) -> list[Card]:
+def _of(partition: PartitionInfo, there: Host) -> list[GpuInfo]:
     """Return the GPUs that a partition may use."""
-    return [card for card in answer["gpus"] if card["index"] in partition["cards"]]
+    return [one for one in there.gpus if one.gpu.index in partition.cards]
 
 
-def _name(partition: Card) -> str:
-    return f"{partition['name']}{'*' if partition['is_default'] else ''}"
+def _name(info: PartitionInfo) -> str:
+    return f"{info.partition.name}{'*' if info.partition.is_default else ''}"
 
 
-def _front(partition: Card, answer: Card) -> list[str]:
-    longest = partition["most"]["time"]
+def _front(info: PartitionInfo, there: Host) -> list[str]:
+    longest = info.partition.most.time
     limit = format_runtime(longest) if longest else "infinite"
-    return [_name(partition), partition["state"], limit, _amounts(_of(partition, answer))]
+    return [_name(info), info.partition.state, limit, _amounts(_of(info, there))]
 
 
-def _partition(answer: Card) -> tuple[str, list[list[str]]]:
+def _partition(there: Host) -> Table:
     rows = []
-    for partition in answer["partitions"]:
-        jobs = partition["jobs"]
-        under_way = sum(jobs.get(state.value, 0) for state in _UNDER_WAY)
-        counts = f"{under_way}/{jobs.get(JobState.PENDING.value, 0)}"
-        rows.append([*_front(partition, answer), counts, _host_state(_of(partition, answer))])
+    for info in there.partitions:
+        under_way = sum(info.jobs.get(state.value, 0) for state in _UNDER_WAY)
+        counts = f"{under_way}/{info.jobs.get(JobState.PENDING.value, 0)}"
+        rows.append([*_front(info, there), counts, _host_state(_of(info, there))])
     return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) JOBS(R/PD) STATE", rows
 
 
-def _summary(answer: Card) -> tuple[str, list[list[str]]]:
-    rows = [[*_front(partition, answer), host()] for partition in answer["partitions"]]
+def _summary(there: Host) -> Table:
+    rows = [[*_front(info, there), host()] for info in there.partitions]
     return "PARTITION AVAIL TIMELIMIT GPUS(A/I/O/T) NODELIST", rows
 
 
-def _node(answer: Card) -> tuple[str, list[list[str]]]:
-    cpus, memory = answer["cpus"], answer["memory"]
+def _node(there: Host) -> Table:
+    cpus, memory = there.answer.cpus, there.answer.memory
     row = [
         host(),
-        ",".join(map(_name, answer["partitions"])),
-        _host_state(answer["gpus"]),
-        _amounts(answer["gpus"]),
-        f"{cpus['total'] - cpus['free']}/{cpus['free']}/0/{cpus['total']}",
-        f"{format_mebibytes(memory['total'] - memory['free'])}/{format_mebibytes(memory['total'])}",
+        ",".join(map(_name, there.partitions)),
+        _host_state(there.gpus),
+        _amounts(there.gpus),
+        f"{cpus.total - cpus.free}/{cpus.free}/0/{cpus.total}",
+        f"{format_mebibytes(memory.total - memory.free)}/{format_mebibytes(memory.total)}",
     ]
     return "NODELIST PARTITION STATE GPUS(A/I/O/T) CPUS(A/I/O/T) MEMORY(A/T)", [row]
 
 
-def _cards(answer: Card) -> tuple[str, list[list[str]]]:
-    return "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL", [
-        _card(card) for card in answer["gpus"]
-    ]
+def _gpus(there: Host) -> Table:
+    return "GPU TYPE STATE FRAC(A/T) MEM(A/U/T) UTIL TEMP JOBS EXTERNAL", [_gpu(one) for one in there.gpus]
 
 
-def _card(card: Card) -> list[str]:
-    seen = card["seen"] or {}
-    taken = card["usable"] - card["free_memory"] - card["external"]
-    used = format_mebibytes(seen["used"]) if seen and not seen["error"] else "-"
+def _gpu(info: GpuInfo) -> list[str]:
+    gpu, seen = info.gpu, info.seen
+    taken = info.usable - info.free_memory - info.external
+    used = format_mebibytes(seen.used) if seen and not seen.error else "-"
     return [
-        str(card["index"]),
-        card["model"].replace(" ", "_"),
-        _state(card) + ("*" if seen.get("error") else ""),
-        f"{format_share(WHOLE - card['free_share'])}/1",
-        f"{format_mebibytes(max(0, taken))}/{used}/{format_mebibytes(card['usable'])}",
-        _or_dash(seen.get("utilisation"), "%"),
-        _or_dash(seen.get("temperature"), "C"),
-        indices(card["jobs"]) or "-",
-        format_mebibytes(card["external"]) if card["external"] else "-",
+        str(gpu.index),
+        gpu.model.replace(" ", "_"),
+        _state(info) + ("*" if seen and seen.error else ""),
+        f"{format_share(WHOLE - info.free_share)}/1",
+        f"{format_mebibytes(max(0, taken))}/{used}/{format_mebibytes(info.usable)}",
+        _or_dash(seen.utilisation if seen else None, "%"),
+        _or_dash(seen.temperature if seen else None, "C"),
+        indices(info.jobs) or "-",
+        format_mebibytes(info.external) if info.external else "-",
     ]
 
 
-def _hardware(answer: Card) -> tuple[str, list[list[str]]]:
+def _hardware(there: Host) -> Table:
     return "GPU TYPE UUID PCI TOTAL RESERVED HEADROOM USABLE LINKS CPUS ENFORCE PRELOAD", [
         [
-            str(card["index"]),
-            card["model"].replace(" ", "_"),
-            card["uuid"],
-            card["pci"] or "-",
-            *(format_mebibytes(card[name]) for name in ("total", "reserved", "headroom", "usable")),
-            _links(card["links"]),
-            format_indices(card["cpus"]) or "-",
-            answer["enforce"],
-            answer["preload"],
+            str(gpu.index),
+            gpu.model.replace(" ", "_"),
+            gpu.uuid,
+            gpu.pci or "-",
+            *(format_mebibytes(size) for size in (gpu.total, gpu.reserved, gpu.headroom, info.usable)),
+            _links(gpu.links),
+            format_indices(gpu.cpus) or "-",
+            there.answer.enforce,
+            there.answer.preload,
         ]
-        for card in answer["gpus"]
+        for info in there.gpus
+        for gpu in [info.gpu]
     ]
 
 
-def _links(links: list[list[int]]) -> str:
-    """Format the connected GPUs, closest connection first: nvlink:1,3;socket:4-7."""
+def _links(links: Iterable[tuple[int, int]]) -> str:
+    """Return the near GPUs, the nearest kind first: nvlink:1,3;socket:4-7."""
     by = {near: [other for other, how in links if how == near] for near in sorted(Near, reverse=True)}
     return ";".join(f"{near.name.lower()}:{format_indices(them)}" for near, them in by.items() if them) or "-"
 
 
-def _reasons(answer: Card) -> tuple[str, list[list[str]]]:
+def _reasons(there: Host) -> Table:
     rows = []
-    for card in answer["gpus"]:
-        if card["state"] != GpuState.OK.value:
-            said, user = _who(card["note"])
-            since = shown_time(card["noted_at"] or None)
-            rows.append([str(card["index"]), _state(card), user, since, said])
+    for info in there.gpus:
+        if info.gpu.state is not GpuState.OK:
+            said, user = _who(info.gpu.note)
+            since = shown_time(info.gpu.noted_at or None)
+            rows.append([str(info.gpu.index), _state(info), user, since, said])
     return "GPU STATE USER TIMESTAMP REASON", rows
 
 
 def _who(note: str) -> tuple[str, str]:
-    """Split the note of a drained GPU into the reason and the operator's name in brackets."""
+    """Split the note of a drained GPU, which ends with its operator's name in brackets."""
     said, _, user = note.rpartition(" [")
     return (said, user[:-1]) if said and user.endswith("]") else (note or "-", "-")
 
 
-def _reservations(answer: Card) -> tuple[str, list[list[str]]]:
-    return reservation.HEADINGS, [reservation.row(one) for one in answer["reservations"]]
+def _reservations(there: Host) -> Table:
+    return reservation.HEADINGS, [reservation.row(one) for one in there.reservations]
 
 
-def _types(answer: Card) -> tuple[str, list[list[str]]]:
+def _types(there: Host) -> Table:
     rows = []
-    for model in dict.fromkeys(card["model"] for card in answer["gpus"]):
-        alike = [card for card in answer["gpus"] if card["model"] == model]
-        sizes = dict.fromkeys(format_mebibytes(card["usable"]) for card in alike)
+    for model in dict.fromkeys(one.gpu.model for one in there.gpus):
+        alike = [one for one in there.gpus if one.gpu.model == model]
+        sizes = dict.fromkeys(format_mebibytes(one.usable) for one in alike)
         rows.append([model.replace(" ", "_"), _amounts(alike), ",".join(sizes)])
     return "TYPE GPUS(A/I/O/T) MEM", rows
 
 
 _VIEWS = {
     "": _partition,
-    "gpus": _cards,
+    "gpus": _gpus,
     "long": _hardware,
     "reasons": _reasons,
     "reservations": _reservations,
@@ -187,23 +202,23 @@ def _or_dash(number: int | None, unit: str) -> str:
     return "-" if number is None else f"{number}{unit}"
 
 
-def _units(cards: Sequence[Card]) -> tuple[int, int, int]:
-    """Sum allocated, idle and unavailable share of these GPUs, in ten-thousandths."""
-    allocated = sum(WHOLE - card["free_share"] for card in cards)
-    idle = sum(card["free_share"] for card in cards if card["state"] == GpuState.OK.value)
-    return allocated, idle, len(cards) * WHOLE - allocated - idle
+def _units(gpus: Sequence[GpuInfo]) -> tuple[int, int, int]:
+    """Return the ten-thousandths of these GPUs that are allocated, idle, and out of use."""
+    allocated = sum(WHOLE - one.free_share for one in gpus)
+    idle = sum(one.free_share for one in gpus if one.gpu.state is GpuState.OK)
+    return allocated, idle, len(gpus) * WHOLE - allocated - idle
 
 
-def _amounts(cards: Sequence[Card]) -> str:
-    return "/".join(format_share(units) for units in (*_units(cards), len(cards) * WHOLE))
+def _amounts(gpus: Sequence[GpuInfo]) -> str:
+    return "/".join(format_share(units) for units in (*_units(gpus), len(gpus) * WHOLE))
 
 
-def _state(card: Card) -> str:
-    if card["state"] in _OUT:
-        return _OUT[card["state"]][bool(card["jobs"])]
-    if not card["jobs"] and card.get("kept_as"):
-        return str(card["kept_as"])
-    return _fullness(WHOLE - card["free_share"], card["free_share"])
+def _state(info: GpuInfo) -> str:
+    if info.gpu.state in _OUT:
+        return _OUT[info.gpu.state][bool(info.jobs)]
+    if not info.jobs and info.kept_as:
+        return info.kept_as
+    return _fullness(WHOLE - info.free_share, info.free_share)
 
 
 def _fullness(allocated: int, idle: int) -> str:
@@ -212,75 +227,82 @@ def _fullness(allocated: int, idle: int) -> str:
     return "mix" if idle else "alloc"
 
 
-def _host_state(cards: Sequence[Card]) -> str:
-    """Return the state of all GPUs together, as sinfo names it for a node."""
-    states = {_state(card) for card in cards}
+def _host_state(gpus: Sequence[GpuInfo]) -> str:
+    """Return the state of all the GPUs together, in sinfo's words for a node."""
+    states = {_state(one) for one in gpus}
     if states and states <= {"drain", "drng", "suspect", "down"}:
         return "down" if states == {"down"} else "drng" if "drng" in states else "drain"
-    allocated, idle, _ = _units(cards)
+    allocated, idle, _ = _units(gpus)
     return _fullness(allocated, idle)
 
 
-def _document(answer: Card) -> str:
+def _document(there: Host) -> str:
+    answer = there.answer
     return machine.document(
-        partitions=[_partition_record(one, answer) for one in answer["partitions"]],
-        gpus=[_card_record(card) for card in answer["gpus"]],
-        enforce=answer["enforce"],
-        cpus=answer["cpus"],
-        memory=answer["memory"],
-        preload=answer["preload"],
-        preload_note=answer["preload_note"] or None,
-        reservations=answer["reservations"],
-        other_gpus=answer["other_gpus"],
+        partitions=[_partition_record(one, there) for one in there.partitions],
+        gpus=[_gpu_record(one) for one in there.gpus],
+        enforce=answer.enforce,
+        cpus=to_builtins(answer.cpus),
+        memory=to_builtins(answer.memory),
+        preload=answer.preload,
+        preload_note=answer.preload_note or None,
+        reservations=[reservation.record(one) for one in there.reservations],
+        other_gpus=answer.other_gpus,
     )
 
 
-def _partition_record(partition: Card, answer: Card) -> Card:
-    cards = _of(partition, answer)
-    allocated, idle, other = _units(cards)
+def _partition_record(info: PartitionInfo, there: Host) -> dict[str, Any]:
+    gpus, one = _of(info, there), info.partition
+    allocated, idle, other = _units(gpus)
     return {
-        "name": partition["name"],
-        "is_default": partition["is_default"],
-        "avail": partition["state"],
-        "state": _host_state(cards),
-        "time_limit": partition["most"]["time"] or None,
+        "name": one.name,
+        "is_default": one.is_default,
+        "avail": one.state,
+        "state": _host_state(gpus),
+        "time_limit": one.most.time or None,
         "gpus": {
             "allocated": machine.gpus(allocated),
             "idle": machine.gpus(idle),
             "other": machine.gpus(other),
-            "total": len(cards),
+            "total": len(gpus),
         },
-        "job_counts": partition["jobs"],
-        **{name: partition[name] for name in ("defaults", "most", "total", "per_user", "per_account")},
-        **{name: partition[name] for name in ("access", "cards", "placement", "gpu_compute")},
+        "job_counts": info.jobs,
+        "defaults": to_builtins(one.defaults),
+        "most": to_builtins(one.most),
+        "total": to_builtins(one.total),
+        "per_user": to_builtins(one.per_user),
+        "per_account": to_builtins(one.per_account),
+        "access": to_builtins(one.access),
+        "cards": info.cards,
+        "placement": one.placement,
+        "gpu_compute": one.gpu_compute,
     }
 
 
-def _card_record(card: Card) -> dict[str, Any]:
-    plain = (
-        "index",
-        "uuid",
-        "model",
-        "pci",
-        "total",
-        "reserved",
-        "headroom",
-        "usable",
-        "external",
-        "jobs",
-        "cpus",
-    )
-    seen = card["seen"] or {}
+def _gpu_record(info: GpuInfo) -> dict[str, Any]:
+    gpu, seen = info.gpu, info.seen
     return {
-        **{name: card[name] for name in plain},
-        "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in card["links"]],
-        "state": _state(card),
-        "note": card["note"] or None,
-        **machine.times(noted=card["noted_at"] or None),
-        "free_gpu": machine.gpus(card["free_share"]),
-        "free_memory": card["free_memory"],
-        **{name: seen.get(name) for name in ("used", "utilisation", "temperature")},
-        "error": seen.get("error") or None,
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "pci": gpu.pci,
+        "total": gpu.total,
+        "reserved": gpu.reserved,
+        "headroom": gpu.headroom,
+        "usable": info.usable,
+        "external": info.external,
+        "jobs": info.jobs,
+        "cpus": gpu.cpus,
+        "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in gpu.links],
+        "state": _state(info),
+        "note": gpu.note or None,
+        **machine.times(noted=gpu.noted_at or None),
+        "free_gpu": machine.gpus(info.free_share),
+        "free_memory": info.free_memory,
+        "used": seen.used if seen else None,
+        "utilisation": seen.utilisation if seen else None,
+        "temperature": seen.temperature if seen else None,
+        "error": (seen.error if seen else "") or None,
     }
 
 

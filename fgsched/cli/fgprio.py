@@ -1,19 +1,22 @@
-"""fgprio: show the priority factors of pending jobs, as sprio does."""
+"""fgprio: show the priority of pending jobs and its factors, as sprio does."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
+from fgsched import protocol
 from fgsched.cli import choices, machine
 from fgsched.cli.cells import table
 from fgsched.cli.command import Command, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
+from fgsched.domain.policy import Weights
 from fgsched.domain.units import format_indices, parse_ids
+from fgsched.protocol import PriorityInfo
 
-Record = dict[str, Any]
-_FACTORS = ("age", "fairshare", "size", "partition", "qos")  # as the controller names their weights
+_NAMES = ("age", "fairshare", "size", "partition", "qos")
 _HEADINGS = ("JOBID", "PARTITION", "PRIORITY", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS", "NICE")
 _LONG = ("JOBID", "PARTITION", "USER", "ACCOUNT", "QOS", *_HEADINGS[2:])
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
@@ -32,61 +35,72 @@ def fgprio(**options: Any) -> int:
     """Show the priority of pending jobs and its factors."""
     ids = [job for text in options["jobs"] for job in parse_ids(text)]
     with Client(find_places()) as client:
-        answer = client.ask("priorities")
-    jobs = _chosen(answer["jobs"], ids, options)
+        answer = client.call(protocol.ListPriorities())
+    jobs = _chosen(answer.jobs, ids, options)
     if options["as_json"]:
-        write(machine.document(jobs=[_record(job) for job in jobs], weights=answer["weights"]))
+        write(machine.document(jobs=[_record(job) for job in jobs], weights=to_builtins(answer.weights)))
     elif options["weights"]:
-        write(_weights(answer["weights"], header=not options["noheader"]))
+        write(_weights(answer.weights, header=not options["noheader"]))
     else:
         headings = _LONG if options["long"] else _HEADINGS
-        rows = [_row(job, answer["weights"], options) for job in jobs]
+        rows = [_row(job, answer.weights, options) for job in jobs]
         write(table(headings, rows, header=not options["noheader"]))
-    missing = sorted(set(ids) - {job["id"] for job in answer["jobs"]})
+    missing = sorted(set(ids) - {job.id for job in answer.jobs})
     if missing:
-        warn("fgprio", f"no job that waits: {format_indices(missing)}", "fgq lists the jobs there are.")
+        warn("fgprio", f"no pending job: {format_indices(missing)}", "fgq lists the jobs there are.")
         return Exit.NO_SUCH_JOB
     return Exit.DONE
 
 
-def _chosen(jobs: Sequence[Record], ids: Sequence[int], options: Record) -> list[Record]:
-    """Return the selected jobs, highest priority first."""
+def _chosen(jobs: Iterable[PriorityInfo], ids: Sequence[int], options: dict[str, Any]) -> list[PriorityInfo]:
+    """Return the chosen jobs by descending priority."""
     users, partitions = choices.users(options["user"]), choices.words(options["partition"])
     found = [
         job
         for job in jobs
-        if (not ids or job["id"] in ids)
-        and (not users or job["user"] in users)
-        and (not partitions or set(partitions) & set(job["partitions"].split(",")))
+        if (not ids or job.id in ids)
+        and (not users or job.user in users)
+        and (not partitions or set(partitions) & set(job.partitions.split(",")))
     ]
-    return sorted(found, key=lambda job: (-job["priority"], job["id"]))
+    return sorted(found, key=lambda job: (-job.priority, job.id))
 
 
-def _row(job: Record, weights: Record, options: Record) -> list[str]:
-    front = [str(job["id"]), job["partitions"]]
+def _row(job: PriorityInfo, weights: Weights, options: dict[str, Any]) -> list[str]:
+    front = [str(job.id), job.partitions]
     if options["long"]:
-        front += [job["user"], job["account"] or "(null)", job["qos_name"]]
-    return [*front, _number(job["priority"]), *_factors(job, weights, norm=options["norm"]), str(job["nice"])]
+        front += [job.user, job.account or "(null)", job.qos_name]
+    factors = [_number(part) for part in _factors(job)]
+    if options["norm"]:
+        pairs = zip(_factors(job), _factors(weights), strict=True)
+        factors = [f"{part / weight if weight else 0.0:.7f}" for part, weight in pairs]
+    return [*front, _number(job.priority), *factors, str(job.nice)]
 
 
-def _factors(job: Record, weights: Record, *, norm: bool) -> list[str]:
-    if not norm:
-        return [_number(job[name]) for name in _FACTORS]
-    return [f"{job[name] / weights[name] if weights[name] else 0.0:.7f}" for name in _FACTORS]
+def _factors(found: PriorityInfo | Weights) -> tuple[float, ...]:
+    """Return the factors of a priority, or their weights, in the order of the columns."""
+    return found.age, found.fairshare, found.size, found.partition, found.qos
 
 
 def _number(value: float) -> str:
     return str(round(value))
 
 
-def _weights(weights: Record, *, header: bool) -> str:
-    row = ["Weights", *(str(weights[name]) for name in _FACTORS)]
+def _weights(weights: Weights, *, header: bool) -> str:
+    row = ["Weights", *(str(weight) for weight in _factors(weights))]
     return table(("", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS"), [row], header=header)
 
 
-def _record(job: Record) -> Record:
-    named = ("id", "user", "account", "partitions", "qos_name", "priority", "nice")
-    return {name: job[name] for name in named} | {"factors": {name: job[name] for name in _FACTORS}}
+def _record(job: PriorityInfo) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "user": job.user,
+        "account": job.account,
+        "partitions": job.partitions,
+        "qos_name": job.qos_name,
+        "priority": job.priority,
+        "nice": job.nice,
+        "factors": dict(zip(_NAMES, _factors(job), strict=True)),
+    }
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""fgq: the queue, as squeue shows it."""
+"""fgq: show the queue, as squeue does."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fgsched import protocol
 from fgsched.cli import choices, queueformat
 from fgsched.cli.command import Command, warn, write
 from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
@@ -18,8 +19,8 @@ from fgsched.domain.text import shown
 from fgsched.domain.units import parse_count
 
 _SORT, _SORT_STARTS = "P,t,-p,i", "S,i"
-_EXPECTED = ("likely", "known")  # asked for apart
-_NAMES = ("id", "array", "task", "tasks")  # what a job is called is made of these
+_EXPECTED = {"likely", "known"}  # attributes that come from a separate request
+_NAMES = ("id", "array", "task", "tasks")  # the parts of a job's name
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
@@ -59,20 +60,20 @@ def fgq(iterate: int | None, **options: Any) -> int:
         raise BadUsage(f"unexpected extra argument {word}", "Name jobs with -j, or after --why.")
     wanted = _format(options)
     options["keys"] = sort_keys(options["sort"] or (_SORT_STARTS if options["start"] else _SORT))
-    asked = _request(options, wanted)
+    call = _request(options, wanted)
     with Client(find_places()) as client:
         if not iterate:
-            return _show(client, asked, options, wanted)
+            return _show(client, call, options, wanted)
         while True:
             write(f"{time.strftime('%a %b %d %H:%M:%S %Y')}\n")
-            _show(client, asked, options, wanted)
+            _show(client, call, options, wanted)
             write("\n")
             sys.stdout.flush()
             time.sleep(iterate)
 
 
 def _why(options: dict[str, Any]) -> int:
-    """The jobs named, in either way; without any, one's own that wait."""
+    """Explain the named jobs; without a name, the caller's pending jobs."""
     from fgsched.cli.prospects import show_why
 
     names = choices.ids([*options["jobs"], *options["named"]])
@@ -82,7 +83,7 @@ def _why(options: dict[str, Any]) -> int:
 
 
 def _format(options: dict[str, Any]) -> Format:
-    """How rows are set, from the one option that says so."""
+    """Return how rows are set, from the option that chooses the columns."""
     form, names, long, as_slurm = (options[key] for key in ("form", "names", "long", "as_slurm"))
     if long and options["start"]:
         raise BadUsage("-l and --start each choose the columns; give one of them")
@@ -101,67 +102,54 @@ def _format(options: dict[str, Any]) -> Format:
     return queueformat.named(queueformat.LONG if long else queueformat.QUEUE)
 
 
-def _request(options: dict[str, Any], wanted: Format) -> dict[str, Any]:
-    """What the controller is asked for: fields, and which jobs."""
-    states = choices.states(options["states"])
-    where: dict[str, list[Any]] = {
-        "id": choices.ids(options["jobs"]),
-        "user": choices.users(options["user"]) + [choices.me()] * options["me"],
-        "state": choices.state_values(options["states"]),
-        "partition": choices.words(options["partition"]),
-        "name": choices.words(options["name"]),
-        "account": choices.words(options["account"]),
-        "qos": choices.words(options["qos"]),
-    }
-    if options["as_json"]:
-        from fgsched.cli.queuejson import FIELDS
-
-        fields = list(FIELDS)
-    else:
-        fields = wanted.fields
-    sorting = [column.key for column, _ in options["keys"]]
-    wished = list(dict.fromkeys([*fields, *sorting, *_NAMES]))
-    if options["start"] or set(wished) & set(_EXPECTED):
+def _request(options: dict[str, Any], wanted: Format) -> protocol.ListQueue:
+    """Return what the controller is asked for: attributes, and which jobs."""
+    fields = queueformat.JSON_FIELDS if options["as_json"] else wanted.fields
+    names = dict.fromkeys([*fields, *(column.key for column, _ in options["keys"]), *_NAMES])
+    if options["start"] or not names.keys().isdisjoint(_EXPECTED):
         options["start"] = True
-        wished = [name for name in dict.fromkeys([*wished, "started_at"]) if name not in _EXPECTED]
-    return {
-        "fields": wished,
-        "where": {field: values for field, values in where.items() if values},
-        "recent": options["recent"] or any(state.is_final for state in states),
-    }
+        names["started_at"] = None
+    return protocol.ListQueue(
+        fields=[name for name in names if name not in _EXPECTED],
+        where=_where(options),
+        recent=options["recent"] or any(state.is_final for state in choices.states(options["states"])),
+    )
 
 
-def _show(client: Client, asked: dict[str, Any], options: dict[str, Any], wanted: Format) -> int:
-    answer = client.ask("queue", **asked)
+def _where(options: dict[str, Any]) -> protocol.Where:
+    return protocol.Where(
+        id=choices.ids(options["jobs"]) or None,
+        user=choices.users(options["user"]) + [choices.me()] * options["me"] or None,
+        state=list(choices.states(options["states"])) if options["states"] else None,
+        partition=choices.words(options["partition"]) or None,
+        name=choices.words(options["name"]) or None,
+        account=choices.words(options["account"]) or None,
+        qos=choices.words(options["qos"]) or None,
+    )
+
+
+def _show(client: Client, call: protocol.ListQueue, options: dict[str, Any], wanted: Format) -> int:
+    found = client.call(call).jobs
     if options["start"]:
         from fgsched.cli.prospects import add_starts
 
-        add_starts(client, answer)
-    rows = ordered(answer["rows"], answer["fields"], options["keys"])
-    if options["expand"]:
-        rows = expanded(rows, answer["fields"])
-    if options["as_json"]:
-        from fgsched.cli import queuejson
-
-        write(queuejson.document(answer["fields"], rows))
-    else:
-        write(_table(rows, answer["fields"], options, wanted))
-    named = asked["where"].get("id", ())
-    return _account_for(client, named, answer, asked) if named else Exit.DONE
+        add_starts(client, found)
+    jobs = ordered(found, options["keys"])
+    rows = expanded(jobs) if options["expand"] else jobs
+    write(queueformat.document(rows) if options["as_json"] else _table(rows, options, wanted))
+    return _account_for(client, call.where.id, jobs, is_recent=call.recent) if call.where.id else Exit.DONE
 
 
-def _table(
-    rows: Sequence[Sequence[Any]], names: Sequence[str], options: dict[str, Any], wanted: Format
-) -> str:
+def _table(jobs: Sequence[protocol.JobInfo], options: dict[str, Any], wanted: Format) -> str:
     chosen = options["form"] is not None or options["names"] is not None or options["as_slurm"]
     if not chosen and sys.stdout is not None and sys.stdout.isatty():
-        wanted = wanted.widened(rows, names, _terminal())
+        wanted = wanted.widened(jobs, _terminal())
     header = [] if options["noheader"] else [wanted.header()]
-    return "".join(f"{line}\n" for line in [*header, *wanted.lines(rows, names)])
+    return "".join(f"{line}\n" for line in [*header, *wanted.lines(jobs)])
 
 
 def _terminal() -> int:
-    """Columns of the terminal; COLUMNS decides where it is a number."""
+    """Return the width of the terminal; COLUMNS overrides it."""
     said = os.environ.get("COLUMNS", "")
     if said.isascii() and said.isdigit() and int(said):
         return int(said)
@@ -172,23 +160,23 @@ def _terminal() -> int:
 
 
 def _account_for(
-    client: Client, named: Sequence[choices.Name], answer: dict[str, Any], asked: dict[str, Any]
+    client: Client, named: Sequence[choices.Name], jobs: Sequence[protocol.JobInfo], *, is_recent: bool
 ) -> int:
-    """Say of jobs asked for by name that they are over, or that there are none."""
-    id_at, array_at = answer["fields"].index("id"), answer["fields"].index("array")
-    shown = {row[id_at] for row in answer["rows"]} | {row[array_at] for row in answer["rows"]}
-    absent = [name for name in named if name not in shown and not (isinstance(name, str) and answer["rows"])]
+    """Report named jobs that have ended or do not exist."""
+    found = {job.id for job in jobs} | {job.array for job in jobs}
+    absent = [name for name in named if name not in found and not (isinstance(name, str) and jobs)]
     if not absent:
         return Exit.DONE
-    ended: dict[int, str] = {}
+    ended: dict[int, JobState] = {}
     unknown: list[choices.Name] = []
-    for at in range(0, len(absent), 500):
-        page = client.ask("history", ids=absent[at : at + 500])
-        unknown += page["missing"]
-        ended |= {job["id"]: job["state"] for job in page["jobs"] if JobState(job["state"]).is_final}
-    if ended and not asked["recent"]:
+    for at in range(0, len(absent), protocol.PAGE):
+        part = absent[at : at + protocol.PAGE]
+        page = client.call(protocol.ListHistory(fields=["id", "state"], ids=part))
+        unknown += page.missing
+        ended |= {job.id: job.state for job in page.jobs if job.state.is_final}
+    if ended and not is_recent:
         which = choices.spelled(name for name in absent if name not in unknown)
-        how = next(iter(ended.values())) if len(ended) == 1 else "over"
+        how = next(iter(ended.values())).value if len(ended) == 1 else "over"
         click.echo(f"fgq: {which}: {how}; see fgacct -j {which}", err=True)
     if not unknown:
         return Exit.DONE

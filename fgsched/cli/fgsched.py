@@ -17,6 +17,7 @@ from fgsched.cli.command import Group, warn, write
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
+from fgsched.domain.job import JobState
 from fgsched.domain.times import format_runtime
 from fgsched.system.paths import Paths
 
@@ -108,10 +109,8 @@ def _stop(kill: bool) -> int:
 
 def _end_all(client: Client) -> None:
     """Cancel every job, the pending ones first so that none of them starts, and wait for their end."""
-    rows = client.ask("queue", fields=["id", "state"])["rows"]
-    ids = [job for job, state in rows if state == "PENDING"] + [
-        job for job, state in rows if state != "PENDING"
-    ]
+    jobs = client.call(protocol.ListQueue(fields=("id", "state"))).jobs
+    ids = [job.id for job in sorted(jobs, key=lambda job: job.state is not JobState.PENDING)]
     client.call(protocol.Cancel(ids=ids))
     client.call(protocol.Signal(ids=ids, signal=int(signal.SIGKILL)))
     client.call(protocol.Wait(ids=ids), patience=None)
@@ -124,7 +123,7 @@ def _status(as_json: bool) -> int:
     places = find_places()
     try:
         with Client(places, may_start=False) as client:
-            about, jobs = client.call(protocol.Ping()), client.ask("gpus")["jobs"]
+            about, jobs = client.call(protocol.Ping()), client.call(protocol.ListGpus()).jobs
     except Unreachable as error:
         if as_json:
             write(json.dumps({"running": False, "socket": str(places.socket), "why": error.cause}) + "\n")

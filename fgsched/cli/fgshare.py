@@ -1,16 +1,17 @@
-"""fgshare: show shares, usage and fair-share factors, as sshare does."""
+"""fgshare: show shares, their use and the fair-share factor, as sshare does."""
 
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
+from fgsched import protocol
 from fgsched.cli import choices, machine
 from fgsched.cli.cells import table
 from fgsched.cli.command import Command, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 
-Record = dict[str, Any]
 _HEADINGS = ("Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare")
 _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
@@ -31,35 +32,35 @@ def fgshare(**options: Any) -> int:
     users = None if options["everybody"] else choices.users(options["users"]) or [choices.me()]
     accounts = choices.words(options["accounts"])
     with Client(find_places()) as client:
-        answer = client.ask("shares")
+        answer = client.call(protocol.ListShares())
     rows = [
         row
-        for row in answer["shares"]
-        if (not accounts or row["account"] in accounts)
-        and (not row["user"] or (not options["accounts_only"] and (users is None or row["user"] in users)))
+        for row in answer.shares
+        if (not accounts or row.account in accounts)
+        and (not row.user or (not options["accounts_only"] and (users is None or row.user in users)))
     ]
     if options["as_json"]:
-        write(machine.document(shares=rows, half_life=answer["half_life"]))
+        write(machine.document(shares=to_builtins(rows), half_life=answer.half_life))
     else:
         write(_text([_cells(row) for row in rows], options))
     return Exit.DONE
 
 
-def _cells(row: Record) -> list[str]:
-    """Return the cells of a row; users are indented below their account."""
-    account = row["account"] or "(null)"
+def _cells(row: protocol.ShareInfo) -> list[str]:
+    """Return a row; the users of an account are indented below it."""
+    account = row.account or "(null)"
     return [
-        f" {account}" if row["user"] else account,
-        row["user"],
-        str(row["shares"]),
-        f"{row['part']:.6f}",
-        str(round(row["seconds"])),
-        f"{row['used']:.6f}",
-        f"{row['factor']:.6f}",
+        f" {account}" if row.user else account,
+        row.user,
+        str(row.shares),
+        f"{row.part:.6f}",
+        str(round(row.seconds)),
+        f"{row.used:.6f}",
+        f"{row.factor:.6f}",
     ]
 
 
-def _text(rows: list[list[str]], options: Record) -> str:
+def _text(rows: list[list[str]], options: dict[str, Any]) -> str:
     if not (options["parsable"] or options["parsable2"]):
         return table(_HEADINGS, rows, header=not options["noheader"])
     lines = [*([] if options["noheader"] else [list(_HEADINGS)]), *rows]

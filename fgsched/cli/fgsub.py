@@ -195,17 +195,17 @@ def _print_json(client: Client, ids: range) -> None:
 
     shown = []
     for job_id in ids:
-        job = client.ask("jobs", id=job_id)["jobs"][0]
-        demand = job["request"].get("demand", {})
-        share = demand.get("share", 0) * demand.get("gpus", 0)
+        job = client.call(protocol.ShowJobs(id=job_id)).jobs[0]
+        demand = job.request.demand
+        share = demand.share * demand.gpus
         shown.append(
             {
                 "job_id": job_id,
-                "array": job["request"].get("array"),
-                "state": job["state"],
-                "reason": job["reason"],
+                "array": job.request.array or None,
+                "state": job.state.value,
+                "reason": job.reason.value,
                 "gpus": float(format_share(share)),
-                "gpumem": demand.get("memory") or None,
+                "gpumem": demand.memory or None,
             }
         )
     write(json.dumps(shown[0] if len(shown) == 1 else {"jobs": shown}) + "\n")

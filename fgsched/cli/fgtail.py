@@ -5,15 +5,17 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
+from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.command import Command, output
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
+from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, shown
 
 # A file cannot tell that it has grown; the end of the job is heard of at once, growth within this time.
@@ -42,44 +44,46 @@ def fgtail(word: str, lines: int | None, error: bool, wait: bool, no_follow: boo
     if len(ids) != 1:
         raise BadUsage(f"{shown(word)} names {len(ids)} jobs; one can be followed")
     with Client(find_places()) as client:
-        job = client.ask("job", id=ids[0])
-        if job["is_private"]:
+        job = client.call(protocol.ShowJob(id=ids[0]))
+        if job.is_private:
             raise NotPermitted(f"job {ids[0]} belongs to another user", "Only its owner may see its output.")
         with client.watch(ids) as watch:
-            if job["state"] == "PENDING":
+            if job.state is JobState.PENDING:
                 job = _started(client, ids[0], watch, wait)
             its = files_of(job)
             with _opened(its.stderr if error else its.stdout, job, watch) as file:
                 if lines is not None:
                     _skip(file, lines)
-                _follow(file, (lambda: True) if no_follow or job["final"] else lambda: watch.is_over(_LOOK))
+                _follow(
+                    file, (lambda: True) if no_follow or job.state.is_final else lambda: watch.is_over(_LOOK)
+                )
     return 0
 
 
-def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> dict[str, Any]:
-    """The job once it runs or is over."""
+def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> protocol.JobInfo:
+    """Return the job once it runs or has ended."""
     if not wait:
         raise Refused(f"job {name} is pending: it has written nothing yet", "fgtail -F waits for it.")
     while not watch.is_over(3600) and not (watch.progress and watch.progress.running):
         continue
-    return client.ask("job", id=name)
+    return client.call(protocol.ShowJob(id=name))
 
 
-def _opened(path: str, job: dict[str, Any], watch: Watch) -> BinaryIO:
+def _opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
     """The file; Refused, saying why, if there is none to read."""
-    tries = 1 if job["final"] else _TRIES
+    tries = 1 if job.state.is_final else _TRIES
     while tries > 1 and not os.path.lexists(path):
         tries = 1 if watch.is_over(_LOOK) else tries - 1
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as trouble:
-        why = job["detail"] or trouble.strerror
-        if trouble.errno == errno.ENOENT and job["final"]:
-            why = f"{why}; the job is {job['state']}"
-        raise Refused(f"job {job['id']}: {shown(path)}: {why}") from None
+        why = job.detail or trouble.strerror
+        if trouble.errno == errno.ENOENT and job.state.is_final:
+            why = f"{why}; the job is {job.state.value}"
+        raise Refused(f"job {job.id}: {shown(path)}: {why}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Refused(f"job {job['id']}: {shown(path)} is not a regular file", "There is nothing to follow.")
+        raise Refused(f"job {job.id}: {shown(path)} is not a regular file", "There is nothing to follow.")
     return open(descriptor, "rb", buffering=0)
 
 

@@ -1,30 +1,28 @@
-"""The files of a job, from its record: the names that the controller opened them by."""
+"""The paths of a job's files, from what the controller tells of the job."""
 
 import os
 import pwd
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from fgsched.jobs.filenames import Values
 from fgsched.jobs.launchspec import Files, files
-from fgsched.jobs.records import from_record
+from fgsched.protocol import JobInfo
 
 
-def files_of(record: Mapping[str, Any]) -> Files:
-    """Input, output and errors of a job whose whole record is known to us."""
+def files_of(job: JobInfo) -> Files:
+    """Return the input, output and error files of a job whose request the caller may see."""
     values = Values(
-        job_id=record["id"],
-        name=record["request"]["name"],
-        user=record["user"],
-        home=_home(record["uid"]),
+        job_id=job.id,
+        name=job.request.name,
+        user=job.user,
+        home=_home(job.uid),
         host=os.uname().nodename.partition(".")[0],
-        gpus=tuple(card["gpu"] for card in record["allocated"]),
-        restarts=record.get("restarts", 0),
-        array=record.get("array") or 0,
-        task=record.get("task") or 0,
+        gpus=tuple(given.gpu for given in job.allocated),
+        restarts=job.restarts,
+        array=job.array or 0,
+        task=job.task or 0,
     )
-    return files(from_record(record["request"]), values)
+    return files(job.request, values)
 
 
 @lru_cache(maxsize=1024)

@@ -1,12 +1,13 @@
 """Show why jobs wait, what would start them, and when: fgq --why, fgq --start and fgsub --test-only."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import convert, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from fgsched import protocol
 from fgsched.cli import wording
 from fgsched.cli.cells import shown_time
 from fgsched.cli.command import write
@@ -15,21 +16,17 @@ from fgsched.domain.job import Hold, JobState
 from fgsched.domain.units import format_indices, format_share
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial
 
-FIELDS = ("likely", "known")  # fields of a queue row that come from a separate request, since it takes long
 _UNKNOWN = ExpectedStart()
 
 
-def add_starts(client: Client, answer: dict[str, Any]) -> None:
-    """Add the expected starts of pending jobs to rows of the queue that have an id and a start."""
-    starts = dict(convert(client.ask("starts")["starts"], list[tuple[int, ExpectedStart]]))
-    names = answer["fields"]
-    id_at, start_at = names.index("id"), names.index("started_at")
-    names += FIELDS
-    for row in answer["rows"]:
-        found = starts.get(row[id_at], _UNKNOWN)
-        if row[start_at] is None:
-            row[start_at] = found.latest or found.not_before
-        row += [found.likely, _known(found)]
+def add_starts(client: Client, jobs: Iterable[protocol.JobInfo]) -> None:
+    """Fill in the expected starts of pending jobs."""
+    starts = dict(client.call(protocol.ListStarts()).starts)
+    for job in jobs:
+        found = starts.get(job.id, _UNKNOWN)
+        if job.started_at is None:
+            job.started_at = found.latest or found.not_before
+        job.likely, job.known = found.likely, _known(found)
 
 
 def _known(start: ExpectedStart) -> str:
@@ -37,18 +34,16 @@ def _known(start: ExpectedStart) -> str:
     return f"{start.known}/{start.before}" if start.before else "-"
 
 
-def show_why(client: Client, names: Sequence[Any] | None, *, as_json: bool) -> None:
+def show_why(client: Client, names: Sequence[protocol.Reference] | None, *, as_json: bool) -> None:
     """Print everything that keeps jobs from starting: the named jobs, or the caller's pending jobs."""
-    wanted: dict[str, Any] = {} if names is None else {"ids": list(names)}
-    answer = client.ask("why", **wanted)
-    jobs = convert(answer["jobs"], list[Explanation])
+    answer = client.call(protocol.ExplainJobs(ids=names))
     if as_json:
-        write(json.dumps({"jobs": [_document(job) for job in jobs]}, indent=1) + "\n")
+        write(json.dumps({"jobs": [_document(job) for job in answer.jobs]}, indent=1) + "\n")
         return
-    told = ["\n".join(_lines(job)) + "\n" for job in jobs]
+    told = ["\n".join(_lines(job)) + "\n" for job in answer.jobs]
     write("\n".join(told) if told else "None of your jobs is waiting.\n")
-    if answer["left_out"]:
-        write(f"\n… and {answer['left_out']} more; name the jobs that you ask about.\n")
+    if answer.left_out:
+        write(f"\n… and {answer.left_out} more; name the jobs that you ask about.\n")
 
 
 def _document(job: Explanation) -> dict[str, Any]:

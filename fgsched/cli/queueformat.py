@@ -1,18 +1,32 @@
-"""fgq's formats: %-letters as in -o, names as in -O, and rows set in them."""
+"""fgq's columns and formats: %-letters of -o, names of -O, rows set in them, and the queue as JSON.
 
+`COLUMNS` says what each column is called, which attributes of a job it needs and how it shows them; `_KEYS`
+says the same of the JSON document.
+"""
+
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from fgsched.cli import machine
+from fgsched.cli.cells import clean, fit, shown_time
 from fgsched.cli.cells import columns as width_of
-from fgsched.cli.cells import fit
-from fgsched.cli.queuecolumns import COLUMNS, Column, by_letter, by_name, safe
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import shown
+from fgsched.domain.times import format_limit, format_runtime
+from fgsched.domain.units import format_indices, format_mebibytes, format_share
+from fgsched.domain.waiting import Cause
 from fgsched.jobs.arrays import parse_tasks, tasks
+from fgsched.protocol import JobInfo
 
+_LONGEST_LIST = 64  # characters of a list of indices
+_ORDER = {state: place for place, state in enumerate(JobState)}
 _ITEM = re.compile(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
 _DEFAULT_WIDTH = 20  # of -O
@@ -26,8 +40,186 @@ SLURM_START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 SLURM_LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+# -- columns ----------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """One column. `show` is called with the attributes `fields` of a job."""
+
+    heading: str
+    fields: tuple[str, ...]
+    show: Callable[..., str]
+    names: tuple[str, ...] = ()  # of -O
+    letter: str = ""  # of -o
+    by: str = ""  # the attribute that rows are sorted by; "": the first of `fields`
+
+    @property
+    def key(self) -> str:
+        """The attribute that rows are sorted by."""
+        return self.by or self.fields[0]
+
+    def order(self, value: Any) -> Any:
+        """Return what rows are sorted by, given that attribute."""
+        if self.fields[0] == "state":
+            return _ORDER[value]
+        if isinstance(value, Reason):
+            return value.value
+        return (value is None, value if value is not None else 0)
+
+
+def _value(word: JobState | Reason) -> str:
+    return word.word
+
+
+def _end(ended: float | None, started: float | None, limit: int) -> str:
+    """Return when a job ended, or will have to."""
+    return shown_time(ended or (started + limit if started and limit else None))
+
+
+def _left(limit: int, elapsed: float) -> str:
+    return format_runtime(limit - elapsed) if limit else "UNLIMITED"
+
+
+def _share(units: int | None) -> str:
+    return "-" if units is None else format_share(units)
+
+
+def _memory(size: int | None) -> str:
+    return format_mebibytes(size) if size else "-"
+
+
+def indices(held: Sequence[int]) -> str:
+    """Return GPU indices as a list, cut if it is long."""
+    return _cut(format_indices(held))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LIST else text[: _LONGEST_LIST - 1] + "…"
+
+
+def _cards(state: JobState, reason: Reason, held: Sequence[int]) -> str:
+    return (indices(held) or "-") if state.holds else f"({reason.word})"
+
+
+def host() -> str:
+    """Return the short name of this host, which is the only one."""
+    return os.uname().nodename.split(".")[0]
+
+
+def _host_or_reason(state: JobState, reason: Reason) -> str:
+    return host() if state.holds else f"({reason.word})"
+
+
+def _gres(units: int | None) -> str:
+    return f"gpu:{_share(units)}" if units != 0 else "N/A"
+
+
+def _priority(value: float | None) -> str:
+    """Return the priority of a pending job; other jobs have none."""
+    return "0" if value is None else str(round(value))
+
+
+def _optional(text: str | None) -> str:
+    return text or "(null)"
+
+
+def job_id(number: int, array: int | None, task: int | None, rest: str | None) -> str:
+    """Return 12, 12_3, or 12_[4-15%2] for pending tasks; a long list is cut."""
+    if array is None:
+        return str(number)
+    return f"{array}_{task}" if task is not None else f"{array}_[{_cut(rest or '')}]"
+
+
+def _task(task: int | None, rest: str | None) -> str:
+    return str(task) if task is not None else "N/A" if rest is None else _cut(rest)
+
+
+def why(cause: Cause | None) -> str:
+    """Return why a job does not run, as a sentence."""
+    from fgsched.cli import wording  # only those who ask for it pay for it
+
+    return wording.why(cause)
+
+
+COLUMNS = (
+    Column("JOBID", ("id", "array", "task", "tasks"), job_id, ("JobID", "JobArrayID"), "i"),
+    Column("JOBID", ("id",), str, ("JobIDRaw",), "A"),
+    Column("ARRAY_JOB_ID", ("id", "array"), lambda job, array: str(array or job), ("ArrayJobID",), "F"),
+    Column("ARRAY_TASK_ID", ("task", "tasks"), _task, ("ArrayTaskID",), "K"),
+    Column("PARTITION", ("partition",), str, ("Partition",), "P", by="partition_place"),
+    Column("ACCOUNT", ("account",), _optional, ("Account",), "a"),
+    Column("QOS", ("qos",), _optional, ("QOS",), "q"),
+    Column("RESERVATION", ("reservation",), _optional, ("Reservation",), "v"),
+    Column("PRIORITY", ("priority",), _priority, ("Priority",), "p"),
+    Column("PRIORITY", ("priority",), _priority, ("PriorityLong",), "Q"),
+    Column("NICE", ("nice",), str, ("Nice",), "y"),
+    Column("NAME", ("name",), str, ("Name",), "j"),
+    Column("USER", ("user",), str, ("UserName",), "u"),
+    Column("UID", ("uid",), str, ("UserID",), "U"),
+    Column("ST", ("state",), lambda state: state.code, ("StateCompact",), "t"),
+    Column("STATE", ("state",), _value, ("State",), "T"),
+    Column("TIME", ("elapsed",), format_runtime, ("TimeUsed",), "M"),
+    Column("TIME_LIMIT", ("time_limit",), format_limit, ("TimeLimit",), "l"),
+    Column("TIME_LEFT", ("time_limit", "elapsed"), _left, ("TimeLeft",), "L"),
+    Column("SUBMIT_TIME", ("submitted_at",), shown_time, ("SubmitTime",), "V"),
+    Column("START_TIME", ("started_at",), shown_time, ("StartTime",), "S"),
+    Column("LIKELY_START", ("likely",), shown_time, ("LikelyStart",)),
+    Column("KNOWN", ("known",), str, ("Known",)),
+    Column("END_TIME", ("ended_at", "started_at", "time_limit"), _end, ("EndTime",), "e"),
+    Column("CPUS", ("cpus",), str, ("NumCPUs",), "C"),
+    Column(
+        "MIN_MEMORY",
+        ("host_memory",),
+        lambda size: format_mebibytes(size) if size else "0",
+        ("MinMemory",),
+        "m",
+    ),
+    Column("NODES", ("id",), lambda job: "1", ("NumNodes",), "D"),
+    Column("SCHEDNODES", ("started_at",), lambda at: host() if at else "(null)", ("SchedNodes",), "Y"),
+    Column("NODELIST", ("state",), lambda state: host() if state.holds else "", ("NodeList",), "N"),
+    Column("NODELIST(REASON)", ("state", "reason"), _host_or_reason, ("ReasonList",), "R"),
+    Column("REASON", ("reason",), _value, ("Reason",), "r"),
+    Column("WHY", ("cause",), why, ("Why",)),
+    Column("GPUS", ("share",), _share, ("GPUs",), "G"),
+    Column("GPUIDX", ("indices",), indices, ("GpuIdx",), "g"),
+    Column("GPUMEM", ("memory",), _memory, ("GpuMem",)),
+    Column("GPU(REASON)", ("state", "reason", "indices"), _cards, ("GpuReason",)),
+    Column("TRES_PER_NODE", ("share",), _gres, ("Gres", "tres-per-node"), "b"),
+    Column("FEATURES", ("gpu_type",), _optional, ("Feature",), "f"),
+    Column("ENFORCE", ("tier",), str, ("Enforce",)),
+    Column("DEPENDENCY", ("dependency",), _optional, ("Dependency",), "E"),
+    Column("DEADLINE", ("deadline",), shown_time, ("Deadline",)),
+    Column("COMMENT", ("comment",), _optional, ("Comment",), "k"),
+    Column("COMMAND", ("command",), _optional, ("Command",), "o"),
+    Column("WORK_DIR", ("chdir",), _optional, ("WorkDir",), "Z"),
+)
+_BY_LETTER = {column.letter: column for column in COLUMNS if column.letter}
+_BY_NAME = {name.lower(): column for column in COLUMNS for name in column.names}
+LATER = {"gpumemused", "gpuutil"}
+
+
+def by_letter(letter: str) -> Column:
+    """Return the column of %letter. Raises BadUsage."""
+    if letter not in _BY_LETTER:
+        remedy = "There are: all " + " ".join(sorted(_BY_LETTER, key=str.lower))
+        raise BadUsage(f"unknown field {shown('%' + letter)} in the format", remedy)
+    return _BY_LETTER[letter]
+
+
+def by_name(name: str) -> Column:
+    """Return the column that -O calls `name`, in any case. Raises BadUsage."""
+    if name.lower() in LATER:
+        raise BadUsage(f"{name}: not supported yet")
+    if name.lower() not in _BY_NAME:
+        remedy = "There are: " + " ".join(column.names[0] for column in COLUMNS if column.names)
+        raise BadUsage(f"unknown field {shown(name)} in the format", remedy)
+    return _BY_NAME[name.lower()]
+
+
+# -- formats ----------------------------------------------------------------------------------------
+
+
+class Piece(Struct, frozen=True):
     """One column in a line, with the text after it."""
 
     column: Column
@@ -36,8 +228,7 @@ class Piece:
     after: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """A line: text, then pieces."""
 
     before: str
@@ -45,32 +236,33 @@ class Format:
 
     @property
     def fields(self) -> list[str]:
-        """What the controller is asked for."""
+        """The attributes that the columns need."""
         return list(dict.fromkeys(field for piece in self.pieces for field in piece.column.fields))
 
     def header(self) -> str:
         return self._line([piece.column.heading for piece in self.pieces])
 
-    def lines(self, rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterable[str]:
-        """The rows as text. `names` are those of the values in each row."""
-        getters = [_getter(piece.column, names) for piece in self.pieces]
+    def lines(self, jobs: Iterable[JobInfo]) -> Iterable[str]:
+        """Return the jobs as lines of text."""
+        getters = [_getter(piece.column) for piece in self.pieces]
         form = self._template()
-        for row in rows:
-            cells = [get(row) for get in getters]
+        for job in jobs:
+            cells = [get(job) for get in getters]
             line = form.format(*cells)
-            # Nearly every line is plain, and then one format call pads and cuts all of it.
-            yield line if line.isascii() and line.isprintable() else self._line(safe(cells))
+            # Nearly every line is plain; then one format call pads and cuts all of it.
+            plain = line.isascii() and line.isprintable()
+            yield line if plain else self._line([clean(cell) for cell in cells])
 
-    def widened(self, rows: Sequence[Sequence[Any]], names: Sequence[str], room: int) -> "Format":
-        """The same with its name and user columns using what is spare of `room` columns."""
-        longest = max((width_of(line) for line in self.lines(rows, names)), default=0)
+    def widened(self, jobs: Sequence[JobInfo], room: int) -> "Format":
+        """Return the format with name and user columns that use what is spare of `room` columns."""
+        longest = max((width_of(line) for line in self.lines(jobs)), default=0)
         spare = room - max(longest, width_of(self.header()))
         pieces = []
         for piece in self.pieces:
             field = piece.column.fields[0]
             if field in {"name", "user"}:
-                at = names.index(field)
-                wanted = max((width_of(row[at]) for row in rows), default=0) - piece.width
+                texts: Iterable[str] = map(attrgetter(field), jobs)
+                wanted = max(map(width_of, texts), default=0) - piece.width
                 grown = max(0, min(spare, wanted))
                 spare -= grown
                 piece = replace(piece, width=piece.width + grown)
@@ -96,18 +288,15 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _getter(column: Column, names: Sequence[str]) -> Any:
-    places = [names.index(field) for field in column.fields]
-    show = column.show
-    if len(places) == 1:
-        at = places[0]
-        return lambda row: show(row[at])
-    values = itemgetter(*places)
-    return lambda row: show(*values(row))
+def _getter(column: Column) -> Callable[[JobInfo], str]:
+    show, values = column.show, attrgetter(*column.fields)
+    if len(column.fields) == 1:
+        return lambda job: show(values(job))
+    return lambda job: show(*values(job))
 
 
 def percent(text: str) -> Format:
-    """The format of -o: '%.18i %j', '%all'."""
+    """Return the format of -o: '%.18i %j', '%all'. Raises BadUsage."""
     first = text.find("%")
     if first < 0:
         raise BadUsage(f"the format {shown(text)} names no field", "Such as: -o '%i %j %T'")
@@ -128,7 +317,7 @@ def percent(text: str) -> Format:
 
 
 def named(text: str) -> Format:
-    """The format of -O: 'JobID:8,Name:.20,State'."""
+    """Return the format of -O: 'JobID:8,Name:.20,State'. Raises BadUsage."""
     pieces = []
     for part in text.split(","):
         match = _NAMED.fullmatch(part)
@@ -141,7 +330,7 @@ def named(text: str) -> Format:
 
 
 def sort_keys(text: str) -> list[tuple[Column, bool]]:
-    """(column, descending?) of 'P,t,-i' or 'Partition,-JobID'."""
+    """Return (column, descending?) of 'P,t,-i' or 'Partition,-JobID'. Raises BadUsage."""
     keys = []
     for part in text.split(","):
         name = part.lstrip("+-")
@@ -154,39 +343,92 @@ def sort_keys(text: str) -> list[tuple[Column, bool]]:
     return keys
 
 
-def expanded(rows: Iterable[list[Any]], names: Sequence[str]) -> list[list[Any]]:
-    """Each waiting task of an array as a row of its own."""
-    task_at, rest_at = names.index("task"), names.index("tasks")
+def expanded(jobs: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return each pending task of an array as a job of its own."""
     found = []
-    for row in rows:
-        listed = (row[rest_at] or "").partition("%")[0]
-        if not listed:
-            found.append(row)
-            continue
-        for task in tasks(parse_tasks(listed)):
-            one = list(row)
-            one[task_at], one[rest_at] = task, None
-            found.append(one)
+    for job in jobs:
+        listed = (job.tasks or "").partition("%")[0]
+        one_each = tasks(parse_tasks(listed)) if listed else ()
+        found += [replace(job, task=task, tasks=None) for task in one_each] if listed else [job]
     return found
 
 
-def _order(column: Column, names: Sequence[str]) -> Callable[[list[Any]], Any]:
-    """What rows are sorted by: the key of the column; the tasks of an array stand together."""
-    at = names.index(column.key)
+def _order(column: Column) -> Callable[[JobInfo], Any]:
+    """Return what rows are sorted by; the tasks of an array stand together."""
+    value = attrgetter(column.key)
     if column.fields[:3] != ("id", "array", "task"):
-        return lambda row: column.order(row[at])
-    array_at, task_at = names.index("array"), names.index("task")
-
-    def place(row: list[Any]) -> tuple[int, int]:
-        return row[array_at] or row[at], -1 if row[task_at] is None else row[task_at]
-
-    return place
+        return lambda job: column.order(value(job))
+    return lambda job: (job.array or job.id, -1 if job.task is None else job.task)
 
 
-def ordered(
-    rows: list[list[Any]], names: Sequence[str], keys: Sequence[tuple[Column, bool]]
-) -> list[list[Any]]:
-    """The rows sorted by the keys; equal ones stay in the order of their ids."""
+def ordered(jobs: list[JobInfo], keys: Sequence[tuple[Column, bool]]) -> list[JobInfo]:
+    """Sort jobs by the keys; equal ones stay in the order of their ids."""
     for column, down in reversed(keys):
-        rows.sort(key=_order(column, names), reverse=down)
-    return rows
+        jobs.sort(key=_order(column), reverse=down)
+    return jobs
+
+
+# -- JSON -------------------------------------------------------------------------------------------
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _or_null(value: Any) -> Any:
+    return value or None
+
+
+class Key(NamedTuple):
+    """One key of a job in the JSON document. `value` is called with the attributes `fields`."""
+
+    name: str
+    fields: tuple[str, ...]
+    value: Callable[..., Any] = _same
+
+
+_KEYS = (
+    Key("job_id", ("id",)),
+    Key("array_job_id", ("array",)),
+    Key("array_task_id", ("task",)),
+    Key("array_tasks", ("tasks",)),
+    Key("dependency", ("dependency",), _or_null),
+    Key("deadline", ("deadline",)),
+    *(Key(name, (name,)) for name in ("name", "partition", "user", "uid")),
+    Key("state", ("state",), _value),
+    Key("reason", ("reason",), _value),
+    Key("why", ("cause",), why),
+    Key("cause", ("cause",), to_builtins),
+    *(Key(name, (name,)) for name in ("account", "qos", "reservation", "nice", "priority")),
+    Key("state_code", ("state",), lambda state: state.code),
+    Key("elapsed", ("elapsed",)),
+    Key("time_limit", ("time_limit",), _or_null),
+    *(
+        Key(*key)
+        for name, field in (("submit", "submitted_at"), ("start", "started_at"), ("end", "ended_at"))
+        for key in ((f"{name}_time", (field,)), (f"{name}_time_iso", (field,), machine.iso))
+    ),
+    Key("gpus", ("share",), machine.gpus),
+    Key("gpu_count", ("gpus",)),
+    Key("gpu_mem", ("gpus", "memory"), lambda gpus, size: size if gpus else 0),
+    Key("gpu_type", ("gpu_type",), _or_null),
+    Key("gpu_idx", ("indices",)),
+    Key("enforce", ("tier",)),
+    Key("gpu_compute", ("gpus", "gpu_compute"), lambda gpus, policy: policy if gpus else None),
+    Key("cpus", ("cpus",)),
+    Key("mem", ("host_memory",), _or_null),
+    Key("comment", ("comment",)),
+    Key("work_dir", ("chdir",)),
+    Key("command", ("command",)),
+)
+JSON_FIELDS = tuple(dict.fromkeys(field for key in _KEYS for field in key.fields))
+
+
+def document(jobs: Iterable[JobInfo]) -> str:
+    """Return the queue as a JSON object: {"meta": …, "jobs": [ … ]}."""
+    return machine.document(
+        jobs=[
+            {key.name: key.value(*(getattr(job, field) for field in key.fields)) for key in _KEYS}
+            for job in jobs
+        ]
+    )

@@ -5,10 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
+from fgsched import protocol
 from fgsched.cli.changes import no_pair
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE
+from fgsched.domain.policy import Reservation
 from fgsched.domain.text import BadValue, quoted, shown
 from fgsched.domain.times import format_runtime, format_time, parse_duration, parse_time
 from fgsched.domain.units import (
@@ -23,6 +27,7 @@ from fgsched.protocol import (
     Call,
     CreateReservation,
     DeleteReservation,
+    ReservationInfo,
     ReservationName,
     UpdateReservation,
 )
@@ -141,7 +146,9 @@ def _cards(client: Client, given: Record) -> Record:
         given["count"], given["share"] = given.pop("gpus")
     if "gpu" in given:
         cards = given.pop("gpu")
-        given["cards"] = [card["index"] for card in client.ask("gpus")["gpus"]] if cards is None else cards
+        given["cards"] = (
+            [one.gpu.index for one in client.call(protocol.ListGpus()).gpus] if cards is None else cards
+        )
         given.setdefault("share", WHOLE)
     return given
 
@@ -152,64 +159,88 @@ def _window(client: Client, name: str, given: Record) -> Record:
         return given
     if "end" in given:
         raise BadUsage("endtime= and duration= say the same; give one")
-    there = {one["name"]: one["start"] for one in client.ask("reservations")["reservations"]}
+    found = client.call(protocol.ListReservations()).reservations
+    there = {one.reservation.name: one.reservation.start for one in found}
     start = given.setdefault("start", there.get(name, math.floor(time.time())))
     return {key: value for key, value in given.items() if key != "duration"} | {
         "end": start + given["duration"]
     }
 
 
-def records(client: Client, words: Sequence[str]) -> list[Record]:
-    """Return the named reservations, or all. Raises Refused for an unknown name."""
-    found = {one["name"]: one for one in client.ask("reservations")["reservations"]}
+def named(client: Client, words: Sequence[str]) -> list[ReservationInfo]:
+    """Return the named reservations, or all. Raises Refused for a name that no reservation has."""
+    there = {one.reservation.name: one for one in client.call(protocol.ListReservations()).reservations}
     for word in words:
-        if word not in found:
+        if word not in there:
             raise Refused(
                 f"invalid reservation name: {shown(word)}",
-                f"There is {', '.join(found) or 'none'}: fgctl create reservation=NAME makes one.",
+                f"There is {', '.join(there) or 'none'}: fgctl create reservation=NAME makes one.",
             )
-    return [found[name] for name in dict.fromkeys(words or found)]
+    return [there[name] for name in dict.fromkeys(words or there)]
 
 
-def lines(found: Record) -> list[list[tuple[str, object]]]:
-    """Format a reservation as Key=Value pairs."""
-    cards = found["cards"]
+def record(info: ReservationInfo) -> dict[str, Any]:
+    """Return a reservation for a JSON document."""
+    one = info.reservation
+    return {
+        "name": one.name,
+        "start": one.start,
+        "end": one.end,
+        "is_active": info.is_active,
+        "cards": to_builtins(one.holds),
+        **to_builtins(one.access),
+        "flags": _flags_of(one),
+        "by": one.by,
+        "running": info.running,
+        "pending": info.pending,
+    }
+
+
+def _flags_of(one: Reservation) -> list[str]:
+    return ["maint"] if one.is_maintenance else []
+
+
+def lines(info: ReservationInfo) -> list[list[tuple[str, object]]]:
+    """Return the lines of (key, value)."""
+    one = info.reservation
     return [
-        [("ReservationName", found["name"]), ("State", _state(found))],
-        [("StartTime", format_time(found["start"])), ("EndTime", format_time(found["end"]))],
-        [("Duration", format_runtime(found["end"] - found["start"]))],
+        [("ReservationName", one.name), ("State", _state(info))],
+        [("StartTime", format_time(one.start)), ("EndTime", format_time(one.end))],
+        [("Duration", format_runtime(one.end - one.start))],
         [
-            (f"{name.capitalize()}", ",".join(found[name]) or "(null)")
-            for name in ("users", "groups", "accounts")
+            ("Users", ",".join(one.access.users) or "(null)"),
+            ("Groups", ",".join(one.access.groups) or "(null)"),
+            ("Accounts", ",".join(one.access.accounts) or "(null)"),
         ],
         [
-            ("GpuIdx", format_indices(card["gpu"] for card in cards)),
-            ("GpuFraction", format_share(sum(card["share"] for card in cards))),
-            ("GpuMem", ",".join(dict.fromkeys(format_mebibytes(card["memory"]) for card in cards))),
+            ("GpuIdx", format_indices(hold.gpu for hold in one.holds)),
+            ("GpuFraction", format_share(sum(hold.share for hold in one.holds))),
+            ("GpuMem", ",".join(dict.fromkeys(format_mebibytes(hold.memory) for hold in one.holds))),
         ],
-        [("Flags", ",".join(found["flags"]).upper() or "(null)"), ("CreatedBy", found["by"])],
-        [("JobsRunning", len(found["running"])), ("JobsPending", len(found["pending"]))],
+        [("Flags", ",".join(_flags_of(one)).upper() or "(null)"), ("CreatedBy", one.by)],
+        [("JobsRunning", len(info.running)), ("JobsPending", len(info.pending))],
     ]
 
 
-def _state(found: Record) -> str:
-    return "ACTIVE" if found["is_active"] else "INACTIVE"
+def _state(info: ReservationInfo) -> str:
+    return "ACTIVE" if info.is_active else "INACTIVE"
 
 
 HEADINGS = "RESV_NAME STATE START_TIME END_TIME DURATION GPUS GPUIDX USERS"
 
 
-def row(found: Record) -> list[str]:
-    """Format a reservation as a row of a table."""
-    whose = [*found["users"], *(f"@{name}" for name in found["groups"])]
-    whose += [f"account:{name}" for name in found["accounts"]]
+def row(info: ReservationInfo) -> list[str]:
+    """Return a row of fginfo's table."""
+    one = info.reservation
+    whose = [*one.access.users, *(f"@{name}" for name in one.access.groups)]
+    whose += [f"account:{name}" for name in one.access.accounts]
     return [
-        found["name"],
-        _state(found),
-        format_time(found["start"]),
-        format_time(found["end"]),
-        format_runtime(found["end"] - found["start"]),
-        format_share(sum(card["share"] for card in found["cards"])),
-        format_indices(card["gpu"] for card in found["cards"]) or "-",
-        ",".join(whose) or ",".join(found["flags"]) or "-",
+        one.name,
+        _state(info),
+        format_time(one.start),
+        format_time(one.end),
+        format_runtime(one.end - one.start),
+        format_share(sum(hold.share for hold in one.holds)),
+        format_indices(hold.gpu for hold in one.holds) or "-",
+        ",".join(whose) or ",".join(_flags_of(one)) or "-",
     ]

@@ -1,82 +1,83 @@
-"""`fgctl show`: print jobs, GPUs, partitions and the configuration as Key=Value."""
+"""`fgctl show`: everything about a job, a GPU, a partition, a reservation or the configuration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import asdict
+
+from fgsched import protocol
 from fgsched.cli import choices, machine
-from fgsched.cli.acctfields import others
+from fgsched.cli.acctfields import ended_at, others
 from fgsched.cli.cells import clean
 from fgsched.cli.jobfiles import files_of
-from fgsched.cli.queuecolumns import why_of
+from fgsched.cli.queueformat import why
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.job import Demand, OomReport, Preemption, Request
 from fgsched.domain.times import format_limit, format_runtime, format_time
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
 
-Record = dict[str, Any]
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
-_TIMED = ("submitted_at", "eligible_at", "started_at", "ended_at")
 
 
 def text(group: Group, *, oneliner: bool) -> str:
-    """Format pairs with two blanks between them; continuation lines are indented."""
+    """Return Key=Value pairs with two blanks between them; lines after the first are indented."""
     lines = ["  ".join(f"{key}={clean(str(value))}" for key, value in line) for line in group if line]
     return "  ".join(lines) + "\n" if oneliner else "\n   ".join(lines) + "\n\n"
 
 
-def document(what: str, records: Sequence[Record]) -> str:
-    """Format the records as one JSON object; times are given in both forms."""
-    name = "config" if what == "config" else f"{what}s"
-    for record in records if what == "job" else ():
-        record |= {f"{key}_iso": machine.iso(record[key]) for key in _TIMED}
-        record["why"] = why_of(record["cause"])
-    return machine.document(**{name: records[0] if what == "config" else list(records)})
+def document(what: str, found: Sequence[Any]) -> str:
+    """Return the answers as one JSON object."""
+    records = [DOCUMENTS[what](one) for one in found]
+    return machine.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
 
 
 # -- what to ask ------------------------------------------------------------------------------------
 
 
-def _jobs(client: Client, words: Sequence[str]) -> list[Record]:
+def _jobs(client: Client, words: Sequence[str]) -> list[protocol.JobInfo]:
     """Return the named jobs, or all open jobs."""
-    if not words:
-        rows = client.ask("queue", fields=["id", "array", "task"])["rows"]
-        names = [job if array is None or task is None else f"{array}_{task}" for job, array, task in rows]
-    else:
-        names = choices.ids(words)
-    found: dict[int, Record] = {}
+    names = choices.ids(words) if words else _open(client)
+    found: dict[int, protocol.JobInfo] = {}
     for name in dict.fromkeys(names):
-        found |= {job["id"]: job for job in client.ask("jobs", id=name)["jobs"]}
+        found |= {job.id: job for job in client.call(protocol.ShowJobs(id=name)).jobs}
     return list(found.values())
 
 
-def _gpus(client: Client, words: Sequence[str]) -> list[Record]:
-    cards = {card["index"]: card for card in client.ask("gpus")["gpus"]}
-    wanted = [index for word in words for index in parse_indices(word)] or list(cards)
+def _open(client: Client) -> list[choices.Name]:
+    jobs = client.call(protocol.ListQueue(fields=("id", "array", "task"))).jobs
+    return [job.id if job.task is None else f"{job.array}_{job.task}" for job in jobs]
+
+
+def _gpus(client: Client, words: Sequence[str]) -> list[protocol.GpuInfo]:
+    there = {one.gpu.index: one for one in client.call(protocol.ListGpus()).gpus}
+    wanted = [index for word in words for index in parse_indices(word)] or list(there)
     for index in wanted:
-        if index not in cards:
+        if index not in there:
             raise Refused(f"this host has no GPU {index}", "fginfo -g lists its GPUs.")
-    return [cards[index] for index in wanted]
+    return [there[index] for index in wanted]
 
 
-def _partitions(client: Client, words: Sequence[str]) -> list[Record]:
+def _partitions(client: Client, words: Sequence[str]) -> list[Any]:
     from fgsched.cli.showpartition import partitions
 
-    return partitions(client, words)
+    return list(partitions(client, words))
 
 
-def _reservations(client: Client, words: Sequence[str]) -> list[Record]:
-    from fgsched.cli.reservation import records
+def _reservations(client: Client, words: Sequence[str]) -> list[protocol.ReservationInfo]:
+    from fgsched.cli.reservation import named
 
-    return records(client, words)
+    return named(client, words)
 
 
-def _config(client: Client, words: Sequence[str]) -> list[Record]:
+def _config(client: Client, words: Sequence[str]) -> list[protocol.About]:
     if words:
         raise BadUsage("show config takes no argument")
-    return [client.ask("ping")]
+    return [client.call(protocol.Ping())]
 
 
-ASKED: dict[str, Callable[[Client, Sequence[str]], list[Record]]] = {
+ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
     "job": _jobs,
     "gpu": _gpus,
     "partition": _partitions,
@@ -87,202 +88,243 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], list[Record]]] = {
 # -- how to say it ----------------------------------------------------------------------------------
 
 
-def _job(job: Record) -> Group:
-    request = job["request"]
-    until = job["started_at"] + request["time_limit"] if _is_limited(job) else None
+def _job(job: protocol.JobInfo) -> Group:
+    request = job.request
+    until = job.started_at + request.time_limit if job.started_at and request.time_limit else None
+    said = why(job.cause)
     return [
-        [("JobId", job["id"]), *_array(job), ("JobName", request["name"])],
-        [("UserId", f"{job['user']}({job['uid']})"), ("GroupId", job["gid"])],
-        [("JobState", job["state"]), ("Reason", job["reason"]), ("Held", job["held"] or "no")],
-        [("Why", why)] if (why := why_of(job["cause"])) else [],
-        [("ExitCode", f"{job['exit_code']}:{job['signal']}"), ("Attempt", job["attempt"])],
-        [("Requeue", int(request.get("requeue", True))), ("Restarts", job["restarts"]), *_suspended(job)],
-        _preemption(job["eviction"]),
-        [("Dependency", job["depends"] or "(null)")],
-        _wait_index(request),
-        [("Reservation", request["reservation"])] if request.get("reservation") else [],
-        [
-            ("RunTime", format_runtime(job["elapsed"])),
-            ("TimeLimit", format_limit(request.get("time_limit", 0))),
-        ],
-        [("SubmitTime", _time(job["submitted_at"])), ("EligibleTime", _time(job["eligible_at"]))],
-        [("StartTime", _time(job["started_at"])), ("EndTime", _time(job["ended_at"] or until))],
-        [("Partition", job["partition"]), *_host_needs(request.get("demand", {}))],
+        [("JobId", job.id), *_array(job), ("JobName", request.name)],
+        [("UserId", f"{job.user}({job.uid})"), ("GroupId", job.gid)],
+        [("JobState", job.state.value), ("Reason", job.reason.value), ("Held", job.held or "no")],
+        [("Why", said)] if said else [],
+        [("ExitCode", f"{job.exit_code}:{job.signal}"), ("Attempt", job.attempt)],
+        [("Requeue", int(request.requeue)), ("Restarts", job.restarts), *_suspended(job)],
+        _preemption(job.preemption),
+        [("Dependency", job.dependency or "(null)")],
+        _window(request),
+        [("Reservation", request.reservation)] if request.reservation else [],
+        [("RunTime", format_runtime(job.elapsed)), ("TimeLimit", format_limit(request.time_limit))],
+        [("SubmitTime", _time(job.submitted_at)), ("EligibleTime", _time(job.eligible_at))],
+        [("StartTime", _time(job.started_at)), ("EndTime", _time(ended_at(job) or until))],
+        [("Partition", job.partition), *_host_needs(request.demand)],
         *_gpu_lines(job),
-        *_post_mortem(job["post_mortem"]),
-        [("Refused", job["refused"])] if job["refused"] else [],
-        [("Warning", job["warning"])] if job["warning"] else [],
-        *([] if job["is_private"] else _secrets(job)),
-        [("CancelReason", job["note"])] if job["note"] else [],
-        [("Comment", request.get("comment", ""))] if request.get("comment") else [],
-        [("Detail", job["detail"])] if job["detail"] else [],
-        *([("Event", _event(event))] for event in job["events"]),
+        *_post_mortem(job.post_mortem),
+        [("Refused", job.refused)] if job.refused else [],
+        [("Warning", job.warning)] if job.warning else [],
+        *([] if job.is_private else _secrets(job)),
+        [("CancelReason", job.note)] if job.note else [],
+        [("Comment", request.comment)] if request.comment else [],
+        [("Detail", job.detail)] if job.detail else [],
+        *([("Event", _step(step))] for step in job.steps),
     ]
 
 
-def _array(job: Record) -> list[tuple[str, object]]:
-    if job["array"] is None:
+def _array(job: protocol.JobInfo) -> list[tuple[str, object]]:
+    if job.array is None:
         return []
-    which = job["tasks"].partition("%")[0] if job["task"] is None else job["task"]
-    most = job["request"].get("throttle", 0)
+    which = (job.tasks or "").partition("%")[0] if job.task is None else job.task
+    most = job.request.throttle
     throttle = [("ArrayTaskThrottle", most)] if most else []
-    return [("ArrayJobId", job["array"]), ("ArrayTaskId", which), *throttle]
+    return [("ArrayJobId", job.array), ("ArrayTaskId", which), *throttle]
 
 
-def _suspended(job: Record) -> list[tuple[str, object]]:
-    return [("SuspendedTime", format_runtime(job["suspended"]))] if job["suspended"] else []
+def _suspended(job: protocol.JobInfo) -> list[tuple[str, object]]:
+    return [("SuspendedTime", format_runtime(job.suspended))] if job.suspended else []
 
 
-def _preemption(found: Record | None) -> list[tuple[str, object]]:
-    """Return the last preemption of the job."""
+def _preemption(found: Preemption | None) -> list[tuple[str, object]]:
+    """Return the last preemption."""
     if not found:
         return []
-    mode = str(found["mode"]).upper()
-    return [("PreemptedBy", found["by"]), ("PreemptTime", _time(found["at"])), ("PreemptMode", mode)]
+    return [
+        ("PreemptedBy", found.by),
+        ("PreemptTime", _time(found.at)),
+        ("PreemptMode", found.mode.upper()),
+    ]
 
 
-def _wait_index(request: Record) -> list[tuple[str, object]]:
-    names = (("BeginTime", "begin"), ("Deadline", "deadline"))
-    return [(key, _time(float(request[name]))) for key, name in names if request.get(name)]
-
-
-def _is_limited(job: Record) -> bool:
-    return bool(job["started_at"] and job["request"].get("time_limit"))
+def _window(request: Request) -> list[tuple[str, object]]:
+    times = (("BeginTime", request.begin), ("Deadline", request.deadline))
+    return [(key, _time(float(at))) for key, at in times if at]
 
 
 def _time(epoch: float | None) -> str:
     return format_time(epoch, unknown="Unknown")
 
 
-def _host_needs(demand: Record) -> list[tuple[str, object]]:
-    memory = demand.get("host_memory", 0)
-    return [
-        ("NumCPUs", demand.get("cpus", 1)),
-        ("ReqMem", format_mebibytes(memory) if memory else "not counted"),
-    ]
+def _host_needs(demand: Demand) -> list[tuple[str, object]]:
+    memory = demand.host_memory
+    return [("NumCPUs", demand.cpus), ("ReqMem", format_mebibytes(memory) if memory else "not counted")]
 
 
-def _gpu_lines(job: Record) -> Group:
-    """Return the requested and allocated GPUs, and the enforcement."""
-    demand, cards = job["request"].get("demand", {}), job["allocated"]
-    asked = format_share(demand.get("share", 0) * demand.get("gpus", 0))
-    lines: Group = [
-        [("ReqGpus", demand.get("gpus", 0)), ("ReqFraction", asked), ("ReqGpuMem", _asked(demand))]
-    ]
-    if demand.get("gpu_type"):
-        lines[0].append(("ReqGpuType", demand["gpu_type"]))
-    if cards:
+def _gpu_lines(job: protocol.JobInfo) -> Group:
+    """Return what was requested of the GPUs, what was given, and how the job is held to it."""
+    demand, given = job.request.demand, job.allocated
+    asked = format_share(demand.share * demand.gpus)
+    lines: Group = [[("ReqGpus", demand.gpus), ("ReqFraction", asked), ("ReqGpuMem", _asked(demand))]]
+    if demand.gpu_type:
+        lines[0].append(("ReqGpuType", demand.gpu_type))
+    if given:
         lines += [
             [
-                ("GpuIdx", format_indices(card["gpu"] for card in cards)),
-                ("GpuFraction", format_share(sum(card["share"] for card in cards))),
-                ("GpuMem", format_mebibytes(cards[0]["memory"])),
-                ("GpuMemPeak", format_mebibytes(job["gpu_peak"])),
-                ("Refusals", job["refusals"]),
+                ("GpuIdx", format_indices(one.gpu for one in given)),
+                ("GpuFraction", format_share(sum(one.share for one in given))),
+                ("GpuMem", format_mebibytes(given[0].memory)),
+                ("GpuMemPeak", format_mebibytes(job.gpu_peak)),
+                ("Refusals", job.refusals),
             ],
-            [("GpuUuid", ",".join(card["uuid"] for card in cards))],
-            [("CPUs", _cpus(job["cpus"], cards))],
+            [("GpuUuid", ",".join(one.uuid for one in given))],
+            [("CPUs", _cpus(job.bound_cpus, given))],
+            [("GpuCompute", job.gpu_compute), ("Pacing", job.pacing or "none")],
         ]
-    lines += [[("GpuCompute", job["gpu_compute"]), ("Pacing", job["pacing"] or "none")]] if cards else []
-    others = [("OtherGpus", job["other_gpus"])] if cards else []
-    held = [("Enforce", job["tier"]), ("Preload", job["preload"]), *others]
-    return [*lines, [*held, ("MaxRSS", format_mebibytes(job["max_rss"]))]]
+    others = [("OtherGpus", job.other_gpus)] if given else []
+    held = [("Enforce", job.tier), ("Preload", job.preload), *others]
+    return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))]]
 
 
-def _cpus(bound: str, cards: Sequence[Record]) -> str:
-    gpus = format_indices(card["gpu"] for card in cards)
+def _cpus(bound: str, given: Iterable[protocol.Allocation]) -> str:
+    gpus = format_indices(one.gpu for one in given)
     return f"{bound} (near GPU {gpus})" if bound else "any"
 
 
-def _post_mortem(found: Record | None) -> Group:
-    """Return how the job ran out of GPU memory."""
+def _post_mortem(found: OomReport | None) -> Group:
+    """Return why a job ran out of device memory."""
     if not found:
         return []
-    sizes = [("OomAsked", "asked"), ("OomHeld", "held"), ("OomLimit", "limit")]
+    sizes = (("OomAsked", found.asked), ("OomHeld", found.held), ("OomLimit", found.limit))
     return [
-        [("OomKind", "gpu"), ("OomGpu", found["gpu"])]
-        + [(name, format_mebibytes(found[key])) for name, key in sizes],
+        [
+            ("OomKind", "gpu"),
+            ("OomGpu", found.gpu),
+            *((name, format_mebibytes(size)) for name, size in sizes),
+        ],
         [("OomOthers", others(found))],
     ]
 
 
-def _asked(demand: Record) -> str:
-    if demand.get("memory_part"):
-        return f"{format_share(demand['memory_part'])} of the card"
-    return format_mebibytes(demand["memory"]) if demand.get("memory") else "by fraction"
+def _asked(demand: Demand) -> str:
+    if demand.memory_part:
+        return f"{format_share(demand.memory_part)} of the card"
+    return format_mebibytes(demand.memory) if demand.memory else "by fraction"
 
 
-def _secrets(job: Record) -> Group:
-    request, its = job["request"], files_of(job)
-    line = [("SubmitLine", request["submit_line"])] if request.get("submit_line") else []
+def _secrets(job: protocol.JobInfo) -> Group:
+    request, its = job.request, files_of(job)
     return [
-        line,
-        [("WorkDir", request.get("chdir", "/"))],
+        [("SubmitLine", request.submit_line)] if request.submit_line else [],
+        [("WorkDir", request.chdir)],
         [("StdErr", its.stderr)],
         [("StdIn", its.stdin)],
         [("StdOut", its.stdout)],
     ]
 
 
-def _event(event: Sequence[Any]) -> str:
-    attempt, at, old, new, reason = event
-    return f"{_time(at)},attempt={attempt},{old}->{new},{reason}"
+def _step(step: protocol.Step) -> str:
+    return f"{_time(step.at)},attempt={step.attempt},{step.before}->{step.after},{step.reason}"
 
 
-def _gpu(card: Record) -> Group:
-    jobs = ",".join(str(job) for job in card["jobs"])
-    seen = card["seen"] or {}
+def _gpu(found: protocol.GpuInfo) -> Group:
+    gpu, seen = found.gpu, found.seen
+    sizes = {
+        **{"Total": gpu.total, "Reserved": gpu.reserved, "Headroom": gpu.headroom, "Usable": found.usable},
+        **{"Free": found.free_memory, "External": found.external},
+    }
     return [
-        [("Gpu", card["index"]), ("Model", card["model"]), ("State", card["state"])],
-        [("Uuid", card["uuid"]), ("Pci", card["pci"] or "Unknown")],
+        [("Gpu", gpu.index), ("Model", gpu.model), ("State", gpu.state.value)],
+        [("Uuid", gpu.uuid), ("Pci", gpu.pci or "Unknown")],
         [
-            ("Fraction", format_share(10_000 - card["free_share"])),
-            ("FreeFraction", format_share(card["free_share"])),
+            ("Fraction", format_share(10_000 - found.free_share)),
+            ("FreeFraction", format_share(found.free_share)),
         ],
-        [(name, format_mebibytes(card[key])) for name, key in _MEMORY.items()],
+        [(name, format_mebibytes(size)) for name, size in sizes.items()],
         [
-            ("Used", _or_unknown(seen.get("used"), format_mebibytes)),
-            ("Util", _or_unknown(seen.get("utilisation"))),
+            ("Used", _or_unknown(seen.used if seen else None, format_mebibytes)),
+            ("Util", _or_unknown(seen.utilisation if seen else None)),
         ],
-        [("Temp", _or_unknown(seen.get("temperature"))), ("Jobs", jobs)],
-        [("Note", card["note"]), ("Since", _time(card["noted_at"]))] if card["note"] else [],
+        [
+            ("Temp", _or_unknown(seen.temperature if seen else None)),
+            ("Jobs", ",".join(str(job) for job in found.jobs)),
+        ],
+        [("Note", gpu.note), ("Since", _time(gpu.noted_at))] if gpu.note else [],
     ]
-
-
-_MEMORY = {
-    **{"Total": "total", "Reserved": "reserved", "Headroom": "headroom", "Usable": "usable"},
-    **{"Free": "free_memory", "External": "external"},
-}
 
 
 def _or_unknown(value: int | None, form: Callable[[int], str] = str) -> str:
     return "Unknown" if value is None else form(value)
 
 
-def _partition(found: Record) -> Group:
+def _partition(found: Any) -> Group:
     from fgsched.cli.showpartition import lines
 
     return lines(found)
 
 
-def _reservation(found: Record) -> Group:
+def _reservation(found: protocol.ReservationInfo) -> Group:
     from fgsched.cli.reservation import lines
 
     return lines(found)
 
 
-def _settings(about: Record) -> Group:
-    """Return the settings in effect in the running controller, one in each line."""
-    own = ("version", "mode", "host", "pid", "source", "state", "run")
-    return [[(name, about[name])] for name in own] + [
-        [(key, value)] for key, value in about["config"].items()
-    ]
+def _settings(about: protocol.About) -> Group:
+    """Return the settings of the running controller, one a line."""
+    own = {
+        **{"version": about.version, "mode": about.mode, "host": about.host, "pid": about.pid},
+        **{"source": about.source, "state": about.state, "run": about.run},
+    }
+    return [[(name, value)] for name, value in (own | about.config).items()]
 
 
-GROUPS: dict[str, Callable[[Record], Group]] = {
+GROUPS: dict[str, Callable[[Any], Group]] = {
     "job": _job,
     "gpu": _gpu,
     "partition": _partition,
     "reservation": _reservation,
     "config": _settings,
+}
+
+# -- JSON -------------------------------------------------------------------------------------------
+
+_TIMES = ("submitted_at", "eligible_at", "started_at", "ended_at")
+_RENAMED = {"dependency": "depends", "bound_cpus": "cpus", "preemption": "eviction", "steps": "events"}
+_SHOWN = (  # attributes whose keys have their names
+    *("id", "array", "task", "tasks", "uid", "gid", "user", "partition", "state", "reason", "cause", "held"),
+    *("attempt", "restarts", "exit_code", "signal", "cancelled_by", "note", "detail", "refused", "warning"),
+    *("lost", "post_mortem", *_TIMES, "elapsed", "suspended", "gpu_compute", "allocated", "resources"),
+    *("tier", "pacing", "preload", "other_gpus", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
+    *("is_private", "request"),
+)
+
+
+def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
+    """Return all about a job; times in both forms."""
+    ended = ended_at(job)
+    record = {name: to_builtins(getattr(job, name)) for name in _SHOWN} | {"ended_at": ended}
+    record |= {key: to_builtins(getattr(job, name)) for name, key in _RENAMED.items()}
+    record |= {"final": job.state.is_final, "why": why(job.cause)}
+    return record | {f"{key}_iso": machine.iso(record[key]) for key in _TIMES}
+
+
+def _gpu_document(found: protocol.GpuInfo) -> dict[str, Any]:
+    own = {name: value for name, value in asdict(found).items() if name != "gpu"}
+    return {**to_builtins(asdict(found.gpu)), **to_builtins(own)}
+
+
+def _partition_document(found: Any) -> dict[str, Any]:
+    from fgsched.cli.showpartition import record
+
+    return record(found)
+
+
+def _reservation_document(found: protocol.ReservationInfo) -> dict[str, Any]:
+    from fgsched.cli.reservation import record
+
+    return record(found)
+
+
+DOCUMENTS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "job": _job_document,
+    "gpu": _gpu_document,
+    "partition": _partition_document,
+    "reservation": _reservation_document,
+    "config": to_builtins,
 }

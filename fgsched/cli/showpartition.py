@@ -1,90 +1,116 @@
-"""Format partitions for `fgctl show`: defaults, limits, GPUs and jobs."""
+"""Show partitions: what they give and allow, their GPUs and their jobs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct, to_builtins
+
+from fgsched import protocol
 from fgsched.client import Client
 from fgsched.domain.errors import Refused
+from fgsched.domain.policy import Access, Defaults, Limits, PerJobLimits, PreemptRule
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 
-Record = dict[str, Any]
 Line = list[tuple[str, object]]
-_COUNTED = (("Running", "running"), ("Pending", "pending"))
-_SCOPES = (("total", ""), ("per_user", "PerUser"), ("per_account", "PerAccount"))
-_RULES = {"Placement": "placement", "MaxJobsPerGpu": "max_jobs_per_gpu", "GpuCompute": "gpu_compute"}
 
 
-def partitions(client: Client, words: Sequence[str]) -> list[Record]:
-    """Return the named partitions, or all, with the totals of the host. Raises Refused."""
-    found = {one["name"]: one for one in client.ask("partitions")["partitions"]}
+class Found(Struct, frozen=True):
+    """A partition, and what the host has."""
+
+    info: protocol.PartitionInfo
+    cpus: protocol.Amount
+    memory: protocol.Amount  # bytes
+
+
+def partitions(client: Client, words: Sequence[str]) -> list[Found]:
+    """Return the named partitions, or all. Raises Refused for a name that no partition has."""
+    there = {one.partition.name: one for one in client.call(protocol.ListPartitions()).partitions}
     for word in words:
-        if word not in found:
+        if word not in there:
             raise Refused(
-                f"invalid partition name specified: {shown(word)}", f"This host has {', '.join(found)}."
+                f"invalid partition name specified: {shown(word)}", f"This host has {', '.join(there)}."
             )
-    answer = client.ask("gpus")
-    host = {key: answer[key] for key in ("cpus", "memory")}
-    return [found[name] | host for name in dict.fromkeys(words or found)]
+    host = client.call(protocol.ListGpus())
+    return [Found(there[name], host.cpus, host.memory) for name in dict.fromkeys(words or there)]
 
 
-def lines(found: Record) -> list[Line]:
-    states: Line = [(f"Jobs{state.capitalize()}", count) for state, count in sorted(found["jobs"].items())]
+def record(found: Found) -> dict[str, Any]:
+    """Return a partition for a JSON document."""
+    own = {"cards": found.info.cards, "jobs": found.info.jobs}
+    host = {"cpus": to_builtins(found.cpus), "memory": to_builtins(found.memory)}
+    return {**to_builtins(found.info.partition), **own, **host}
+
+
+def lines(found: Found) -> list[Line]:
+    """Return the lines of (key, value)."""
+    one, info = found.info.partition, found.info
+    scopes = ((one.total, ""), (one.per_user, "PerUser"), (one.per_account, "PerAccount"))
+    rules = {
+        "Placement": one.placement,
+        "MaxJobsPerGpu": one.max_jobs_per_gpu,
+        "GpuCompute": one.gpu_compute,
+    }
     return [
         [
-            ("PartitionName", found["name"]),
-            ("State", found["state"].upper()),
-            ("Default", "YES" if found["is_default"] else "NO"),
+            ("PartitionName", one.name),
+            ("State", one.state.upper()),
+            ("Default", "YES" if one.is_default else "NO"),
         ],
-        _access(found["access"]),
-        _defaults(found["defaults"]),
-        _most(found["most"]),
-        *(_caps(found[which], per) for which, per in _SCOPES if any(found[which].values())),
-        [("Gpus", format_indices(found["cards"])), ("TotalGpus", len(found["cards"]))],
-        [("TotalCPUs", found["cpus"]["total"]), ("FreeCPUs", found["cpus"]["free"])],
-        [("TotalMem", format_mebibytes(found["memory"]["total"]))],
-        [(key, found[name]) for key, name in _RULES.items() if found[name]],
-        _precedence(found["preempt"], found["preempt_rule"]),
-        states,
+        _access(one.access),
+        _defaults(one.defaults),
+        _most(one.most),
+        *(_limits(limits, per) for limits, per in scopes if limits != Limits()),
+        [("Gpus", format_indices(info.cards)), ("TotalGpus", len(info.cards))],
+        [("TotalCPUs", found.cpus.total), ("FreeCPUs", found.cpus.free)],
+        [("TotalMem", format_mebibytes(found.memory.total))],
+        [(key, value) for key, value in rules.items() if value],
+        _precedence(one.preempt, one.preempt_rule),
+        [(f"Jobs{state.capitalize()}", count) for state, count in sorted(info.jobs.items())],
     ]
 
 
-def _access(access: Mapping[str, Sequence[str]]) -> Line:
-    """Return who may use the partition; ALL if everyone may, as in Slurm."""
-    keys = {"AllowUsers": "users", "AllowGroups": "groups", "AllowAccounts": "accounts"}
-    return [(key, ",".join(access[name]) or "ALL") for key, name in keys.items()]
+def _access(access: Access) -> Line:
+    """Return who may use it; ALL for everybody, as in Slurm."""
+    lists = {
+        "AllowUsers": access.users,
+        "AllowGroups": access.groups,
+        "AllowAccounts": access.accounts,
+    }
+    return [(key, ",".join(names) or "ALL") for key, names in lists.items()]
 
 
-def _defaults(defaults: Record) -> Line:
+def _defaults(defaults: Defaults) -> Line:
     found = {
-        "DefaultTime": format_limit(defaults["time"]) if defaults["time"] else "NONE",
-        "DefGpus": defaults["gpus"],
-        "DefGpuMem": defaults["gpu_mem"],
-        "DefCPUs": defaults["cpus"],
-        "DefMem": format_mebibytes(defaults["memory"]) if defaults["memory"] else "",
+        "DefaultTime": format_limit(defaults.time) if defaults.time else "NONE",
+        "DefGpus": defaults.gpus,
+        "DefGpuMem": defaults.gpu_mem,
+        "DefCPUs": defaults.cpus,
+        "DefMem": format_mebibytes(defaults.memory) if defaults.memory else "",
     }
     return [(key, value) for key, value in found.items() if value]
 
 
-def _most(most: Record) -> Line:
+def _most(most: PerJobLimits) -> Line:
     found = {
-        "MaxTime": format_limit(most["time"]),
-        "MaxGpus": format_share(most["share"]) if most["share"] else "",
-        "MaxGpuMem": format_mebibytes(most["gpu_memory"]) if most["gpu_memory"] else "",
-        "MaxCPUs": most["cpus"],
-        "MaxMem": format_mebibytes(most["memory"]) if most["memory"] else "",
+        "MaxTime": format_limit(most.time),
+        "MaxGpus": format_share(most.share) if most.share else "",
+        "MaxGpuMem": format_mebibytes(most.gpu_memory) if most.gpu_memory else "",
+        "MaxCPUs": most.cpus,
+        "MaxMem": format_mebibytes(most.memory) if most.memory else "",
     }
     return [(key, value) for key, value in found.items() if value]
 
 
-def _precedence(preempt: Sequence[str], preempt_rule: Record) -> Line:
-    """Return whose jobs the partition may preempt, and how its own are preempted."""
-    own: Line = [("PreemptMode", preempt_rule["mode"].upper()), ("GraceTime", preempt_rule["grace"])]
-    exempt = [("PreemptExemptTime", format_limit(preempt_rule["exempt"]))] if preempt_rule["exempt"] else []
+def _precedence(preempt: Sequence[str], rule: PreemptRule) -> Line:
+    """Return whose jobs its own preempt, and how its own are preempted."""
+    own: Line = [("PreemptMode", rule.mode.upper()), ("GraceTime", rule.grace)]
+    exempt = [("PreemptExemptTime", format_limit(rule.exempt))] if rule.exempt else []
     return ([("Preempt", ",".join(preempt))] if preempt else []) + own + exempt
 
 
-def _caps(caps: Record, per: str) -> Line:
-    found: Line = [(f"Max{word}{per}", caps[name]) for word, name in _COUNTED if caps[name]]
-    return found + ([(f"MaxGpusRunning{per}", format_share(caps["share"]))] if caps["share"] else [])
+def _limits(limits: Limits, per: str) -> Line:
+    counts = (("Running", limits.running), ("Pending", limits.pending))
+    found: Line = [(f"Max{word}{per}", count) for word, count in counts if count]
+    return found + ([(f"MaxGpusRunning{per}", format_share(limits.share))] if limits.share else [])

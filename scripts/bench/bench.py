@@ -90,14 +90,15 @@ def home(
 
 
 def stop(it: Home, patience: float = 60) -> None:
+    from fgsched import protocol
     from fgsched.domain.errors import FgschedError
 
     try:
         with it.client() as client:
-            rows = client.ask("queue", fields=["id"])["rows"]
-            if rows:
-                client.ask("cancel", ids=[row[0] for row in rows], patience=patience)
-                client.ask("wait", ids=[row[0] for row in rows], patience=patience)
+            ids = [job.id for job in client.call(protocol.ListQueue(fields=("id",))).jobs]
+            if ids:
+                client.ask("cancel", ids=ids, patience=patience)
+                client.ask("wait", ids=ids, patience=patience)
             client.ask("stop")
     except FgschedError as error:
         print(f"stopping: {error}", file=sys.stderr)

@@ -114,9 +114,11 @@ def _said(home: Path, job: int) -> dict[str, Any]:
 def _look(client: Any, home: Path, name: str, job: int) -> Iterator[Row]:
     """A job's views of its card, held against its limit."""
     told = _said(home, job)
+    from fgsched import protocol
+
     limit = told.get("limit", 0)
-    record = client.ask("job", id=job)
-    cards = [one["gpu"] for one in record["allocated"]]
+    record = client.call(protocol.ShowJob(id=job))
+    cards = [one.gpu for one in record.allocated]
     count = told.get("count")
     yield row(f"{name}: one device, cuda:0", count == 1, f"GPU {cards}, {count} visible")
     total, free = told.get("total", 0), told.get("free", 0)
@@ -131,4 +133,4 @@ def _look(client: Any, home: Path, name: str, job: int) -> Iterator[Row]:
     consistent = told["nvml_used"] + told["nvml_free"] == nvml
     yield row(f"{name}: pynvml used + free = total", consistent, f"{told['nvml_used'] // MIB} MiB used")
     yield row(f"{name}: own processes only", len(told["pids"]) <= 1, f"pids {told['pids']}")
-    yield row(f"{name}: recorded peak", record["gpu_peak"] <= limit, f"{record['gpu_peak'] // MIB} MiB")
+    yield row(f"{name}: recorded peak", record.gpu_peak <= limit, f"{record.gpu_peak // MIB} MiB")

@@ -49,8 +49,7 @@ class Dispatcher:
     ) -> None:
         self._answers, self._waiters, self._loop = answers, waiters, loop
         self._writing: dict[str, Operation] = {}
-        self._reading = answers.operations | handlers.standings.operations | handlers.prospects.operations
-        self._reading |= handlers.reservations.reading
+        self._reading: dict[str, Operation] = {}
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
             **handlers.site.calls,
@@ -60,7 +59,10 @@ class Dispatcher:
         self._readers: dict[Call, Handler] = {
             protocol.Ping: self._ping,
             protocol.ShowLog: self._log,
+            **answers.calls,
+            **handlers.standings.calls,
             **handlers.prospects.calls,
+            **handlers.reservations.calls,
         }
         self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop}
         self.decoder = protocol.Decoder([*self._writers, *self._readers, *self._apart])

@@ -1,10 +1,9 @@
 """Handle the requests about the future: why a job waits, when it starts, what a submission would become."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
@@ -15,7 +14,6 @@ from fgsched.controller.handlers.references import References, name_of
 from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
-from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Hold, Job, JobState, Reason
 from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock
 from fgsched.scheduling.backfill import Running
@@ -33,38 +31,33 @@ _REMEMBERED = 30 * 86400.0  # seconds of history that count
 
 
 class ExplainHandlers:
-    """Answer `why`, `starts` and `test`: `operations[name](caller, arguments, now)`."""
+    """Answer why jobs wait, when they start, and what a submission would become."""
 
     def __init__(self, engine: Engine, handlers: JobHandlers) -> None:
         self._engine, self._job_handlers = engine, handlers
         self._references = References(engine)
-        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "why": self.why,
-            "starts": self.starts,
-        }
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
-            protocol.Test: self.test
+            protocol.ExplainJobs: self.why,
+            protocol.ListStarts: self.starts,
+            protocol.Test: self.test,
         }
 
     # -- why ------------------------------------------------------------------------------------
 
-    def why(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def why(self, caller: Caller, call: protocol.ExplainJobs, now: float) -> protocol.Explanations:
         """Return every blocker of the named jobs, or of the caller's pending jobs, and what removes it."""
-        jobs = self._meant(caller, arguments)
+        jobs = self._meant(caller, call.ids)
         snapshot = self._scene(now)
         jobs, left_out = jobs[:_MOST], len(jobs) - _MOST
         tries = max(1, snapshot.plans(TRIES * len(jobs)) // max(1, len(jobs)))
         starts, is_cut_off = self._starts(snapshot, {job.id for job in jobs})
         told = [self._explanation(snapshot, job, tries, starts, is_cut_off) for job in jobs]
-        return {"jobs": to_builtins(told), "left_out": max(0, left_out)}
+        return protocol.Explanations(jobs=told, left_out=max(0, left_out))
 
-    def _meant(self, caller: Caller, arguments: dict[str, Any]) -> list[Job]:
-        names = arguments.get("ids")
+    def _meant(self, caller: Caller, names: Sequence[protocol.Reference] | None) -> list[Job]:
         if names is None:
             mine = (job for job in self._engine.jobtable.jobs.values() if job.uid == caller.uid)
             return [job for job in mine if job.state is JobState.PENDING]
-        if not isinstance(names, list):
-            raise BadUsage("why: ids is not a list")
         return [job for name in names for job in self._references.rows(name)]
 
     def _explanation(
@@ -114,7 +107,7 @@ class ExplainHandlers:
 
     # -- when -----------------------------------------------------------------------------------
 
-    def starts(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
+    def starts(self, caller: Caller, call: protocol.ListStarts, now: float) -> protocol.Starts:
         """Return when the pending jobs will start: at the latest, and likely."""
         snapshot = self._scene(now)
         waiting = {job.id for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING}
@@ -122,7 +115,7 @@ class ExplainHandlers:
         for job in self._engine.jobtable.jobs.values():
             if job.id in waiting and job.id not in found and opens(job) > now:
                 found[job.id] = ExpectedStart(not_before=opens(job))
-        return {"starts": [[job_id, to_builtins(start)] for job_id, start in sorted(found.items())]}
+        return protocol.Starts(starts=sorted(found.items(), key=lambda pair: pair[0]))
 
     def _starts(self, snapshot: Snapshot, wanted: set[int]) -> tuple[dict[int, ExpectedStart], bool]:
         """Return the starts that can be forecast, and whether others are missing behind too many jobs."""

@@ -1,38 +1,67 @@
-"""What can be asked of each job in the queue, by name."""
+"""The value of every attribute of `protocol.JobInfo`: what clients are told of a job."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import to_builtins
+import msgspec
 
+from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.references import split_reference
 from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import Demand, Hold, Job, JobState
+from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
 from fgsched.domain.waiting import Cause
 from fgsched.jobs.arrays import format_array
+from fgsched.jobs.enforcement import is_hooked, others_of, preload_of
 from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.jobs.pacing import policy_of
 from fgsched.scheduling.explain.causes import gate, preemption, suspension
 from fgsched.scheduling.placement import cost, is_of_type
+from fgsched.store import JobRecord
+
+_NOT_ENDED = Ended(status=0)
 
 
 class Look:
-    """One look at the queue: for whom, when, and what equal demands come to."""
+    """One look at jobs for one caller at one time. Equal demands are worked out once."""
 
-    def __init__(self, engine: Engine, caller: Caller, now: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        caller: Caller,
+        now: float,
+        mechanism: Callable[[Job], str] = lambda job: "",
+        refusal: Callable[[Job], str] = lambda job: "",
+    ) -> None:
+        """Prepare a look at `now`, in seconds since the epoch.
+
+        `mechanism` returns how a job's compute share is enforced, `refusal` the last allocation of device
+        memory that a job was refused.
+        """
         self.engine = engine
         self.now = now
+        self.mechanism = mechanism
+        self._refusal = refusal
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
         self._standings: dict[tuple[int, str], float] = {}
         self._places: dict[str, int] = {}
+        self._allocated: dict[int, list[protocol.Allocation]] = {}
+
+    def know(self, record: JobRecord) -> Job:
+        """Note what a job was given, for the attributes that tell it; return the job."""
+        given = [protocol.Allocation(**one._asdict()) for one in record.allocated]
+        self._allocated[record.job.id] = given if record.job.attempt else []
+        return record.job
+
+    def allocated(self, job: Job) -> list[protocol.Allocation]:
+        return self._allocated.get(job.id, [])
 
     def hold(self, job: Job) -> Hold | None:
-        """What the job has of each card, or would get; None where that differs from card to card."""
+        """Return what the job has of each GPU, or would get; None if that differs from GPU to GPU."""
         if job.holds:
             return job.holds[0]
         demand = job.request.demand
@@ -47,19 +76,19 @@ class Look:
         return holds[0] if len({(hold.share, hold.memory) for hold in holds}) == 1 else None
 
     def share(self, job: Job) -> int | None:
-        """Ten-thousandths of all the job's cards together; None where it depends on the card."""
+        """Return the ten-thousandths of all the job's GPUs together; None if that depends on the GPU."""
         demand = job.request.demand
         hold = self.hold(job) if demand.gpus else None
         share = hold.share if hold else demand.share
         return share * demand.gpus if share or not demand.gpus else None
 
     def memory(self, job: Job) -> int | None:
-        """Bytes of each card; None where it depends on the card."""
+        """Return the bytes of each GPU; None if that depends on the GPU."""
         hold = self.hold(job)
         return hold.memory if hold else job.request.demand.memory or None
 
     def place(self, job: Job) -> int:
-        """Where its partition stands in their order; of several, the first."""
+        """Return the position of the job's partition; of several, the first."""
         if not self._places:
             named = enumerate(one.name for one in self.engine.policy.partitions)
             self._places = {name: place for place, name in named}
@@ -67,7 +96,7 @@ class Look:
         return min(self._places.get(name, len(self._places)) for name in names)
 
     def priority(self, job: Job) -> float | None:
-        """Of a job that waits, as it stands now."""
+        """Return the present priority of a pending job."""
         if job.state is not JobState.PENDING:
             return None
         key = (id(job.request), job.user)  # jobs of one submission share their request
@@ -77,20 +106,48 @@ class Look:
         waited = max(0.0, self.now - max(job.submitted_at, job.request.begin)) / weights.max_age
         return self._standings[key] + weights.age * min(1.0, waited)
 
-    def cause(self, job: Job) -> Any:
-        found = cause(self.engine.jobtable, job)
-        return None if found is None else to_builtins(found)
+    def cause(self, job: Job) -> Cause | None:
+        return cause(self.engine.jobtable, job)
 
     def tasks(self, job: Job) -> str | None:
         return rest_text(self.engine, job)
 
     def owned(self, job: Job, value: str) -> str | None:
-        """What only the owner and operators are told."""
+        """Return a value that only the owner and operators are told; None to other callers."""
         return value if self._caller.may_see_secrets(job) else None
+
+    def is_private(self, job: Job) -> bool:
+        return not self._caller.may_see_secrets(job)
+
+    def request(self, job: Job) -> Request:
+        """Return the request; to other users only the attributes that everybody may see."""
+        asked = job.request
+        if self._caller.may_see_secrets(job):
+            return asked
+        return Request(
+            name=asked.name,
+            partition=asked.partition,
+            account=asked.account,
+            qos=asked.qos,
+            reservation=asked.reservation,
+            nice=asked.nice,
+            demand=asked.demand,
+            time_limit=asked.time_limit,
+        )
+
+    def refused(self, job: Job) -> str:
+        return "" if self.is_private(job) else self._refusal(job)
+
+    def preload(self, job: Job) -> str:
+        hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(self.allocated(job)))
+        return preload_of(job.mounts, hooked=hooked)
+
+    def steps(self, job: Job) -> list[protocol.Step]:
+        return [protocol.Step(*step) for step in self.engine.store.steps.of(job.id)]
 
 
 def rest_text(engine: Engine, job: Job) -> str | None:
-    """The tasks that a row stands for, as Slurm writes them: 3-15:4%2; None where it is one job."""
+    """Return the tasks that a row stands for, as Slurm writes them: 3-15:4%2; None where it is one job."""
     if not job.is_rest:
         return None
     array = engine.jobtable.arrays.get(job.array)
@@ -111,10 +168,14 @@ def cause(jobtable: JobTable, job: Job) -> Cause | None:
 
 
 def elapsed(job: Job, now: float) -> float:
-    """Seconds that a job has run, so far or in all; not those for which it was suspended."""
+    """Return the seconds that a job has run, without suspensions."""
     if job.started_at is None:
         return 0.0
     return max(0.0, (job.ended_at or now) - job.started_at - suspended_seconds(job, now))
+
+
+def _ended(job: Job) -> Ended:
+    return job.ended or _NOT_ENDED
 
 
 FIELDS: dict[str, Callable[[Look, Job], Any]] = {
@@ -122,10 +183,10 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "array": lambda look, job: job.array or None,
     "task": lambda look, job: job.task,
     "tasks": lambda look, job: look.tasks(job),
-    "dependency": lambda look, job: job.depends,
-    "eligible_at": lambda look, job: eligible(job),
-    "deadline": lambda look, job: job.request.deadline or None,
     "name": lambda look, job: job.request.name,
+    "user": lambda look, job: job.user,
+    "uid": lambda look, job: job.uid,
+    "gid": lambda look, job: job.gid,
     "partition": lambda look, job: job.partition or job.request.partition,
     "partition_place": lambda look, job: look.place(job),
     "account": lambda look, job: job.request.account,
@@ -133,47 +194,75 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
     "reservation": lambda look, job: job.request.reservation,
     "nice": lambda look, job: job.request.nice,
     "priority": lambda look, job: look.priority(job),
-    "user": lambda look, job: job.user,
-    "uid": lambda look, job: job.uid,
-    "state": lambda look, job: job.state.value,
-    "reason": lambda look, job: look.engine.jobtable.reason(job).value,
+    "state": lambda look, job: job.state,
+    "reason": lambda look, job: look.engine.jobtable.reason(job),
     "cause": lambda look, job: look.cause(job),
-    "elapsed": lambda look, job: elapsed(job, look.now),
+    "held": lambda look, job: job.held,
+    "dependency": lambda look, job: job.depends,
+    "attempt": lambda look, job: job.attempt,
+    "restarts": lambda look, job: job.restarts,
+    "exit_code": lambda look, job: _ended(job).exit_code,
+    "signal": lambda look, job: _ended(job).signal,
+    "cancelled_by": lambda look, job: job.cancelled_by,
+    "note": lambda look, job: look.owned(job, job.note) or "",
+    "detail": lambda look, job: look.owned(job, _ended(job).detail) or "",  # it names paths
+    "refused": lambda look, job: look.refused(job),
+    "warning": lambda look, job: job.warning,
+    "lost": lambda look, job: job.supervisor_lost,
+    "preemption": lambda look, job: job.preemption,
+    "post_mortem": lambda look, job: job.post_mortem,
     "submitted_at": lambda look, job: job.submitted_at,
+    "eligible_at": lambda look, job: eligible(job),
     "started_at": lambda look, job: job.started_at,
     "ended_at": lambda look, job: job.ended_at,
+    "deadline": lambda look, job: job.request.deadline or None,
+    "elapsed": lambda look, job: elapsed(job, look.now),
+    "suspended": lambda look, job: suspended_seconds(job, look.now),
     "time_limit": lambda look, job: job.request.time_limit,
-    "share": lambda look, job: look.share(job),
     "gpus": lambda look, job: job.request.demand.gpus,
+    "share": lambda look, job: look.share(job),
     "memory": lambda look, job: look.memory(job),
     "memory_part": lambda look, job: job.request.demand.memory_part,
+    "gpu_type": lambda look, job: job.request.demand.gpu_type,
     "cpus": lambda look, job: job.request.demand.cpus,
     "host_memory": lambda look, job: job.request.demand.host_memory,
-    "gpu_type": lambda look, job: job.request.demand.gpu_type,
-    "indices": lambda look, job: [hold.gpu for hold in job.holds],
-    "tier": lambda look, job: job.tier,
     "gpu_compute": lambda look, job: policy_of(job, look.engine.policy),
+    "indices": lambda look, job: [hold.gpu for hold in job.holds],
+    "allocated": lambda look, job: look.allocated(job),
+    "bound_cpus": lambda look, job: job.cpus,
+    "resources": lambda look, job: [(name, list(indices)) for name, indices in job.resources],
+    "tier": lambda look, job: job.tier,
+    "pacing": lambda look, job: look.mechanism(job),
+    "preload": lambda look, job: look.preload(job),
+    "other_gpus": lambda look, job: others_of(job.mounts),
+    "cpu_seconds": lambda look, job: _ended(job).cpu_seconds,
+    "max_rss": lambda look, job: _ended(job).max_rss,
+    "gpu_peak": lambda look, job: _ended(job).gpu_peak,
+    "refusals": lambda look, job: _ended(job).refusals,
+    "is_private": lambda look, job: look.is_private(job),
     "comment": lambda look, job: look.owned(job, job.request.comment),
     "chdir": lambda look, job: look.owned(job, job.request.chdir),
     "command": lambda look, job: look.owned(job, job.request.submit_line),
+    "request": lambda look, job: look.request(job),
+    "steps": lambda look, job: look.steps(job),
 }
 
 
-def getters(names: Any) -> list[Callable[[Look, Job], Any]]:
-    """Those of the fields asked for."""
-    if not isinstance(names, list) or any(type(name) is not str or name not in FIELDS for name in names):
-        raise BadUsage("queue: fields are some of " + ", ".join(FIELDS))
-    return [FIELDS[name] for name in names]
+def getters(names: Sequence[str]) -> dict[str, Callable[[Look, Job], Any]]:
+    """Return the getters of these attributes. Raises BadUsage for a name that there is not."""
+    if not all(name in FIELDS for name in names):
+        raise BadUsage("fields are some of " + ", ".join(FIELDS))
+    return {name: FIELDS[name] for name in names}
 
 
 class _Named:
-    """The jobs that are meant by one of some names."""
+    """The jobs that some names mean."""
 
-    def __init__(self, names: list[Any]) -> None:
-        self._whole = {name for name in names if type(name) is int}
+    def __init__(self, names: Sequence[protocol.Reference]) -> None:
+        self._whole = {name for name in names if isinstance(name, int)}
         self._parts: dict[int, int] = {}
         for name in names:
-            if type(name) is not int:
+            if not isinstance(name, int):
                 number, bits = split_reference(name)
                 self._parts[number] = self._parts.get(number, 0) | (bits or 0)
 
@@ -188,24 +277,18 @@ def _is_part(job: Job, parts: dict[int, int]) -> bool:
 
 
 class Choice:
-    """The jobs whose fields have one of the values that `where` allows: {"user": ["ann"], "id": [7, 8]}."""
+    """The jobs whose attributes have one of the values that `where` allows."""
 
-    def __init__(self, where: Any, look: Look) -> None:
-        if not isinstance(where, Mapping) or not all(isinstance(allowed, list) for allowed in where.values()):
-            raise BadUsage('queue: where is not an object of lists, such as {"user": ["ann"]}')
+    def __init__(self, where: protocol.Where, look: Look) -> None:
         self._look = look
-        self._named = _Named(where["id"]) if "id" in where else None
-        others = {name: allowed for name, allowed in where.items() if name != "id"}
-        if "indices" in others:
-            raise BadUsage("queue: where cannot go by the cards of a job")
-        try:
-            wanted = [frozenset(allowed) for allowed in others.values()]
-        except TypeError:
-            raise BadUsage("queue: where holds something that is neither a text nor a number") from None
-        self._wanted = list(zip(getters(list(others)), wanted, strict=True))
+        self._named = None if where.id is None else _Named(where.id)
+        allowed = {name: values for name, values in msgspec.structs.asdict(where).items() if name != "id"}
+        self._wanted = [
+            (FIELDS[name], frozenset(values)) for name, values in allowed.items() if values is not None
+        ]
 
     def of(self, jobs: Iterable[Job]) -> list[Job]:
-        """Those of the jobs."""
+        """Return the chosen ones of some jobs."""
         found = self._named.of(jobs) if self._named else list(jobs)
         for get, wanted in self._wanted:
             found = [job for job in found if get(self._look, job) in wanted]

@@ -1,31 +1,31 @@
-"""The requests that look at who comes first and why: partitions, priorities, shares; and `top`."""
+"""Handle the requests about the order of jobs: partitions, priorities, shares; and `top`."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import to_builtins
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import owner_of, pending
-from fgsched.controller.pieces import Pieces, cut
+from fgsched.controller.pieces import LongAnswer, cut
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import NICEST, Job, JobState
 from fgsched.domain.policy import Partition
+from fgsched.scheduling.priority import Factors
 
 
 class PriorityHandlers:
-    """`answer = standings.operations[name](caller, arguments, now)`. `writing` change something."""
+    """Answer `calls`; carry out `writing`, which changes something."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "partitions": self.partitions,
-            "priorities": self.priorities,
-            "shares": self.shares,
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.ListPartitions: self.partitions,
+            protocol.ListPriorities: self.priorities,
+            protocol.ListShares: self.shares,
         }
         self.writing_calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.PutFirst: self.put_first
@@ -33,58 +33,70 @@ class PriorityHandlers:
 
     # -- partitions -----------------------------------------------------------------------------
 
-    def partitions(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Every partition in order: what it gives and allows, its cards, its jobs."""
+    def partitions(self, caller: Caller, call: protocol.ListPartitions, now: float) -> protocol.Partitions:
+        """Return every partition in order, with its GPUs and its jobs."""
         counts: dict[str, dict[str, int]] = {}
         for job in self._engine.jobtable.jobs.values():
             for name in (job.partition or job.request.partition).split(","):
                 of_it = counts.setdefault(name, {})
                 of_it[job.state.value] = of_it.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
-        return {
-            "partitions": [
-                self._partition(one) | {"jobs": counts.get(one.name, {})}
+        return protocol.Partitions(
+            partitions=[
+                protocol.PartitionInfo(partition=one, cards=self._cards(one), jobs=counts.get(one.name, {}))
                 for one in self._engine.policy.partitions
             ]
-        }
+        )
 
-    def _partition(self, partition: Partition) -> dict[str, Any]:
+    def _cards(self, partition: Partition) -> list[int]:
+        """Return the indices of the GPUs of this host that a partition may use."""
         there = [gpu.index for gpu in self._engine.cards.gpus]
-        record: dict[str, Any] = to_builtins(partition)
-        cards = [index for index in there if not partition.cards or index in partition.cards]
-        return record | {"cards": cards}
+        return [index for index in there if not partition.cards or index in partition.cards]
 
     # -- priorities -----------------------------------------------------------------------------
 
-    def priorities(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
-        """Each waiting job's priority and its parts; and the weights."""
+    def priorities(
+        self, caller: Caller, call: protocol.ListPriorities, now: float
+    ) -> LongAnswer[protocol.Priorities]:
+        """Return the priority of each pending job with its factors, and the weights."""
         self._bring_up_to_date(now)
         waiting = [job for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING]
-        weights = to_builtins(self._engine.policy.weights)
-        rows = ([self._priority(job, now) for job in piece] for piece in cut(waiting))
-        return Pieces({"weights": weights}, "jobs", rows)
+        weights = self._engine.policy.weights
+        rows = ([self._info(job, now) for job in piece] for piece in cut(waiting))
+        return LongAnswer("jobs", rows, lambda: protocol.Priorities(weights=weights, jobs=[]))
 
-    def _priority(self, job: Job, now: float) -> dict[str, Any]:
+    def _info(self, job: Job, now: float) -> protocol.PriorityInfo:
+        factors = self._factors(job, now)
+        return protocol.PriorityInfo(
+            id=job.id,
+            user=job.user,
+            account=job.request.account,
+            partitions=job.request.partition,
+            qos_name=job.request.qos,
+            priority=factors.priority,
+            age=factors.age,
+            fairshare=factors.fairshare,
+            size=factors.size,
+            partition=factors.partition,
+            qos=factors.qos,
+            nice=factors.nice,
+        )
+
+    def _factors(self, job: Job, now: float) -> Factors:
         here = pending(job)
-        factors = self._engine.jobtable.order.factors(here.kind, here.since, now)
-        return {
-            "id": job.id,
-            "user": job.user,
-            "account": job.request.account,
-            "partitions": job.request.partition,
-            "qos_name": job.request.qos,
-            "priority": factors.priority,
-            **to_builtins(factors),
-        }
+        return self._engine.jobtable.order.factors(here.kind, here.since, now)
 
     def _bring_up_to_date(self, now: float) -> None:
         engine = self._engine
         engine.charges.bring_up_to_date(engine.jobtable, engine.policy, engine.cards.gpus, engine.limits, now)
 
-    def shares(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Accounts and users: their shares, what they used, and the factor that comes of it."""
+    def shares(self, caller: Caller, call: protocol.ListShares, now: float) -> protocol.Shares:
+        """Return the shares of accounts and users, what they used, and the factor that follows."""
         engine = self._engine
         rows = engine.charges.standings(engine.jobtable, engine.policy, now)
-        return {"shares": [to_builtins(row) for row in rows], "half_life": engine.policy.weights.half_life}
+        return protocol.Shares(
+            shares=[protocol.ShareInfo(**asdict(row)) for row in rows],
+            half_life=engine.policy.weights.half_life,
+        )
 
     # -- top ------------------------------------------------------------------------------------
 
@@ -105,8 +117,8 @@ class PriorityHandlers:
         self._bring_up_to_date(now)
         ahead = self._ahead(job, now)
         if ahead:
-            lowest = self._priority(job, now)["priority"]
-            highest = max(self._priority(other, now)["priority"] for other in ahead)
+            lowest = self._factors(job, now).priority
+            highest = max(self._factors(other, now).priority for other in ahead)
             for other in ahead:
                 self._lower(other, math.ceil(highest - lowest) + 1)
         return protocol.Lowered(id=job.id, lowered=len(ahead))
@@ -115,7 +127,7 @@ class PriorityHandlers:
         """Its owner's jobs that would be considered before it."""
 
         def place(one: Job) -> tuple[float, float, int]:
-            return -self._priority(one, now)["priority"], one.submitted_at, one.id
+            return -self._factors(one, now).priority, one.submitted_at, one.id
 
         own = place(job)
         return [

@@ -1,43 +1,34 @@
-"""The requests that only look: answered from memory, after the turn; history in short pages."""
+"""Handle the requests that change nothing: the queue, jobs, history, GPUs. Long answers come in pieces."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 from weakref import ref
 
-from msgspec import to_builtins
-
+from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.fields import Choice, Look, cause, elapsed, getters, rest_text
+from fgsched.controller.handlers.fields import FIELDS, Choice, Look, getters
 from fgsched.controller.handlers.references import References, split_reference
-from fgsched.controller.handlers.wait import Key, standing
+from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.pieces import PIECE, Pieces, cut
-from fgsched.controller.waitindex import eligible
+from fgsched.controller.pieces import PIECE, LongAnswer, cut
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
-from fgsched.domain.job import Ended, Job, Request
+from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import tasks
-from fgsched.jobs.enforcement import is_hooked, others_of, preload_of
-from fgsched.jobs.lifecycle import suspended_seconds
-from fgsched.jobs.pacing import policy_of
-from fgsched.jobs.records import to_record
+from fgsched.scheduling.placement import Room
 from fgsched.store import JobRecord
 
-PAGE = 500  # jobs of history at a time
-_CHECKED = 60.0  # seconds for which users who are no operators are told what the last check found
+_CHECKED = 60.0  # seconds for which other users get the result of the last check
 _WAITED = 100_000  # jobs that are waited for at once
-_PUBLIC = (  # of a request; the rest is its owner's
-    *("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit"),
-)
-_MOST = 10**15  # in a number that is asked with: floats and SQLite hold it exactly
-_RECENT = 300.0  # seconds for which the queue still shows a job that is over, when asked for
+_RECENT = 300.0  # seconds for which the queue still shows an ended job, if asked to
+Getters = dict[str, Callable[[Look, Job], Any]]
 
 
 class QueryHandlers:
-    """`answer = answers.operations[name](caller, arguments, now)`."""
+    """Answer the requests of `calls`: `calls[type(call)](caller, call, now)`."""
 
     def __init__(
         self,
@@ -53,46 +44,47 @@ class QueryHandlers:
         self._refusal = refusal
         self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
-        self.operations: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "queue": self.queue,
-            "job": self.job,
-            "jobs": self.jobs,
-            "script": self.script,
-            "pids": self.pids,
-            "history": self.history,
-            "gpus": self.gpus,
-            "check": self.check,
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.ListQueue: self.queue,
+            protocol.ShowJob: self.job,
+            protocol.ShowJobs: self.jobs,
+            protocol.ListHistory: self.history,
+            protocol.ShowScript: self.script,
+            protocol.ListPids: self.pids,
+            protocol.ListGpus: self.gpus,
+            protocol.CheckQueue: self.check,
         }
 
-    def queue(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
-        """Rows of the fields asked for, of all open jobs; with `recent`, of those just ended too.
+    # -- jobs -----------------------------------------------------------------------------------
 
-        `where` leaves only those whose fields have one of the values it lists.
-        """
-        names = arguments.get("fields")
-        wanted = getters(names)
-        look = Look(self._engine, caller, now)
-        open_jobs, ended = self._snapshot(), []
-        if arguments.get("recent"):
-            ended = [past.job for past in self._engine.store.ended_since(now - _RECENT)]
-        choice = Choice(arguments.get("where", {}), look)
+    def queue(self, caller: Caller, call: protocol.ListQueue, now: float) -> LongAnswer[protocol.JobInfos]:
+        """Return the wanted attributes of the open jobs and, with `recent`, of jobs that have just ended."""
+        wanted, look = getters(call.fields), self._look(caller, now)
+        open_jobs, ended = self._snapshot(), list[Job]()
+        if call.recent:
+            ended = [look.know(record) for record in self._engine.store.ended_since(now - _RECENT)]
+        choice = Choice(call.where, look)
 
-        def rows() -> Iterator[list[Any]]:
+        def rows() -> Iterator[list[protocol.JobInfo]]:
             for piece in chain(cut(open_jobs.jobs), cut(ended)):
-                yield [self._row(look, job, wanted) for job in self._chosen(choice, piece)]
+                yield [self._info(look, job, wanted) for job in self._chosen(choice, piece)]
 
-        return Pieces({"fields": names}, "rows", rows())
+        return LongAnswer("jobs", rows(), lambda: protocol.JobInfos(jobs=[]))
 
-    def _row(self, look: Look, job: Job, wanted: Sequence[Callable[[Look, Job], Any]]) -> list[Any]:
-        """A row of the queue; of a job for which that fails, with the defaults of its request."""
+    def _look(self, caller: Caller, now: float) -> Look:
+        return Look(self._engine, caller, now, self._mechanism, self._refusal)
+
+    def _info(self, look: Look, job: Job, wanted: Getters) -> protocol.JobInfo:
+        """Return the wanted attributes of a job; if that fails, those of a job with an empty request."""
         try:
-            return [get(look, job) for get in wanted]
+            return protocol.JobInfo(**{name: get(look, job) for name, get in wanted.items()})
         except Exception as error:
-            self._engine.faults.note(f"the row of job {job.id}", error)
-            return [get(look, _bare(job)) for get in wanted]
+            self._engine.faults.note(f"the record of job {job.id}", error)
+            bare = _bare(job)
+            return protocol.JobInfo(**{name: get(look, bare) for name, get in wanted.items()})
 
     def _chosen(self, choice: Choice, jobs: Sequence[Job]) -> Iterable[Job]:
-        """Those that are asked for; one for which that cannot be told is left out."""
+        """Return the chosen jobs; a job for which that fails is left out."""
         try:
             return choice.of(jobs)
         except Exception as error:
@@ -100,33 +92,36 @@ class QueryHandlers:
             return [] if len(jobs) == 1 else [one for job in jobs for one in self._chosen(choice, [job])]
 
     def _snapshot(self) -> "_Snapshot":
-        """All open jobs as they are now; the same object for all who ask before anything changes."""
+        """Return all open jobs as they are now; the same object as long as nothing changes."""
         jobtable, last = self._engine.jobtable, self._last()
         if last is None or last.jobtable is not jobtable or last.revision != jobtable.revision:
             last = _Snapshot(jobtable)
             self._last = ref(last)
         return last
 
-    def job(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """All that there is to say of one job; its arguments and paths only to whom they belong."""
-        return self._full(self._past(arguments), caller, now)
+    def job(self, caller: Caller, call: protocol.ShowJob, now: float) -> protocol.JobInfo:
+        """Return all attributes of one job."""
+        return self._full(self._one(call.id), caller, now)
 
-    def jobs(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """The same of all that a name means: an array has many rows."""
-        found = self._references.past(arguments.get("id"))
-        return {"jobs": [self._full(past, caller, now) for past in found]}
+    def jobs(self, caller: Caller, call: protocol.ShowJobs, now: float) -> protocol.JobInfos:
+        """Return all attributes of the jobs that a name means."""
+        found = self._references.past(call.id)
+        return protocol.JobInfos(jobs=[self._full(record, caller, now) for record in found])
 
-    def _full(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
-        record = self._record(past, caller, now)
-        record["refused"] = "" if record["is_private"] else self._refusal(past.job)
-        found = cause(self._engine.jobtable, past.job)
-        record["cause"] = None if found is None else to_builtins(found)
-        record["events"] = self._engine.store.steps.of(past.job.id)
-        return record
+    def _full(self, record: JobRecord, caller: Caller, now: float) -> protocol.JobInfo:
+        look = self._look(caller, now)
+        return self._info(look, look.know(record), FIELDS)
 
-    def script(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """The script as it was submitted; its owner's secret."""
-        job = self._past(arguments).job
+    def _one(self, name: protocol.Reference) -> JobRecord:
+        """Return the one job that is named. Raises Refused if the name means several."""
+        found = self._references.past(name)
+        if len(found) > 1:
+            raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
+        return found[0]
+
+    def script(self, caller: Caller, call: protocol.ShowScript, now: float) -> protocol.Script:
+        """Return the script as it was submitted. Raises NotPermitted for all but the owner and operators."""
+        job = self._one(call.id).job
         if not caller.may_see_secrets(job):
             raise NotPermitted(
                 f"job {job.id} belongs to another user", "Its script is shown to its owner only."
@@ -137,12 +132,13 @@ class QueryHandlers:
                 f"the script of job {job.id} is no longer kept",
                 "It was removed some time after the job ended: keep_scripts in fgsched.toml(5).",
             )
-        return {"script": script.decode(errors="surrogateescape")}
+        return protocol.Script(script=script.decode(errors="surrogateescape"))
 
-    def pids(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        job = self._past(arguments).job
+    def pids(self, caller: Caller, call: protocol.ListPids, now: float) -> protocol.Pids:
+        """Return the processes of a job. Raises NotPermitted for all but the owner and operators."""
+        job = self._one(call.id).job
         caller.must_own(job)
-        return {"pids": self._pids(job) if job.state.holds else []}
+        return protocol.Pids(pids=self._pids(job) if job.state.holds else [])
 
     def waited(self, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
         """(those that are over, what is waited for); refuses the first name that there is no job for.
@@ -199,119 +195,32 @@ class QueryHandlers:
     def running(self) -> int:
         return len(self._engine.jobtable.holding)
 
-    def history(self, caller: Caller, arguments: dict[str, Any], now: float) -> Pieces:
-        """A page of the jobs that existed in a window of time, by id; `next` asks for the one after.
+    # -- history --------------------------------------------------------------------------------
 
-        With `ids`, those of at most a page of names; `missing` are the names that nothing has.
-        """
-        tail: dict[str, Any] = {"next": None, "missing": []}
-        if "ids" in arguments:
-            found = self._named(arguments["ids"], tail["missing"])
-        else:
-            uid = arguments.get("uid")
-            window: dict[str, Any] = {
-                "since": _number(arguments, "since", 0.0),
-                "until": _number(arguments, "until", _MOST),
-                "uid": None if uid is None else int(_number(arguments, "uid", 0)),
-            }
-            found = self._window(window, int(_number(arguments, "after", 0)), tail)
-        rows = ([self._record(past, caller, now) for past in piece] for piece in found)
-        return Pieces({}, "jobs", rows, lambda: tail)
+    def history(
+        self, caller: Caller, call: protocol.ListHistory, now: float
+    ) -> LongAnswer[protocol.HistoryPage]:
+        """Return a page of the jobs that existed in a window of time, by id, or of the named jobs."""
+        wanted, look = getters(call.fields), self._look(caller, now)
+        page = _Page()
+        found = self._window(call, page) if call.ids is None else self._named(call.ids, page)
+        rows = ([self._info(look, look.know(record), wanted) for record in piece] for piece in found)
+        return LongAnswer("jobs", rows, page.rest)
 
-    def _window(self, window: dict[str, Any], after: int, tail: dict[str, Any]) -> Iterator[list[JobRecord]]:
-        """The pieces of a page of the jobs in a window."""
-        left = PAGE
+    def _window(self, call: protocol.ListHistory, page: "_Page") -> Iterator[list[JobRecord]]:
+        left, after = protocol.PAGE, call.after
         while left:
-            found = self._engine.store.history(**window, after=after, page=min(left, PIECE))
+            found = self._engine.store.history(
+                since=call.since, until=call.until, uid=call.uid, after=after, page=min(left, PIECE)
+            )
             yield found
             left -= len(found)
             if len(found) < PIECE:
                 return
             after = found[-1].job.id
-        tail["next"] = after
+        page.next = after
 
-    def _record(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
-        """What a list says of a job; of one for which that fails, with the defaults of its request."""
-        try:
-            return self._described(past, caller, now)
-        except Exception as error:
-            self._engine.faults.note(f"the record of job {past.job.id}", error)
-            return self._described(JobRecord(_bare(past.job), ()), caller, now)
-
-    def _described(self, past: JobRecord, caller: Caller, now: float) -> dict[str, Any]:
-        """`describe`, with the present reason, and without what is the owner's secret."""
-        record = describe(past, now) | {"reason": self._engine.jobtable.reason(past.job).value}
-        record["gpu_compute"] = policy_of(past.job, self._engine.policy)
-        record["eviction"] = to_builtins(past.job.preemption) if past.job.preemption else None
-        record["pacing"] = self._mechanism(past.job)
-        record["tasks"] = rest_text(self._engine, past.job)
-        record["is_private"] = not caller.may_see_secrets(past.job)
-        if record["is_private"]:
-            record["detail"] = ""  # it names paths
-            record["note"] = ""
-            record["request"] = {key: record["request"][key] for key in _PUBLIC if key in record["request"]}
-        return record
-
-    def gpus(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """The cards, what is left of each, what was last seen on it, and its jobs."""
-        engine = self._engine
-        rooms = engine.jobtable.rooms(engine.cards.gpus, engine.cards.readings)
-        host = engine.jobtable.host(engine.limits)
-        return {
-            "gpus": [
-                to_builtins(room.gpu)
-                | {
-                    "state": room.gpu.state.value,
-                    "free_share": room.share,
-                    "free_memory": max(0, room.memory),
-                    "external": room.external,
-                    "jobs": [
-                        job.id
-                        for job in engine.jobtable.holding.values()
-                        if any(hold.gpu == room.gpu.index for hold in job.holds)
-                    ],
-                    "seen": self._seen(room.gpu.index),
-                    "kept_as": self.policy.kept_as(room.gpu.index, now),
-                }
-                for room in rooms
-            ],
-            "enforce": engine.tier,
-            "preload": engine.mounts.word,
-            "preload_note": engine.mounts.note,
-            "other_gpus": engine.mounts.others,
-            "cpus": {"free": host.cpus, "total": engine.limits.cpus},
-            "memory": {"free": host.memory, "total": engine.limits.host_memory},
-            "jobs": self._counts(),
-        }
-
-    def _seen(self, index: int) -> dict[str, Any] | None:
-        reading = self._engine.cards.readings.get(index)
-        return to_builtins(reading) if reading else None
-
-    def _counts(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for job in self._engine.jobtable.jobs.values():
-            found[job.state.value] = found.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
-        return found
-
-    def check(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Whether the queue file is whole. It takes long: only an operator has it read at each request."""
-        if caller.is_operator or not self._verdict or not 0 <= now - self._checked_at < _CHECKED:
-            self._verdict, self._checked_at = self._engine.store.check(), now
-        return {"queue": self._verdict}
-
-    def _past(self, arguments: dict[str, Any]) -> JobRecord:
-        """The one job that is named."""
-        name = arguments.get("id")
-        found = self._references.past(name)
-        if len(found) > 1:
-            raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
-        return found[0]
-
-    def _named(self, ids: Any, missing: list[Any]) -> Iterator[list[JobRecord]]:
-        """Pieces of those that there are of a page of names; the names that nothing has go to `missing`."""
-        if not isinstance(ids, list) or len(ids) > PAGE:
-            raise BadUsage(f"history: ids is not a list of at most {PAGE} job ids")
+    def _named(self, ids: Sequence[protocol.Reference], page: "_Page") -> Iterator[list[JobRecord]]:
         for one in ids:
             split_reference(one)
 
@@ -320,9 +229,64 @@ class QueryHandlers:
                 try:
                     yield self._references.past(one)
                 except NoSuchJob:
-                    missing.append(one)
+                    page.missing.append(one)
 
         return found()
+
+    # -- the host -------------------------------------------------------------------------------
+
+    def gpus(self, caller: Caller, call: protocol.ListGpus, now: float) -> protocol.Gpus:
+        """Return the GPUs, what is left of each, the last reading of it, and its jobs."""
+        engine = self._engine
+        host = engine.jobtable.host(engine.limits)
+        rooms = engine.jobtable.rooms(engine.cards.gpus, engine.cards.readings)
+        return protocol.Gpus(
+            gpus=[self._gpu(room, now) for room in rooms],
+            enforce=engine.tier,
+            preload=engine.mounts.word,
+            preload_note=engine.mounts.note,
+            other_gpus=engine.mounts.others,
+            cpus=protocol.Amount(free=host.cpus, total=engine.limits.cpus),
+            memory=protocol.Amount(free=host.memory, total=engine.limits.host_memory),
+            jobs=self._counts(),
+        )
+
+    def _gpu(self, room: Room, now: float) -> protocol.GpuInfo:
+        index = room.gpu.index
+        holding = self._engine.jobtable.holding.values()
+        return protocol.GpuInfo(
+            gpu=room.gpu,
+            usable=room.gpu.usable,
+            free_share=room.share,
+            free_memory=max(0, room.memory),
+            external=room.external,
+            jobs=[job.id for job in holding if any(hold.gpu == index for hold in job.holds)],
+            seen=self._engine.cards.readings.get(index),
+            kept_as=self.policy.kept_as(index, now),
+        )
+
+    def _counts(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for job in self._engine.jobtable.jobs.values():
+            found[job.state.value] = found.get(job.state.value, 0) + self._engine.jobtable.tasks(job)
+        return found
+
+    def check(self, caller: Caller, call: protocol.CheckQueue, now: float) -> protocol.QueueCheck:
+        """Return what a check of the queue file finds. It takes long: others get the last result."""
+        if caller.is_operator or not self._verdict or not 0 <= now - self._checked_at < _CHECKED:
+            self._verdict, self._checked_at = self._engine.store.check(), now
+        return protocol.QueueCheck(queue=self._verdict)
+
+
+class _Page:
+    """What is known of a page of history once all of it was made."""
+
+    def __init__(self) -> None:
+        self.next: int | None = None
+        self.missing: list[protocol.Reference] = []
+
+    def rest(self) -> protocol.HistoryPage:
+        return protocol.HistoryPage(jobs=[], next=self.next, missing=self.missing)
 
 
 def _distinct(ids: list[Any]) -> list[Any]:
@@ -334,7 +298,7 @@ def _distinct(ids: list[Any]) -> list[Any]:
 
 
 class _Snapshot:
-    """The open jobs at one moment, for as long as an answer is made of them."""
+    """The open jobs at one moment, kept as long as an answer is made from them."""
 
     def __init__(self, jobtable: JobTable) -> None:
         self.jobtable, self.revision = jobtable, jobtable.revision
@@ -342,54 +306,6 @@ class _Snapshot:
 
 
 def _bare(job: Job) -> Job:
-    """A job without anything that is written in a form of its own."""
+    """Return a job without the attributes that are stored in a form of their own."""
     nothing: dict[str, Any] = {"array": 0, "task": None, "depends": "", "resources": (), "cpus": ""}
     return job.changed(request=Request(name=job.request.name), preemption=None, post_mortem=None, **nothing)
-
-
-def describe(past: JobRecord, now: float) -> dict[str, Any]:
-    """One job as a plain record."""
-    job = past.job
-    ended = job.ended or Ended(status=0)
-    hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(past.allocated))
-    return standing(job) | {
-        "uid": job.uid,
-        "partition": job.partition or job.request.partition,
-        "resources": [[name, list(indices)] for name, indices in job.resources],
-        "gid": job.gid,
-        "user": job.user,
-        "reason": job.reason.value,
-        "held": job.held,
-        "attempt": job.attempt,
-        "restarts": job.restarts,
-        "array": job.array or None,
-        "task": job.task,
-        **{name: getattr(job, name) for name in ("depends", "note", "cpus")},
-        "suspended": suspended_seconds(job, now),
-        "submitted_at": job.submitted_at,
-        "eligible_at": eligible(job),
-        "started_at": job.started_at,
-        "ended_at": job.ended_at if job.state.is_final else None,
-        "elapsed": elapsed(job, now),
-        "request": to_record(job.request),
-        "allocated": [one._asdict() for one in past.allocated] if job.attempt else [],
-        "tier": job.tier,
-        "preload": preload_of(job.mounts, hooked=hooked),
-        "other_gpus": others_of(job.mounts),
-        "cancelled_by": job.cancelled_by,
-        "cpu_seconds": ended.cpu_seconds,
-        "max_rss": ended.max_rss,
-        "gpu_peak": ended.gpu_peak,
-        "refusals": ended.refusals,
-        "detail": ended.detail,
-        "lost": job.supervisor_lost,
-        "warning": job.warning,
-        "post_mortem": to_builtins(job.post_mortem) if job.post_mortem else None,
-    }
-
-
-def _number(arguments: dict[str, Any], name: str, default: float) -> float:
-    value = arguments.get(name, default)
-    if type(value) not in {int, float} or not -_MOST <= value <= _MOST:
-        raise BadUsage(f"{name} is not a number of up to 15 digits")
-    return float(value)

@@ -47,8 +47,8 @@ class ReservationHandlers:
             protocol.UpdateReservation: self.update,
             protocol.DeleteReservation: self.delete,
         }
-        self.reading: dict[str, Callable[[Caller, dict[str, Any], float], Any]] = {
-            "reservations": self.reservations
+        self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            protocol.ListReservations: self.reservations
         }
         engine.forgotten.append(self._obey)
         self._obey()
@@ -103,11 +103,15 @@ class ReservationHandlers:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def reservations(self, caller: Caller, arguments: dict[str, Any], now: float) -> dict[str, Any]:
-        """Each one that is not over, with the jobs that are of it."""
+    def reservations(
+        self, caller: Caller, call: protocol.ListReservations, now: float
+    ) -> protocol.Reservations:
+        """Return every reservation that is not over, with its jobs."""
         jobs = self._engine.jobtable.jobs.values()
         reservations = sorted(self._engine.policy.reservations, key=lambda one: (one.start, one.name))
-        return {"reservations": [_told(one, jobs, now) for one in reservations if one.end > now]}
+        return protocol.Reservations(
+            reservations=[_info(one, jobs, now) for one in reservations if one.end > now]
+        )
 
     def create(
         self, caller: Caller, call: protocol.CreateReservation, now: float
@@ -290,21 +294,11 @@ def _checked_name(caller: Caller, name: str, what: str) -> str:
     return name
 
 
-def _told(reservation: Reservation, jobs: Iterable[Job], now: float) -> dict[str, Any]:
+def _info(reservation: Reservation, jobs: Iterable[Job], now: float) -> protocol.ReservationInfo:
     own = [job for job in jobs if job.request.reservation == reservation.name]
-    return {
-        "name": reservation.name,
-        "start": reservation.start,
-        "end": reservation.end,
-        "is_active": reservation.start <= now < reservation.end,
-        "cards": [
-            {"gpu": hold.gpu, "share": hold.share, "memory": hold.memory} for hold in reservation.holds
-        ],
-        "users": list(reservation.access.users),
-        "groups": list(reservation.access.groups),
-        "accounts": list(reservation.access.accounts),
-        "flags": ["maint"] if reservation.is_maintenance else [],
-        "by": reservation.by,
-        "running": [job.id for job in own if job.state.holds],
-        "pending": [job.id for job in own if job.state is JobState.PENDING],
-    }
+    return protocol.ReservationInfo(
+        reservation=reservation,
+        is_active=reservation.start <= now < reservation.end,
+        running=[job.id for job in own if job.state.holds],
+        pending=[job.id for job in own if job.state is JobState.PENDING],
+    )
