@@ -6,6 +6,8 @@ import pwd
 import pytest
 
 from fgsched.cli.fginfo import _host_state, _state, _who
+from fgsched.domain.job import Gpu, GpuState
+from fgsched.protocol import GpuInfo
 from live_host import living
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -22,8 +24,10 @@ def cards(tmp_path_factory):
         yield home
 
 
-def card(share=10_000, state="ok", jobs=()):
-    return {"free_share": share, "state": state, "jobs": list(jobs)}
+def card(free=10_000, state="ok", jobs=()):
+    gpu = Gpu(index=0, uuid="GPU-x", model="H100", total=1 << 30, state=GpuState(state))
+    more = {"usable": 1 << 30, "free_memory": 0, "external": 0, "seen": None, "kept_as": ""}
+    return GpuInfo(gpu=gpu, free_share=free, jobs=list(jobs), **more)
 
 
 def test_the_partition_is_shown_in_amounts_of_gpus(cards):

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_job
-from fgsched.cli.wording import note, remedy, starts, why
+from fgsched.cli.wording import note, remedy, unknown_start, why
 from fgsched.domain.job import Hold, JobState, Preemption, Reason
 from fgsched.domain.waiting import Blocker, Gate, Outlook, Preempted, Preempting, Shortfall, Unblock
 from fgsched.scheduling.explain.causes import gate, preemption, suspension
@@ -68,7 +68,10 @@ def test_what_removes_a_blocker_is_told_with_the_name_of_the_job():
     assert remedy(ends, 4) == "when jobs 3-4 end (they have no time limit)"
 
 
-def test_a_start_that_is_not_known_has_a_reason():
-    assert starts(None) == ["start time unknown: a job ahead of it has no time limit"]
-    many = starts(None, is_behind_too_many=True)
-    assert many == ["start time unknown: too many jobs are ahead of it"]
+def test_a_start_that_is_not_known_has_a_reason_where_one_is_known():
+    behind = Blocker(Shortfall(Reason.RESOURCES, "share"), Unblock(jobs=(3,)))
+    down = Blocker(Shortfall(Reason.PARTITION_DOWN, who="main"))
+    unlimited, many = "a job ahead of it has no time limit", "too many jobs are ahead of it"
+    assert unknown_start([behind], is_behind_too_many=False) == f"start time unknown: {unlimited}"
+    assert unknown_start([behind], is_behind_too_many=True) == f"start time unknown: {many}"
+    assert unknown_start([down], is_behind_too_many=False) == "start time unknown"

@@ -96,7 +96,7 @@ def wasted_hours(job: JobInfo) -> float | None:
 def state(job: JobInfo) -> str:
     if job.state is JobState.CANCELLED and job.cancelled_by is not None:
         return f"{job.state.value} by {job.cancelled_by}"
-    return job.state.value
+    return job.state.word
 
 
 def oom_kind(job: JobInfo) -> str:

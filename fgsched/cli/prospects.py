@@ -96,9 +96,10 @@ def _lines(job: Explanation) -> list[str]:
         return [f"{title} waits for nothing: it starts now."]
     lines = [f"{title} waits: {job.reason.value}", *notes]
     lines += _blocker_lines(job.blockers, job.called)
-    if job.start is not None or wording.is_in_queue(job.reason):
-        said = wording.starts(job.start, is_behind_too_many=job.is_behind_too_many)
-        lines += [f"  {line}" for line in said]
+    lines += [f"  {line}" for line in wording.starts(job.start)]
+    if job.start is None and wording.is_in_queue(job.reason):
+        unknown = wording.unknown_start(job.blockers, is_behind_too_many=job.is_behind_too_many)
+        lines.append(f"  {unknown}")
     for advice in job.advice:
         change = f"fgctl update job={job.called} {wording.update_word(advice)}"
         lines += [f"  {wording.advised(advice)}:", f"    {change}"]

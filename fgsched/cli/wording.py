@@ -256,13 +256,10 @@ def advised(advice: Advice) -> str:
 # -- when it starts ---------------------------------------------------------------------------------
 
 
-def starts(start: ExpectedStart | None, *, is_behind_too_many: bool = False) -> list[str]:
+def starts(start: ExpectedStart | None) -> list[str]:
     """Return sentences on when a job starts: at the latest, and likely, with how sure that is."""
     if start is None:
-        why_not = (
-            "too many jobs are ahead of it" if is_behind_too_many else "a job ahead of it has no time limit"
-        )
-        return [f"start time unknown: {why_not}"]
+        return []
     lines = []
     if start.latest is not None:
         lines.append(f"starts by {shown_time(start.latest)} at the latest")
@@ -271,6 +268,15 @@ def starts(start: ExpectedStart | None, *, is_behind_too_many: bool = False) -> 
         sure = f"earlier runs are known of {start.known} of the {start.before} jobs that end before it"
         lines.append(f"likely at {shown_time(start.likely)}{late} ({sure})")
     return lines
+
+
+def unknown_start(blockers: Sequence[Blocker], *, is_behind_too_many: bool) -> str:
+    """Return a sentence on why it is not known when a job starts."""
+    if is_behind_too_many:
+        return "start time unknown: too many jobs are ahead of it"
+    if any(blocker.lift.jobs for blocker in blockers):
+        return "start time unknown: a job ahead of it has no time limit"
+    return "start time unknown"
 
 
 def is_in_queue(reason: Reason) -> bool:
