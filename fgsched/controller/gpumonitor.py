@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from fgsched import gpus
+from fgsched.config.load import Config
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
 from fgsched.controller.events import WatchdogFinding
@@ -235,6 +236,11 @@ class Watchdog:
         """Return {gpu: {pid: slot}} if a process of the job was seen."""
         is_there = job.tier != UNFENCED and job.id in seen.owners.values()
         return slots(self._run, job) if is_there else {}
+
+
+def watchdog_policy(config: Config) -> Policy:
+    """Return what the configuration says of the watchdog."""
+    return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
 def _sights(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[Sight]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from fgsched.controller.decisionlog import ERROR, INFO, LEVELS, WARNING, Line
+from fgsched.controller.decisionlog import ERROR, INFO, LEVELS, WARNING, DecisionLog, Line
 
 MOST = 8 << 20  # bytes of the file; the one before is kept as well
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -141,3 +141,8 @@ def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[Line]], No
 
 def _prefix_of(one: LogHandler) -> Prefix:
     return one.formatter.prefix if isinstance(one.formatter, LineFormatter) else dated
+
+
+def decision_log() -> DecisionLog:
+    """Return a log of decisions that is written where `logging` writes."""
+    return DecisionLog(writer(logging.getLogger().handlers))

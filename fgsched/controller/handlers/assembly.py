@@ -1,0 +1,58 @@
+"""Build the handlers of all requests, and the dispatcher in front of them."""
+
+from collections.abc import Callable
+from functools import partial
+
+from fgsched.config.load import Config, load
+from fgsched.controller.engine import Engine
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.gputime import GpuTime
+from fgsched.controller.handlers.about import ControllerInfo
+from fgsched.controller.handlers.dispatch import Dispatcher, Handlers
+from fgsched.controller.handlers.explain import ExplainHandlers
+from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.handlers.priority import PriorityHandlers
+from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.launch import regions
+from fgsched.launch.launcher import Launcher
+from fgsched.system.paths import Paths
+
+
+class Requests:
+    """The handlers of all requests. `obey` puts a configuration that was read again into force elsewhere."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: EventLoop,
+        launcher: Launcher,
+        gputime: GpuTime,
+        about: ControllerInfo,
+        obey: Callable[[Config], None],
+    ) -> None:
+        self.jobs = JobHandlers(engine, rules(about.places, about.config))
+        actions = ConfigActions(lambda: load(about.places), obey)
+        self.partitions = PartitionHandlers(engine, about.config, actions)
+        self.reservations = ReservationHandlers(engine)
+        self.waiters = WaitHandlers(loop.finish, loop.faults)
+        explain = ExplainHandlers(engine, self.jobs)
+        handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
+        refused = partial(regions.refusal, str(launcher.run.path))
+        query = QueryHandlers(engine, launcher.pids, gputime.mechanism, refused)
+        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about)
+
+
+def rules(places: Paths, config: Config) -> Rules:
+    """Return what the configuration says of submissions."""
+    anybody = places.mode == "user" or config.allow_root_jobs
+    return Rules(
+        config.max_script,
+        config.default_time,
+        least_uid=0 if anybody else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
+        max_material=config.max_bytes_per_user,
+    )

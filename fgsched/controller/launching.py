@@ -1,0 +1,135 @@
+"""Build what launches jobs: the run directory, cgroups, users' directories, the proof of enforcement."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec.structs
+
+from fgsched import gpus
+from fgsched.config.load import Config
+from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGate
+from fgsched.domain.job import Job
+from fgsched.domain.policy import Policy
+from fgsched.domain.states import Tier
+from fgsched.jobs.enforcement import MountPlan
+from fgsched.jobs.launchcontext import LaunchContext
+from fgsched.jobs.pacing import policy_of
+from fgsched.launch.launcher import Cgroups, Launcher, Ports
+from fgsched.launch.rundir import RunDir
+from fgsched.launch.shepherds import Watch
+from fgsched.launch.spawner import Spawner
+from fgsched.store import Store
+from fgsched.system import cgroups, generations
+from fgsched.system.accounts import Accounts
+from fgsched.system.mounts import find as find_mounts
+from fgsched.system.nice import cpu_binding as cpu_binding
+from fgsched.system.paths import Paths
+from fgsched.system.process import boot_id
+from fgsched.system.spaces import Scratch, Spaces
+from fgshim import library
+
+
+class Beside(NamedTuple):
+    """The processes beside the controller, which are started before the queue is open, and the GPUs."""
+
+    spawner: Spawner
+    sampler: gpus.AnySampler
+    accounts: Accounts
+    inventory: gpus.Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """Take what the launcher reports, and answer what it asks."""
+
+    failed: Callable[[Job, str], None]  # an attempt could not be launched
+    short: Callable[[Job, str], None]  # the same, for want of something that another attempt may get
+    watch: Watch
+    gone: Callable[[int], None]  # the shepherd of this job has ended
+    cpus: Callable[[int], tuple[int, ...]]  # the CPUs near a GPU
+    context: Callable[[str], int]  # bytes of a CUDA context on a GPU model
+    policy: Callable[[], Policy]
+
+
+@dataclass(frozen=True, slots=True)
+class Launching:
+    """The launcher, and what it was built of."""
+
+    launcher: Launcher
+    gate: EnforcementGate
+    mounts: MountPlan
+    memory: cgroups.MemoryCgroup
+    tier: str  # best enforcement level of the host
+    spaces: Spaces | None
+    pids: cgroups.PidsCgroups | None
+
+
+def build(
+    places: Paths, config: Config, store: Store, beside: Beside, run: RunDir, reports: Reports
+) -> Launching:
+    """Return what launches the jobs of a queue in its run directory `run`."""
+    inventory, is_real = beside.inventory, beside.inventory.source == "nvml"
+    memory = cgroups.find()
+    device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None
+    gate = EnforcementGate(beside.sampler, run=str(run.path), hook=library(), is_real=is_real)
+    mounts = find_mounts(config.preload, places.run, inventory.gpus, may_make=places.mode == "system")
+    spaces, pids = _of_users(places, config, store.name)
+    ports = Ports(
+        spaces=spaces,
+        scratch=_scratch(places, run.path, config),
+        material=store.material,
+        failed=reports.failed,
+        short=reports.short,
+        watch=reports.watch,
+        gone=reports.gone,
+        accounts=beside.accounts,
+        cpus=reports.cpus,
+        gate=gate,
+        context=reports.context,
+        compute=lambda job: policy_of(job, reports.policy()),
+    )
+    context = msgspec.structs.replace(launch_context(places, run.path, config, mounts), proves=is_real)
+    launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))
+    tier = (Tier.DRIVER if device else Tier.SHIM).value
+    return Launching(launcher, gate, mounts, memory, tier, spaces, pids)
+
+
+def run_directory(places: Paths, store: Store) -> RunDir:
+    """Return the run directory of a queue. Ids continue after the highest one that an earlier queue left."""
+    own = generations.directory_of(places.run, store.name, lambda: _attempts(store))
+    store.raise_ids(generations.highest_id(places.run, own))
+    return RunDir(own, boot_id())
+
+
+def _attempts(store: Store) -> set[tuple[int, int]]:
+    """Return the attempts that an earlier controller launched."""
+    return {(past.job.id, past.job.attempt) for past in store.open_past() if past.job.state.holds}
+
+
+def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) -> LaunchContext:
+    """Return what all jobs that are launched from now on share."""
+    return LaunchContext(
+        host=socket.gethostname(),
+        run=str(run),
+        hook=str(library()),
+        tmp=config.tmp,
+        kill_wait=config.kill_wait,
+        become_user=places.mode == "system",
+        visible={one.name: one.visible_env for one in config.policy.resources},
+        mounts=mounts,
+    )
+
+
+def _of_users(places: Paths, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
+    """Return the tmpfs and the cgroup for each user's jobs, which only the host's controller has."""
+    if places.mode == "user":
+        return None, None
+    return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)
+
+
+def _scratch(places: Paths, own: Path, config: Config) -> Scratch:
+    return Scratch(own, f"{config.tmp}/fg-{own.name}-", for_all=places.mode == "system")

@@ -1,0 +1,321 @@
+"""Run the controller: build its parts around the engine, and give each its turn until it is told to stop."""
+
+import gc
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NamedTuple
+
+from fgsched import __version__, gpus
+from fgsched.config.load import Config
+from fgsched.controller.earlier import EarlierJobs
+from fgsched.controller.effects import RETRY
+from fgsched.controller.engine import Engine
+from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.events import ClientRequest, JobEnded
+from fgsched.controller.filecheck import FileCheck
+from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
+from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.gputime import GpuTime
+from fgsched.controller.handlers.about import ControllerInfo
+from fgsched.controller.handlers.assembly import Requests, rules
+from fgsched.controller.launching import (
+    Beside,
+    EnforcementGate,
+    Reports,
+    build,
+    cpu_binding,
+    launch_context,
+    run_directory,
+)
+from fgsched.controller.logfile import decision_log
+from fgsched.controller.presence import Presence
+from fgsched.controller.pruner import Keep, Pruner
+from fgsched.domain.errors import StorageError
+from fgsched.server import listen
+from fgsched.store import Store
+from fgsched.system.paths import Paths
+from fgsched.system.sdnotify import ServiceManager
+
+log = logging.getLogger("fgsched.controller")
+_LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
+_LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
+_SOON = 0.1  # seconds between two attempts to end what is left of a job without a shepherd
+
+
+class _Part(NamedTuple):
+    """Something that has its turn after each round of the event loop, and by itself when it is due."""
+
+    name: str
+    act: Callable[[], object]
+    due: Callable[[], float | None]  # seconds; None: it needs no turn by itself
+
+
+class Controller:
+    """The engine and everything around it."""
+
+    def __init__(
+        self, places: Paths, config: Config, store: Store, beside: Beside, manager: ServiceManager
+    ) -> None:
+        self._places, self._store, self._beside, self._manager = places, store, beside, manager
+        run, inventory = run_directory(places, store), beside.inventory
+        self._loop = EventLoop(self._listener(), beside.spawner)
+        self._presence, self._cleaner = Presence(places, run, self._listen_again), run.cleaner
+        self._gpus = _gpu_states(config, beside)
+        self._contexts = ContextCosts(config.context_memory)
+        launching = build(places, config, store, beside, run, self._reports())
+        self._launcher = launching.launcher
+        watch, remove = self._loop.watch_once, self._cleaner.add
+        self._earlier = EarlierJobs(places.run, run.path, self._gpus, watch=watch, remove=remove)
+        limits, tier, faults = config.limits, launching.tier, self._loop.faults
+        self._engine = Engine(store, self._launcher, self._gpus, limits=limits, tier=tier, faults=faults)
+        self._engine.mounts, self._engine.binding = launching.mounts, cpu_binding(config.cpu_binding)
+        self._engine.log = decision_log()
+        self._monitor_gpus(launching.gate, config)
+        self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
+        checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
+        users = (launching.spaces, launching.pids)
+        info = (launching.memory, beside.accounts, tier, *checks, *users)
+        about = ControllerInfo(places, config, inventory, *info)
+        built = (self._engine, self._loop, self._launcher, self._gputime, about)
+        self._requests = Requests(*built, self._reconfigure)
+        self._parts = self._timed()
+
+    def _monitor_gpus(self, gate: EnforcementGate, config: Config) -> None:
+        sampler, run = self._beside.sampler, str(self._launcher.run.path)
+        faults, reported = self._loop.faults, self._loop.happened
+        watchdog = Watchdog(run, watchdog_policy(config), reported, self._learn, faults)
+        self._monitor = GpuMonitor(
+            self._engine, self._launcher, sampler, watchdog, gate, interval=config.interval
+        )
+        is_real = self._beside.inventory.source == "nvml"
+        self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
+        self._monitor.measured = self._gputime.measured
+
+    def _timed(self) -> list[_Part]:
+        """Return what has its turn after each round. A fault in one part costs only that part its turn."""
+        clock, requests = time.monotonic, self._requests
+        presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
+        accounts, waiters = self._beside.accounts, requests.waiters
+        return [
+            _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
+            _Part("the reservations", lambda: requests.reservations.tidy(time.time()), _never),
+            _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
+            _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
+            _Part("the accounts", accounts.expire, lambda: accounts.due),
+            _Part("the run directory", lambda: presence.look(clock()), lambda: presence.due(clock())),
+            _Part(
+                "the removal of old scripts",
+                lambda: pruner.step(clock(), time.time()),
+                lambda: pruner.due(clock()),
+            ),
+            _Part(
+                "the removal of job directories",
+                lambda: cleaner.step(clock()),
+                lambda: cleaner.due(clock()),
+            ),
+            _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
+        ]
+
+    def _revision(self) -> int:
+        return self._engine.jobtable.revision
+
+    def _listener(self) -> socket.socket:
+        return listen(self._places.socket, for_all=self._places.mode == "system")
+
+    def _listen_again(self) -> None:
+        self._loop.listen(self._listener())
+
+    def _learn(self, gpu: int, size: int) -> None:
+        """Take in the size of a process's contexts on a GPU, in bytes."""
+        self._contexts.learn(self._gpus.gpu(gpu).model, size)
+
+    def _reports(self) -> Reports:
+        return Reports(
+            failed=self._loop.failed,
+            short=self._loop.short,
+            watch=self._loop.watch_once,
+            gone=lambda job: self._loop.happened(JobEnded(job)),
+            cpus=lambda index: self._gpus.gpu(index).cpus,
+            context=self._contexts.of,
+            policy=lambda: self._engine.policy,
+        )
+
+    def run(self, ready: Callable[[], None]) -> bool:
+        """Serve until told to stop; return whether the controller is to be started again.
+
+        Raises: StorageError, if the queue cannot be used.
+        """
+        self._recover()
+        self._loop.begin(self._engine, self._requests.dispatcher)
+        self._watch_edges()
+        with self._signals():
+            ready()
+            self._started()
+            while not self._loop.stopping and not self._engine.is_broken:
+                self._loop.run_once(self._timeout())
+                self._after_round()
+        self._cleaner.close()
+        self._stopped()
+        if self._engine.is_broken:
+            raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
+        self._launcher.tidy({job.slot for job in self._engine.jobtable.holding.values()})
+        return self._loop.stopping == "the spawner is gone"
+
+    def _started(self) -> None:
+        """Log that requests are accepted from now on, and notify the service manager."""
+        inventory = self._beside.inventory
+        self._engine.log.note(
+            "controller-start",
+            pid=os.getpid(),
+            version=__version__,
+            mode=self._places.mode,
+            gpus=len(inventory.gpus),
+            source=inventory.source,
+        )
+        self._engine.log.flush(time.time())
+        self._manager.ready(self._status, time.monotonic())
+
+    def _stopped(self) -> None:
+        why = self._loop.stopping or "the queue cannot be written"
+        self._engine.log.note("controller-stop", pid=os.getpid(), why=why)
+        self._engine.log.flush(time.time())
+        self._manager.stopping()
+
+    def _show_life(self) -> None:
+        now = time.monotonic()
+        if self._manager.is_due(now):
+            self._manager.alive(self._status, now)
+
+    @property
+    def _status(self) -> str:
+        """What `systemctl status` shows."""
+        table, count = self._engine.jobtable, len(self._beside.inventory.gpus)
+        running = len(table.holding)
+        return f"{count} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs"
+
+    def _watch_edges(self) -> None:
+        accounts, presence = self._beside.accounts, self._presence
+        self._loop.watch(self._beside.sampler, self._monitor.see)
+        accounts.answered = self._loop.known
+        if accounts.has_helper:
+            self._loop.watch(accounts, accounts.receive)
+        if presence.source is not None:
+            self._loop.watch(presence.source, lambda: presence.heard(time.monotonic()))
+
+    def _after_round(self) -> None:
+        self._file_check.step(time.monotonic())  # damage that it finds stops the controller
+        for part in self._parts:
+            self._loop.faults.run(part.name, part.act)
+
+    def _recover(self) -> None:
+        with self._store.write():
+            marks = self._store.card_marks()  # before the GPUs that are here now take the indices
+            self._store.put_cards(self._beside.inventory.gpus)
+            self._gpus.restore(marks)
+            for gpu in self._gpus.changed():
+                self._store.mark_card(gpu)
+        self._loop.faults.run("the jobs of earlier queues", lambda: self._earlier.look(time.time()))
+        with _loading():
+            self._engine.recover(time.time())
+            self._engine.turn([], time.time())
+
+    def _reconfigure(self, config: Config) -> None:
+        """Put what may change in a running controller into force."""
+        dispatcher = self._requests.dispatcher
+        dispatcher.about = replace(dispatcher.about, config=config)
+        self._requests.jobs.rules = rules(self._places, config)
+        run = self._launcher.run.path
+        self._launcher.reconfigure(launch_context(self._places, run, config, self._engine.mounts))
+        self._engine.binding = cpu_binding(config.cpu_binding)
+        self._monitor.interval = config.interval
+        self._monitor.watchdog.policy = watchdog_policy(config)
+        self._contexts.default = config.context_memory
+        self._pruner.obey(_keep(config), time.monotonic())
+        self._gpus.obey(
+            interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
+        )
+
+    def _timeout(self) -> float | None:
+        """Seconds until something is due by itself; None: nothing is."""
+        with self._loop.faults.contained("the timers"):
+            return min((due for due in self._dues() if due is not None), default=None)
+        return _LONGEST_FAULTY
+
+    def _dues(self) -> Iterator[float | None]:
+        engine, now = self._engine, time.time()
+        yield engine.due(now)
+        yield RETRY if engine.undelivered else None
+        yield _SOON if engine.orphans else None
+        for at in (engine.jobtable.wait_index.next_due, self._requests.reservations.next_due(now)):
+            yield None if at is None else min(_LONGEST, max(0.0, at - now))
+        if engine.policy.has_quotas and engine.jobtable.waiting:
+            yield engine.policy.weights.interval  # used GPU time decays without an event
+        yield self._file_check.due(time.monotonic())
+        for part in self._parts:
+            yield part.due()
+
+    def _tell_waiters(self) -> None:
+        ended, self._engine.ended = self._engine.ended, []
+        if ended:
+            self._pruner.ended(time.monotonic())
+        self._requests.waiters.over(ended, self._engine.jobtable)
+        self._requests.waiters.tell(self._engine.jobtable, time.time())
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Have SIGTERM and SIGINT stop the loop, and SIGHUP read the configuration again."""
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        ours.setblocking(False)
+        signal.set_wakeup_fd(theirs.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        self._loop.watch(ours, lambda: self._take_signals(set(ours.recv(64))))
+        yield
+        signal.set_wakeup_fd(-1)
+
+    def _take_signals(self, numbers: set[int]) -> None:
+        if numbers & {signal.SIGTERM, signal.SIGINT}:
+            self._loop.stopping = "asked by a signal"
+        if signal.SIGHUP in numbers:
+            reread = self._requests.partitions.hang_up
+            self._loop.happened(ClientRequest(reread, lambda error: log.error("%s", error), by="SIGHUP"))
+
+
+def _never() -> None:
+    """When a part is due that needs no turn by itself."""
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Collect no garbage while the jobs are read, and never among them.
+
+    For 100,000 jobs that would take a quarter of the start, and a tenth of a second now and then.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+def _keep(config: Config) -> Keep:
+    return Keep(config.keep_scripts, config.keep_scripts_size)
+
+
+def _gpu_states(config: Config, beside: Beside) -> GpuStates:
+    return GpuStates(
+        beside.inventory.gpus,
+        sampled=beside.inventory.is_sampled,
+        ask=lambda: beside.sampler.ask(gpus.READING),
+        interval=config.interval,
+        clean_timeout=config.clean_timeout,
+        fatal=config.drain_on_xid,
+    )
