@@ -52,7 +52,7 @@ def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
 
 
 def refuse_claims(arguments: Mapping[str, Any]) -> None:
-    """Who asks is what the kernel says; a message that says it is wrong or a forgery."""
+    """Refuse a request that names a user: the kernel identifies the caller. Raises BadUsage."""
     if claimed := arguments.keys() & {"uid", "gid", "user"}:
         raise BadUsage(f"a request does not name its {min(claimed)}: the kernel tells who asks")
 

@@ -1,7 +1,7 @@
-"""One turn: take in what has happened, decide, commit, then do what was decided.
+"""Make turns: take in events, plan, commit, and then carry out the effects.
 
-Everything that has happened since the last turn is taken in together and committed once. Effects come after
-the commit; each can be repeated or undone by a controller that starts after a crash at any point (`recover`).
+All events since the last turn are taken in together and committed once. Effects follow the commit. Each can
+be repeated or undone by a controller that starts after a crash at any point (`recover`).
 """
 
 import math
@@ -73,7 +73,7 @@ from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
 
 class Engine:
-    """Remembers nothing that a crash could lose: whatever must last is in the store."""
+    """The engine. It holds no state that a crash could lose: durable state is in the store."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Engine:
     # -- the turn -------------------------------------------------------------------------------
 
     def turn(self, events: Iterable[Event], now: float) -> None:
-        """Take in, decide, commit, carry out."""
+        """Take in the events, plan, commit, and carry out the effects."""
         events = [*self.unsaved, *self._faulted, *events]
         self.unsaved, self._faulted = [], []
         try:
@@ -131,7 +131,7 @@ class Engine:
         self._finish(now)
 
     def _steps(self, events: Iterable[Event], now: float) -> None:
-        """Everything of a turn that is inside its transaction."""
+        """Do the part of a turn that is within the transaction."""
         for event in events:
             self._take_in(event, now)
         follow_up_orphans(self, now)
@@ -176,7 +176,7 @@ class Engine:
             self._forget_turn(now)
 
     def _turn_each(self, events: Sequence[Event], error: Exception, now: float) -> None:
-        """A turn failed for no job in particular: a turn for each event finds the one that it fails for."""
+        """After a failure that no job caused, make a turn for each event to find the one that causes it."""
         self.containment.begin()
         self.containment.refused.clear()
         self._forget_turn(now)
@@ -193,7 +193,7 @@ class Engine:
             self._turn_again(events[0], now)
 
     def _turn_again(self, event: Event, now: float) -> None:
-        """A turn failed with this event and not without it: once more, and if it fails again, without it."""
+        """Repeat a turn that fails with this event only; if it fails again, drop the event."""
         try:
             failure = self._commit(partial(self._steps, [event], now), now)
         except Unattributed as again:
@@ -210,7 +210,7 @@ class Engine:
         self._finish(now)
 
     def _fails_without_events(self, now: float) -> bool:
-        """Make a turn in which nothing happened; whether that fails too, so that no event is to blame."""
+        """Make a turn without events; return whether it fails too, so that no event is blamed."""
         try:
             failure = self._commit(partial(self._steps, [], now), now)
         except Unattributed:
@@ -227,7 +227,7 @@ class Engine:
         self.carry_out(self._drain())
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in order. An effect that fails for one job leaves the others alone."""
+        """Carry out effects in order. An effect that fails for one job does not affect the others."""
         for effect in effects:
             try:
                 self.perform(effect)
@@ -238,7 +238,7 @@ class Engine:
         self._executor.perform(effect)
 
     def _effect_failed(self, effect: Effect, error: Exception) -> None:
-        """The next turn looks what became of the job."""
+        """Let the next turn find out what happened to the job."""
         job = job_to_mark(effect)
         if isinstance(error, StorageError) or is_fatal(error):
             self.is_broken = True  # what is committed and not done yet, the next controller does
@@ -252,11 +252,11 @@ class Engine:
         return effects
 
     def then(self, effect: Effect) -> None:
-        """Carry this out once the turn is committed."""
+        """Carry out this effect after the commit of the turn."""
         self._after.append(effect)
 
     def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
-        """Nothing of the turn is stored: forget it, refuse what was asked, keep what has happened."""
+        """Roll back the turn: drop its changes, refuse its requests, and keep its events."""
         self.is_broken = isinstance(error, StorageBroken)
         self.containment.begin()
         self.containment.refused.clear()
@@ -268,7 +268,7 @@ class Engine:
                 self.unsaved.append(event)
 
     def _refuse_guilty(self, events: Iterable[Event]) -> None:
-        """Answer the requests that we have a bug for; the turn was made without them."""
+        """Refuse the requests that caused internal errors; the turn was made without them."""
         refused, self.containment.refused = self.containment.refused, {}
         for event in events if refused else ():
             if isinstance(event, ClientRequest) and (fault := refused.get(id(event))):
@@ -334,9 +334,9 @@ class Engine:
     # -- what failed for one job ------------------------------------------------------------------
 
     def _mark_blamed(self, now: float) -> None:
-        """Mark the jobs that something failed for; set aside those that cannot be marked.
+        """Mark the jobs that caused errors; set aside those that cannot be marked.
 
-        One round finds all of these, so that their number does not multiply the rounds of a turn.
+        One round finds all of them, so that their number does not multiply the rounds of a turn.
         """
         failed = False
         for job_id, why in list(self.containment.unmarked.items()):
@@ -356,7 +356,7 @@ class Engine:
             raise Doomed
 
     def _mark(self, job: Job, why: str, now: float) -> None:
-        """Write down what failed for a job (`containment.marked`)."""
+        """Record the error of a job (`containment.marked`)."""
         if is_held_for_an_error(job):
             raise AlreadyMarked
         seen = None if job.state in (JobState.PENDING, JobState.COMPLETING) else self.launcher.seize(job)
@@ -384,7 +384,7 @@ class Engine:
             self.then(Forget(job))
 
     def _plan(self, now: float) -> None:
-        """Start what fits. Jobs for which planning fails are held; where it fails for none, it pauses."""
+        """Start what fits. Jobs for which planning fails are held; if no job causes it, planning pauses."""
         if now < self._plans_again_at <= now + PAUSE:
             return
         try:
@@ -405,7 +405,7 @@ class Engine:
         self._plans_again_at = now + PAUSE
 
     def due(self, now: float) -> float | None:
-        """Seconds until the conductor needs a turn though nothing happens; None: it needs none."""
+        """Return the seconds until the engine needs a turn without events; None if it needs none."""
         if self._faulted:
             return 0.0
         if self._plans_again_at > now and self.jobtable.waiting:
@@ -459,7 +459,7 @@ class Engine:
         self.then(Follow(job, shepherd))
 
     def end(self, job: Job, how: Finish, now: float) -> None:
-        """Write down how a job ended; it keeps its holds until the cards are clean of it."""
+        """Record how a job ended; it keeps its holds until its GPUs list no process of it."""
         dirty = bool(job.holds) and self.cards.needs_cleaning and how.reason is not Reason.LAUNCH_FAILURE
         after = complete(
             *(job, how, now),
@@ -490,7 +490,7 @@ class Engine:
         return True
 
     def change(self, before: Job, now: float, **changes: object) -> Job:
-        """A change that is no step: held, cancelled …"""
+        """Store a change that is not a state change, such as a hold, and return the job."""
         after = before.changed(**changes)
         self.step(before, after, now)
         return after
@@ -498,7 +498,7 @@ class Engine:
     # -- what is due ----------------------------------------------------------------------------
 
     def _clean(self, now: float) -> None:
-        """Give back the shares of ended jobs that no card lists any more."""
+        """Release the holds of ended jobs that no GPU lists any more."""
         for job_id, is_clean in self.cards.cleaned(now).items():
             job = self.jobtable.jobs.get(job_id)
             if job is None or job.state is not JobState.COMPLETING or job.outcome is None:
@@ -526,7 +526,7 @@ class Engine:
             self.mover.make_room(self, decided, now)
 
     def _start_planned(self, now: float) -> Plan:
-        """While it is not known what is on the cards only those start that need none, and overtake nobody."""
+        """Start planned jobs; while the usage of GPUs is unknown, only jobs without GPUs at the front."""
         plan = partial(self.jobtable.plan, readings=self.cards.readings, limits=self.limits, now=now)
         decided, is_fresh = plan(self.cards.gpus), self.cards.is_fresh(now)
         for start in decided.starts:
@@ -535,7 +535,7 @@ class Engine:
         return decided if is_fresh else plan(self.cards.gpus_for_planning(now))
 
     def _reserve(self, start: Start, now: float) -> None:
-        """Write the hold down first; only a job that is written down is started."""
+        """Record the holds of a job. Only a recorded job is started."""
         job = self.eligibility.task_of(self.jobtable.jobs[start.job_id])
         if job is None:
             return  # other rows of its array took the last places
@@ -567,9 +567,12 @@ class Engine:
     # -- after a crash --------------------------------------------------------------------------
 
     def recover(self, now: float) -> None:
-        """Bring every job that was under way to where it belongs. May itself be cut short and repeated.
+        """Bring every job that was starting or running into a correct state. It can be repeated.
 
-        StorageError if the queue cannot be read or written. No job, row or leftover keeps it from ending.
+        No job, row or leftover prevents its completion.
+
+        Raises:
+            StorageError: the queue cannot be read or written.
         """
         self._read_book()
         try:
@@ -595,7 +598,7 @@ class Engine:
         self.take_up(job, self.launcher.seize(job), now)
 
     def _sweep(self) -> None:
-        """Remove the traces of attempts that are over."""
+        """Remove the traces of ended attempts."""
         there = (*self.jobtable.holding.values(), *self.jobtable.aside.values())
         try:
             self.launcher.sweep({(job.id, job.attempt) for job in there})
@@ -617,7 +620,7 @@ class Engine:
                 self.then(Remind(job))  # the shepherd that had the orders may be gone
 
     def _delay(self, job: Job, why: str, now: float) -> None:
-        """The host was short of something; whoever cancelled the job meanwhile has it cancelled."""
+        """Requeue a job with a delay because the host lacked resources. A cancelled job ends instead."""
         if job.cancelled_by is not None:
             self._requeue(job, now)
             return
@@ -626,7 +629,7 @@ class Engine:
         self.then(Forget(job))
 
     def _requeue(self, job: Job, now: float) -> None:
-        """Nothing ran. A job that somebody cancelled meanwhile does not come back."""
+        """Requeue a job of which nothing was executed. A cancelled job ends instead."""
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
             return

@@ -43,12 +43,12 @@ class Pieces:
     tail: Callable[[], dict[str, Any]] = dict
 
     def whole(self) -> dict[str, Any]:
-        """The same answer in one piece."""
+        """Return the answer in one piece."""
         rows = [row for piece in self.pieces for row in piece]
         return {**self.head, self.name: rows, **self.tail()}
 
 
 def cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The items in pieces."""
+    """Split the items into pieces."""
     for start in range(0, len(items), PIECE):
         yield items[start : start + PIECE]

@@ -132,7 +132,7 @@ class JobHandlers:
         return self._verbs.each(caller, call.ids, partial(self._cancel, call.reason), now)
 
     def signal(self, caller: Caller, call: protocol.Signal, now: float) -> Outcomes:
-        """Send running jobs a signal: the batch shell, its children, or all processes."""
+        """Send running jobs a signal: the batch shell, its children, or all processes. Raises Refused."""
 
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state.is_final or job.state is JobState.COMPLETING:
@@ -155,11 +155,17 @@ class JobHandlers:
         return self._verbs.each(caller, call.ids, self._hold_as_user, now, meant=_waits)
 
     def release(self, caller: Caller, call: protocol.Release, now: float) -> Outcomes:
-        """Let held jobs start."""
+        """Release held jobs."""
         return self._verbs.each(caller, call.ids, self._release, now, meant=_waits)
 
     def update(self, caller: Caller, call: protocol.Update, now: float) -> Outcome:
-        """Change what a job asks for, as far as its state allows."""
+        """Change the request of a job, as far as its state permits.
+
+        Raises:
+            BadUsage: nothing is changed, or a value is invalid.
+            NotPermitted: the caller may not change the job or the field.
+            Refused: the changed request is impossible.
+        """
         changes = call.changes
         if not changed_fields(changes):
             raise BadUsage("update: nothing to change")
@@ -188,7 +194,7 @@ class JobHandlers:
             self._engine.then(effects.Relimit(told, said))
 
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
-        """Start no new jobs on a GPU; its jobs go on."""
+        """Drain a GPU: start no new jobs on it. Raises BadUsage without a reason."""
         caller.must_operate("drain a GPU")
         index, note = self._gpu(call.gpu), call.reason[:_LONGEST_NOTE]
         if not note:
@@ -197,7 +203,7 @@ class JobHandlers:
         return protocol.GpuIndex(gpu=index)
 
     def resume(self, caller: Caller, call: protocol.ResumeGpu, now: float) -> protocol.GpuIndex:
-        """Start jobs on a drained GPU again."""
+        """Return a drained GPU to service."""
         caller.must_operate("resume a GPU")
         index = self._gpu(call.gpu)
         self._engine.cards.resume(index, now)
