@@ -106,7 +106,7 @@ class Client:
         unanswered: str = "",
         **arguments: Any,
     ) -> dict[str, Any]:
-        """Send a request by its name; for operations that have no type yet."""
+        """Send a request by its name, for operations without a type; `patience` is in seconds."""
         only_reads = operation in _LOOKS
         if operation in _TYPED.kinds:
             call = _TYPED.convert(operation, arguments | ({} if progress is None else {"progress": True}))

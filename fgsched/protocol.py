@@ -557,10 +557,10 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     eligible_at: float | None = None  # could have started from then on
     started_at: float | None = None
     ended_at: float | None = None
-    deadline: int | None = None
-    elapsed: float = 0.0  # run time, without suspensions
-    suspended: float = 0.0
-    time_limit: int = 0  # 0: none
+    deadline: int | None = None  # seconds since the epoch
+    elapsed: float = 0.0  # seconds of run time, without suspensions
+    suspended: float = 0.0  # seconds
+    time_limit: int = 0  # seconds; 0: none
     likely: float | None = None  # expected start by earlier runs; filled in by fgq
     known: str = "-"  # of how many jobs ahead there are earlier runs; filled in by fgq
     # its demand

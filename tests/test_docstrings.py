@@ -53,19 +53,7 @@ NOT_IMPERATIVE = {
 }
 
 
-# Modules that are being rewritten.
-LATER = {
-    *(
-        "client.py",
-        "server.py",
-        "cli/choices.py",
-        "cli/queuecolumns.py",
-        "cli/queueformat.py",
-        "cli/queuejson.py",
-    ),
-    *(module for module in MODULES if module.startswith(("controller/",))),
-}
-every_module = pytest.mark.parametrize("module", [module for module in MODULES if module not in LATER])
+every_module = pytest.mark.parametrize("module", MODULES)
 
 
 class Function(NamedTuple):

@@ -1,4 +1,4 @@
-"""fgcancel: end jobs, or send them a signal."""
+"""fgcancel: cancel jobs, or send them a signal."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
@@ -76,7 +76,7 @@ def fgcancel(words: Sequence[str], named: str | None, batch: bool, full: bool, *
 
 
 def _has_filters(given: dict[str, Any]) -> bool:
-    """Whether there are any. One that names nothing is a mistake: it would choose every job."""
+    """Tell whether there are filters. Raises BadUsage for an empty one, which would select every job."""
     for name, option in _FILTERS.items():
         if any(not choices.words([text]) for text in given[name]):
             raise BadUsage(
@@ -86,7 +86,7 @@ def _has_filters(given: dict[str, Any]) -> bool:
 
 
 def _listed(words: Sequence[str]) -> Iterator[str]:
-    """The arguments, with what standard input lists in the place of '-'."""
+    """Yield the arguments, with the lines of standard input in place of '-'."""
     for word in words:
         if word != "-":
             yield word
@@ -95,7 +95,7 @@ def _listed(words: Sequence[str]) -> Iterator[str]:
 
 
 def _chosen(client: Client, only: Sequence[Name] | None, **given: Any) -> list[Name]:
-    """The open jobs that names and filters select, asked about or only told of where that is wanted."""
+    """Return the open jobs that references and filters select, after confirmation if requested."""
     users = choices.users(given["users"])
     _may(client, users)
     if given["me"]:
@@ -143,7 +143,7 @@ def _may(client: Client, users: Iterable[str]) -> None:
 
 
 def _agreed(job: protocol.JobInfo, given: dict[str, Any]) -> bool:
-    """Whether to go on with a job: not in a dry run, and not without a yes where it is to be asked."""
+    """Tell whether to cancel a job: not in a dry run, and only after a yes with --interactive."""
     about = f"job_id={choices.name_of(job)} name={clean(job.name)} partition={job.partition}"
     if given["dry_run"]:
         write(f"Would cancel {about} user={clean(job.user)} state={job.state.value}\n")
@@ -169,7 +169,7 @@ def _act(
 
 
 def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **_: Any) -> int:
-    """Say what there is to say of one job; its exit status."""
+    """Print the outcome of one job if necessary; return its exit status."""
     what = "Kill job error" if number in (None, _TERM, _KILL) else "Signal job error"
     if error := one.error:
         cause = error.cause.partition(":")[0] if error.exit == Exit.NO_SUCH_JOB else error.cause

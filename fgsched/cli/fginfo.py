@@ -1,4 +1,4 @@
-"""fginfo: show the GPUs and what is left of them, as sinfo shows nodes."""
+"""fginfo: show partitions and GPUs, as sinfo shows partitions and nodes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ Table = tuple[str, list[list[str]]]  # headings, rows
 
 
 class Host(Struct, frozen=True):
-    """What the controller tells of the host."""
+    """Data about the host from the controller."""
 
     answer: protocol.Gpus
     partitions: list[PartitionInfo]

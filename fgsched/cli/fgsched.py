@@ -1,4 +1,4 @@
-"""fgsched: the controller started, stopped and looked after."""
+"""fgsched: start, stop and check the controller."""
 
 import json
 import os
@@ -108,7 +108,7 @@ def _stop(kill: bool) -> int:
 
 
 def _end_all(client: Client) -> None:
-    """Cancel every job, the pending ones first so that none of them starts, and wait for their end."""
+    """Cancel every job, pending ones first so that none of them starts, and wait for their end."""
     jobs = client.call(protocol.ListQueue(fields=("id", "state"))).jobs
     ids = [job.id for job in sorted(jobs, key=lambda job: job.state is not JobState.PENDING)]
     client.call(protocol.Cancel(ids=ids))
@@ -195,7 +195,7 @@ def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> in
 
 
 def _recover(places: Paths) -> int:
-    """Save what can be read of a damaged queue; there must be no controller."""
+    """Recover a damaged queue while no controller is running."""
     from fgsched.cli.recovery import recovered
 
     places.prepare(os.geteuid())
@@ -204,7 +204,7 @@ def _recover(places: Paths) -> int:
 
 
 def _enforcement(as_json: bool) -> int:
-    """What holds a job to its share here, and what does not; 1 if anything does not."""
+    """Print which limits are effective on this host; return 1 if one is not."""
     from fgsched.cli.enforcement import FAILS, enforced
 
     with Client(find_places()) as client:

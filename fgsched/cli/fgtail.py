@@ -1,4 +1,4 @@
-"""fgtail: print what a job has written, and what it goes on to write, as the calling user."""
+"""fgtail: print and follow the output of a job, with the permissions of the calling user."""
 
 import errno
 import os
@@ -70,7 +70,7 @@ def _started(client: Client, name: choices.Name, watch: Watch, wait: bool) -> pr
 
 
 def _opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
-    """The file; Refused, saying why, if there is none to read."""
+    """Open the output file. Raises Refused if there is none to read."""
     tries = 1 if job.state.is_final else _TRIES
     while tries > 1 and not os.path.lexists(path):
         tries = 1 if watch.is_over(_LOOK) else tries - 1
@@ -88,7 +88,7 @@ def _opened(path: str, job: protocol.JobInfo, watch: Watch) -> BinaryIO:
 
 
 def _skip(file: BinaryIO, lines: int) -> None:
-    """Go to where the last `lines` lines begin."""
+    """Seek to the start of the last `lines` lines."""
     at = file.seek(0, os.SEEK_END)
     missing = lines + 1  # line ends to be met, the one at the very end among them
     if at and (file.seek(at - 1), file.read(1))[1] != b"\n":
@@ -106,7 +106,7 @@ def _skip(file: BinaryIO, lines: int) -> None:
 
 
 def _follow(file: BinaryIO, is_over: Callable[[], bool]) -> None:
-    """Copy what is there and what comes, until there is nothing more to come."""
+    """Copy existing and new output until the job has ended and everything is copied."""
     out = output().buffer
     ended = False
     while True:

@@ -17,7 +17,7 @@ Line = list[tuple[str, object]]
 
 
 class Found(Struct, frozen=True):
-    """A partition, and what the host has."""
+    """A partition, and the totals of the host."""
 
     info: protocol.PartitionInfo
     cpus: protocol.Amount

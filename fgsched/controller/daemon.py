@@ -1,4 +1,4 @@
-"""Be the controller as a process: take its place, start the processes beside it, open the queue, serve."""
+"""Run the controller process: take the lock, start the helper processes, open the queue, serve."""
 
 import logging
 import os

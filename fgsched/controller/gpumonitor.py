@@ -283,7 +283,7 @@ class GpuMonitor:
         watchdog: Watchdog,
         gate: EnforcementGate,
         *,
-        interval: float,
+        interval: float,  # seconds
     ) -> None:
         self._engine, self._shepherds, self._sampler = engine, shepherds, sampler
         self.watchdog, self._gate = watchdog, gate

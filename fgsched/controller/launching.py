@@ -1,4 +1,4 @@
-"""Build what launches jobs: the run directory, cgroups, users' directories, the proof of enforcement."""
+"""Build the parts that launch jobs: run directory, cgroups, users' directories, enforcement check."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ from fgshim import library
 
 
 class Beside(NamedTuple):
-    """The processes beside the controller, which are started before the queue is open, and the GPUs."""
+    """The helper processes, which are started before the queue is opened, and the GPUs."""
 
     spawner: Spawner
     sampler: gpus.AnySampler
@@ -44,7 +44,7 @@ class Beside(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """Take what the launcher reports, and answer what it asks."""
+    """Receives the reports of the launcher, and answers its questions."""
 
     failed: Callable[[Job, str], None]  # an attempt could not be launched
     short: Callable[[Job, str], None]  # the same, for want of something that another attempt may get
@@ -57,7 +57,7 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class Launching:
-    """The launcher, and what it was built of."""
+    """The launcher and its parts."""
 
     launcher: Launcher
     gate: EnforcementGate

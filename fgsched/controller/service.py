@@ -49,7 +49,7 @@ _SOON = 0.1  # seconds between two attempts to end what is left of a job without
 
 
 class _Part(NamedTuple):
-    """Something that has its turn after each round of the event loop, and by itself when it is due."""
+    """A part that runs after each round of the event loop, and by itself when it is due."""
 
     name: str
     act: Callable[[], object]
@@ -57,7 +57,7 @@ class _Part(NamedTuple):
 
 
 class Controller:
-    """The engine and everything around it."""
+    """The engine with everything around it."""
 
     def __init__(
         self, places: Paths, config: Config, store: Store, beside: Beside, manager: ServiceManager
@@ -132,7 +132,7 @@ class Controller:
         self._loop.listen(self._listener())
 
     def _learn(self, gpu: int, size: int) -> None:
-        """Take in the size of a process's contexts on a GPU, in bytes."""
+        """Record the size of a process's contexts on a GPU, in bytes."""
         self._contexts.learn(self._gpus.gpu(gpu).model, size)
 
     def _reports(self) -> Reports:
@@ -194,7 +194,7 @@ class Controller:
 
     @property
     def _status(self) -> str:
-        """What `systemctl status` shows."""
+        """Return the text for `systemctl status`."""
         table, count = self._engine.jobtable, len(self._beside.inventory.gpus)
         running = len(table.holding)
         return f"{count} GPUs, {running} running jobs, {len(table.jobs) - running} pending jobs"
@@ -226,7 +226,7 @@ class Controller:
             self._engine.turn([], time.time())
 
     def _reconfigure(self, config: Config) -> None:
-        """Put what may change in a running controller into force."""
+        """Use the settings that can change in a running controller."""
         dispatcher = self._requests.dispatcher
         dispatcher.about = replace(dispatcher.about, config=config)
         self._requests.jobs.rules = rules(self._places, config)
@@ -242,7 +242,7 @@ class Controller:
         )
 
     def _timeout(self) -> float | None:
-        """Seconds until something is due by itself; None: nothing is."""
+        """Return the seconds until something is due, or None."""
         with self._loop.faults.contained("the timers"):
             return min((due for due in self._dues() if due is not None), default=None)
         return _LONGEST_FAULTY
@@ -269,7 +269,7 @@ class Controller:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """Have SIGTERM and SIGINT stop the loop, and SIGHUP read the configuration again."""
+        """Make SIGTERM and SIGINT stop the loop, and SIGHUP reread the configuration."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         ours.setblocking(False)
@@ -289,15 +289,12 @@ class Controller:
 
 
 def _never() -> None:
-    """When a part is due that needs no turn by itself."""
+    """Return None as the due time of a part that needs no turn by itself."""
 
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """Collect no garbage while the jobs are read, and never among them.
-
-    For 100,000 jobs that would take a quarter of the start, and a tenth of a second now and then.
-    """
+    """Disable garbage collection while the jobs are read."""
     gc.disable()
     try:
         yield

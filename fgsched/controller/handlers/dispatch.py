@@ -1,4 +1,4 @@
-"""Who asks, and to whom each request goes: the desk that writes, the answers that look, or here."""
+"""Authenticate a request and dispatch it to its handler."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ Special = Callable[[Connection, Caller, dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Whoever knows the requests that change something."""
+    """Handlers of requests that change something."""
 
     jobs: JobHandlers
     site: PartitionHandlers
@@ -37,7 +37,7 @@ class Handlers:
 
 
 class Dispatcher:
-    """Knows every request by its name."""
+    """All handlers by operation."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Dispatcher:
         self._specials: dict[str, Special] = {}
 
     def caller(self, connection: Connection) -> Caller:
-        """Whoever the kernel says is at the other end."""
+        """Return the user at the other end, as stated by the kernel."""
         uid, account = connection.uid, self._account(connection.uid)
         name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
         may = operators(self.about.config.operators, uid, name, own=os.geteuid())
@@ -78,11 +78,11 @@ class Dispatcher:
         return Caller(uid, gid, name, may, named)
 
     def knows(self, connection: Connection) -> bool:
-        """Whether the caller's account has been looked up. Root's requests do not wait for that."""
+        """Tell whether the caller's account is known. Requests of root do not wait for it."""
         return self.about.accounts.is_known(connection.uid) or connection.uid in {0, os.geteuid()}
 
     def _account(self, uid: int) -> Account | None:
-        """Busy for a user of whom the name service says nothing."""
+        """Return the account of a uid. Raises Busy if the name service does not answer."""
         if uid == 0 or uid == os.geteuid():
             return self.about.accounts.cached(uid)
         return self.about.accounts.of(uid)

@@ -1,4 +1,4 @@
-"""The value of every attribute of `protocol.JobInfo`: what clients are told of a job."""
+"""Compute the attributes of `protocol.JobInfo`, which clients receive about a job."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ _NOT_ENDED = Ended(status=0)
 
 
 class Look:
-    """One look at jobs for one caller at one time. Equal demands are worked out once."""
+    """A view of jobs for one caller at one time. Equal demands are computed once."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Look:
         self._allocated: dict[int, list[protocol.Allocation]] = {}
 
     def know(self, record: JobRecord) -> Job:
-        """Note what a job was given, for the attributes that tell it; return the job."""
+        """Note what a job was allocated, for the attributes that show it; return the job."""
         given = [protocol.Allocation(**one._asdict()) for one in record.allocated]
         self._allocated[record.job.id] = given if record.job.attempt else []
         return record.job
@@ -256,7 +256,7 @@ def getters(names: Sequence[str]) -> dict[str, Callable[[Look, Job], Any]]:
 
 
 class _Named:
-    """The jobs that some names mean."""
+    """The jobs of some references."""
 
     def __init__(self, names: Sequence[protocol.Reference]) -> None:
         self._whole = {name for name in names if isinstance(name, int)}
@@ -277,7 +277,7 @@ def _is_part(job: Job, parts: dict[int, int]) -> bool:
 
 
 class Choice:
-    """The jobs whose attributes have one of the values that `where` allows."""
+    """A filter on attributes: jobs with one of the values in `where`."""
 
     def __init__(self, where: protocol.Where, look: Look) -> None:
         self._look = look

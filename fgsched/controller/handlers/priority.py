@@ -124,7 +124,7 @@ class PriorityHandlers:
         return protocol.Lowered(id=job.id, lowered=len(ahead))
 
     def _ahead(self, job: Job, now: float) -> list[Job]:
-        """Its owner's jobs that would be considered before it."""
+        """Return the owner's jobs that are considered before this one."""
 
         def place(one: Job) -> tuple[float, float, int]:
             return -self._factors(one, now).priority, one.submitted_at, one.id

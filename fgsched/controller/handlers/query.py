@@ -120,7 +120,12 @@ class QueryHandlers:
         return found[0]
 
     def script(self, caller: Caller, call: protocol.ShowScript, now: float) -> protocol.Script:
-        """Return the script as it was submitted. Raises NotPermitted for all but the owner and operators."""
+        """Return the script as it was submitted.
+
+        Raises:
+            NotPermitted: the caller is neither the owner nor an operator.
+            Refused: the script is no longer kept.
+        """
         job = self._one(call.id).job
         if not caller.may_see_secrets(job):
             raise NotPermitted(
@@ -141,10 +146,14 @@ class QueryHandlers:
         return protocol.Pids(pids=self._pids(job) if job.state.holds else [])
 
     def waited(self, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
-        """(those that are over, what is waited for); refuses the first name that there is no job for.
+        """Return (ended jobs, keys to wait for).
 
-        What was over when it was asked for is looked up in steps, since it does not change any more. The open
-        ones are looked at in the last step, since nothing tells of those that end before it.
+        Ended jobs are looked up in steps, because they no longer change. Open jobs are examined in the last
+        step, because nothing reports those that end before it.
+
+        Raises:
+            BadUsage: a reference is invalid.
+            NoSuchJob: there is no such job.
         """
         if not isinstance(ids, list) or len(ids) > _WAITED:
             raise BadUsage(f"ids is not a list of at most {_WAITED} job ids")
@@ -164,7 +173,7 @@ class QueryHandlers:
         return list(over.values()), keys
 
     def _open_of(self, name: Any, over: dict[Any, Job]) -> set[Key]:
-        """What waiting for the open rows of a name means; those that are over are added to `over`."""
+        """Return the keys of the open rows of a reference; add ended rows to `over`."""
         keys: set[Key] = set()
         for past in self._references.past(name):
             if past.job.state.is_final:
@@ -174,7 +183,7 @@ class QueryHandlers:
         return keys
 
     def _keys(self, job: Job, name: Any) -> set[Key]:
-        """What waiting for an open row means: all of its array, some tasks of its rest, or itself."""
+        """Return what waiting for an open row means: the whole array, some tasks, or the job."""
         if job.array and name == job.array:
             return {(job.array, None)}
         _, wanted = split_reference(name)
@@ -279,7 +288,7 @@ class QueryHandlers:
 
 
 class _Page:
-    """What is known of a page of history once all of it was made."""
+    """The totals of a page of history after all of it was produced."""
 
     def __init__(self) -> None:
         self.next: int | None = None
@@ -290,7 +299,7 @@ class _Page:
 
 
 def _distinct(ids: list[Any]) -> list[Any]:
-    """The names, each once; BadUsage for one that cannot be a name."""
+    """Return the distinct references. Raises BadUsage for an invalid one."""
     try:
         return list(dict.fromkeys(ids))
     except TypeError:
@@ -298,7 +307,7 @@ def _distinct(ids: list[Any]) -> list[Any]:
 
 
 class _Snapshot:
-    """The open jobs at one moment, kept as long as an answer is made from them."""
+    """The open jobs at one time, kept while an answer is produced from them."""
 
     def __init__(self, jobtable: JobTable) -> None:
         self.jobtable, self.revision = jobtable, jobtable.revision

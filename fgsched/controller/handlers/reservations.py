@@ -24,7 +24,7 @@ _KEY = "reservations"  # in the store
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """A reservation as it is stored: GPUs by UUID, since indices change."""
+    """A reservation as stored: GPUs are named by UUID, because indices can change."""
 
     name: str
     start: int  # seconds since the epoch
@@ -56,13 +56,13 @@ class ReservationHandlers:
     # -- what is kept ---------------------------------------------------------------------------
 
     def _records(self) -> list[Record]:
-        """The reservations in the store. A turn that is undone takes its changes of them with it."""
+        """Return the stored reservations; a rollback reverts changes of them."""
         found = self._engine.store.kept.recall_json(_KEY, [])
         records = (_record(value) for value in found)
         return [record for record in records if record is not None]
 
     def _keep(self, records: Iterable[Record], now: float) -> None:
-        """Store the records and put them in force at once: jobs may start in this very turn."""
+        """Store the records and use them at once, so that jobs may start in this turn."""
         kept = [to_builtins(record) for record in records if record.end > now]
         self._engine.store.kept.remember(_KEY, json.dumps(kept))
         self._obey()
@@ -73,7 +73,7 @@ class ReservationHandlers:
         engine.policy = replace(engine.policy, reservations=reservations)
 
     def tidy(self, now: float) -> None:
-        """Forget the reservations that are over."""
+        """Delete the reservations that ended before `now`."""
         policy = self._engine.policy
         if any(one.end <= now for one in policy.reservations):
             left = tuple(one for one in policy.reservations if one.end > now)
@@ -84,7 +84,7 @@ class ReservationHandlers:
         return next(iter(boundaries(self._engine.policy.reservations, now)), None)
 
     def _reservation(self, record: Record) -> Reservation:
-        """The reservation of a record. A GPU that is gone is not part of it."""
+        """Return the reservation of a record, without GPUs that no longer exist."""
         there = {gpu.uuid: gpu for gpu in self._engine.cards.gpus}
         holds = [
             Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
@@ -167,7 +167,7 @@ class ReservationHandlers:
     # -- checks ---------------------------------------------------------------------------------
 
     def _settled(self, record: Record, call: protocol.ReservationChanges, now: float) -> Record:
-        """The record with the changes of a request, its GPUs named or found; refused if it cannot be so."""
+        """Return the record with the requested changes and its GPUs. Raises Refused."""
         record = _with_changes(record, call)
         share = WHOLE if call.share is UNSET else call.share
         if record.end <= max(now, record.start):
@@ -194,7 +194,7 @@ class ReservationHandlers:
         return self._engine.cards.gpu(index).uuid
 
     def _some(self, record: Record, count: int, share: int, now: float) -> tuple[tuple[str, int], ...]:
-        """(UUID, share) of `count` GPUs that can be reserved at that time, in the order of their indices."""
+        """Return (UUID, share) of `count` GPUs that can be reserved in the period, in index order."""
         found: list[tuple[str, int]] = []
         why: Refused | None = None
         for gpu in self._engine.cards.gpus:
@@ -211,7 +211,7 @@ class ReservationHandlers:
         return tuple(found[:count])
 
     def _problem(self, record: Record, now: float) -> Refused | None:
-        """Why this cannot be reserved: another reservation, or jobs that may still run at that time."""
+        """Return why the record conflicts: another reservation, or jobs that may run then."""
         engine, reservation = self._engine, self._reservation(record)
         others = [self._reservation(one) for one in self._records() if one.end > now]
         usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
@@ -232,7 +232,7 @@ class ReservationHandlers:
         return None
 
     def _must_be_for(self, reservation: Reservation) -> None:
-        """A waiting job that names it must not come by a reservation of others with the same name."""
+        """Check that pending jobs which name this reservation may use it. Raises Refused."""
         for job in self._of(reservation.name):
             if job.state is JobState.PENDING and not reservation.admits(job.user, (), job.request.account):
                 raise Refused(
@@ -241,7 +241,7 @@ class ReservationHandlers:
                 )
 
     def _must_keep_jobs(self, reservation: Reservation, now: float) -> None:
-        """Running jobs stay inside."""
+        """Check that its running jobs still fit into the reservation. Raises Refused."""
         kept = {hold.gpu: hold.share for hold in reservation.holds}
         used: dict[int, int] = {}
         for job in self._of(reservation.name):
@@ -263,7 +263,7 @@ class ReservationHandlers:
 
 
 def _record(value: object) -> Record | None:
-    """The record in a stored value; None if it is damaged: then it keeps no job from its GPUs."""
+    """Return the record in a stored value; None if it is damaged and reserves nothing."""
     try:
         return convert(value, Record)
     except ValidationError:
@@ -272,7 +272,7 @@ def _record(value: object) -> Record | None:
 
 
 def _with_changes(record: Record, call: protocol.ReservationChanges) -> Record:
-    """The record with the fields that a request names; its GPUs are left as they are."""
+    """Return the record with the requested fields; its GPUs are unchanged."""
     return Record(
         name=record.name,
         by=record.by,
@@ -287,7 +287,7 @@ def _with_changes(record: Record, call: protocol.ReservationChanges) -> Record:
 
 
 def _checked_name(caller: Caller, name: str, what: str) -> str:
-    """The name in a request of an operator."""
+    """Check the name in an operator's request. Raises BadUsage."""
     caller.must_operate(f"{what} a reservation")
     if not name.isprintable() or "," in name:
         raise BadUsage("a reservation is named by a text of up to 64 characters")
