@@ -1,31 +1,31 @@
-/* What one function or graph takes of the card, learned from the launches of it that were timed.
+/* The cost of a function or graph, learned from timed launches.
  *
- * Alone on the card, that is the time between two events. Among other jobs their turns lie in between: a kernel that
- * is shorter than a turn is seldom interrupted, so what it usually takes is what it takes; of a longer one the job has
- * its part of the turns. A short one whose samples are long more often than interruptions explain is not short, nor is
- * one of which the job seems to have had far more time. Pure, as pace.h. */
+ * For a job alone on its GPU, a sample is the time between two events. Beside other jobs, their turns lie in between.
+ * A kernel shorter than a turn is seldom interrupted, so its usual time is its cost; of a longer kernel, the job's part
+ * of the turns is. A kernel counts as long if it has more long samples than interruptions explain, or if the job seems
+ * to have had much more time than it was charged. Pure, like pace.h. */
 #ifndef FG_HABIT_H
 #define FG_HABIT_H
 #include "pace.h"
 
-#define FG_AGAIN (250 * FG_MS)   /* a function's cost is measured alone again after this */
-#define FG_TRIALS 4              /* launches that are timed at once: the first of all loads its code */
-#define FG_SHORT (2200 * FG_US)  /* no longer than a turn of the card: a kernel that is seldom interrupted */
-#define FG_BRIEF (1200 * FG_US)  /* of the longer ones the controller is told one by one */
-#define FG_ODD 300               /* ten-thousandths of samples that may be odd, beside those that were interrupted */
-#define FG_TRIAL (100 * FG_MS)   /* the longest that the second launch waits for the first of its kind */
+#define FG_AGAIN (250 * FG_MS)   /* a kind is timed alone again after this time */
+#define FG_TRIALS 4              /* first launches, all timed: the very first loads code */
+#define FG_SHORT (2200 * FG_US)  /* one turn of the GPU: shorter kernels are seldom interrupted */
+#define FG_BRIEF (1200 * FG_US)  /* longer kernels are recorded for the controller one by one */
+#define FG_ODD 300               /* ten-thousandths of samples that may be long besides interrupted ones */
+#define FG_TRIAL (100 * FG_MS)   /* the longest wait of the second launch of a kind for the first */
 
-typedef struct {                 /* a function or graph; cost: what the job is charged; wall: how long it takes */
+typedef struct {                 /* a kind of launch; cost: the charge; wall: its duration; both ns */
     uint64_t key, sampled;
-    uint64_t queued;             /* when it was last timed on a stream that had work before it */
-    uint64_t tried, due;         /* when it was last launched to be measured, and was to begin */
-    int64_t cost, wall, mean;    /* mean: of what all samples had, where their length says little */
-    uint32_t seen;               /* how often, up to FG_TRIALS */
-    int32_t odd;                 /* ten-thousandths of the samples of late that were longer than usual */
+    uint64_t queued;             /* when it was last timed behind other work of its stream */
+    uint64_t tried, due;         /* when it was last launched to be timed, and its expected beginning */
+    int64_t cost, wall, mean;    /* mean: average part of all samples, used if the duration says little */
+    uint32_t seen;               /* number of samples, up to FG_TRIALS */
+    int32_t odd;                 /* ten-thousandths of recent samples that were longer than usual */
 } fg_habit;
 
-/* A quarter of the way to what was seen, and by no more than a part: one sample in which others had a turn of the
-   card is hundreds of times too long. */
+/* Move a quarter of the way towards a sample, by at most known / part: a sample that contains a turn of another job
+   can be hundreds of times too long. */
 static inline void fg_nudge(int64_t *known, int64_t seen, int64_t part) {
     int64_t step = (seen - *known) / 4, most = *known / part + 1;
     *known += step > most ? most : step < -most && part > 4 ? -most : step;
@@ -37,23 +37,23 @@ static inline void fg_begin_or_nudge(int64_t *known, int64_t seen, int is_new) {
 }
 
 static inline void fg_learn(fg_habit *habit, int64_t wall, int64_t cost, uint64_t now) {
-    if (cost < wall / 16) cost = wall / 16;   /* its like on another stream was charged: not for ever */
-    if (!habit->seen) habit->wall = habit->cost = 0;   /* no more than a guess */
+    if (cost < wall / 16) cost = wall / 16;   /* overlapped with another stream: a lower bound */
+    if (!habit->seen) habit->wall = habit->cost = 0;   /* only an estimate so far */
     fg_begin_or_nudge(&habit->wall, wall, habit->seen < FG_TRIALS);
     fg_begin_or_nudge(&habit->cost, cost, habit->seen < FG_TRIALS);
     habit->seen += habit->seen < FG_TRIALS;
     habit->sampled = now;
 }
 
-/* Samples of a short kernel that are too long are those that others had a turn in, if they are no more than that. */
+/* Whether a short kernel has more long samples than interruptions by other jobs explain. */
 static inline int fg_is_varied(const fg_habit *habit) {
     return habit->odd > FG_ODD + 3 * habit->wall / 2 * FG_WHOLE / FG_MS;
 }
 
 static inline int fg_is_short(const fg_habit *habit) { return habit->seen && habit->wall <= FG_SHORT && !fg_is_varied(habit); }
 
-/* Among other jobs. What is short takes what it takes when nobody interrupts it; what is long, its part of the turns.
-   A time that may hold a wait for the first turn says only that no more was taken. */
+/* Learn from a sample taken beside other jobs. A short kernel costs its uninterrupted time, a long one its part of the
+   turns. A time that may include the wait for the first turn is an upper bound only. */
 static inline void fg_learn_in_turns(fg_habit *habit, int64_t wall, int64_t own, int is_idle, uint64_t now) {
     int64_t usual = habit->wall, most = usual + (usual / 2 > 20 * FG_US ? usual / 2 : 20 * FG_US);
     habit->sampled = now;
@@ -77,7 +77,8 @@ static inline void fg_learn_in_turns(fg_habit *habit, int64_t wall, int64_t own,
     habit->seen += habit->seen < FG_TRIALS;
 }
 
-/* The second launch of what is not known waits for the first; what runs on costs as long as it has run. */
+/* Return the ns for which the second launch of an unknown kind waits for the first; the cost of a kernel that runs
+   longer than expected is raised to the time that it has run. */
 static inline uint64_t fg_habit_wait(fg_habit *habit, fg_pace *pace, uint64_t now) {
     if (!habit->tried || habit->sampled >= habit->tried) return 0;
     uint64_t since = now - habit->tried;

@@ -1,16 +1,16 @@
-/* What the jobs of one card leave idle, and who may have it meanwhile: what the controller works out at each look.
+/* Lending: what the controller computes in each round from the GPU time that jobs leave unused.
  *
- * Pure, as pace.h. A loan is a lease of a few looks: a controller that is late, stopped or gone lends nothing. */
+ * Pure, like pace.h. A loan is a lease for a few rounds: a controller that is late, stopped or gone lends nothing. */
 #ifndef FG_LEND_H
 #define FG_LEND_H
 #include "turns.h"
 
-#define FG_AWAKE (50 * FG_MS)       /* how long a job that had to wait counts as one that wants more */
+#define FG_AWAKE (50 * FG_MS)       /* how long a job that had to wait counts as one that needs more */
 #define FG_LEASE (75 * FG_MS)
-#define FG_LONG_LEASE (3000 * FG_MS)   /* of a card with a single job */
-#define FG_LUMP (150 * FG_MS)       /* told at once: a kernel that is longer than what the driver measures */
+#define FG_LONG_LEASE (3000 * FG_MS)   /* on a GPU with a single job */
+#define FG_LUMP (150 * FG_MS)       /* recorded at once: a kernel longer than the driver's period */
 #define FG_LUMPY (20000 * FG_MS)
-#define FG_FRESH (3000 * FG_MS)     /* how long a measurement is good for */
+#define FG_FRESH (3000 * FG_MS)     /* validity of a measurement */
 
 static inline uint32_t fg_least(uint64_t a, uint64_t b) { return (uint32_t)(a < b ? a : b); }
 
@@ -25,7 +25,7 @@ static inline uint32_t fg_scale_of(const fg_lender *l, uint64_t now) {
     return !scale ? FG_WHOLE : scale > FG_WHOLE / 50 ? (uint32_t)scale : FG_WHOLE / 50;
 }
 
-/* How far the job's own count had come at a moment, between two looks. */
+/* Return the job's own count at a moment, interpolated between two rounds. */
 static inline uint64_t fg_used_at(const fg_lender *l, uint64_t moment) {
     uint32_t first = l->looks > FG_LOOKS ? l->looks - FG_LOOKS : 0;
     for (uint32_t i = l->looks; i-- > first;) {
@@ -38,20 +38,20 @@ static inline uint64_t fg_used_at(const fg_lender *l, uint64_t moment) {
     return l->used[first % FG_LOOKS];
 }
 
-/* The driver says that the job used `part` (ten-thousandths, whole percent) of the card from `from` to `to`. */
+/* Take the driver's measurement: the job used `part` (ten-thousandths, whole percents) of the GPU between two times. */
 static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, uint64_t to) {
     if (to <= from || to - from > FG_DEBT || part > FG_WHOLE) return;
     uint64_t length = to - from, counted = fg_used_at(l, to) - fg_used_at(l, from);
-    if (!l->looks || counted > 2 * length) return;   /* a count that the job has scribbled over */
+    if (!l->looks || counted > 2 * length) return;   /* the job has overwritten its count */
     uint64_t told = counted * fg_scale_of(l, to) / FG_WHOLE, least = length / FG_WHOLE * part, most = least + length / 100;
     if (told < least) told = least;
-    if (told > most) told = most;   /* whole percents: what lies between two of them is not corrected */
+    if (told > most) told = most;   /* whole percents: values between two of them are not corrected */
     l->told = l->told * 7 / 8 + told;
     l->counted = l->counted * 7 / 8 + counted;
     if (l->counted > 100 * FG_MS) l->measured = to;
 }
 
-/* Remember a look. Nothing can have used more time than there was: what is told late was used before. */
+/* Store a sample. A job cannot use more time than has passed: time that is reported late was used before. */
 static inline void fg_lend_remember(fg_lender *l, uint64_t used, uint64_t sure, uint64_t now) {
     uint32_t last = l->looks % FG_LOOKS, back = l->looks < FG_LOOKS ? l->looks : FG_LOOKS - 1;
     uint32_t before = (l->looks - 1) % FG_LOOKS;
@@ -68,7 +68,7 @@ static inline void fg_lend_remember(fg_lender *l, uint64_t used, uint64_t sure, 
     l->looks++;
 }
 
-/* One look at one job: what it uses, and how much of its share must stay its own. */
+/* Sample one job: what it uses, and how much of its share is reserved for it. */
 static inline void fg_lend_look(fg_lender *l, const fg_pace *p, uint64_t now) {
     uint32_t last = l->looks ? (l->looks - 1) % FG_LOOKS : 0, share = p->share < FG_WHOLE ? p->share : FG_WHOLE, duty = 0;
     if (l->looks && now > l->at[last] && p->used >= l->used[last]) {
@@ -86,7 +86,7 @@ static inline void fg_lend_look(fg_lender *l, const fg_pace *p, uint64_t now) {
     else l->reserve = duty || l->recent > FG_WHOLE / 100 ? fg_least(share, l->recent * 5 / 4 + FG_WHOLE / 20) : 0;
 }
 
-/* All jobs of a card have been looked at: what each is lent, until when, and what its own count is worth. */
+/* Compute the loans, scales and parts of all jobs of a GPU, after all were sampled. */
 static inline void fg_lend(fg_lender **l, fg_pace **p, int jobs, uint64_t now) {
     uint64_t kept = 0, asking = 0, others = 0;
     fg_take_turns(l, p, jobs, now);

@@ -1,20 +1,21 @@
-/* How one process paces its launches and learns what they cost: habits of functions, and marks on streams.
+/* The pacing of one process: it charges launches and learns their cost by events on streams, called marks.
  *
- * A mark is an event. Every two milliseconds one launch of a stream gets one before it and one behind it: the time
- * between the two is what this launch took, and the time since the mark before them is what all launches since
- * then took, if the stream had work all the while. A mark that is reached as soon as it is made tells that it had
- * not; then what was charged stands. Each mark is timed from the one before, over idle times too, so that it is known
- * by the host's clock when it was reached. A launch without marks costs no call of the driver.
- * Pure but for the stopwatch that it is given. One lock is held around each call, the caller's. */
+ * Every two milliseconds one launch of a stream is enclosed by two marks. The time between them is the duration of this
+ * launch. The time since the previous mark is that of all launches since then, if the stream had work all the time. A
+ * mark that is reached as soon as it is recorded shows that the stream was idle; then the charge stands. Each mark is
+ * timed from the previous one, over idle times too, so that the host's clock shows when it was reached. A launch
+ * without marks makes no other call of the driver.
+ *
+ * Pure except for the stopwatch, which calls the driver. The caller holds one lock around each call. */
 #ifndef FG_METER_H
 #define FG_METER_H
 #include "track.h"
 
 #define FG_GAP (2 * FG_MS)       /* between two launches with marks */
-#define FG_LOOK (200 * FG_US)    /* between two looks at the marks */
-#define FG_FAR (10000 * FG_MS)   /* marks so far apart are not timed well: the driver's figure has 24 bits */
+#define FG_LOOK (200 * FG_US)    /* between two queries of the marks */
+#define FG_FAR (10000 * FG_MS)   /* marks further apart are not timed precisely: the driver's float has 24 bits */
 
-typedef struct { fg_track *track; int habit, marks; } fg_turn;   /* of one launch */
+typedef struct { fg_track *track; int habit, marks; } fg_turn;   /* one launch */
 
 static inline void fg_track_look(fg_meter *m, fg_track *track, uint64_t now, fg_stopwatch *watch) {
     while (track->pending) {
@@ -34,13 +35,13 @@ static inline void fg_meter_look(fg_meter *m, uint64_t now, fg_stopwatch *watch)
         if (m->track[i].pending) fg_track_look(m, &m->track[i], now, watch);
 }
 
-/* The events of this context are not to be asked any more. */
+/* Forget the events of a context, which must not be queried any more. */
 static inline void fg_meter_forget(fg_meter *m, void *context) {
     for (int i = 0; i < FG_TRACKS; i++)
         if (m->track[i].context == context) memset(&m->track[i], 0, sizeof m->track[i]);
 }
 
-/* Among other jobs only what is launched behind other work is timed well: now and then one may go at once. */
+/* Whether a launch may go at once behind other work: beside other jobs, only such a launch is timed precisely. */
 static inline int fg_is_to_pair(const fg_meter *m, const fg_habit *habit, const fg_pace *pace, uint64_t now) {
     int is_due = habit->wall <= FG_SHORT && now - habit->queued >= FG_AGAIN + 16 * (uint64_t)habit->wall;
     if (!is_due || !fg_pace_is_crowded(pace, now)) return 0;
@@ -49,7 +50,7 @@ static inline int fg_is_to_pair(const fg_meter *m, const fg_habit *habit, const 
     return 0;
 }
 
-/* How long this launch has to wait before it asks again; 0: it may go, by fg_meter_begin. */
+/* Return the ns after which this launch must ask again; 0: it may go, with fg_meter_begin. */
 static inline uint64_t fg_meter_wait(fg_meter *m, fg_pace *pace, uint64_t key, uint64_t now, fg_stopwatch *watch) {
     fg_habit *habit = &m->habit[fg_habit_of(m, key)];
     if (now - m->looked >= FG_LOOK) fg_meter_look(m, now, watch);
@@ -59,7 +60,7 @@ static inline uint64_t fg_meter_wait(fg_meter *m, fg_pace *pace, uint64_t key, u
     return trial ? trial : fg_pace_wait(pace, now);
 }
 
-/* A mark behind what has been launched; `made` as in fg_mark. */
+/* Record a mark behind all launches so far; `made` as in fg_mark. */
 static inline int fg_track_mark_at(fg_track *track, uint64_t now, uint64_t made, fg_stopwatch *watch) {
     fg_mark *mark = &track->mark[(track->oldest + track->pending) % FG_MARKS];
     void *event = mark->event;
@@ -77,12 +78,12 @@ static inline int fg_track_mark_at(fg_track *track, uint64_t now, uint64_t made,
     return 1;
 }
 
-/* Behind a launch that is timed alone. */
+/* Record the mark behind a launch that is timed alone. */
 static inline int fg_track_mark(fg_track *track, uint64_t now, fg_stopwatch *watch) {
     return fg_track_mark_at(track, now, 0, watch);
 }
 
-/* The first mark of a stream, before a launch: it is taken to be reached at once, until a later one tells better. */
+/* Record the first mark of a stream, before a launch. It is taken to be reached at once until a later mark corrects it. */
 static inline void fg_track_anchor(fg_track *track, uint64_t now, fg_stopwatch *watch) {
     void **event = &track->mark[track->oldest].event;
     track->anchored = watch->record(watch->self, event, track->stream);
@@ -96,7 +97,7 @@ static inline void fg_track_drop_open(fg_track *track, uint64_t now) {
     fg_open_anew(track);
 }
 
-/* A mark before the launch, where one is due; whether one comes behind it too. */
+/* Record a mark before the launch if one is due. Return whether one is due behind it, too. */
 static inline int fg_track_prepare(fg_meter *m, fg_track *track, int due, uint64_t now, fg_stopwatch *watch) {
     if (now > track->busy_until && track->pending) fg_track_look(m, track, now, watch);
     int idle = !track->pending && (now > track->busy_until || (track->anchored && !track->open.count));
@@ -119,7 +120,7 @@ static inline int fg_is_due(const fg_track *track, const fg_habit *habit, uint64
            (is_queued && now - habit->queued > FG_AGAIN / 10 + 2 * (uint64_t)habit->wall);
 }
 
-/* What is not known to be brief: the controller is told until when it is there. */
+/* Record in the region until when a launch that may be long is expected to run. */
 static inline void fg_track_goes_long(fg_meter *m, fg_track *track, const fg_habit *habit, uint64_t now) {
     int goes_on = fg_track_has_long(track);
     track->open.lengthy++;
@@ -128,7 +129,7 @@ static inline void fg_track_goes_long(fg_meter *m, fg_track *track, const fg_hab
     fg_pace_run(track->runs, m->flight, goes_on, fg_meter_long(m, track->pace), now);
 }
 
-/* Before the launch itself: charge it, and decide whether a mark comes behind it. */
+/* Charge a launch before it is made, and decide whether a mark follows it. */
 static inline void fg_meter_begin(fg_meter *m, fg_track *track, uint64_t key, uint64_t now, fg_stopwatch *watch, fg_turn *turn) {
     int at = fg_habit_of(m, key);
     fg_habit *habit = &m->habit[at];

@@ -1,7 +1,7 @@
-/* What the launches of a stream had of the card, by the time between the marks on it.
+/* The GPU time of the launches of a stream, by the time between its marks.
  *
- * Alone on the card, that is the time in which the job had work. Among other jobs it is what the launches usually take,
- * where that is known, and else the job's part of the turns. Pure but for the stopwatch. */
+ * For a job alone on its GPU this is the time in which it had work. Beside other jobs it is the usual time of its
+ * launches if that is known, else the job's part of the turns. Pure except for the stopwatch. */
 #ifndef FG_TRACK_H
 #define FG_TRACK_H
 #include <string.h>
@@ -9,26 +9,26 @@
 
 #define FG_HABITS 512
 #define FG_TRACKS 8
-#define FG_MARKS 8               /* events of a stream: one has been reached, the others may be under way */
-#define FG_IDLE (20 * FG_US)     /* a mark that is reached within this was made on an idle stream */
-#define FG_A_TURN (2 * FG_MS)    /* what an idle stream may have waited for its turn */
-#define FG_DOUBT (20 * FG_MS)    /* of time that seems to have been had beyond what was charged, so much is let pass */
+#define FG_MARKS 8               /* events of a stream: one was reached, the others may be pending */
+#define FG_IDLE (20 * FG_US)     /* a mark that is reached within this time was recorded on an idle stream */
+#define FG_A_TURN (2 * FG_MS)    /* the wait of an idle stream for its first turn */
+#define FG_DOUBT (20 * FG_MS)    /* tolerance for time that seems to exceed the charges */
 
-typedef struct {                 /* what the driver does for the meter */
-    int (*record)(void *self, void **event, void *stream);              /* makes the event where there is none; 1: done */
-    int (*reached)(void *self, void *event);                            /* 0: not yet; -1: it will never tell */
-    int64_t (*between)(void *self, void *from, void *to);               /* ns; below 0: it will never tell */
+typedef struct {                 /* the calls of the driver */
+    int (*record)(void *self, void **event, void *stream);              /* creates the event if necessary; 1: done */
+    int (*reached)(void *self, void *event);                            /* 1: yes; 0: not yet; -1: unknown */
+    int64_t (*between)(void *self, void *from, void *to);               /* ns; below 0: unknown */
     void *self;
 } fg_stopwatch;
 
 typedef struct {
     void *event;
     int64_t charged, wall;
-    uint64_t made;               /* when; 0: behind a launch that is timed alone */
+    uint64_t made;               /* when it was recorded; 0: behind a launch that is timed alone */
     uint32_t count;
-    uint32_t lengthy, unknown;   /* how many of them the controller was told of; how many are not known to be short */
-    int only;                    /* the habit of all of its launches, or -1 */
-    int gappy;                   /* the stream was idle in between: the time says nothing */
+    uint32_t lengthy, unknown;   /* launches recorded for the controller; launches not known to be short */
+    int only;                    /* the kind of all its launches, or -1 */
+    int gappy;                   /* the stream was idle in between: the time is meaningless */
 } fg_mark;
 
 typedef struct {
@@ -36,21 +36,21 @@ typedef struct {
     fg_long_runs *runs;
     void *stream, *context;
     fg_mark mark[FG_MARKS], open; /* open: the launches since the last mark */
-    uint32_t oldest, pending;    /* the mark before the oldest has been reached, at `end` */
+    uint32_t oldest, pending;    /* the mark before the oldest one was reached at `end` */
     uint64_t end, busy_until, marked;
-    uint64_t settled, long_until; /* the end of what was settled last; of what is not short, as far as is known */
-    uint64_t unreached;          /* when the oldest was looked at and not reached yet */
+    uint64_t settled, long_until; /* end of the last settled work; expected end of long work */
+    uint64_t unreached;          /* when the oldest mark was last found not reached */
     int anchored;
-    int idle;                    /* the mark before the oldest was reached as soon as it was made */
+    int idle;                    /* the mark before the oldest one was reached at once */
 } fg_track;
 
 typedef struct {
     fg_habit habit[FG_HABITS];
     fg_track track[FG_TRACKS];
     uint64_t looked;
-    int64_t usual;               /* what a launch costs on the average: believed of one that is not known */
-    int64_t doubt;               /* time that short work seems to have had beyond what it was charged */
-    int flight;                  /* which of fg_pace.flying is this process's */
+    int64_t usual;               /* average cost of a launch: the estimate for an unknown kind */
+    int64_t doubt;               /* ns that short work seems to have had beyond its charges */
+    int flight;                  /* index of this process in fg_pace.flying */
 } fg_meter;
 
 static inline int fg_habit_of(fg_meter *m, uint64_t key) {
@@ -67,7 +67,7 @@ static inline void fg_track_lose(fg_track *track) {
     fg_open_anew(track);
 }
 
-/* The track of a stream; where all are taken, that of the stream that has been quiet the longest. */
+/* Return the track of a stream. If all are taken, the one that was idle longest is reused. */
 static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, fg_long_runs *runs, void *stream, void *context) {
     fg_track *quiet = m->track;
     for (int i = 0; i < FG_TRACKS; i++) {
@@ -75,7 +75,7 @@ static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, fg_long_runs *ru
         if (track->pace == pace && track->stream == stream && track->context == context) return track;
         if (track->busy_until < quiet->busy_until) quiet = track;
     }
-    if (quiet->context != context) memset(quiet, 0, sizeof *quiet);   /* its events are of another context */
+    if (quiet->context != context) memset(quiet, 0, sizeof *quiet);   /* its events belong to another context */
     fg_track_lose(quiet);
     quiet->pace = pace;
     quiet->runs = runs;
@@ -85,13 +85,13 @@ static inline fg_track *fg_track_of(fg_meter *m, fg_pace *pace, fg_long_runs *ru
     return quiet;
 }
 
-/* What an event says of `time` that a process had work on the card: its part of it, as the driver would count. */
+/* The part of `time` between two events that a process had, scaled by the driver's measurement. */
 static inline int64_t fg_share_of(const fg_pace *p, uint64_t time, const uint32_t *turns, uint64_t now) {
     return (int64_t)fg_pace_scaled(p, fg_pace_turn(p, time, turns, now), now);
 }
 
-/* Whether short work had far more than it was charged, by its part of the turns: then kernels that are mostly short
-   are not always. What that is, beyond three quarters and what is let pass. */
+/* Return the ns by which short work exceeds its charges, by its part of the turns, beyond the tolerance: then kernels
+   that are mostly short are sometimes long. */
 static inline int64_t fg_doubted(fg_meter *m, const fg_track *track, int64_t seen, int64_t own) {
     if (track->idle) seen = seen < own + FG_A_TURN ? own : seen - FG_A_TURN;
     m->doubt += seen * 3 / 4 - own;
@@ -101,15 +101,15 @@ static inline int64_t fg_doubted(fg_meter *m, const fg_track *track, int64_t see
     return more;
 }
 
-/* Short work costs what it was charged, and more where that is in doubt: then its like is not believed short any more. */
+/* Return the cost of short work: its charge, and more if that is doubtful; its kind then no longer counts as short. */
 static inline int64_t fg_settle_short(fg_meter *m, fg_track *track, const fg_mark *mark, uint64_t fresh, int64_t charged, uint64_t now) {
     int64_t more = fg_doubted(m, track, fg_share_of(track->pace, fresh, &track->pace->among, now), charged);
     if (more && mark->only >= 0) m->habit[mark->only].odd = FG_WHOLE * 3 / 4;
     return charged + more;
 }
 
-/* Among other jobs, short work is charged what its like costs, and long work the process's part of the turns; what
-   overlaps with other streams, once. */
+/* Settle a mark beside other jobs: short work costs its usual time, long work the process's part of the turns. Work
+   that overlaps with other streams counts once. */
 static inline int64_t fg_settle_in_turns(fg_meter *m, fg_track *track, const fg_mark *mark, uint64_t end, uint64_t now) {
     uint64_t from = track->end, length = end > from ? end - from : 1;
     for (int i = 0; i < FG_TRACKS; i++)
@@ -123,7 +123,7 @@ static inline int64_t fg_settle_in_turns(fg_meter *m, fg_track *track, const fg_
     return own;
 }
 
-/* Tell the controller until when this process has long work on the card. */
+/* Return until when this process expects long work on the GPU. */
 static inline uint64_t fg_meter_long(const fg_meter *m, const fg_pace *pace) {
     uint64_t until = 0;
     for (int i = 0; i < FG_TRACKS; i++)
@@ -148,7 +148,8 @@ static inline void fg_track_learn(fg_meter *m, fg_track *track, const fg_mark *m
     }
 }
 
-/* When the oldest mark was reached: so long after the one before it, but not before it was made, or when it was not yet. */
+/* Return when the oldest mark was reached: `length` after the previous one, but neither before it was recorded nor
+   before it was last found not reached. */
 static inline uint64_t fg_track_end(const fg_track *track, int64_t length, uint64_t now) {
     uint64_t end = track->end + (uint64_t)length, made = track->mark[track->oldest].made;
     if (end < made) end = made;
@@ -156,7 +157,7 @@ static inline uint64_t fg_track_end(const fg_track *track, int64_t length, uint6
     return end < now ? end : now;
 }
 
-/* The oldest mark has been reached, `length` after the one before it. */
+/* Settle the oldest mark, which was reached `length` ns after the previous one. */
 static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length, uint64_t now) {
     fg_mark *mark = &track->mark[track->oldest];
     uint64_t end = fg_track_end(track, length, now);
@@ -180,7 +181,7 @@ static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length,
     fg_pace_ran(track->runs, m->flight, fg_meter_long(m, track->pace));
 }
 
-/* What runs on longer than was thought is told, and what was not known is charged as it runs. */
+/* Record a kernel that runs longer than expected, and charge an unknown one while it runs. */
 static inline void fg_track_runs_on(fg_meter *m, fg_track *track, uint64_t now) {
     fg_mark *mark = &track->mark[track->oldest];
     if (mark->gappy || !mark->lengthy || now <= track->end) return;

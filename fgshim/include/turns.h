@@ -1,49 +1,49 @@
-/* Whose turn it was: how the processes on a card shared its time, worked out from what each job tells.
+/* A replay of the turns on a GPU: how its processes shared its time, from what each job recorded.
  *
- * Pure, as pace.h. The card gives the processes that have work turns, one after the other. Jobs tell when each of their
- * processes had long kernels there, and what their short ones took: with that the turns are gone through again, a while
- * later, when what was foretold of the kernels has been corrected. */
+ * Pure, like pace.h. The GPU gives turns to the processes that have work, one after the other. Jobs record when each of
+ * their processes had long kernels, and the time of their short ones. The turns are replayed from that a little later,
+ * when the expected ends of the kernels have been corrected. */
 #ifndef FG_TURNS_H
 #define FG_TURNS_H
 #include "pace.h"
 
-#define FG_MOST_JOBS 64             /* of one card */
-#define FG_LOOKS 64                 /* looks that are remembered, for a measurement that comes late */
+#define FG_MOST_JOBS 64             /* on one GPU */
+#define FG_LOOKS 64                 /* samples kept for a late measurement */
 #define FG_LATE (25 * FG_MS)
 #define FG_GONE (2000 * FG_MS)
 #define FG_TURN (2 * FG_MS)         /* of a process while others have work, too */
-#define FG_LITTLE (50 * FG_US)      /* short kernels that wait with less than this take no turn yet */
+#define FG_LITTLE (50 * FG_US)      /* waiting short kernels below this time take no turn yet */
 #define FG_MOST_WAITING (50 * FG_MS)
-#define FG_SHORT_ONES FG_FLIGHTS    /* the seat of all short kernels of a job; those before it are its processes' */
+#define FG_SHORT_ONES FG_FLIGHTS    /* the seat of all short kernels of a job; the seats before it are its processes */
 
-typedef struct {                    /* what the controller remembers of a job on a card */
+typedef struct {                    /* the controller's state of a job on a GPU */
     uint64_t at[FG_LOOKS], used[FG_LOOKS], sure[FG_LOOKS];
     uint32_t looks;
-    uint32_t recent;                /* ten-thousandths of the card's time, of late */
-    uint64_t taken_until;           /* how far the turns have been worked out */
-    double own, there_for;          /* ns that its long kernels had, and that processes had some there, the older the less */
-    double among;                   /* the part that a process of it would have if it always had work */
-    uint64_t served[FG_SHORT_ONES + 1];        /* when each seat had its last turn; 0: it has just come */
-    double left, waiting;           /* ns: of the turn that `seat` has; of short kernels that wait for theirs */
+    uint32_t recent;                /* ten-thousandths of the GPU's time, recently */
+    uint64_t taken_until;           /* how far the turns have been replayed */
+    double own, there_for;          /* ns that its long kernels had; ns that processes had long kernels there; decaying */
+    double among;                   /* the part of a process of it that always had work */
+    uint64_t served[FG_SHORT_ONES + 1];        /* when each seat had its last turn; 0: it is new */
+    double left, waiting;           /* ns: rest of the turn of `seat`; waiting short kernels */
     int seat;
-    uint64_t told, counted;         /* ns that the driver told of and the job counted, the older the less */
+    uint64_t told, counted;         /* ns that the driver reported and that the job counted; decaying */
     uint64_t measured;              /* when; 0: never */
-    uint64_t lumpy_until;           /* its kernels are longer than what a measurement is of */
-    uint64_t there;                 /* when it was last seen to use the card; 0: never */
-    uint32_t flying, reserve;       /* at this look */
-    const fg_long_runs *runs;       /* as they were then; NULL: there are none */
+    uint64_t lumpy_until;           /* until then its kernels are longer than the period of a measurement */
+    uint64_t there;                 /* when it last used the GPU; 0: never */
+    uint32_t flying, reserve;       /* in this round */
+    const fg_long_runs *runs;       /* as read in this round; NULL: none */
     int is_hungry;
 } fg_lender;
 
-typedef struct {                    /* a job while the turns are gone through */
+typedef struct {                    /* a job during the replay */
     fg_lender *of;
-    double rate;                    /* what its short kernels take of the card */
-    uint32_t processes;             /* that launch at all */
-    uint32_t running;               /* that have long kernels there */
-    int has_long[FG_FLIGHTS];       /* 0: it has none now; 2: it had to wait for its first turn */
+    double rate;                    /* the part of the GPU that its short kernels take */
+    uint32_t processes;             /* processes that launch */
+    uint32_t running;               /* processes with long kernels */
+    int has_long[FG_FLIGHTS];       /* 0: none now; 1: some; 2: some, which had to wait for their first turn */
 } fg_player;
 
-/* Whether a process has long kernels there at a moment; `next` comes no later than what changes that. */
+/* Return whether a process has long kernels at a moment; lower `next` to the time when that changes. */
 static inline int fg_has_long(const fg_spans *r, uint64_t moment, uint64_t *next) {
     uint64_t oldest = r->runs > FG_RUNS ? r->runs - FG_RUNS : 0;
     int is_there = 0;
@@ -76,7 +76,7 @@ static inline int fg_has_work(const fg_player *p, int seat) {
 
 static inline int fg_goes_on(const fg_player *p) { return p->of->left > 0 && fg_has_work(p, p->of->seat); }
 
-/* The seat that has work and had no turn for the longest time. */
+/* Return the seat with work that had no turn for the longest time. */
 static inline fg_player *fg_next_in_turn(fg_player *p, int jobs, int *seat) {
     fg_player *found = p;
     uint64_t earliest = UINT64_MAX;
@@ -89,7 +89,7 @@ static inline fg_player *fg_next_in_turn(fg_player *p, int jobs, int *seat) {
     return found;
 }
 
-/* Whose turn it is: of who comes and is known to begin with one, of who still has one, or of the next. */
+/* Return the job whose turn it is: a new seat that begins with a turn, the one whose turn is not over, or the next. */
 static inline fg_player *fg_whose_turn(fg_player *p, int jobs) {
     int seat = 0;
     fg_player *next = fg_next_in_turn(p, jobs, &seat);
@@ -103,7 +103,7 @@ static inline fg_player *fg_whose_turn(fg_player *p, int jobs) {
     return next;
 }
 
-/* Time in which nobody came or went. */
+/* Account for a time in which no kernel came or went. */
 static inline void fg_pass(fg_player *p, int jobs, fg_player *who, uint64_t from, uint64_t to) {
     double length = (double)(to - from);
     for (int i = 0; i < jobs; i++) {
@@ -118,14 +118,14 @@ static inline void fg_pass(fg_player *p, int jobs, fg_player *who, uint64_t from
     who->of->served[who->of->seat] = to;   /* NOLINT(clang-analyzer-security.ArrayBound): at most FG_SHORT_ONES */
 }
 
-/* Short kernels among themselves: those that wait have all of the time. */
+/* Account for a time with short kernels only: those that wait share it. */
 static inline void fg_catch_up(fg_player *p, int jobs, double length) {
     double waiting = 0;
     for (int i = 0; i < jobs; i++) waiting += p[i].of->waiting += p[i].rate * length;
     for (int i = 0; i < jobs; i++) p[i].of->waiting *= waiting > length ? 1 - length / waiting : 0;
 }
 
-/* Go through one turn, or what of it passed before somebody came or went; when that was. */
+/* Replay one turn, or its part before a kernel came or went. Return the end. */
 static inline uint64_t fg_take_turn(fg_player *p, int jobs, uint64_t moment, uint64_t to) {
     if (!fg_look_around(p, jobs, moment, &to)) {
         fg_catch_up(p, jobs, (double)(to - moment));
@@ -141,7 +141,7 @@ static inline uint64_t fg_take_turn(fg_player *p, int jobs, uint64_t moment, uin
     return to;
 }
 
-/* What its short kernels took of the card about then. */
+/* Return the part of the GPU that short kernels of a job took at about that moment. */
 static inline double fg_rate_at(const fg_lender *l, uint64_t moment) {
     uint32_t first = l->looks > FG_LOOKS ? l->looks - FG_LOOKS + 1 : 1;
     for (uint32_t i = l->looks; i-- > first;) {
@@ -154,7 +154,8 @@ static inline double fg_rate_at(const fg_lender *l, uint64_t moment) {
     return 0;
 }
 
-/* What a process of a job would have if it always had work: those that want less than that have what they want. */
+/* Return the part of a process of a job that always had work: a fair division, in which jobs that need less get what
+   they need. */
 static inline double fg_turn_among(const fg_player *p, int jobs, int me) {
     double level = 0, next = 0;
     for (int turn = 0; turn <= jobs; turn++) {
@@ -171,7 +172,7 @@ static inline double fg_turn_among(const fg_player *p, int jobs, int me) {
     return level;
 }
 
-/* What a job's short kernels took; one that nobody paces always has some, as long as it launches. */
+/* Return the rate of a job's short kernels; 1 for a job that is not paced and launches. */
 static inline double fg_rate_of(const fg_lender *l, const fg_pace *p, uint64_t moment) {
     return fg_pace_is_on(p) ? fg_rate_at(l, moment) : l->flying != 0;
 }
@@ -200,7 +201,7 @@ static inline uint32_t fg_part_of(double own, double time) {
     return part > FG_WHOLE ? FG_WHOLE : part < FG_WHOLE / 50 ? FG_WHOLE / 50 : (uint32_t)part;
 }
 
-/* Whether it counts among those who have turns: one that nobody paces may always have work. */
+/* Return whether a job takes turns: one that is not paced may always have work. */
 static inline int fg_is_there(const fg_lender *l, const fg_pace *p, uint64_t now) {
     return !fg_pace_is_on(p) || (l->there && now - l->there < FG_GONE);
 }
