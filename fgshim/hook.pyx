@@ -99,11 +99,11 @@ cdef extern from "state.h" nogil:
         uint32_t gpu
         uint32_t used
     const uint64_t FG_OWN_STREAM
-    int fg_watches_forks, fg_owes
+    int fg_watches_forks, fg_has_deferred
     uint32_t fg_slot, fg_pid
     uint64_t *fg_held
     uint64_t *fg_context
-    uint64_t *fg_owed
+    uint64_t *fg_deferred
     uint32_t *fg_share_refs
     fg_entry *fg_entries
     uint64_t fg_room, fg_used, fg_serial
@@ -118,13 +118,13 @@ cdef extern from "state.h" nogil:
     uint32_t fg_graph_count
     fg_meter fg_own_meter
     int fg_paces, fg_flight
-    uint64_t fg_told
+    uint64_t fg_reported_at
     pthread_mutex_t fg_own_lock, fg_pool_lock, fg_meter_lock
     const pthread_mutex_t fg_unlocked, fg_meter_unlocked
     int *fg_devices
     void **fg_smi_own
     void **fg_smi_real
-    void fg_settle()
+    void fg_apply_deferred()
 
 include "hook/_calls.pxi"
 include "hook/driver.pxi"

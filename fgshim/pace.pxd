@@ -7,7 +7,7 @@ cdef extern from "pace.h" nogil:
     const int FG_FLIGHTS
     enum:
         FLIGHTS "FG_FLIGHTS"
-    const uint64_t FG_TELL
+    const uint64_t FG_REPORT_PERIOD
     ctypedef struct fg_pace:
         uint32_t policy, share, lent, scale
         uint64_t lent_until, scale_until
@@ -19,7 +19,7 @@ cdef extern from "pace.h" nogil:
     ctypedef struct fg_long_runs:
         pass
     bint fg_pace_is_on(const fg_pace *)
-    bint fg_pace_is_told(const fg_pace *)
+    bint fg_pace_only_reports(const fg_pace *)
     bint fg_pace_is_free(const fg_pace *, uint64_t now)
     void fg_pace_add(fg_pace *, int64_t more)
     void fg_pace_fill(fg_pace *, uint64_t now)

@@ -42,7 +42,7 @@ cdef extern from "open_below.h" nogil:
 cdef extern from "region_file.h":
     size_t FG_HEADER
     size_t FG_WRITTEN(size_t gpus)
-    size_t FG_TOLD
+    size_t FG_READ_SIZE
     size_t FG_UNTRACKED_AT(size_t position)
     size_t FG_SEEN_AT(size_t slot, size_t position)
 
@@ -105,8 +105,8 @@ def read(path, owner=None) -> Region:
     cdef const char *flaw
     fd = _opened(path, os.O_RDONLY, owner)
     try:
-        data = os.read(fd, FG_TOLD)
-        size = os.fstat(fd).st_size if len(data) == FG_TOLD else len(data)
+        data = os.read(fd, FG_READ_SIZE)
+        size = os.fstat(fd).st_size if len(data) == FG_READ_SIZE else len(data)
     finally:
         os.close(fd)
     memcpy(&region, <const char *> data, len(data))

@@ -7,8 +7,8 @@
 # Hooks: cuArrayCreate_v2, cuArray3DCreate_v2, cuMipmappedArrayCreate, cuArrayDestroy,
 #   cuMipmappedArrayDestroy.
 # Exports: fg_flat, fg_new_array.
-# Needs: driver (fg_function); entries (fg_forget, fg_note); ledger (fg_charge, fg_give_back, fg_keep); memory
-#   (fg_area, fg_take); shares (fg_let_go); tiles (fg_end_tiles).
+# Needs: driver (fg_function); entries (fg_record, fg_remove); ledger (fg_charge, fg_release, fg_update_peak);
+#   memory (fg_area, fg_reserve_here); shares (fg_release_charge); tiles (fg_end_tiles).
 
 cdef fg_array fg_flat(uint64_t width, uint64_t height, int32_t format, uint32_t channels) noexcept nogil:
     cdef fg_array array
@@ -20,7 +20,7 @@ cdef fg_array fg_flat(uint64_t width, uint64_t height, int32_t format, uint32_t 
     return array
 
 
-cdef uint64_t fg_texel(int32_t format, uint32_t channels) noexcept nogil:
+cdef uint64_t fg_element_bytes(int32_t format, uint32_t channels) noexcept nogil:
     """Return the bytes of one element; for an unknown format, those of the largest known."""
     cdef uint64_t each = 16
     if format in (0x01, 0x08, 0xc0, 0xc3):  # 8 bits
@@ -32,7 +32,7 @@ cdef uint64_t fg_texel(int32_t format, uint32_t channels) noexcept nogil:
     return each * (channels if 1 <= channels <= 4 else 4)
 
 
-cdef uint64_t fg_up_to(uint64_t value, uint64_t most) noexcept nogil:
+cdef uint64_t fg_round_up(uint64_t value, uint64_t most) noexcept nogil:
     """Round up to a multiple of the smallest power of two that is not below `value`, at most `most`."""
     cdef uint64_t tile = 1
     value = value if value else 1
@@ -41,27 +41,27 @@ cdef uint64_t fg_up_to(uint64_t value, uint64_t most) noexcept nogil:
     return (value + tile - 1) // tile * tile if value < <uint64_t> 1 << 40 else value
 
 
-cdef uint64_t fg_level(const fg_array *array, int level) noexcept nogil:
+cdef uint64_t fg_level_bytes(const fg_array *array, int level) noexcept nogil:
     """Return an upper bound of the bytes of one level: rows in tiles of 64 bytes by 128 lines, each layer alone."""
     cdef bint layered = array.flags & CUDA_ARRAY3D_LAYERED
     cdef uint64_t width = max(array.width >> level, <uint64_t> 1)
     cdef uint64_t height = max(array.height >> level, <uint64_t> 1)
     cdef uint64_t depth = max(array.depth if layered else array.depth >> level, <uint64_t> 1)
-    cdef uint64_t row = fg_area(width, fg_texel(array.format, array.channels))
+    cdef uint64_t row = fg_area(width, fg_element_bytes(array.format, array.channels))
     row = row if row > UINT64_MAX - 63 else (row + 63) & ~<uint64_t> 63
-    return fg_area(fg_area(row, fg_up_to(height, 128)), depth if layered else fg_up_to(depth, 32))
+    return fg_area(fg_area(row, fg_round_up(height, 128)), depth if layered else fg_round_up(depth, 32))
 
 
-cdef uint64_t fg_array_most(const fg_array *array, unsigned int levels) noexcept nogil:
+cdef uint64_t fg_array_bound(const fg_array *array, unsigned int levels) noexcept nogil:
     """Return an upper bound of the bytes of an array."""
     cdef uint64_t total = 0
     cdef unsigned int level
     for level in range(min(levels if levels else 1, 32)):
-        total = fg_sum(total, fg_level(array, level))
+        total = fg_sum(total, fg_level_bytes(array, level))
     return total if total > UINT64_MAX - 0xffff else (total + 0xffff) & ~<uint64_t> 0xffff
 
 
-cdef uint64_t fg_asked_twin(int call, int destroy, void *twin) noexcept nogil:
+cdef uint64_t fg_ask_requirements(int call, int destroy, void *twin) noexcept nogil:
     """Return the bytes that the driver reports for the array `twin`, and destroy it; 0 if the driver does not say."""
     cdef fg_requirements needs
     cdef int device = 0
@@ -74,7 +74,7 @@ cdef uint64_t fg_asked_twin(int call, int destroy, void *twin) noexcept nogil:
     return needs.size
 
 
-cdef uint64_t fg_array_takes(const fg_array *array, unsigned int levels) noexcept nogil:
+cdef uint64_t fg_array_charge(const fg_array *array, unsigned int levels) noexcept nogil:
     """Return the bytes to charge for an array. `levels` is 0 for an array without mip levels."""
     cdef fg_array twin = array[0]
     cdef void *made = NULL
@@ -84,21 +84,21 @@ cdef uint64_t fg_array_takes(const fg_array *array, unsigned int levels) noexcep
         return 0
     twin.flags |= CUDA_ARRAY3D_DEFERRED_MAPPING
     if levels and (<mipmap_create_t> create)(&made, &twin, levels) == CUDA_SUCCESS:
-        takes = fg_asked_twin(FG_cuMipmappedArrayGetMemoryRequirements, FG_cuMipmappedArrayDestroy, made)
+        takes = fg_ask_requirements(FG_cuMipmappedArrayGetMemoryRequirements, FG_cuMipmappedArrayDestroy, made)
     elif not levels and (<array_create_t> create)(&made, &twin) == CUDA_SUCCESS:
-        takes = fg_asked_twin(FG_cuArrayGetMemoryRequirements, FG_cuArrayDestroy, made)
-    return takes if takes else fg_array_most(array, levels)
+        takes = fg_ask_requirements(FG_cuArrayGetMemoryRequirements, FG_cuArrayDestroy, made)
+    return takes if takes else fg_array_bound(array, levels)
 
 
 cdef int fg_finish_array(int status, int kind, void **array, int destroy, const fg_charge *charge) noexcept nogil:
     if status != CUDA_SUCCESS:
-        fg_give_back(charge.gpu, charge.bytes)
+        fg_release(charge.gpu, charge.bytes)
         return status
-    if not fg_note(kind, <uint64_t> array[0], charge):
+    if not fg_record(kind, <uint64_t> array[0], charge):
         (<destroy_t> fg_function(destroy))(array[0])
-        fg_give_back(charge.gpu, charge.bytes)
+        fg_release(charge.gpu, charge.bytes)
         return CUDA_ERROR_OUT_OF_MEMORY
-    fg_keep(charge)
+    fg_update_peak(charge)
     return CUDA_SUCCESS
 
 
@@ -108,7 +108,7 @@ cdef int fg_new_array(int call, void **array, const void *asked, const fg_array 
     cdef void *real = fg_function(call)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_take(fg_array_takes(whole, 0), &charge)
+    cdef int status = fg_reserve_here(fg_array_charge(whole, 0), &charge)
     if status != CUDA_SUCCESS:
         return status
     return fg_finish_array((<array_create_t> real)(array, asked), FG_ARRAY, array, FG_cuArrayDestroy, &charge)
@@ -135,7 +135,7 @@ cdef public int cuMipmappedArrayCreate(void **array, const fg_array *asked, unsi
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     if asked == NULL:
         return (<mipmap_create_t> real)(array, asked, levels)
-    cdef int status = fg_take(fg_array_takes(asked, levels if levels else 1), &charge)
+    cdef int status = fg_reserve_here(fg_array_charge(asked, levels if levels else 1), &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<mipmap_create_t> real)(array, asked, levels)
@@ -144,7 +144,7 @@ cdef public int cuMipmappedArrayCreate(void **array, const fg_array *asked, unsi
 
 cdef int fg_destroy(int call, int kind, void *array) noexcept nogil:
     cdef fg_charge charge
-    cdef bint ours = fg_forget(kind, <uint64_t> array, &charge)
+    cdef bint ours = fg_remove(kind, <uint64_t> array, &charge)
     cdef void *real = fg_function(call)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
@@ -152,9 +152,9 @@ cdef int fg_destroy(int call, int kind, void *array) noexcept nogil:
     if status == CUDA_SUCCESS:
         fg_end_tiles(<uint64_t> array)
     if ours and status == CUDA_SUCCESS:
-        fg_let_go(&charge)
+        fg_release_charge(&charge)
     elif ours:
-        fg_note(kind, <uint64_t> array, &charge)
+        fg_record(kind, <uint64_t> array, &charge)
     return status
 
 

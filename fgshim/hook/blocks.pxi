@@ -5,11 +5,12 @@
 # cannot be mistaken for the old one.
 #
 # Hooks: cuMemCreate, cuMemRelease, cuMemMap, cuMemUnmap, cuMemRetainAllocationHandle.
-# Exports: fg_ref, fg_unref.
+# Exports: fg_add_block_ref, fg_drop_block_ref.
 # Needs: driver (fg_function); entries (fg_charge_of, fg_drop, fg_get, fg_put); imports (fg_charge_at_map);
-#   ledger (fg_charge, fg_give_back, fg_keep); memory (fg_device_at, fg_take_on); shares (fg_let_go).
+#   ledger (fg_charge, fg_release, fg_update_peak); memory (fg_device_at, fg_reserve_on); shares
+#   (fg_release_charge).
 
-cdef void fg_unref(uint64_t serial) noexcept nogil:
+cdef void fg_drop_block_ref(uint64_t serial) noexcept nogil:
     """Drop one reference to a block; release its charge with the last one. Under fg_own_lock."""
     cdef fg_charge charge
     cdef fg_entry *block = fg_get(FG_BLOCK, serial)
@@ -20,10 +21,10 @@ cdef void fg_unref(uint64_t serial) noexcept nogil:
         return
     fg_charge_of(block, &charge)
     fg_drop(block)
-    fg_let_go(&charge)
+    fg_release_charge(&charge)
 
 
-cdef bint fg_ref(int kind, uint64_t key, uint64_t bytes, uint64_t serial) noexcept nogil:
+cdef bint fg_add_block_ref(int kind, uint64_t key, uint64_t bytes, uint64_t serial) noexcept nogil:
     """Add a handle or a mapping as a reference to a block. Under fg_own_lock."""
     cdef fg_entry *entry = fg_get(kind, key)
     if entry == NULL or entry.block != serial:
@@ -44,7 +45,7 @@ cdef bint fg_new_block(uint64_t handle, const fg_charge *charge) noexcept nogil:
     pthread_mutex_lock(&fg_own_lock)
     fg_serial += 1
     if fg_put(FG_BLOCK, fg_serial, charge.gpu, charge.bytes):
-        noted = fg_ref(FG_HANDLE, handle, 0, fg_serial)
+        noted = fg_add_block_ref(FG_HANDLE, handle, 0, fg_serial)
         if not noted:
             fg_drop(fg_get(FG_BLOCK, fg_serial))
     pthread_mutex_unlock(&fg_own_lock)
@@ -62,7 +63,7 @@ cdef public int cuMemCreate(
     cdef int device = fg_device_at(prop.location_type, prop.location_id) if prop else -1
     if device < 0:
         return (<create_t> real)(handle, size, prop, flags)
-    cdef int status = fg_take_on(device, size, &charge)
+    cdef int status = fg_reserve_on(device, size, &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<create_t> real)(handle, size, prop, flags)
@@ -70,9 +71,9 @@ cdef public int cuMemCreate(
         (<release_t> fg_function(FG_cuMemRelease))(handle[0])
         status = CUDA_ERROR_OUT_OF_MEMORY
     if status != CUDA_SUCCESS:
-        fg_give_back(charge.gpu, charge.bytes)
+        fg_release(charge.gpu, charge.bytes)
     else:
-        fg_keep(&charge)
+        fg_update_peak(&charge)
     return status
 
 
@@ -90,14 +91,14 @@ cdef public int cuMemRelease(uint64_t handle) noexcept nogil:
         entry.count -= 1
         if entry.count == 0:
             fg_drop(entry)
-        fg_unref(serial)
+        fg_drop_block_ref(serial)
     pthread_mutex_unlock(&fg_own_lock)
     return status
 
 
 cdef bint fg_mapped(uint64_t address, uint64_t size, uint64_t serial) noexcept nogil:
     """Record a mapping. Return False if there is no memory to record it. Under fg_own_lock."""
-    return fg_charge_at_map(serial, size) and fg_ref(FG_MAPPING, address, size, serial)
+    return fg_charge_at_map(serial, size) and fg_add_block_ref(FG_MAPPING, address, size, serial)
 
 
 cdef public int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags) noexcept nogil:
@@ -129,7 +130,7 @@ cdef uint64_t fg_unmapped(uint64_t address, uint64_t size) noexcept nogil:
     serial = entry.block
     length = entry.bytes
     fg_drop(entry)
-    fg_unref(serial)
+    fg_drop_block_ref(serial)
     return length
 
 
@@ -166,7 +167,7 @@ cdef public int cuMemRetainAllocationHandle(uint64_t *handle, void *address) noe
     pthread_mutex_lock(&fg_own_lock)
     cdef int status = (<retain_t> real)(handle, address)
     serial = fg_block_at(<uint64_t> address)
-    if status == CUDA_SUCCESS and serial and not fg_ref(FG_HANDLE, handle[0], 0, serial):
+    if status == CUDA_SUCCESS and serial and not fg_add_block_ref(FG_HANDLE, handle[0], 0, serial):
         (<release_t> fg_function(FG_cuMemRelease))(handle[0])
         status = CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_unlock(&fg_own_lock)

@@ -35,7 +35,7 @@ cdef bint fg_nvml_own(void *device) noexcept nogil:
     return ask != NULL and (<nvml_whole_t> ask)(device, &whole) == NVML_SUCCESS and fg_nvml_gpu(whole) >= 0
 
 
-cdef int fg_only_own(int status, void **device) noexcept nogil:
+cdef int fg_hide_others(int status, void **device) noexcept nogil:
     """Return NVML_ERROR_NOT_FOUND for a GPU of another job."""
     if status != NVML_SUCCESS or fg_nvml_own(device[0]):
         return status
@@ -64,7 +64,7 @@ cdef int fg_by_name(int call, const void *name, void **device) noexcept nogil:
     cdef void *real = fg_function(call)
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    return fg_only_own((<nvml_by_name_t> real)(<const char *> name, device), device)
+    return fg_hide_others((<nvml_by_name_t> real)(<const char *> name, device), device)
 
 
 cdef int fg_count(int call, uint32_t *count) noexcept nogil:

@@ -18,7 +18,7 @@ static inline uint64_t fg_clock(void) { return fg_clock_nanoseconds(CLOCK_MONOTO
 static inline uint64_t fg_rough_clock(void) { return fg_clock_nanoseconds(CLOCK_MONOTONIC_COARSE); }
 
 /* Sleep for `time` nanoseconds. A raw system call: a launch is no cancellation point, so this must not be one either. */
-static inline void fg_nap(uint64_t time) {
+static inline void fg_sleep(uint64_t time) {
     struct timespec rest = {(time_t)(time / 1000000000u), (long)(time % 1000000000u)};
     syscall(SYS_nanosleep, &rest, (void *)0);
 }

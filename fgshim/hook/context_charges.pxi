@@ -7,10 +7,10 @@
 #
 # Hooks: cuDevicePrimaryCtxRetain, cuGreenCtxCreate, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3,
 #   cuCtxCreate_v4.
-# Exports: fg_forget_contexts, fg_leave_as_primary, fg_leave_context.
-# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_charge, fg_hold, fg_keep, fg_owe,
-#   fg_refused_what, fg_reserve); memory (fg_gpu_of); pool_table (fg_can_trim, fg_trim); region (fg_attach,
-#   fg_lock, fg_own_job, fg_unlock).
+# Exports: fg_forget_contexts, fg_leave_context, fg_leave_primary_context.
+# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_charge, fg_defer_release,
+#   fg_record_refusal_of, fg_reserve, fg_set_held, fg_update_peak); memory (fg_gpu_of); pool_table
+#   (fg_can_trim, fg_trim); region (fg_attach, fg_lock, fg_own_job, fg_unlock).
 
 cdef void fg_forget_contexts() noexcept nogil:
     """Forget the contexts of the parent, in the child of a fork."""
@@ -24,10 +24,10 @@ cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) no
     cdef fg_region *region = fg_attach()
     cdef bint locked = fg_lock(region)
     if locked:
-        fg_settle()
-        fg_hold(region, gpu, fg_held[gpu] - reserved if fg_held[gpu] > reserved else 0)
+        fg_apply_deferred()
+        fg_set_held(region, gpu, fg_held[gpu] - reserved if fg_held[gpu] > reserved else 0)
     elif reserved:
-        fg_owe(gpu, reserved)
+        fg_defer_release(gpu, reserved)
     fg_context[gpu] = fg_region_retagged(fg_context[gpu], bytes)
     if fg_slot:  # one word, and no other process writes it
         fg_set(&region.past[fg_slot - 1].context[gpu], fg_context[gpu])
@@ -35,7 +35,7 @@ cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) no
         fg_unlock(region)
 
 
-cdef bint fg_enter_within(int gpu, uint64_t cost) noexcept nogil:
+cdef bint fg_try_reserve_context(int gpu, uint64_t cost) noexcept nogil:
     """Count one more context. Return False if its cost exceeds the limit."""
     cdef fg_charge charge
     cdef bint fits = True
@@ -46,25 +46,25 @@ cdef bint fg_enter_within(int gpu, uint64_t cost) noexcept nogil:
         fits = fg_reserve(&charge)
         if fits:
             fg_charge_contexts(gpu, cost, cost)
-            fg_keep(&charge)
+            fg_update_peak(&charge)
     fg_contexts[gpu] += fits
     pthread_mutex_unlock(&fg_own_lock)
     return fits
 
 
-cdef int fg_enter(int device) noexcept nogil:
+cdef int fg_reserve_context(int device) noexcept nogil:
     """Reserve for a context before the driver creates it. GPUs of other jobs are left to the watchdog."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
         return CUDA_SUCCESS
     cdef uint64_t cost = fg_own_job().card[gpu].context
-    if fg_enter_within(gpu, cost) or (fg_can_trim() and fg_trim(gpu, device) and fg_enter_within(gpu, cost)):
+    if fg_try_reserve_context(gpu, cost) or (fg_can_trim() and fg_trim(gpu, device) and fg_try_reserve_context(gpu, cost)):
         return CUDA_SUCCESS
-    fg_refused_what(FG_FOR_CONTEXT, gpu, cost)
+    fg_record_refusal_of(FG_FOR_CONTEXT, gpu, cost)
     return CUDA_ERROR_OUT_OF_MEMORY
 
 
-cdef void fg_one_less(int gpu) noexcept nogil:
+cdef void fg_count_context_down(int gpu) noexcept nogil:
     """Count one context less. With the last one, the memory outside the calls is gone, too. Under fg_own_lock."""
     if fg_contexts[gpu] > 0:
         fg_contexts[gpu] -= 1
@@ -72,11 +72,11 @@ cdef void fg_one_less(int gpu) noexcept nogil:
             fg_charge_contexts(gpu, 0, 0)
 
 
-cdef void fg_leave_as_primary(int gpu) noexcept nogil:
+cdef void fg_leave_primary_context(int gpu) noexcept nogil:
     """Under fg_own_lock."""
     if gpu >= 0 and fg_in_primary[gpu]:
         fg_in_primary[gpu] = 0
-        fg_one_less(gpu)
+        fg_count_context_down(gpu)
 
 
 cdef void fg_leave_context(uint64_t context) noexcept nogil:
@@ -86,17 +86,17 @@ cdef void fg_leave_context(uint64_t context) noexcept nogil:
     if entry:
         gpu = entry.gpu
         fg_drop(entry)
-        fg_one_less(gpu)
+        fg_count_context_down(gpu)
 
 
-cdef int fg_entered(int status, int device, void *const *made) noexcept nogil:
+cdef int fg_record_context(int status, int device, void *const *made) noexcept nogil:
     """Record the context that the driver created. `made` is NULL for the primary context, which may exist already."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
         return status
     pthread_mutex_lock(&fg_own_lock)
     if status != CUDA_SUCCESS or (made == NULL and fg_in_primary[gpu]):
-        fg_one_less(gpu)
+        fg_count_context_down(gpu)
     elif made == NULL:
         fg_in_primary[gpu] = 1
     else:
@@ -109,10 +109,10 @@ cdef public int cuDevicePrimaryCtxRetain(void **context, int device) noexcept no
     cdef void *real = fg_function(FG_cuDevicePrimaryCtxRetain)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_enter(device)
+    cdef int status = fg_reserve_context(device)
     if status != CUDA_SUCCESS:
         return status
-    return fg_entered((<primary_retain_t> real)(context, device), device, NULL)
+    return fg_record_context((<primary_retain_t> real)(context, device), device, NULL)
 
 
 cdef public int cuGreenCtxCreate(void **green, void *resources, int device, unsigned int flags) noexcept nogil:
@@ -120,20 +120,20 @@ cdef public int cuGreenCtxCreate(void **green, void *resources, int device, unsi
     cdef void *real = fg_function(FG_cuGreenCtxCreate)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_enter(device)
+    cdef int status = fg_reserve_context(device)
     if status != CUDA_SUCCESS:
         return status
-    return fg_entered((<green_create_t> real)(green, resources, device, flags), device, NULL)
+    return fg_record_context((<green_create_t> real)(green, resources, device, flags), device, NULL)
 
 
 cdef int fg_create_context(int call, void **context, unsigned int flags, int device) noexcept nogil:
     cdef void *real = fg_function(call)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_enter(device)
+    cdef int status = fg_reserve_context(device)
     if status != CUDA_SUCCESS:
         return status
-    return fg_entered((<ctx_create_t> real)(context, flags, device), device, context)
+    return fg_record_context((<ctx_create_t> real)(context, flags, device), device, context)
 
 
 cdef public int cuCtxCreate(void **context, unsigned int flags, int device) noexcept nogil:
@@ -150,17 +150,17 @@ cdef public int cuCtxCreate_v3(
     cdef void *real = fg_function(FG_cuCtxCreate_v3)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_enter(device)
+    cdef int status = fg_reserve_context(device)
     if status != CUDA_SUCCESS:
         return status
-    return fg_entered((<ctx_create_v3_t> real)(context, affinity, count, flags, device), device, context)
+    return fg_record_context((<ctx_create_v3_t> real)(context, affinity, count, flags, device), device, context)
 
 
 cdef public int cuCtxCreate_v4(void **context, void *how, unsigned int flags, int device) noexcept nogil:
     cdef void *real = fg_function(FG_cuCtxCreate_v4)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_enter(device)
+    cdef int status = fg_reserve_context(device)
     if status != CUDA_SUCCESS:
         return status
-    return fg_entered((<ctx_create_v4_t> real)(context, how, flags, device), device, context)
+    return fg_record_context((<ctx_create_v4_t> real)(context, how, flags, device), device, context)

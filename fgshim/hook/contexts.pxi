@@ -7,11 +7,11 @@
 #   cuDevicePrimaryCtxReset_v2, cuCtxDestroy, cuCtxDestroy_v2, cuCtxDetach, cuCtxFromGreenCtx,
 #   cuGreenCtxDestroy.
 # Exports: nothing.
-# Needs: context_charges (fg_leave_as_primary, fg_leave_context); driver (fg_function); entries (fg_charge_of,
-#   fg_drop, fg_get, fg_note); ledger (fg_charge); memory (fg_gpu_of); pace (fg_forget_marks); pool_table
-#   (fg_look_again); shares (fg_let_go).
+# Needs: context_charges (fg_leave_context, fg_leave_primary_context); driver (fg_function); entries
+#   (fg_charge_of, fg_drop, fg_get, fg_record); ledger (fg_charge); memory (fg_gpu_of); pace
+#   (fg_forget_marks); pool_table (fg_refresh_pools); shares (fg_release_charge).
 
-cdef bint fg_goes_with(const fg_entry *entry, uint64_t context, int gpu) noexcept nogil:
+cdef bint fg_is_freed_with(const fg_entry *entry, uint64_t context, int gpu) noexcept nogil:
     """Return whether an entry is freed with a context. `gpu` is that of a primary context, whose green contexts belong to it; -1 for any other."""
     if not FG_MEMORY <= entry.kind <= FG_IPC:
         return False
@@ -25,18 +25,18 @@ cdef void fg_end_context(uint64_t context, int gpu) noexcept nogil:
     cdef uint64_t at = 0
     cdef fg_charge charge
     while at < fg_room:
-        if fg_entries[at].kind == FG_FREE or not fg_goes_with(&fg_entries[at], context, gpu):
+        if fg_entries[at].kind == FG_FREE or not fg_is_freed_with(&fg_entries[at], context, gpu):
             at += 1
             continue
         fg_charge_of(&fg_entries[at], &charge)
         fg_drop(&fg_entries[at])  # another entry may have moved here: examine this index again
-        fg_let_go(&charge)
+        fg_release_charge(&charge)
 
 
 cdef void fg_end_primary(uint64_t context, int device) noexcept nogil:
     cdef int gpu = fg_gpu_of(device)
     fg_end_context(context, gpu)
-    fg_leave_as_primary(gpu)
+    fg_leave_primary_context(gpu)
 
 
 cdef void fg_end_own(uint64_t context) noexcept nogil:
@@ -80,7 +80,7 @@ cdef int fg_leave_primary(int call, int device) noexcept nogil:
     if status == CUDA_SUCCESS and context and not fg_primary_lives(device):
         fg_end_primary(context, device)
     pthread_mutex_unlock(&fg_own_lock)
-    fg_look_again()
+    fg_refresh_pools()
     return status
 
 
@@ -110,7 +110,7 @@ cdef int fg_destroy_context(int call, void *context) noexcept nogil:
     if status == CUDA_SUCCESS:
         fg_end_own(<uint64_t> context)
     pthread_mutex_unlock(&fg_own_lock)
-    fg_look_again()
+    fg_refresh_pools()
     return status
 
 
@@ -135,7 +135,7 @@ cdef public int cuCtxDetach(void *context) noexcept nogil:
     if status == CUDA_SUCCESS and ask and (<ctx_out_t> ask)(&current) == CUDA_SUCCESS and current != context:
         fg_end_own(<uint64_t> context)
     pthread_mutex_unlock(&fg_own_lock)
-    fg_look_again()
+    fg_refresh_pools()
     return status
 
 
@@ -148,7 +148,7 @@ cdef public int cuCtxFromGreenCtx(void **context, void *green) noexcept nogil:
     cdef int status = (<ctx_from_green_t> real)(context, green)
     memset(&charge, 0, sizeof(charge))
     if status == CUDA_SUCCESS and context:
-        fg_note(FG_GREEN, <uint64_t> context[0], &charge)
+        fg_record(FG_GREEN, <uint64_t> context[0], &charge)
     return status
 
 
@@ -167,5 +167,5 @@ cdef public int cuGreenCtxDestroy(void *green) noexcept nogil:
         if status == CUDA_SUCCESS and context[device] and not fg_primary_lives(device):
             fg_end_primary(context[device], device)
     pthread_mutex_unlock(&fg_own_lock)
-    fg_look_again()
+    fg_refresh_pools()
     return status

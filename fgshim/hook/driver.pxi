@@ -1,6 +1,6 @@
 # The functions behind the hooked calls: those of the driver, of NVML and of the dynamic linker.
 #
-# Exports: fg_dlsym_real, fg_function, fg_library, fg_linkers.
+# Exports: fg_dlsym_real, fg_function, fg_library, fg_linker_function.
 # Needs: nothing.
 
 cdef extern from "<dlfcn.h>" nogil:
@@ -39,7 +39,7 @@ ctypedef void *(*dlsym_t)(void *, const char *) noexcept nogil
 ctypedef void *(*dlopen_t)(const char *, int) noexcept nogil
 
 
-cdef void *fg_linkers(int at) noexcept nogil:
+cdef void *fg_linker_function(int at) noexcept nogil:
     """Return the dynamic linker's own function. No lock: threads that race for it find the same one."""
     cdef void *found = fg_load(&fg_real[at])
     if not found:
@@ -49,7 +49,7 @@ cdef void *fg_linkers(int at) noexcept nogil:
 
 
 cdef inline dlsym_t fg_dlsym_real() noexcept nogil:
-    return <dlsym_t> fg_linkers(FG_dlsym)
+    return <dlsym_t> fg_linker_function(FG_dlsym)
 
 
 cdef void *fg_library(int library, int how) noexcept nogil:
@@ -57,7 +57,7 @@ cdef void *fg_library(int library, int how) noexcept nogil:
     cdef void *handle = fg_load(&fg_handle[library])
     cdef const char *name = "libcuda.so.1" if library == FG_cuda else "libnvidia-ml.so.1"
     if not handle:
-        handle = (<dlopen_t> fg_linkers(FG_dlopen))(name, RTLD_LAZY | how)
+        handle = (<dlopen_t> fg_linker_function(FG_dlopen))(name, RTLD_LAZY | how)
         if handle:
             fg_store(&fg_handle[library], handle)
     return handle

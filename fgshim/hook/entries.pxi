@@ -1,20 +1,20 @@
 # What this process holds: a hash table with open addressing, grown by mmap.
 #
-# All functions but fg_note and fg_forget require fg_own_lock. A pointer to an entry is valid until the next
+# All functions but fg_record and fg_remove require fg_own_lock. A pointer to an entry is valid until the next
 # fg_put or fg_drop, and so until the next call of the driver: a tool that the driver calls back may use the
 # hook in the same thread.
 #
-# Exports: fg_charge_of, fg_drop, fg_forget, fg_forget_all, fg_get, fg_note, fg_put.
+# Exports: fg_charge_of, fg_drop, fg_forget_entries, fg_get, fg_put, fg_record, fg_remove.
 # Needs: ledger (fg_charge).
 
-cdef inline uint64_t fg_home(int kind, uint64_t key) noexcept nogil:
+cdef inline uint64_t fg_first_index(int kind, uint64_t key) noexcept nogil:
     """Return the index at which the search for an entry begins."""
     return (((key >> 4) ^ (key >> 32) ^ <uint64_t> kind * 0x1d) * <uint64_t> 0x9e3779b97f4a7c15) >> 20 & (fg_room - 1)
 
 
 cdef fg_entry *fg_seek(int kind, uint64_t key) noexcept nogil:
     """Return the entry, or the free place where it belongs."""
-    cdef uint64_t at = fg_home(kind, key)
+    cdef uint64_t at = fg_first_index(kind, key)
     while fg_entries[at].kind != FG_FREE and (fg_entries[at].kind != kind or fg_entries[at].key != key):
         at = at + 1 & fg_room - 1
     return &fg_entries[at]
@@ -76,14 +76,14 @@ cdef void fg_drop(fg_entry *entry) noexcept nogil:
         at = at + 1 & fg_room - 1
         if fg_entries[at].kind == FG_FREE:
             break
-        home = fg_home(fg_entries[at].kind, fg_entries[at].key)
+        home = fg_first_index(fg_entries[at].kind, fg_entries[at].key)
         if (at - home & fg_room - 1) >= (at - hole & fg_room - 1):
             fg_entries[hole] = fg_entries[at]
             hole = at
     fg_entries[hole].kind = FG_FREE
 
 
-cdef void fg_forget_all() noexcept nogil:
+cdef void fg_forget_entries() noexcept nogil:
     """Forget all entries, in the child of a fork: they belong to the parent."""
     global fg_entries, fg_room, fg_used
     if fg_room:
@@ -102,7 +102,7 @@ cdef void fg_charge_of(const fg_entry *entry, fg_charge *charge) noexcept nogil:
     charge.total = 0
 
 
-cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogil:
+cdef bint fg_record(int kind, uint64_t key, const fg_charge *charge) noexcept nogil:
     """Record a charge under a key. Return False if there is no memory to record it."""
     pthread_mutex_lock(&fg_own_lock)
     cdef fg_entry *entry = fg_put(kind, key, charge.gpu, charge.bytes)
@@ -114,7 +114,7 @@ cdef bint fg_note(int kind, uint64_t key, const fg_charge *charge) noexcept nogi
     return entry != NULL
 
 
-cdef bint fg_forget(int kind, uint64_t key, fg_charge *charge) noexcept nogil:
+cdef bint fg_remove(int kind, uint64_t key, fg_charge *charge) noexcept nogil:
     """Remove an entry before the driver can give its address to another thread. Return False if it is unknown."""
     cdef fg_entry *entry
     pthread_mutex_lock(&fg_own_lock)

@@ -4,12 +4,12 @@
 #   cuGraphInstantiateWithParams_ptsz, cuGraphUpload, cuGraphUpload_ptsz, cuGraphExecDestroy,
 #   cuDeviceGraphMemTrim.
 # Exports: nothing.
-# Needs: driver (fg_function); entries (fg_forget); graphs (fg_add_needs, fg_exec_key, fg_graph_needs,
-#   fg_note_graph, fg_take_for_graph, fg_trim_graph_memory); ledger (fg_charge); memory (fg_gpu_of).
+# Needs: driver (fg_function); entries (fg_remove); graphs (fg_add_needs, fg_exec_key, fg_graph_needs,
+#   fg_record_graph, fg_take_for_graph, fg_trim_graph_memory); ledger (fg_charge); memory (fg_gpu_of).
 
 cdef int fg_instantiated(int status, void **made, const fg_graph_needs *needs) noexcept nogil:
     cdef void *destroy = fg_function(FG_cuGraphExecDestroy)
-    if status == CUDA_SUCCESS and needs.taken and not fg_note_graph(made[0], needs):
+    if status == CUDA_SUCCESS and needs.taken and not fg_record_graph(made[0], needs):
         (<destroy_t> destroy)(made[0])
         return CUDA_ERROR_OUT_OF_MEMORY
     return status
@@ -90,7 +90,7 @@ cdef public int cuGraphExecDestroy(void *graph) noexcept nogil:
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     for gpu in range(FG_MAX_GPUS if fg_peek_int(&fg_graph_count) else 0):
-        fg_forget(FG_EXEC, fg_exec_key(graph, gpu), &charge)
+        fg_remove(FG_EXEC, fg_exec_key(graph, gpu), &charge)
     cdef int status = (<destroy_t> real)(graph)
     fg_publish(&fg_stale, 1)
     return status

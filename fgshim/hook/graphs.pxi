@@ -4,10 +4,11 @@
 # after the other on a stream use the same memory, so the largest one counts for each stream. A graph that
 # leaves memory behind counts for itself. All of this is under fg_pool_lock.
 #
-# Exports: fg_add_needs, fg_each_graph_memory, fg_exec_key, fg_forget_graphs, fg_graph_needs, fg_note_graph,
+# Exports: fg_add_needs, fg_each_graph_memory, fg_exec_key, fg_forget_graphs, fg_graph_needs, fg_record_graph,
 #   fg_take_for_graph, fg_trim_graph_memory.
-# Needs: driver (fg_function); entries (fg_charge_of, fg_get, fg_note); ledger (fg_charge, fg_exchange,
-#   fg_refused, fg_reserve); memory (fg_device_at, fg_gpu_of, fg_up_to_grain); pool_table (fg_each_pool).
+# Needs: driver (fg_function); entries (fg_charge_of, fg_get, fg_record); ledger (fg_change_charge, fg_charge,
+#   fg_record_refusal, fg_reserve); memory (fg_device_at, fg_gpu_of, fg_round_to_2_mib); pool_table
+#   (fg_each_pool).
 
 cdef struct fg_graph_needs:
     uint64_t bytes[GPUS]  # by position in the region
@@ -35,7 +36,7 @@ cdef void fg_read_graph_memory(uint32_t gpu, const fg_charge *reserved) noexcept
     cdef uint64_t now = fg_graph_reserved(gpu)
     cdef uint64_t before = fg_graph_memory[gpu] + (reserved.bytes if reserved else 0)
     fg_graph_memory[gpu] = now
-    fg_exchange(gpu, before, now, reserved != NULL)
+    fg_change_charge(gpu, before, now, reserved != NULL)
 
 
 cdef void fg_each_graph_memory() noexcept nogil:
@@ -131,7 +132,7 @@ cdef void fg_node_needs(void *node, fg_graph_needs *needs, int depth) noexcept n
     gpu = fg_gpu_of(device) if device >= 0 else -1
     if gpu >= 0:
         fg_graph_device[gpu] = device
-        needs.bytes[gpu] = fg_sum(needs.bytes[gpu], fg_up_to_grain(asked.bytes))
+        needs.bytes[gpu] = fg_sum(needs.bytes[gpu], fg_round_to_2_mib(asked.bytes))
         needs.taken += 1
 
 
@@ -153,7 +154,7 @@ cdef inline uint64_t fg_exec_key(void *graph, uint32_t gpu) noexcept nogil:
     return <uint64_t> graph ^ <uint64_t> gpu << 56
 
 
-cdef bint fg_note_graph(void *graph, const fg_graph_needs *needs) noexcept nogil:
+cdef bint fg_record_graph(void *graph, const fg_graph_needs *needs) noexcept nogil:
     """Record what a graph instance allocates on each GPU. `charge.share` marks one that leaves memory behind."""
     global fg_graph_count
     cdef fg_charge charge
@@ -166,7 +167,7 @@ cdef bint fg_note_graph(void *graph, const fg_graph_needs *needs) noexcept nogil
         charge.bytes = needs.bytes[gpu]
         if charge.bytes:
             fg_publish(&fg_graph_count, fg_graph_count + 1)
-            known = fg_note(FG_EXEC, fg_exec_key(graph, gpu), &charge) and known
+            known = fg_record(FG_EXEC, fg_exec_key(graph, gpu), &charge) and known
     return known
 
 
@@ -195,7 +196,7 @@ cdef int fg_run_graph(void *real, void *graph, void *stream, uint64_t lane) noex
         if fg_reserve_graph(gpu, <uint64_t> graph if takes.share else lane, takes.bytes, &charge[gpu]):
             reserved |= <uint32_t> 1 << gpu
         else:
-            fg_refused(gpu, takes.bytes)
+            fg_record_refusal(gpu, takes.bytes)
             status = CUDA_ERROR_OUT_OF_MEMORY
     if status == CUDA_SUCCESS:
         status = (<graph_run_t> real)(graph, stream)

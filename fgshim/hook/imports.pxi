@@ -6,9 +6,9 @@
 # Hooks: cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, cuIpcCloseMemHandle,
 #   cuMemExportToShareableHandle, cuMemImportFromShareableHandle.
 # Exports: fg_charge_at_map.
-# Needs: blocks (fg_ref); driver (fg_function); entries (fg_charge_of, fg_drop, fg_get, fg_put); ledger
-#   (fg_charge, fg_keep, fg_refused, fg_reserve); memory (fg_device_at, fg_gpu_of); shares (fg_give,
-#   fg_let_go, fg_partake).
+# Needs: blocks (fg_add_block_ref); driver (fg_function); entries (fg_charge_of, fg_drop, fg_get, fg_put);
+#   ledger (fg_charge, fg_record_refusal, fg_reserve, fg_update_peak); memory (fg_device_at, fg_gpu_of);
+#   shares (fg_export_to_share, fg_join_share, fg_release_charge).
 
 cdef uint64_t fg_range(uint64_t address, uint64_t *base) noexcept nogil:
     """Return the bytes of the allocation that contains an address, and its base; 0 if the driver does not know it."""
@@ -20,13 +20,13 @@ cdef uint64_t fg_range(uint64_t address, uint64_t *base) noexcept nogil:
     return size
 
 
-cdef void fg_give_entry(fg_entry *entry, uint64_t key) noexcept nogil:
+cdef void fg_export_entry(fg_entry *entry, uint64_t key) noexcept nogil:
     """Move the charge of an entry to a share of the region. Under fg_own_lock."""
     cdef fg_charge charge
     if entry == NULL or entry.share or entry.bytes == 0:
         return
     fg_charge_of(entry, &charge)
-    entry.share = fg_give(&charge, key)
+    entry.share = fg_export_to_share(&charge, key)
 
 
 cdef public int cuIpcGetMemHandle(void *handle, uint64_t address) noexcept nogil:
@@ -38,27 +38,27 @@ cdef public int cuIpcGetMemHandle(void *handle, uint64_t address) noexcept nogil
     cdef int status = (<ipc_get_t> real)(handle, address)
     if status == CUDA_SUCCESS:
         fg_range(address, &base)
-        fg_give_entry(fg_get(FG_MEMORY, base), fg_share_key(handle))
+        fg_export_entry(fg_get(FG_MEMORY, base), fg_share_key(handle))
     pthread_mutex_unlock(&fg_own_lock)
     return status
 
 
 cdef bint fg_charge_import(fg_charge *charge, uint64_t key) noexcept nogil:
     """Join the share of another process of the job, or charge the memory to this process."""
-    if charge.bytes == 0 or fg_partake(charge, key):
+    if charge.bytes == 0 or fg_join_share(charge, key):
         return True
     if not fg_reserve(charge):
-        fg_refused(charge.gpu, charge.bytes)
+        fg_record_refusal(charge.gpu, charge.bytes)
         return False
-    fg_keep(charge)
+    fg_update_peak(charge)
     return True
 
 
-cdef bint fg_note_import(uint64_t address, const fg_charge *charge) noexcept nogil:
+cdef bint fg_record_import(uint64_t address, const fg_charge *charge) noexcept nogil:
     """Under fg_own_lock."""
     cdef fg_entry *entry = fg_put(FG_IPC, address, charge.gpu, charge.bytes)
     if entry == NULL:
-        fg_let_go(charge)
+        fg_release_charge(charge)
         return False
     entry.block = charge.context
     entry.share = charge.share
@@ -85,7 +85,7 @@ cdef bint fg_opened(uint64_t address, uint64_t key) noexcept nogil:
     charge.share = 0
     charge.bytes = fg_range(address, &base)
     charge.context = <uint64_t> context
-    return fg_charge_import(&charge, key) and fg_note_import(address, &charge)
+    return fg_charge_import(&charge, key) and fg_record_import(address, &charge)
 
 
 cdef int fg_open(int call, uint64_t *address, fg_ipc_handle handle, unsigned int flags) noexcept nogil:
@@ -124,7 +124,7 @@ cdef public int cuIpcCloseMemHandle(uint64_t address) noexcept nogil:
         if entry.count == 0:
             fg_charge_of(entry, &charge)
             fg_drop(entry)
-            fg_let_go(&charge)
+            fg_release_charge(&charge)
     pthread_mutex_unlock(&fg_own_lock)
     return status
 
@@ -138,7 +138,7 @@ cdef public int cuMemExportToShareableHandle(void *out, uint64_t handle, int kin
     cdef int status = (<export_t> real)(out, handle, kind, flags)
     entry = fg_get(FG_HANDLE, handle)
     if status == CUDA_SUCCESS and entry:
-        fg_give_entry(fg_get(FG_BLOCK, entry.block), 0)
+        fg_export_entry(fg_get(FG_BLOCK, entry.block), 0)
     pthread_mutex_unlock(&fg_own_lock)
     return status
 
@@ -161,7 +161,7 @@ cdef bint fg_imported(uint64_t handle) noexcept nogil:
     cdef fg_entry *entry = fg_get(FG_HANDLE, handle)
     cdef int gpu
     if entry:
-        return fg_ref(FG_HANDLE, handle, 0, entry.block)
+        return fg_add_block_ref(FG_HANDLE, handle, 0, entry.block)
     gpu = fg_card_of(handle)
     if gpu < 0:
         return True
@@ -170,7 +170,7 @@ cdef bint fg_imported(uint64_t handle) noexcept nogil:
     if entry == NULL:
         return False
     entry.block = 1  # not charged yet
-    if not fg_ref(FG_HANDLE, handle, 0, fg_serial):
+    if not fg_add_block_ref(FG_HANDLE, handle, 0, fg_serial):
         fg_drop(fg_get(FG_BLOCK, fg_serial))
         return False
     return True

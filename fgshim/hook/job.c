@@ -22,7 +22,7 @@ static int fg_install(fg_job *job) {
 }
 
 /* Whether a thread belongs to a process of the job: those processes have slots. */
-static int fg_is_of_job(const fg_region *r, uint32_t thread) {
+static int fg_thread_is_of_job(const fg_region *r, uint32_t thread) {
     char path[64];
     for (uint32_t at = 0; at < fg_region_slots(r); at++) {
         if (!fg_peek(&r->slot[at].pid)) continue;
@@ -38,11 +38,11 @@ static int fg_is_of_job(const fg_region *r, uint32_t thread) {
  * microsecond at a time. A process of the job may be stopped or without a processor for a while, and is waited for
  * longer. A holder that has ended, or that is not of the job, is given up after a second, and after one try once a lock
  * has been given up before. */
-static int fg_is_hopeless(const fg_region *r, uint32_t holder, int tries) {
+static int fg_should_give_up(const fg_region *r, uint32_t holder, int tries) {
     static int gave_up;
     int hopeless = tries > 1200;
     if (holder && syscall(SYS_tkill, holder, 0)) hopeless = 1;
-    else if (tries > (fg_peek(&gave_up) ? 0 : 20)) hopeless |= !fg_is_of_job(r, holder);
+    else if (tries > (fg_peek(&gave_up) ? 0 : 20)) hopeless |= !fg_thread_is_of_job(r, holder);
     fg_store(&gave_up, hopeless);
     return hopeless;
 }
@@ -54,7 +54,7 @@ int fg_wait_for(fg_region *r) {
     while (status == EBUSY || status == ETIMEDOUT) {
         holder = (uint32_t)fg_peek(&r->lock.__data.__lock) & 0x3fffffff;
         tries = holder == seen ? tries + 1 : 0;   /* a lock that changes hands is in use */
-        if (tries && fg_is_hopeless(r, holder, tries)) return ETIMEDOUT;
+        if (tries && fg_should_give_up(r, holder, tries)) return ETIMEDOUT;
         seen = holder;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 50000000;
@@ -65,7 +65,7 @@ int fg_wait_for(fg_region *r) {
 }
 
 /* Copy the limits. The head of the region is copied before it is checked, since the job may change it meanwhile. */
-static int fg_know_cards(fg_job *job) {
+static int fg_copy_limits(fg_job *job) {
     fg_region *head = fg_pages(sizeof *head);
     int good;
     if (!head) return 0;
@@ -102,7 +102,7 @@ void fg_attach_to(const char *path) {
     fg_job *job = fg_pages(sizeof *job);
     if (!job) return;
     job->region = fg_map_region(path);
-    if (job->region && fg_know_cards(job) && fg_install(job)) return;
+    if (job->region && fg_copy_limits(job) && fg_install(job)) return;
     if (job->region) munmap(job->region, sizeof(fg_region));
     munmap(job, sizeof *job);
 }

@@ -5,7 +5,7 @@
 #   cuLaunchCooperativeKernel, cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernelMultiDevice,
 #   cuGraphLaunch, cuGraphLaunch_ptsz, cuLaunch, cuLaunchGrid, cuLaunchGridAsync.
 # Exports: nothing.
-# Needs: driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_leave_mark,
+# Needs: driver (fg_function); graphs (fg_take_for_graph); pace (fg_is_paced, fg_kind, fg_mark_launch,
 #   fg_wait_turn).
 
 cdef int fg_kernel(
@@ -18,7 +18,7 @@ cdef int fg_kernel(
         function, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], stream, parameters, extra
     )
     if marks:
-        fg_leave_mark(&launch)
+        fg_mark_launch(&launch)
     return status
 
 
@@ -31,7 +31,7 @@ cdef int fg_cooperative(
         function, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], stream, parameters
     )
     if marks:
-        fg_leave_mark(&launch)
+        fg_mark_launch(&launch)
     return status
 
 
@@ -42,7 +42,7 @@ cdef int fg_by_config(
     cdef bint marks = how != NULL and fg_wait_turn(fg_kind(function, how.shape), how.stream, own, &launch)
     cdef int status = (<launch_ex_t> real)(how, function, parameters, extra)
     if marks:
-        fg_leave_mark(&launch)
+        fg_mark_launch(&launch)
     return status
 
 
@@ -52,7 +52,7 @@ cdef int fg_graph(int call, bint own, void *graph, void *stream) noexcept nogil:
     cdef bint marks = fg_wait_turn(<uint64_t> graph, stream, own, &launch)
     cdef int status = fg_take_for_graph(call, graph, stream, own)
     if marks:
-        fg_leave_mark(&launch)
+        fg_mark_launch(&launch)
     return status
 
 
@@ -118,7 +118,7 @@ cdef public int cuLaunchCooperativeKernel_ptsz(
     return fg_cooperative(real, True, function, shape, stream, parameters)
 
 
-cdef void fg_on_its_card(const fg_one_of_many *one, fg_launch *launch, bint before) noexcept nogil:
+cdef void fg_pace_on_device(const fg_one_of_many *one, fg_launch *launch, bint before) noexcept nogil:
     """Wait for a turn, or record the event behind the launch, in the context of the launch's stream."""
     cdef void *context = NULL
     if (<stream_ctx_t> fg_function(FG_cuStreamGetCtx))(one.stream, &context) != CUDA_SUCCESS:
@@ -128,7 +128,7 @@ cdef void fg_on_its_card(const fg_one_of_many *one, fg_launch *launch, bint befo
     if before:
         fg_wait_turn(fg_kind(one.function, one.shape), one.stream, False, launch)
     elif launch.turn.marks:
-        fg_leave_mark(launch)
+        fg_mark_launch(launch)
     (<ctx_out_t> fg_function(FG_cuCtxPopCurrent_v2))(&context)
 
 
@@ -144,10 +144,10 @@ cdef public int cuLaunchCooperativeKernelMultiDevice(
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     for at in range(paced):
         launch[at].turn.marks = False
-        fg_on_its_card(&list[at], &launch[at], True)
+        fg_pace_on_device(&list[at], &launch[at], True)
     status = (<many_t> real)(list, count, flags)
     for at in range(paced):
-        fg_on_its_card(&list[at], &launch[at], False)
+        fg_pace_on_device(&list[at], &launch[at], False)
     return status
 
 
@@ -175,7 +175,7 @@ cdef int fg_grid(int call, void *function, int width, int height, void *stream) 
     else:
         status = (<launch_grid_async_t> real)(function, width, height, stream)
     if marks:
-        fg_leave_mark(&launch)
+        fg_mark_launch(&launch)
     return status
 
 

@@ -1,11 +1,12 @@
 # The ledger: what this process has charged to its job. Reserve, call the driver, then keep the charge or
 # release it.
 #
-# Exports: fg_charge, fg_exchange, fg_give_back, fg_hold, fg_job_holds, fg_keep, fg_owe, fg_reap, fg_refused,
-#   fg_refused_what, fg_reserve, fg_take_slot, fg_total, fg_watch_forks.
-# Needs: context_charges (fg_forget_contexts); entries (fg_forget_all); graphs (fg_forget_graphs); pool_table
-#   (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); shares (fg_all_shares,
-#   fg_leave_shares).
+# Exports: fg_change_charge, fg_charge, fg_defer_release, fg_ensure_slot, fg_job_bytes, fg_living_job_bytes,
+#   fg_reap, fg_record_refusal, fg_record_refusal_of, fg_release, fg_reserve, fg_set_held, fg_update_peak,
+#   fg_watch_forks.
+# Needs: context_charges (fg_forget_contexts); entries (fg_forget_entries); graphs (fg_forget_graphs);
+#   pool_table (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); shares (fg_leave_shares,
+#   fg_shared_bytes).
 
 cdef extern from "libc_symbols.h" nogil:
     int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *)
@@ -23,10 +24,10 @@ cdef void fg_in_child() noexcept nogil:
     global fg_slot
     fg_slot = 0
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
-    memset(fg_owed, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_deferred, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
     fg_forget_contexts()
-    fg_forget_all()
+    fg_forget_entries()
     fg_forget_pools()
     fg_forget_graphs()
 
@@ -54,26 +55,26 @@ cdef void fg_reap(fg_region *region) noexcept nogil:
     set_errno(saved)
 
 
-cdef inline uint64_t fg_uses(const fg_region *region, uint32_t at, uint32_t gpu) noexcept nogil:
+cdef inline uint64_t fg_slot_bytes(const fg_region *region, uint32_t at, uint32_t gpu) noexcept nogil:
     """Return the bytes that the process of a slot holds on a GPU, contexts included."""
     cdef const fg_region_past *past = &region.past[at]
     cdef uint64_t more = fg_region_past_bytes(fg_peek(&past.context[gpu]), fg_peek(&past.seen[gpu]))
     return fg_sum(fg_peek(&region.slot[at].bytes[gpu]), more)
 
 
-cdef inline uint64_t fg_own_past(const fg_region *region, uint32_t gpu) noexcept nogil:
+cdef inline uint64_t fg_own_bytes_outside_calls(const fg_region *region, uint32_t gpu) noexcept nogil:
     """Return the bytes that this process holds on a GPU outside the calls. Under the region's lock."""
     return fg_region_past_bytes(fg_context[gpu], fg_peek(&region.past[fg_slot - 1].seen[gpu]) if fg_slot else 0)
 
 
-cdef uint64_t fg_total(const fg_region *region, uint32_t gpu) noexcept nogil:
+cdef uint64_t fg_job_bytes(const fg_region *region, uint32_t gpu) noexcept nogil:
     """Return the bytes that the job holds on a GPU. Under the region's lock."""
     cdef uint32_t at
-    cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_sum(fg_held[gpu], fg_own_past(region, gpu)))
+    cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_sum(fg_held[gpu], fg_own_bytes_outside_calls(region, gpu)))
     for at in range(fg_region_slots(region)):
         if region.slot[at].pid and at + 1 != fg_slot:
-            total = fg_sum(total, fg_uses(region, at, gpu))
-    return fg_sum(total, fg_all_shares(region, gpu))
+            total = fg_sum(total, fg_slot_bytes(region, at, gpu))
+    return fg_sum(total, fg_shared_bytes(region, gpu))
 
 
 cdef uint32_t fg_find_slot(fg_region *region, bint may_reap) noexcept nogil:
@@ -90,7 +91,7 @@ cdef uint32_t fg_find_slot(fg_region *region, bint may_reap) noexcept nogil:
     return fg_find_slot(region, False)
 
 
-cdef bint fg_take_slot(fg_region *region) noexcept nogil:
+cdef bint fg_ensure_slot(fg_region *region) noexcept nogil:
     """Make sure that this process has a slot. Return False if there is none. Under the region's lock."""
     global fg_slot, fg_pid
     cdef fg_owner self
@@ -131,7 +132,7 @@ cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
         region.slots = fg_slot
 
 
-cdef void fg_hold(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept nogil:
+cdef void fg_set_held(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept nogil:
     """Set what this process holds on a GPU, in bytes. Under the region's lock."""
     fg_held[gpu] = bytes
     if fg_slot:
@@ -146,64 +147,64 @@ cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
     charge.share = 0
     if not fg_lock(region):
         return False
-    fg_settle()
-    if fg_take_slot(region):
-        total = fg_sum(fg_total(region, charge.gpu), charge.bytes)
+    fg_apply_deferred()
+    if fg_ensure_slot(region):
+        total = fg_sum(fg_job_bytes(region, charge.gpu), charge.bytes)
         if total > fg_limit(charge.gpu):
             fg_reap(region)
-            total = fg_sum(fg_total(region, charge.gpu), charge.bytes)
+            total = fg_sum(fg_job_bytes(region, charge.gpu), charge.bytes)
         fits = total <= fg_limit(charge.gpu) and total != UINT64_MAX
         if fits:
-            fg_hold(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)
+            fg_set_held(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)
             charge.total = total
     fg_unlock(region)
     return fits
 
 
-cdef void fg_owe(uint32_t gpu, uint64_t bytes) noexcept nogil:
+cdef void fg_defer_release(uint32_t gpu, uint64_t bytes) noexcept nogil:
     """Defer a release until the region's lock can be taken again."""
-    fg_add(&fg_owed[gpu], bytes)
-    fg_store_int(&fg_owes, 1)
+    fg_add(&fg_deferred[gpu], bytes)
+    fg_store_int(&fg_has_deferred, 1)
 
 
-cdef void fg_give_back(uint32_t gpu, uint64_t bytes) noexcept nogil:
+cdef void fg_release(uint32_t gpu, uint64_t bytes) noexcept nogil:
     """Count bytes as held no longer."""
     cdef fg_region *region = fg_attach()
     if not bytes:
         return
     if not fg_lock(region):
-        fg_owe(gpu, bytes)
+        fg_defer_release(gpu, bytes)
         return
-    fg_settle()
-    fg_hold(region, gpu, fg_held[gpu] - bytes if fg_held[gpu] > bytes else 0)
+    fg_apply_deferred()
+    fg_set_held(region, gpu, fg_held[gpu] - bytes if fg_held[gpu] > bytes else 0)
     fg_unlock(region)
 
 
-cdef void fg_exchange(uint32_t gpu, uint64_t before, uint64_t now, bint counts) noexcept nogil:
+cdef void fg_change_charge(uint32_t gpu, uint64_t before, uint64_t now, bint counts) noexcept nogil:
     """Change a charge from `before` to `now` bytes after the driver has decided. `counts`: update the peak."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t held, total
     if before == now and not counts:
         return
     if not fg_lock(region):
-        fg_owe(gpu, before - now)
+        fg_defer_release(gpu, before - now)
         return
-    fg_settle()
+    fg_apply_deferred()
     held = fg_sum(fg_held[gpu], now)
-    fg_take_slot(region)
-    fg_hold(region, gpu, held - before if held > before else 0)
-    total = fg_total(region, gpu)
+    fg_ensure_slot(region)
+    fg_set_held(region, gpu, held - before if held > before else 0)
+    total = fg_job_bytes(region, gpu)
     fg_unlock(region)
     if counts:
         fg_raise(&region.gpu[gpu].peak, total)
 
 
-cdef void fg_keep(const fg_charge *charge) noexcept nogil:
+cdef void fg_update_peak(const fg_charge *charge) noexcept nogil:
     """Update the peak, once the driver has given the memory."""
     fg_raise(&fg_attach().gpu[charge.gpu].peak, charge.total)
 
 
-cdef void fg_rank(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept nogil:
+cdef void fg_rank_holder(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept nogil:
     """Insert a process into the list of the largest holders."""
     cdef int at = FG_MAX_HOLDERS - 1
     was.holders += 1
@@ -216,11 +217,11 @@ cdef void fg_rank(fg_region_refusal *was, uint32_t pid, uint64_t bytes) noexcept
     was.most[at].bytes = bytes
 
 
-cdef void fg_refused(uint32_t gpu, uint64_t asked) noexcept nogil:
-    fg_refused_what(FG_FOR_MEMORY, gpu, asked)
+cdef void fg_record_refusal(uint32_t gpu, uint64_t asked) noexcept nogil:
+    fg_record_refusal_of(FG_FOR_MEMORY, gpu, asked)
 
 
-cdef void fg_refused_what(int what, uint32_t gpu, uint64_t asked) noexcept nogil:
+cdef void fg_record_refusal_of(int what, uint32_t gpu, uint64_t asked) noexcept nogil:
     """Count a refusal, and record it in the region. The shepherd reports it; the hook never writes to stderr."""
     cdef fg_region *region = fg_attach()
     cdef fg_region_refusal *was
@@ -232,11 +233,11 @@ cdef void fg_refused_what(int what, uint32_t gpu, uint64_t asked) noexcept nogil
     was.gpu = gpu
     was.what = what
     was.asked = asked
-    was.held = fg_total(region, gpu)
+    was.held = fg_job_bytes(region, gpu)
     was.limit = fg_limit(gpu)
     for at in range(fg_region_slots(region)):
-        if region.slot[at].pid and fg_uses(region, at, gpu):
-            fg_rank(was, region.slot[at].pid, fg_uses(region, at, gpu))
+        if region.slot[at].pid and fg_slot_bytes(region, at, gpu):
+            fg_rank_holder(was, region.slot[at].pid, fg_slot_bytes(region, at, gpu))
     was.pid = fg_pid if fg_pid else getpid()
     region.gpu[gpu].last_asked = was.asked
     region.gpu[gpu].last_held = was.held
@@ -244,12 +245,12 @@ cdef void fg_refused_what(int what, uint32_t gpu, uint64_t asked) noexcept nogil
     fg_unlock(region)
 
 
-cdef uint64_t fg_job_holds(uint32_t gpu) noexcept nogil:
+cdef uint64_t fg_living_job_bytes(uint32_t gpu) noexcept nogil:
     """Return the bytes that the job's living processes hold; UINT64_MAX if the lock cannot be taken."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t total = UINT64_MAX
     if fg_lock(region):
         fg_reap(region)
-        total = fg_total(region, gpu)
+        total = fg_job_bytes(region, gpu)
         fg_unlock(region)
     return total

@@ -4,7 +4,7 @@
 #
 # Hooks: fg_dlsym, fg_dlvsym, fg_dlopen, fg_dlmopen, cuGetProcAddress, cuGetProcAddress_v2.
 # Exports: nothing.
-# Needs: driver (fg_dlsym_real, fg_function, fg_library, fg_linkers).
+# Needs: driver (fg_dlsym_real, fg_function, fg_library, fg_linker_function).
 
 ctypedef void *(*dlvsym_t)(void *, const char *, const char *) noexcept nogil
 
@@ -31,7 +31,7 @@ cdef int fg_find(const char *name) noexcept nogil:
     return -1
 
 
-cdef bint fg_is_drivers(const void *address) noexcept nogil:
+cdef bint fg_is_in_driver(const void *address) noexcept nogil:
     """Return whether a driver library, wherever it was loaded from, contains this address."""
     cdef Dl_info info
     cdef const char *name
@@ -44,48 +44,48 @@ cdef bint fg_is_drivers(const void *address) noexcept nogil:
 
 cdef void *fg_replaced(int at, void *found) noexcept nogil:
     """Return the hook's function for a function of the driver or the linker; else `found` unchanged."""
-    if found and (fg_calls[at].library == FG_linker or fg_is_drivers(found)):
+    if found and (fg_calls[at].library == FG_linker or fg_is_in_driver(found)):
         return fg_calls[at].hook
     return found
 
 
-cdef inline fg_answer fg_say(void *value) noexcept nogil:
+cdef inline fg_answer fg_return_value(void *value) noexcept nogil:
     cdef fg_answer answer
     answer.value = value
     answer.jump = NULL
     return answer
 
 
-cdef inline fg_answer fg_go_on(int at) noexcept nogil:
+cdef inline fg_answer fg_jump_to_linker(int at) noexcept nogil:
     """Let the stub jump to the linker's own function, as if the caller had called it."""
     cdef fg_answer answer
     answer.value = NULL
-    answer.jump = fg_linkers(at)
+    answer.jump = fg_linker_function(at)
     return answer
 
 
-cdef void *fg_ask(void *handle, const char *name, const char *version) noexcept nogil:
+cdef void *fg_ask_linker(void *handle, const char *name, const char *version) noexcept nogil:
     """Look a symbol up with the linker's own function. `version` NULL: any version."""
     if version == NULL:
         return fg_dlsym_real()(handle, name)
-    return (<dlvsym_t> fg_linkers(FG_dlvsym))(handle, name, version)
+    return (<dlvsym_t> fg_linker_function(FG_dlvsym))(handle, name, version)
 
 
 cdef fg_answer fg_answer_next(int at, const char *name, const char *version, void *caller) noexcept nogil:
     """Answer RTLD_NEXT: the first definition after the caller in the order of loading."""
     cdef link_map *asks = fg_map_of(caller)
     cdef link_map *own = fg_map_of(<void *> fg_calls)
-    cdef fg_answer unknown = fg_go_on(FG_dlvsym if version else FG_dlsym)
+    cdef fg_answer unknown = fg_jump_to_linker(FG_dlvsym if version else FG_dlsym)
     cdef void *driver = NULL
     if asks == NULL:
         return unknown
     if fg_before(asks, own):  # the hook comes next, in place of the definition after it
-        return fg_say(fg_replaced(at, fg_ask(RTLD_NEXT, name, version)))
+        return fg_return_value(fg_replaced(at, fg_ask_linker(RTLD_NEXT, name, version)))
     if fg_calls[at].library == FG_linker:  # a library that defines the name itself asks for what it wraps
-        return unknown if fg_defined(asks, name) else fg_say(fg_calls[at].hook)
+        return unknown if fg_defined(asks, name) else fg_return_value(fg_calls[at].hook)
     driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
     if driver and asks != <link_map *> driver and fg_before(asks, <link_map *> driver):
-        return fg_say(fg_calls[at].hook)
+        return fg_return_value(fg_calls[at].hook)
     return unknown
 
 
@@ -94,17 +94,17 @@ cdef fg_answer fg_look_up(void *handle, const char *name, const char *version, v
     cdef void *found
     cdef void *driver = NULL
     if at < 0:
-        return fg_go_on(FG_dlvsym if version else FG_dlsym)
+        return fg_jump_to_linker(FG_dlvsym if version else FG_dlsym)
     if handle == RTLD_NEXT:
         return fg_answer_next(at, name, version, caller)
-    found = fg_ask(handle, name, version)
+    found = fg_ask_linker(handle, name, version)
     if found == fg_calls[at].hook:  # the hook precedes the driver, even one that is not loaded
         if handle == RTLD_DEFAULT and fg_calls[at].library != FG_linker:
             driver = fg_library(fg_calls[at].library, RTLD_NOLOAD)
-        found = fg_ask(RTLD_NEXT, name, version)  # last, so that dlerror reports this look-up
+        found = fg_ask_linker(RTLD_NEXT, name, version)  # last, so that dlerror reports this look-up
         if not found and driver:
-            return fg_say(fg_calls[at].hook)
-    return fg_say(fg_replaced(at, found))
+            return fg_return_value(fg_calls[at].hook)
+    return fg_return_value(fg_replaced(at, found))
 
 
 cdef public fg_answer fg_dlsym(void *handle, const char *name, void *unused, void *caller) noexcept nogil:
@@ -114,17 +114,17 @@ cdef public fg_answer fg_dlsym(void *handle, const char *name, void *unused, voi
 
 cdef public fg_answer fg_dlvsym(void *handle, const char *name, const char *version, void *caller) noexcept nogil:
     if version == NULL:
-        return fg_go_on(FG_dlvsym)
+        return fg_jump_to_linker(FG_dlvsym)
     return fg_look_up(handle, name, version, caller)
 
 
 cdef public fg_answer fg_dlopen(const char *file, long mode, void *unused, void *caller) noexcept nogil:
     """Answer dlopen. The stub clears RTLD_DEEPBIND, with which a library would find the driver before the hook."""
-    return fg_go_on(FG_dlopen)
+    return fg_jump_to_linker(FG_dlopen)
 
 
 cdef public fg_answer fg_dlmopen(long space, const char *file, long mode, void *caller) noexcept nogil:
-    return fg_go_on(FG_dlmopen)
+    return fg_jump_to_linker(FG_dlmopen)
 
 
 cdef void fg_ask_inner(int at) noexcept nogil:

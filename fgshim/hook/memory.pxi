@@ -1,11 +1,11 @@
 # Linear memory, allocated and freed by address.
 #
 # Hooks: cuMemAlloc_v2, cuMemAllocManaged, cuMemAllocPitch_v2, cuMemFree_v2.
-# Exports: fg_area, fg_device_at, fg_finish, fg_finish_pitched, fg_forget_address, fg_freed, fg_gpu_of,
-#   fg_plain, fg_take, fg_take_on, fg_take_pitched, fg_up_to_grain.
-# Needs: driver (fg_function); entries (fg_forget, fg_note); ledger (fg_charge, fg_give_back, fg_keep,
-#   fg_refused, fg_reserve); pool_table (fg_can_trim, fg_trim); pools (fg_back_to_pool); region (fg_position);
-#   shares (fg_let_go).
+# Exports: fg_area, fg_device_at, fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of, fg_linear_charge,
+#   fg_remove_address, fg_reserve_here, fg_reserve_on, fg_reserve_pitched, fg_round_to_2_mib.
+# Needs: driver (fg_function); entries (fg_record, fg_remove); ledger (fg_charge, fg_record_refusal,
+#   fg_release, fg_reserve, fg_update_peak); pool_table (fg_can_trim, fg_trim); pools (fg_back_to_pool);
+#   region (fg_position); shares (fg_release_charge).
 
 cdef int fg_gpu_of(int device) noexcept nogil:
     """Return the position in the region of a CUDA device; -1 if it is not the job's."""
@@ -29,7 +29,7 @@ cdef int fg_device_at(int kind, int place) noexcept nogil:
     return place & 0xff if kind == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN else -1
 
 
-cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogil:
+cdef int fg_reserve_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Reserve on a device. Pools are trimmed before an allocation is refused."""
     cdef int gpu = fg_gpu_of(device)
     if gpu < 0:
@@ -39,22 +39,22 @@ cdef int fg_take_on(int device, uint64_t bytes, fg_charge *charge) noexcept nogi
     charge.context = 0
     if fg_reserve(charge) or (fg_can_trim() and fg_trim(gpu, device) and fg_reserve(charge)):
         return CUDA_SUCCESS
-    fg_refused(gpu, bytes)
+    fg_record_refusal(gpu, bytes)
     return CUDA_ERROR_OUT_OF_MEMORY
 
 
-cdef uint64_t fg_up_to_grain(uint64_t bytes) noexcept nogil:
+cdef uint64_t fg_round_to_2_mib(uint64_t bytes) noexcept nogil:
     """Round up to the 2 MiB by which drivers map memory."""
     cdef uint64_t mask = (<uint64_t> 2 << 20) - 1
     return bytes if bytes > UINT64_MAX - mask else (bytes + mask) & ~mask
 
 
-cdef uint64_t fg_plain(uint64_t bytes) noexcept nogil:
+cdef uint64_t fg_linear_charge(uint64_t bytes) noexcept nogil:
     """Return the charge for linear memory: exact up to 1 MiB, which drivers pack, and else rounded up to 2 MiB."""
-    return bytes if bytes <= <uint64_t> 1 << 20 else fg_up_to_grain(bytes)
+    return bytes if bytes <= <uint64_t> 1 << 20 else fg_round_to_2_mib(bytes)
 
 
-cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
+cdef int fg_reserve_here(uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Reserve on the device of the current context. Without a context, return the driver's error."""
     cdef int device = 0
     cdef void *context = NULL
@@ -63,43 +63,43 @@ cdef int fg_take(uint64_t bytes, fg_charge *charge) noexcept nogil:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<ctx_device_t> ask)(&device)
     if status == CUDA_SUCCESS:
-        status = fg_take_on(device, bytes, charge)
+        status = fg_reserve_on(device, bytes, charge)
     if status == CUDA_SUCCESS and (<ctx_out_t> fg_function(FG_cuCtxGetCurrent))(&context) == CUDA_SUCCESS:
         charge.context = <uint64_t> context
     return status
 
 
-cdef int fg_finish(int status, const uint64_t *address, const fg_charge *charge) noexcept nogil:
+cdef int fg_finish_linear(int status, const uint64_t *address, const fg_charge *charge) noexcept nogil:
     """Record the charge if the driver gave memory; else release it."""
     cdef void *free = fg_function(FG_cuMemFree_v2)
     if status != CUDA_SUCCESS:
-        fg_give_back(charge.gpu, charge.bytes)
+        fg_release(charge.gpu, charge.bytes)
         return status
-    if not fg_note(FG_MEMORY, address[0], charge):  # an allocation without an entry could never be released
+    if not fg_record(FG_MEMORY, address[0], charge):  # an allocation without an entry could never be released
         (<free_t> free)(address[0])
-        fg_give_back(charge.gpu, charge.bytes)
+        fg_release(charge.gpu, charge.bytes)
         return CUDA_ERROR_OUT_OF_MEMORY
-    fg_keep(charge)
+    fg_update_peak(charge)
     return CUDA_SUCCESS
 
 
 cdef public int cuMemAlloc_v2(uint64_t *address, size_t size) noexcept nogil:
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAlloc_v2)
-    cdef int status = fg_take(fg_plain(size), &charge)
+    cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
     if status != CUDA_SUCCESS:
         return status
-    return fg_finish((<alloc_t> real)(address, size), address, &charge)
+    return fg_finish_linear((<alloc_t> real)(address, size), address, &charge)
 
 
 cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int flags) noexcept nogil:
     """Charge managed memory like any other: it evicts the memory of other jobs if it does not fit."""
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAllocManaged)
-    cdef int status = fg_take(fg_plain(size), &charge)
+    cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
     if status != CUDA_SUCCESS:
         return status
-    return fg_finish((<alloc_managed_t> real)(address, size, flags), address, &charge)
+    return fg_finish_linear((<alloc_managed_t> real)(address, size, flags), address, &charge)
 
 
 cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
@@ -107,16 +107,16 @@ cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
     return UINT64_MAX if pitch and height > UINT64_MAX // pitch else pitch * height
 
 
-cdef int fg_take_pitched(uint64_t width, uint64_t height, fg_charge *charge) noexcept nogil:
+cdef int fg_reserve_pitched(uint64_t width, uint64_t height, fg_charge *charge) noexcept nogil:
     """Reserve for the widest pitch seen so far; the driver chooses the pitch."""
-    return fg_take(fg_plain(fg_area(width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511, height)), charge)
+    return fg_reserve_here(fg_linear_charge(fg_area(width if width > UINT64_MAX - 511 else (width + 511) & ~<uint64_t> 511, height)), charge)
 
 
-cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
+cdef bint fg_fit_charge(uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Change a reservation to the bytes allocated. Return False if they exceed the limit."""
     cdef fg_charge more = charge[0]
     if bytes <= charge.bytes:
-        fg_give_back(charge.gpu, charge.bytes - bytes)
+        fg_release(charge.gpu, charge.bytes - bytes)
         charge.total -= charge.bytes - bytes
     else:
         more.bytes = bytes - charge.bytes
@@ -128,11 +128,11 @@ cdef bint fg_fit(uint64_t bytes, fg_charge *charge) noexcept nogil:
 
 
 cdef int fg_finish_pitched(int status, const uint64_t *address, uint64_t bytes, fg_charge *charge) noexcept nogil:
-    if status == CUDA_SUCCESS and not fg_fit(fg_plain(bytes), charge):
+    if status == CUDA_SUCCESS and not fg_fit_charge(fg_linear_charge(bytes), charge):
         (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
-        fg_refused(charge.gpu, bytes)
+        fg_record_refusal(charge.gpu, bytes)
         status = CUDA_ERROR_OUT_OF_MEMORY
-    return fg_finish(status, address, charge)
+    return fg_finish_linear(status, address, charge)
 
 
 cdef public int cuMemAllocPitch_v2(
@@ -140,26 +140,26 @@ cdef public int cuMemAllocPitch_v2(
 ) noexcept nogil:
     cdef fg_charge charge
     cdef void *real = fg_function(FG_cuMemAllocPitch_v2)
-    cdef int status = fg_take_pitched(width, height, &charge)
+    cdef int status = fg_reserve_pitched(width, height, &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<alloc_pitch_t> real)(address, pitch, width, height, element)
     return fg_finish_pitched(status, address, fg_area(pitch[0], height) if status == CUDA_SUCCESS else 0, &charge)
 
 
-cdef int fg_forget_address(uint64_t address, fg_charge *charge) noexcept nogil:
+cdef int fg_remove_address(uint64_t address, fg_charge *charge) noexcept nogil:
     """Remove the entry of an address and return its kind; FG_FREE if it is unknown."""
-    if fg_forget(FG_MEMORY, address, charge):
+    if fg_remove(FG_MEMORY, address, charge):
         return FG_MEMORY
-    return FG_ASYNC if fg_forget(FG_ASYNC, address, charge) else FG_FREE
+    return FG_ASYNC if fg_remove(FG_ASYNC, address, charge) else FG_FREE
 
 
 cdef void fg_freed(int status, int kind, uint64_t address, const fg_charge *charge) noexcept nogil:
     """Release a charge after the driver freed the memory, or record it again if the driver refused."""
     if kind and status != CUDA_SUCCESS:
-        fg_note(kind, address, charge)
+        fg_record(kind, address, charge)
     elif kind == FG_MEMORY:
-        fg_let_go(charge)
+        fg_release_charge(charge)
     elif kind == FG_ASYNC:
         fg_back_to_pool(charge)
     elif status == CUDA_SUCCESS:  # it may be memory of a graph
@@ -169,7 +169,7 @@ cdef void fg_freed(int status, int kind, uint64_t address, const fg_charge *char
 cdef public int cuMemFree_v2(uint64_t address) noexcept nogil:
     """Free memory. An unknown address is passed to the driver."""
     cdef fg_charge charge
-    cdef int kind = fg_forget_address(address, &charge)
+    cdef int kind = fg_remove_address(address, &charge)
     cdef void *real = fg_function(FG_cuMemFree_v2)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED

@@ -6,9 +6,9 @@
 # Hooks: cuMemAlloc, cuMemAllocPitch, cuMemFree, cuMemGetInfo, cuDeviceTotalMem, cuArrayCreate,
 #   cuArray3DCreate.
 # Exports: nothing.
-# Needs: arrays (fg_flat, fg_new_array); driver (fg_function); ledger (fg_charge); memory (fg_area, fg_finish,
-#   fg_finish_pitched, fg_forget_address, fg_freed, fg_gpu_of, fg_plain, fg_take, fg_take_pitched); views
-#   (fg_see, fg_total_seen, fg_view).
+# Needs: arrays (fg_flat, fg_new_array); driver (fg_function); ledger (fg_charge); memory (fg_area,
+#   fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of, fg_linear_charge, fg_remove_address,
+#   fg_reserve_here, fg_reserve_pitched); views (fg_view, fg_view_of, fg_visible_total).
 
 cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
     cdef fg_charge charge
@@ -16,12 +16,12 @@ cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
     cdef void *real = fg_function(FG_cuMemAlloc)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_take(fg_plain(size), &charge)
+    cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<old_alloc_t> real)(address, size)
     at = address[0] if status == CUDA_SUCCESS else 0
-    return fg_finish(status, &at, &charge)
+    return fg_finish_linear(status, &at, &charge)
 
 
 cdef public int cuMemAllocPitch(
@@ -32,7 +32,7 @@ cdef public int cuMemAllocPitch(
     cdef void *real = fg_function(FG_cuMemAllocPitch)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    cdef int status = fg_take_pitched(width, height, &charge)
+    cdef int status = fg_reserve_pitched(width, height, &charge)
     if status != CUDA_SUCCESS:
         return status
     status = (<old_alloc_pitch_t> real)(address, pitch, width, height, element)
@@ -43,7 +43,7 @@ cdef public int cuMemAllocPitch(
 
 cdef public int cuMemFree(uint32_t address) noexcept nogil:
     cdef fg_charge charge
-    cdef int kind = fg_forget_address(address, &charge)
+    cdef int kind = fg_remove_address(address, &charge)
     cdef void *real = fg_function(FG_cuMemFree)
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
@@ -63,7 +63,7 @@ cdef public int cuMemGetInfo(uint32_t *free, uint32_t *total) noexcept nogil:
     if status == CUDA_SUCCESS:
         status = (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device)
     if status == CUDA_SUCCESS:
-        view = fg_see(fg_gpu_of(device), UINT64_MAX)
+        view = fg_view_of(fg_gpu_of(device), UINT64_MAX)
         if total:
             total[0] = <uint32_t> min(view.total, <uint64_t> total[0])
         if free:
@@ -77,7 +77,7 @@ cdef public int cuDeviceTotalMem(uint32_t *total, int device) noexcept nogil:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<old_total_t> real)(total, device)
     if status == CUDA_SUCCESS and total:
-        total[0] = <uint32_t> fg_total_seen(device, total[0])
+        total[0] = <uint32_t> fg_visible_total(device, total[0])
     return status
 
 

@@ -4,14 +4,14 @@
 # A launch that need not wait calls nothing but the driver. A launch into a captured stream is not paced: its
 # graph is, when it is launched.
 #
-# Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_leave_mark, fg_wait_turn.
-# Needs: driver (fg_function); ledger (fg_take_slot); memory (fg_gpu_of); region (fg_attach, fg_lock,
+# Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_mark_launch, fg_wait_turn.
+# Needs: driver (fg_function); ledger (fg_ensure_slot); memory (fg_gpu_of); region (fg_attach, fg_lock,
 #   fg_unlock).
 
 cdef extern from "clock.h" nogil:
     uint64_t fg_clock()
     uint64_t fg_rough_clock()
-    void fg_nap(uint64_t)
+    void fg_sleep(uint64_t)
 
 cdef extern from "pace.h" nogil:
     void fg_fly "fg_pace_put"(uint64_t *, uint64_t)
@@ -19,7 +19,7 @@ cdef extern from "pace.h" nogil:
 cdef enum:
     FG_NOT_PACED = 1
     FG_PACED = 2
-    FG_ONLY_TOLD = 3  # policy none on a shared GPU: it only reports that it launches
+    FG_ONLY_REPORTS = 3  # policy none on a shared GPU: it only reports that it launches
 
 cdef struct fg_launch:  # a launch that is paced
     fg_turn turn
@@ -77,12 +77,12 @@ cdef bint fg_decide_pacing() noexcept nogil:
         for at in range(fg_region_gpus(region)):
             if fg_pace_is_on(&region.pace[at]):
                 paces = FG_PACED
-            elif fg_pace_is_told(&region.pace[at]) and paces == FG_NOT_PACED:
-                paces = FG_ONLY_TOLD
+            elif fg_pace_only_reports(&region.pace[at]) and paces == FG_NOT_PACED:
+                paces = FG_ONLY_REPORTS
     if paces != FG_NOT_PACED and fg_load_int(&fg_paces) == 0:
         __register_atfork(NULL, NULL, fg_pace_in_child, NULL)
         if paces == FG_PACED and fg_lock(region):  # the slot tells the controller that this process is the job's
-            fg_take_slot(region)
+            fg_ensure_slot(region)
             fg_unlock(region)
     fg_store_int(&fg_paces, paces)
     return paces == FG_PACED
@@ -117,13 +117,13 @@ cdef bint fg_only_records(void *stream, bint own) noexcept nogil:
     return ask != NULL and ((<stream_capturing_t> ask)(stream, &how) != CUDA_SUCCESS or how != 0)
 
 
-cdef void fg_rest(uint64_t time) noexcept nogil:
+cdef void fg_sleep_ns(uint64_t time) noexcept nogil:
     cdef int saved = errno
-    fg_nap(time)
+    fg_sleep(time)
     set_errno(saved)
 
 
-cdef inline void fg_take_place() noexcept nogil:
+cdef inline void fg_choose_flight() noexcept nogil:
     """Choose the index of this process in fg_pace.flying."""
     global fg_flight
     if not fg_flight:
@@ -131,18 +131,18 @@ cdef inline void fg_take_place() noexcept nogil:
         fg_own_meter.flight = fg_flight - 1
 
 
-cdef void fg_tell_launch() noexcept nogil:
+cdef void fg_report_launch() noexcept nogil:
     """Report at most every 10 ms that this process launches, for a job that is not paced."""
-    global fg_told
+    global fg_reported_at
     cdef fg_region *region = fg_attach()
     cdef uint64_t now = fg_rough_clock()
     cdef uint32_t at
-    if now - fg_told < FG_TELL:
+    if now - fg_reported_at < FG_REPORT_PERIOD:
         return
-    fg_told = now
-    fg_take_place()
+    fg_reported_at = now
+    fg_choose_flight()
     for at in range(fg_region_gpus(region)):
-        fg_fly(&region.pace[at].flying[fg_flight - 1], now + 10 * FG_TELL)
+        fg_fly(&region.pace[at].flying[fg_flight - 1], now + 10 * FG_REPORT_PERIOD)
 
 
 cdef void fg_forget_marks(void *context) noexcept nogil:
@@ -153,7 +153,7 @@ cdef void fg_forget_marks(void *context) noexcept nogil:
 
 
 cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch) noexcept nogil:
-    """Wait for this launch's turn. Return True if fg_leave_mark must be called behind it."""
+    """Wait for this launch's turn. Return True if fg_mark_launch must be called behind it."""
     cdef fg_pace *pace
     cdef fg_stopwatch watch
     cdef fg_track *track
@@ -162,8 +162,8 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     launch.own = own
     launch.turn.marks = False
     if not fg_is_paced():
-        if fg_load_int(&fg_paces) == FG_ONLY_TOLD:
-            fg_tell_launch()
+        if fg_load_int(&fg_paces) == FG_ONLY_REPORTS:
+            fg_report_launch()
         return False
     if fg_only_records(stream, own):
         return False
@@ -179,10 +179,10 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
         if wait == 0:
             break
         pthread_mutex_unlock(&fg_meter_lock)
-        fg_rest(wait)
+        fg_sleep_ns(wait)
     if own and stream == NULL:
         stream = <void *> pthread_self()  # differs from the legacy stream and between threads
-    fg_take_place()
+    fg_choose_flight()
     track = fg_track_of(&fg_own_meter, pace, fg_runs_of(pace), stream, context)
     fg_meter_begin(&fg_own_meter, track, kind, at, &watch, &launch.turn)
     fg_fly(&pace.flying[fg_own_meter.flight], track.busy_until)
@@ -190,7 +190,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     return launch.turn.marks
 
 
-cdef void fg_leave_mark(fg_launch *launch) noexcept nogil:
+cdef void fg_mark_launch(fg_launch *launch) noexcept nogil:
     """Record the event behind the launch."""
     cdef fg_stopwatch watch
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch

@@ -4,10 +4,10 @@
 # twice. No function here waits for a stream. A tool that the driver calls back may come here in the same
 # thread; therefore rows never move, and the charge of a pool is always what its row says.
 #
-# Exports: fg_can_trim, fg_each_pool, fg_forget_pools, fg_in_steps, fg_know_pool, fg_look_again, fg_pool_has,
-#   fg_pool_of, fg_read_pool, fg_short_of, fg_trim.
-# Needs: driver (fg_function); graphs (fg_each_graph_memory, fg_trim_graph_memory); ledger (fg_charge,
-#   fg_exchange).
+# Exports: fg_add_pool, fg_can_trim, fg_each_pool, fg_forget_pools, fg_pool_has, fg_pool_lacks, fg_pool_of,
+#   fg_read_pool, fg_refresh_pools, fg_round_to_step, fg_trim.
+# Needs: driver (fg_function); graphs (fg_each_graph_memory, fg_trim_graph_memory); ledger (fg_change_charge,
+#   fg_charge).
 
 cdef void fg_forget_pools() noexcept nogil:
     """Forget the state of the parent, in the child of a fork."""
@@ -36,7 +36,7 @@ cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
     return NULL
 
 
-cdef bint fg_more_pools() noexcept nogil:
+cdef bint fg_make_pool_room() noexcept nogil:
     """Make room for one more row. Return False if there is no memory. Under fg_pool_lock."""
     global fg_pools
     if fg_pools == NULL:
@@ -44,7 +44,7 @@ cdef bint fg_more_pools() noexcept nogil:
     return fg_pools != NULL and fg_pool_count < FG_MAX_POOLS
 
 
-cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
+cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu) noexcept nogil:
     """Return a row for a pool, a new one if necessary; NULL if there is no memory. Under fg_pool_lock."""
     cdef fg_pool *row = fg_pool_of(pool)
     cdef uint32_t at = 0
@@ -53,7 +53,7 @@ cdef fg_pool *fg_know_pool(void *pool, uint32_t gpu) noexcept nogil:
     while at < fg_pool_count and fg_pools[at].state != FG_NO_POOL:
         at += 1
     if at == fg_pool_count:
-        if not fg_more_pools():
+        if not fg_make_pool_room():
             return NULL
         fg_publish(&fg_pool_count, at + 1)
     row = &fg_pools[at]
@@ -91,14 +91,14 @@ cdef uint64_t fg_step(const fg_pool *row) noexcept nogil:
     return fg_divisor(row.step, FG_USUAL_STEP) if row.step % FG_USUAL_STEP else FG_USUAL_STEP
 
 
-cdef uint64_t fg_in_steps(const fg_pool *row, uint64_t size) noexcept nogil:
+cdef uint64_t fg_round_to_step(const fg_pool *row, uint64_t size) noexcept nogil:
     cdef uint64_t step = fg_step(row)
     if size > UINT64_MAX - step:
         return UINT64_MAX
     return (size + step - 1) // step * step
 
 
-cdef uint64_t fg_short_of(const fg_pool *row, uint64_t size) noexcept nogil:
+cdef uint64_t fg_pool_lacks(const fg_pool *row, uint64_t size) noexcept nogil:
     """Return how many bytes a pool lacks for an allocation, if its free memory is contiguous."""
     cdef uint64_t used = fg_sum(fg_pool_has(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), size)
     return used - row.reserved if used > row.reserved else 0
@@ -113,7 +113,7 @@ cdef void fg_read_pool(fg_pool *row, const fg_charge *reserved, uint64_t needed)
     before = row.reserved + (reserved.bytes if reserved else 0)  # read after the driver's answer: a tool may have changed it meanwhile
     fg_learn_step(row, now, needed)
     row.reserved = now
-    fg_exchange(row.gpu, before, now, reserved != NULL)
+    fg_change_charge(row.gpu, before, now, reserved != NULL)
 
 
 cdef void fg_each_pool(int gpu, bint trim) noexcept nogil:
@@ -127,7 +127,7 @@ cdef void fg_each_pool(int gpu, bint trim) noexcept nogil:
             fg_read_pool(&fg_pools[at], NULL, 0)
 
 
-cdef void fg_look_again() noexcept nogil:
+cdef void fg_refresh_pools() noexcept nogil:
     """Read pools and graphs again: they may keep less than before."""
     fg_publish(&fg_stale, 0)
     if fg_peek_int(&fg_pool_count) or fg_peek_int(&fg_graph_count):

@@ -2,10 +2,10 @@
 # then.
 #
 # Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_stream_calls.
-# Needs: driver (fg_function); entries (fg_note); ledger (fg_charge, fg_give_back, fg_refused, fg_reserve,
-#   fg_total); memory (fg_device_at, fg_forget_address, fg_freed, fg_gpu_of); pool_table (fg_each_pool,
-#   fg_in_steps, fg_know_pool, fg_pool_has, fg_pool_of, fg_read_pool, fg_short_of); region (fg_attach,
-#   fg_limit, fg_lock, fg_unlock).
+# Needs: driver (fg_function); entries (fg_record); ledger (fg_charge, fg_job_bytes, fg_record_refusal,
+#   fg_release, fg_reserve); memory (fg_device_at, fg_freed, fg_gpu_of, fg_remove_address); pool_table
+#   (fg_add_pool, fg_each_pool, fg_pool_has, fg_pool_lacks, fg_pool_of, fg_read_pool, fg_round_to_step);
+#   region (fg_attach, fg_limit, fg_lock, fg_unlock).
 
 cdef struct fg_stream_calls:  # those of the legacy stream 0, or those of the thread's stream 0
     int allocate, from_pool, free, capturing, context
@@ -31,7 +31,7 @@ cdef int fg_device_of(void *stream, int context_call, int *device) noexcept nogi
 
 cdef bint fg_reserve_growth(const fg_pool *row, uint64_t size, fg_charge *charge, bint likely) noexcept nogil:
     """Reserve the most by which a pool can grow; if `likely`, only what it must grow."""
-    charge.bytes = fg_in_steps(row, fg_short_of(row, size) if likely else size)
+    charge.bytes = fg_round_to_step(row, fg_pool_lacks(row, size) if likely else size)
     return fg_reserve(charge)
 
 
@@ -39,18 +39,18 @@ cdef bint fg_reserve_for(const fg_pool *row, uint64_t size, fg_charge *charge) n
     """Reserve the largest growth; nothing if the pool has enough; else the necessary growth after trimming all pools."""
     if fg_reserve_growth(row, size, charge, False):
         return True
-    if fg_short_of(row, size) == 0 and fg_reserve_growth(row, size, charge, True):
+    if fg_pool_lacks(row, size) == 0 and fg_reserve_growth(row, size, charge, True):
         return True
     fg_each_pool(row.gpu, True)
     return fg_reserve_growth(row, size, charge, False) or fg_reserve_growth(row, size, charge, True)
 
 
-cdef bint fg_overshot(uint32_t gpu) noexcept nogil:
+cdef bint fg_is_over_limit(uint32_t gpu) noexcept nogil:
     cdef fg_region *region = fg_attach()
     cdef bint over
     if not fg_lock(region):
         return True
-    over = fg_total(region, gpu) > fg_limit(gpu)
+    over = fg_job_bytes(region, gpu) > fg_limit(gpu)
     fg_unlock(region)
     return over
 
@@ -63,13 +63,13 @@ cdef int fg_ask_pool(
     return (<alloc_async_t> fg_function(calls.allocate))(address, size, stream)
 
 
-cdef bint fg_note_async(fg_pool *row, uint64_t address, size_t size) noexcept nogil:
+cdef bint fg_record_async(fg_pool *row, uint64_t address, size_t size) noexcept nogil:
     cdef fg_charge charge
     charge.gpu = row.gpu
     charge.bytes = size
     charge.share = 0
     charge.context = <uint64_t> (row - fg_pools)
-    if not fg_note(FG_ASYNC, address, &charge):
+    if not fg_record(FG_ASYNC, address, &charge):
         return False
     row.live += 1
     return True
@@ -87,18 +87,18 @@ cdef int fg_from_pool(
     charge.gpu = row.gpu
     fg_read_pool(row, NULL, 0)
     if not fg_reserve_for(row, size, &charge):
-        fg_refused(row.gpu, size)
+        fg_record_refusal(row.gpu, size)
         return CUDA_ERROR_OUT_OF_MEMORY
-    needed = fg_short_of(row, size)
+    needed = fg_pool_lacks(row, size)
     status = fg_ask_pool(row, by_name, address, size, stream, calls)
     fg_read_pool(row, &charge, needed)
     if status != CUDA_SUCCESS:
         return status
-    if not fg_overshot(row.gpu) and fg_note_async(row, address[0], size):
+    if not fg_is_over_limit(row.gpu) and fg_record_async(row, address[0], size):
         return CUDA_SUCCESS
     (<free_async_t> fg_function(calls.free))(address[0], stream)  # it grew by more than was reserved
     fg_each_pool(row.gpu, True)
-    fg_refused(row.gpu, size)
+    fg_record_refusal(row.gpu, size)
     return CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -125,7 +125,7 @@ cdef int fg_alloc_async(uint64_t *address, size_t size, void *stream, fg_stream_
         return status
     gpu = fg_gpu_of(device)
     pthread_mutex_lock(&fg_pool_lock)
-    status = fg_from_pool(fg_know_pool(pool, gpu) if gpu >= 0 else NULL, False, address, size, stream, &calls)
+    status = fg_from_pool(fg_add_pool(pool, gpu) if gpu >= 0 else NULL, False, address, size, stream, &calls)
     pthread_mutex_unlock(&fg_pool_lock)
     return status
 
@@ -138,12 +138,12 @@ cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
     while ask and device < 64 and (<device_pool_t> ask)(&standard, device) == CUDA_SUCCESS:
         gpu = fg_gpu_of(device)
         if standard == pool and gpu >= 0:
-            return fg_know_pool(pool, gpu)
+            return fg_add_pool(pool, gpu)
         device += 1
     if fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE) != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
         return NULL
     gpu = fg_gpu_of(fg_device_at(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_ID)))
-    return fg_know_pool(pool, gpu) if gpu >= 0 else NULL
+    return fg_add_pool(pool, gpu) if gpu >= 0 else NULL
 
 
 cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream, fg_stream_calls calls) noexcept nogil:
@@ -174,7 +174,7 @@ cdef void fg_back_to_pool(const fg_charge *charge) noexcept nogil:
     row = &fg_pools[charge.context]
     row.live -= 1
     if row.state == FG_DESTROYED and row.live == 0:
-        fg_give_back(row.gpu, row.reserved)
+        fg_release(row.gpu, row.reserved)
         row.state = FG_NO_POOL
     elif row.state == FG_OPEN:
         fg_read_pool(row, NULL, 0)
@@ -189,7 +189,7 @@ cdef int fg_free_async(uint64_t address, void *stream, fg_stream_calls calls) no
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     if fg_captures(stream, calls.capturing):
         return (<free_async_t> real)(address, stream)
-    cdef int kind = fg_forget_address(address, &charge)
+    cdef int kind = fg_remove_address(address, &charge)
     cdef int status = (<free_async_t> real)(address, stream)
     fg_freed(status, kind, address, &charge)
     return status

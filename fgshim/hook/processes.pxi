@@ -7,10 +7,10 @@
 #   nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetRunningProcessDetailList,
 #   nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetAccountingPids,
 #   nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats_v2, nvmlSystemGetProcessName.
-# Exports: fg_only_jobs.
+# Exports: fg_keep_job_processes.
 # Needs: driver (fg_function); ledger (fg_reap); region (fg_attach, fg_lock, fg_unlock).
 
-cdef bint fg_is_jobs(fg_region *region, uint32_t pid) noexcept nogil:
+cdef bint fg_is_job_process(fg_region *region, uint32_t pid) noexcept nogil:
     """Return whether a process of the job has this pid. Under the region's lock."""
     cdef uint32_t at
     if pid == <uint32_t> getpid():
@@ -21,7 +21,7 @@ cdef bint fg_is_jobs(fg_region *region, uint32_t pid) noexcept nogil:
     return False
 
 
-cdef uint32_t fg_only_jobs(void *list, uint32_t count, size_t size, size_t offset) noexcept nogil:
+cdef uint32_t fg_keep_job_processes(void *list, uint32_t count, size_t size, size_t offset) noexcept nogil:
     """Move the job's processes to the front of a list and return their number. The pid is at `offset` of an entry."""
     cdef fg_region *region = fg_attach()
     cdef char *entries = <char *> list
@@ -30,7 +30,7 @@ cdef uint32_t fg_only_jobs(void *list, uint32_t count, size_t size, size_t offse
         return 0
     fg_reap(region)
     for at in range(count):
-        if fg_is_jobs(region, (<uint32_t *> (entries + at * size + offset))[0]):
+        if fg_is_job_process(region, (<uint32_t *> (entries + at * size + offset))[0]):
             memmove(entries + kept * size, entries + at * size, size)
             kept += 1
     fg_unlock(region)
@@ -75,7 +75,7 @@ cdef int fg_list(int call, void *device, uint32_t *count, void *into, size_t siz
     cdef int status = fg_whole_list(real, device, &found, size, &list)
     if status != NVML_SUCCESS:
         return status
-    kept = fg_only_jobs(list, found, size, 0)
+    kept = fg_keep_job_processes(list, found, size, 0)
     if kept > count[0]:
         status = NVML_ERROR_INSUFFICIENT_SIZE
     elif kept:
@@ -130,7 +130,7 @@ cdef public int nvmlDeviceGetRunningProcessDetailList(void *device, void *list) 
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_memory_t> real)(device, list)
     if status == NVML_SUCCESS:
-        details.count = fg_only_jobs(details.list, details.count, sizeof(fg_nvml_detail), 0)
+        details.count = fg_keep_job_processes(details.list, details.count, sizeof(fg_nvml_detail), 0)
     return status
 
 
@@ -140,7 +140,7 @@ cdef public int nvmlDeviceGetProcessUtilization(void *device, void *list, uint32
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_samples_t> real)(device, list, count, since)
     if status == NVML_SUCCESS:
-        count[0] = fg_only_jobs(list, count[0], sizeof(fg_nvml_sample), 0)
+        count[0] = fg_keep_job_processes(list, count[0], sizeof(fg_nvml_sample), 0)
     return status
 
 
@@ -152,7 +152,7 @@ cdef public int nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list) 
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_memory_t> real)(device, list)
     if status == NVML_SUCCESS:
-        loads.count = fg_only_jobs(loads.list, loads.count, sizeof(one), <char *> &one.pid - <char *> &one)
+        loads.count = fg_keep_job_processes(loads.list, loads.count, sizeof(one), <char *> &one.pid - <char *> &one)
     return status
 
 
@@ -163,7 +163,7 @@ cdef public int nvmlDeviceGetAccountingPids(void *device, uint32_t *count, uint3
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_pids_t> real)(device, count, pids)
     if status == NVML_SUCCESS:
-        count[0] = fg_only_jobs(pids, count[0], sizeof(uint32_t), 0)
+        count[0] = fg_keep_job_processes(pids, count[0], sizeof(uint32_t), 0)
     return status
 
 
@@ -172,7 +172,7 @@ cdef public int nvmlDeviceGetAccountingStats(void *device, uint32_t pid, void *s
     cdef uint32_t asked = pid
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    return (<nvml_stats_t> real)(device, pid, stats) if fg_only_jobs(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
+    return (<nvml_stats_t> real)(device, pid, stats) if fg_keep_job_processes(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
 
 
 cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexcept nogil:
@@ -180,7 +180,7 @@ cdef public int nvmlDeviceGetAccountingStats_v2(void *device, void *stats) noexc
     cdef void *real = fg_function(FG_nvmlDeviceGetAccountingStats_v2)
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    if stats and not fg_only_jobs(stats, 1, 4, 0):
+    if stats and not fg_keep_job_processes(stats, 1, 4, 0):
         return NVML_ERROR_NOT_FOUND
     return (<nvml_memory_t> real)(device, stats)
 
@@ -191,4 +191,4 @@ cdef public int nvmlSystemGetProcessName(uint32_t pid, char *name, uint32_t room
     cdef uint32_t asked = pid
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND
-    return (<nvml_name_of_t> real)(pid, name, room) if fg_only_jobs(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND
+    return (<nvml_name_of_t> real)(pid, name, room) if fg_keep_job_processes(&asked, 1, 4, 0) else NVML_ERROR_NOT_FOUND

@@ -3,8 +3,8 @@
 # The process that exports memory moves its bytes from its slot to a share; a process that imports it sets its
 # bit in the share. All of this is under the region's lock.
 #
-# Exports: fg_all_shares, fg_give, fg_leave_shares, fg_let_go, fg_partake.
-# Needs: ledger (fg_charge, fg_give_back, fg_hold, fg_reap, fg_take_slot); region (fg_attach, fg_lock,
+# Exports: fg_export_to_share, fg_join_share, fg_leave_shares, fg_release_charge, fg_shared_bytes.
+# Needs: ledger (fg_charge, fg_ensure_slot, fg_reap, fg_release, fg_set_held); region (fg_attach, fg_lock,
 #   fg_unlock).
 
 cdef extern from "share_bits.h" nogil:
@@ -16,7 +16,7 @@ cdef extern from "share_bits.h" nogil:
     uint64_t fg_share_key(const void *)
 
 
-cdef uint64_t fg_all_shares(const fg_region *region, uint32_t gpu) noexcept nogil:
+cdef uint64_t fg_shared_bytes(const fg_region *region, uint32_t gpu) noexcept nogil:
     cdef uint64_t total = 0
     cdef uint32_t at
     for at in range(fg_region_shares(region)):
@@ -31,7 +31,7 @@ cdef void fg_leave_shares(fg_region *region, uint32_t slot) noexcept nogil:
         fg_share_leave(&region.share[at], slot)
 
 
-cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
+cdef uint32_t fg_export_to_share(fg_charge *charge, uint64_t key) noexcept nogil:
     """Move a charge of this process to a share and return its number + 1; 0 if no share is free."""
     cdef fg_region *region = fg_attach()
     cdef fg_region_share *share
@@ -40,7 +40,7 @@ cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
         return 0
     while at < fg_region_shares(region) and fg_share_taken(&region.share[at]):
         at += 1
-    if at < FG_MAX_SHARES and fg_take_slot(region):
+    if at < FG_MAX_SHARES and fg_ensure_slot(region):
         share = &region.share[at]
         share.key = key
         share.gpu = charge.gpu
@@ -50,13 +50,13 @@ cdef uint32_t fg_give(fg_charge *charge, uint64_t key) noexcept nogil:
             region.shares = at + 1
         fg_share_join(share, fg_slot - 1)
         fg_share_refs[at] = 1
-        fg_hold(region, charge.gpu, fg_held[charge.gpu] - charge.bytes)
+        fg_set_held(region, charge.gpu, fg_held[charge.gpu] - charge.bytes)
         charge.share = at + 1
     fg_unlock(region)
     return charge.share
 
 
-cdef bint fg_could_be(const fg_region_share *share, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
+cdef bint fg_share_matches(const fg_region_share *share, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
     """Return whether a share can be the one of a key. Blocks have no key and are identified by size. `own`: held by this process."""
     if share.gpu != charge.gpu or share.key != key or not fg_share_taken(share):
         return False
@@ -65,29 +65,29 @@ cdef bint fg_could_be(const fg_region_share *share, uint64_t key, const fg_charg
     return share.bytes == charge.bytes and fg_share_holds(share, fg_slot - 1) == own
 
 
-cdef uint32_t fg_best_share(const fg_region *region, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
+cdef uint32_t fg_find_share(const fg_region *region, uint64_t key, const fg_charge *charge, bint own) noexcept nogil:
     """Return the number + 1 of the share; of several blocks of one size, the one with the fewest holders. Under the lock."""
     cdef uint32_t at, best = 0
     cdef const fg_region_share *share
     for at in range(fg_region_shares(region)):
         share = &region.share[at]
-        if fg_could_be(share, key, charge, own):
+        if fg_share_matches(share, key, charge, own):
             if not best or fg_share_holders(share) < fg_share_holders(&region.share[best - 1]):
                 best = at + 1
     return best
 
 
-cdef bint fg_partake(fg_charge *charge, uint64_t key) noexcept nogil:
+cdef bint fg_join_share(fg_charge *charge, uint64_t key) noexcept nogil:
     """Join a share that another process of the job gave. Return False if there is none."""
     cdef fg_region *region = fg_attach()
     charge.share = 0
     if not fg_lock(region):
         return False
-    if fg_take_slot(region):
+    if fg_ensure_slot(region):
         fg_reap(region)
-        charge.share = fg_best_share(region, key, charge, False)
+        charge.share = fg_find_share(region, key, charge, False)
         if not charge.share:
-            charge.share = fg_best_share(region, key, charge, True)
+            charge.share = fg_find_share(region, key, charge, True)
         if charge.share:
             fg_share_refs[charge.share - 1] += 1
             fg_share_join(&region.share[charge.share - 1], fg_slot - 1)
@@ -96,7 +96,7 @@ cdef bint fg_partake(fg_charge *charge, uint64_t key) noexcept nogil:
     return charge.share != 0
 
 
-cdef void fg_leave(uint32_t number) noexcept nogil:
+cdef void fg_leave_share(uint32_t number) noexcept nogil:
     """Leave a share."""
     cdef fg_region *region = fg_attach()
     if number <= FG_MAX_SHARES and fg_lock(region):
@@ -107,9 +107,9 @@ cdef void fg_leave(uint32_t number) noexcept nogil:
         fg_unlock(region)
 
 
-cdef void fg_let_go(const fg_charge *charge) noexcept nogil:
+cdef void fg_release_charge(const fg_charge *charge) noexcept nogil:
     """Release a charge, whether a share or the slot counts it."""
     if charge.share:
-        fg_leave(charge.share)
+        fg_leave_share(charge.share)
     else:
-        fg_give_back(charge.gpu, charge.bytes)
+        fg_release(charge.gpu, charge.bytes)

@@ -7,7 +7,7 @@
 #
 # Hooks: nvmlInternalGetExportTable.
 # Exports: nothing.
-# Needs: cards (fg_by_index); driver (fg_function); processes (fg_only_jobs).
+# Needs: cards (fg_by_index); driver (fg_function); processes (fg_keep_job_processes).
 
 cdef extern from "smi_table.h" nogil:
     const int FG_SMI_CARD, FG_SMI_LIST, FG_SMI_LISTS, FG_SMI_LEAST, FG_SMI_MOST
@@ -56,7 +56,7 @@ cdef int fg_smi_list(int slot, uintptr_t device, uintptr_t number, uintptr_t int
     if status == NVML_SUCCESS and (count[0] > room or not fg_smi_plausible(<fg_smi_process *> into, count[0])):
         count[0] = 0
     elif status == NVML_SUCCESS:
-        count[0] = fg_only_jobs(<void *> into, count[0], sizeof(fg_smi_process), 0)
+        count[0] = fg_keep_job_processes(<void *> into, count[0], sizeof(fg_smi_process), 0)
     return status
 
 

@@ -5,8 +5,8 @@ int fg_watches_forks;
 uint32_t fg_slot, fg_pid;
 uint64_t fg_held[FG_MAX_GPUS], fg_context[FG_MAX_GPUS];
 uint32_t fg_share_refs[FG_MAX_SHARES];
-uint64_t fg_owed[FG_MAX_GPUS];
-int fg_owes;
+uint64_t fg_deferred[FG_MAX_GPUS];
+int fg_has_deferred;
 
 fg_entry *fg_entries;
 uint64_t fg_room, fg_used, fg_serial;
@@ -25,14 +25,14 @@ const pthread_mutex_t fg_unlocked = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 fg_meter fg_own_meter;
 int fg_paces, fg_flight;
-uint64_t fg_told;
+uint64_t fg_reported_at;
 pthread_mutex_t fg_meter_lock = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 const pthread_mutex_t fg_meter_unlocked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 
 int fg_devices[64];
 void **fg_smi_own, **fg_smi_real;
 
-void fg_settle(void) {
-    if (!__atomic_exchange_n(&fg_owes, 0, __ATOMIC_ACQ_REL)) return;
-    for (int i = 0; i < FG_MAX_GPUS; i++) fg_held[i] -= __atomic_exchange_n(&fg_owed[i], 0, __ATOMIC_ACQ_REL);
+void fg_apply_deferred(void) {
+    if (!__atomic_exchange_n(&fg_has_deferred, 0, __ATOMIC_ACQ_REL)) return;
+    for (int i = 0; i < FG_MAX_GPUS; i++) fg_held[i] -= __atomic_exchange_n(&fg_deferred[i], 0, __ATOMIC_ACQ_REL);
 }

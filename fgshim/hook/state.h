@@ -42,14 +42,14 @@ enum { FG_MAX_LANES = 256, FG_MAX_DEPTH = 8 };
 typedef struct { uint64_t key, most; uint32_t gpu, used; } fg_lane;   /* a stream, or a graph that keeps memory */
 
 #pragma GCC visibility push(hidden)
-/* The ledger: what this process has charged to its job. Under the region's lock, except fg_owed and fg_owes. */
+/* The ledger: what this process has charged to its job. Under the region's lock, except fg_deferred and fg_has_deferred. */
 extern int fg_watches_forks;
 extern uint32_t fg_slot, fg_pid;             /* fg_slot: slot number + 1; 0: none */
 extern uint64_t fg_held[FG_MAX_GPUS];        /* bytes that this process holds */
 extern uint64_t fg_context[FG_MAX_GPUS];     /* the tagged word of its slot: fg_region_past.context */
 extern uint32_t fg_share_refs[FG_MAX_SHARES];/* how often this process holds each share */
-extern uint64_t fg_owed[FG_MAX_GPUS];        /* bytes freed while the lock could not be had, modulo 2^64; atomic */
-extern int fg_owes;                          /* 1: some fg_owed is not 0; atomic */
+extern uint64_t fg_deferred[FG_MAX_GPUS];        /* bytes freed while the lock could not be had, modulo 2^64; atomic */
+extern int fg_has_deferred;                          /* 1: some fg_deferred is not 0; atomic */
 
 /* What this process holds: a hash table. Under fg_own_lock. */
 extern fg_entry *fg_entries;
@@ -71,19 +71,19 @@ extern uint32_t fg_graph_count;              /* graphs with memory that were eve
 extern pthread_mutex_t fg_pool_lock;
 extern const pthread_mutex_t fg_unlocked;    /* a recursive mutex that nobody holds */
 
-/* Pacing. Under fg_meter_lock, except fg_paces and fg_told, which are atomic. */
+/* Pacing. Under fg_meter_lock, except fg_paces and fg_reported_at, which are atomic. */
 extern fg_meter fg_own_meter;
 extern int fg_paces;                         /* 0: not known yet; else FG_NOT_PACED … of pace.pxi */
 extern int fg_flight;                        /* index + 1 of this process in fg_pace.flying; 0: none */
-extern uint64_t fg_told;                     /* when this process last reported that it launches; ns */
+extern uint64_t fg_reported_at;                     /* when this process last reported that it launches; ns */
 extern pthread_mutex_t fg_meter_lock;
 extern const pthread_mutex_t fg_meter_unlocked;
 
 extern int fg_devices[64];                   /* by CUDA ordinal: position in the region + 1; 0: not known; atomic */
 extern void **fg_smi_own, **fg_smi_real;     /* nvidia-smi's private table: the hook's copy, and NVML's; atomic */
 
-/* Apply fg_owed. Under the region's lock. */
-void fg_settle(void);
+/* Apply fg_deferred. Under the region's lock. */
+void fg_apply_deferred(void);
 #pragma GCC visibility pop
 
 /* A key for the calling thread's stream 0, which differs between threads. */

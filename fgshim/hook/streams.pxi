@@ -5,9 +5,9 @@
 #   cuMemPoolSetAttribute, cuStreamSynchronize, cuStreamSynchronize_ptsz, cuEventSynchronize,
 #   cuCtxSynchronize_v2, cuCtxSynchronize.
 # Exports: nothing.
-# Needs: driver (fg_function); ledger (fg_give_back); memory (fg_device_at, fg_gpu_of); pool_table
-#   (fg_know_pool, fg_look_again, fg_pool_of, fg_read_pool); pools (fg_alloc_async, fg_alloc_from,
-#   fg_free_async, fg_stream_calls).
+# Needs: driver (fg_function); ledger (fg_release); memory (fg_device_at, fg_gpu_of); pool_table (fg_add_pool,
+#   fg_pool_of, fg_read_pool, fg_refresh_pools); pools (fg_alloc_async, fg_alloc_from, fg_free_async,
+#   fg_stream_calls).
 
 cdef inline fg_stream_calls fg_legacy() noexcept nogil:
     cdef fg_stream_calls calls
@@ -68,7 +68,7 @@ cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcep
         return CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_lock(&fg_pool_lock)
     cdef int status = (<pool_create_t> real)(pool, props)
-    known = status != CUDA_SUCCESS or fg_know_pool(pool[0], gpu) != NULL
+    known = status != CUDA_SUCCESS or fg_add_pool(pool[0], gpu) != NULL
     pthread_mutex_unlock(&fg_pool_lock)
     if known:
         return status
@@ -79,7 +79,7 @@ cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcep
 cdef void fg_close_pool(fg_pool *row) noexcept nogil:
     """Mark a pool as destroyed. Allocations that were not freed live on. Under fg_pool_lock."""
     if row.live == 0:
-        fg_give_back(row.gpu, row.reserved)
+        fg_release(row.gpu, row.reserved)
     row.state = FG_DESTROYED if row.live else FG_NO_POOL
 
 
@@ -106,7 +106,7 @@ cdef public int cuMemPoolTrimTo(void *pool, size_t keep) noexcept nogil:
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<pool_trim_t> real)(pool, keep)
-    fg_look_again()
+    fg_refresh_pools()
     return status
 
 
@@ -115,14 +115,14 @@ cdef public int cuMemPoolSetAttribute(void *pool, int attribute, void *value) no
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<pool_attribute_t> real)(pool, attribute, value)
-    fg_look_again()
+    fg_refresh_pools()
     return status
 
 
 cdef inline int fg_after(int status) noexcept nogil:
     """Read the pools again after a wait: what was freed before may have left its pool."""
     if fg_peek_int(&fg_stale):
-        fg_look_again()
+        fg_refresh_pools()
     return status
 
 

@@ -2,7 +2,7 @@
 #
 # Hooks: cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz.
 # Exports: fg_end_tiles.
-# Needs: blocks (fg_ref, fg_unref); driver (fg_function); entries (fg_drop, fg_get).
+# Needs: blocks (fg_add_block_ref, fg_drop_block_ref); driver (fg_function); entries (fg_drop, fg_get).
 
 cdef extern from "share_bits.h" nogil:
     uint64_t fg_tile_key(const fg_map_info *, bint)
@@ -14,7 +14,7 @@ cdef void fg_end_tile(fg_entry *tile) noexcept nogil:
     cdef uint64_t serial = tile.block
     fg_drop(tile)
     fg_publish(&fg_tile_count, fg_tile_count - 1)
-    fg_unref(serial)
+    fg_drop_block_ref(serial)
 
 
 cdef bint fg_map_tile(const fg_map_info *part) noexcept nogil:
@@ -28,7 +28,7 @@ cdef bint fg_map_tile(const fg_map_info *part) noexcept nogil:
     handle = fg_get(FG_HANDLE, part.handle) if part.operation == CU_MEM_OPERATION_TYPE_MAP else NULL
     if handle == NULL:
         return True
-    if not fg_ref(FG_TILE, key, part.array, handle.block):
+    if not fg_add_block_ref(FG_TILE, key, part.array, handle.block):
         return False
     fg_publish(&fg_tile_count, fg_tile_count + 1)
     return True

@@ -1,15 +1,15 @@
 # The memory figures that the job sees: its own share, equal in CUDA and in NVML.
 #
 # Hooks: cuMemGetInfo_v2, cuDeviceTotalMem_v2, nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo_v2.
-# Exports: fg_nvml_gpu, fg_see, fg_total_seen, fg_view.
-# Needs: driver (fg_function); ledger (fg_job_holds); memory (fg_gpu_of); pool_table (fg_can_trim,
-#   fg_look_again); region (fg_attach, fg_limit, fg_position).
+# Exports: fg_nvml_gpu, fg_view, fg_view_of, fg_visible_total.
+# Needs: driver (fg_function); ledger (fg_living_job_bytes); memory (fg_gpu_of); pool_table (fg_can_trim,
+#   fg_refresh_pools); region (fg_attach, fg_limit, fg_position).
 
 cdef struct fg_view:
     uint64_t total, used
 
 
-cdef fg_view fg_see(int gpu, uint64_t real_total) noexcept nogil:
+cdef fg_view fg_view_of(int gpu, uint64_t real_total) noexcept nogil:
     """Return the job's limit and what it holds. Without a region, all is 0."""
     cdef fg_region *region = fg_attach()
     cdef fg_view view
@@ -17,9 +17,9 @@ cdef fg_view fg_see(int gpu, uint64_t real_total) noexcept nogil:
     if region == NULL or gpu < 0:
         return view
     if fg_can_trim():
-        fg_look_again()
+        fg_refresh_pools()
     view.total = min(fg_limit(gpu), real_total)
-    view.used = min(fg_job_holds(gpu), view.total)
+    view.used = min(fg_living_job_bytes(gpu), view.total)
     return view
 
 
@@ -33,7 +33,7 @@ cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
     if status == CUDA_SUCCESS:
         status = (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device)
     if status == CUDA_SUCCESS:
-        view = fg_see(fg_gpu_of(device), total[0] if total else UINT64_MAX)
+        view = fg_view_of(fg_gpu_of(device), total[0] if total else UINT64_MAX)
         if total:
             total[0] = view.total
         if free:
@@ -41,7 +41,7 @@ cdef public int cuMemGetInfo_v2(size_t *free, size_t *total) noexcept nogil:
     return status
 
 
-cdef uint64_t fg_total_seen(int device, uint64_t total) noexcept nogil:
+cdef uint64_t fg_visible_total(int device, uint64_t total) noexcept nogil:
     """Return the job's limit on a GPU of `total` bytes; 0 if the GPU is not the job's."""
     cdef int gpu = fg_gpu_of(device)
     return min(fg_limit(gpu), total) if gpu >= 0 else 0
@@ -53,7 +53,7 @@ cdef public int cuDeviceTotalMem_v2(size_t *total, int device) noexcept nogil:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<total_t> real)(total, device)
     if status == CUDA_SUCCESS and total:
-        total[0] = fg_total_seen(device, total[0])
+        total[0] = fg_visible_total(device, total[0])
     return status
 
 
@@ -91,12 +91,12 @@ cdef int fg_nvml_gpu(void *device) noexcept nogil:
     return fg_position(uuid) if fg_parse_uuid(text, uuid) else -1
 
 
-cdef void fg_show_share(void *device, uint64_t *total, uint64_t *used, uint64_t *free) noexcept nogil:
+cdef void fg_show_job_memory(void *device, uint64_t *total, uint64_t *used, uint64_t *free) noexcept nogil:
     """Replace the memory figures of a GPU of the job by the job's own. Other GPUs are shown as they are."""
     cdef fg_view view
     cdef int gpu = fg_nvml_gpu(device)
     if gpu >= 0:
-        view = fg_see(gpu, total[0])
+        view = fg_view_of(gpu, total[0])
         total[0] = view.total
         used[0] = view.used
         free[0] = view.total - view.used
@@ -109,7 +109,7 @@ cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nog
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_memory_t> real)(device, memory)
     if status == NVML_SUCCESS:
-        fg_show_share(device, &info.total, &info.used, &info.free)
+        fg_show_job_memory(device, &info.total, &info.used, &info.free)
     return status
 
 
@@ -121,5 +121,5 @@ cdef public int nvmlDeviceGetMemoryInfo_v2(void *device, void *memory) noexcept 
         return NVML_ERROR_FUNCTION_NOT_FOUND
     cdef int status = (<nvml_memory_t> real)(device, memory)
     if status == NVML_SUCCESS:
-        fg_show_share(device, &info.total, &info.used, &info.free)
+        fg_show_job_memory(device, &info.total, &info.used, &info.free)
     return status

@@ -26,31 +26,31 @@ typedef struct {                 /* a kind of launch; cost: the charge; wall: it
 
 /* Move a quarter of the way towards a sample, by at most known / part: a sample that contains a turn of another job
    can be hundreds of times too long. */
-static inline void fg_nudge(int64_t *known, int64_t seen, int64_t part) {
+static inline void fg_approach(int64_t *known, int64_t seen, int64_t part) {
     int64_t step = (seen - *known) / 4, most = *known / part + 1;
     *known += step > most ? most : step < -most && part > 4 ? -most : step;
 }
 
-static inline void fg_begin_or_nudge(int64_t *known, int64_t seen, int is_new) {
+static inline void fg_start_or_approach(int64_t *known, int64_t seen, int is_new) {
     if (is_new && (!*known || seen < *known)) *known = seen;
-    else fg_nudge(known, seen, 4);
+    else fg_approach(known, seen, 4);
 }
 
 static inline void fg_learn(fg_habit *habit, int64_t wall, int64_t cost, uint64_t now) {
     if (cost < wall / 16) cost = wall / 16;   /* overlapped with another stream: a lower bound */
     if (!habit->seen) habit->wall = habit->cost = 0;   /* only an estimate so far */
-    fg_begin_or_nudge(&habit->wall, wall, habit->seen < FG_TRIALS);
-    fg_begin_or_nudge(&habit->cost, cost, habit->seen < FG_TRIALS);
+    fg_start_or_approach(&habit->wall, wall, habit->seen < FG_TRIALS);
+    fg_start_or_approach(&habit->cost, cost, habit->seen < FG_TRIALS);
     habit->seen += habit->seen < FG_TRIALS;
     habit->sampled = now;
 }
 
 /* Whether a short kernel has more long samples than interruptions by other jobs explain. */
-static inline int fg_is_varied(const fg_habit *habit) {
+static inline int fg_is_irregular(const fg_habit *habit) {
     return habit->odd > FG_ODD + 3 * habit->wall / 2 * FG_WHOLE / FG_MS;
 }
 
-static inline int fg_is_short(const fg_habit *habit) { return habit->seen && habit->wall <= FG_SHORT && !fg_is_varied(habit); }
+static inline int fg_is_short(const fg_habit *habit) { return habit->seen && habit->wall <= FG_SHORT && !fg_is_irregular(habit); }
 
 /* Learn from a sample taken beside other jobs. A short kernel costs its uninterrupted time, a long one its part of the
    turns. A time that may include the wait for the first turn is an upper bound only. */
@@ -58,7 +58,7 @@ static inline void fg_learn_in_turns(fg_habit *habit, int64_t wall, int64_t own,
     int64_t usual = habit->wall, most = usual + (usual / 2 > 20 * FG_US ? usual / 2 : 20 * FG_US);
     habit->sampled = now;
     if (is_idle && now - habit->queued < 4 * FG_AGAIN + 64 * (uint64_t)usual) {
-        if (wall < usual) fg_nudge(&habit->wall, wall, 8);
+        if (wall < usual) fg_approach(&habit->wall, wall, 8);
         return;
     }
     if (!is_idle) habit->queued = now;
@@ -72,8 +72,8 @@ static inline void fg_learn_in_turns(fg_habit *habit, int64_t wall, int64_t own,
     if (!habit->seen || wall < usual / 2 || habit->odd > FG_WHOLE * 7 / 8) {
         habit->wall = wall;
         habit->odd = 0;
-    } else if (wall <= most) fg_nudge(&habit->wall, wall, 8);
-    habit->cost = habit->wall <= FG_SHORT && !fg_is_varied(habit) ? habit->wall : habit->mean;
+    } else if (wall <= most) fg_approach(&habit->wall, wall, 8);
+    habit->cost = habit->wall <= FG_SHORT && !fg_is_irregular(habit) ? habit->wall : habit->mean;
     habit->seen += habit->seen < FG_TRIALS;
 }
 

@@ -40,7 +40,7 @@ static inline uint64_t fg_used_at(const fg_lender *l, uint64_t moment) {
 
 /* Take the driver's measurement: the job used `part` (ten-thousandths, whole percents) of the GPU between two times. */
 static inline void fg_lend_measured(fg_lender *l, uint32_t part, uint64_t from, uint64_t to) {
-    if (to <= from || to - from > FG_DEBT || part > FG_WHOLE) return;
+    if (to <= from || to - from > FG_MAX_DEBT || part > FG_WHOLE) return;
     uint64_t length = to - from, counted = fg_used_at(l, to) - fg_used_at(l, from);
     if (!l->looks || counted > 2 * length) return;   /* the job has overwritten its count */
     uint64_t told = counted * fg_scale_of(l, to) / FG_WHOLE, least = length / FG_WHOLE * part, most = least + length / 100;

@@ -74,7 +74,7 @@ static inline int fg_track_mark_at(fg_track *track, uint64_t now, uint64_t made,
     mark->made = made;
     track->pending++;
     track->marked = now;
-    fg_open_anew(track);
+    fg_track_reopen(track);
     return 1;
 }
 
@@ -94,7 +94,7 @@ static inline void fg_track_anchor(fg_track *track, uint64_t now, fg_stopwatch *
 
 static inline void fg_track_drop_open(fg_track *track, uint64_t now) {
     fg_pace_count(track->pace, track->open.charged, !track->open.lengthy, now);
-    fg_open_anew(track);
+    fg_track_reopen(track);
 }
 
 /* Record a mark before the launch if one is due. Return whether one is due behind it, too. */
@@ -126,7 +126,7 @@ static inline void fg_track_goes_long(fg_meter *m, fg_track *track, const fg_hab
     track->open.lengthy++;
     track->open.unknown += !fg_is_short(habit);
     track->long_until = track->busy_until;
-    fg_pace_run(track->runs, m->flight, goes_on, fg_meter_long(m, track->pace), now);
+    fg_pace_record_span(track->runs, m->flight, goes_on, fg_meter_long(m, track->pace), now);
 }
 
 /* Charge a launch before it is made, and decide whether a mark follows it. */

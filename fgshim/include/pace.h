@@ -14,10 +14,10 @@
 #define FG_WHOLE 10000
 #define FG_US 1000ll
 #define FG_MS 1000000ll
-#define FG_DEEP (10 * FG_MS)        /* the most that is saved */
-#define FG_DEBT (120000 * FG_MS)    /* the largest debt */
-#define FG_NAP (5 * FG_MS)          /* the longest sleep of a launch before it checks again */
-#define FG_TELL (10 * FG_MS)        /* how often a job that is not paced records that it launches */
+#define FG_MAX_SAVED (10 * FG_MS)        /* the most that is saved */
+#define FG_MAX_DEBT (120000 * FG_MS)    /* the largest debt */
+#define FG_MAX_SLEEP (5 * FG_MS)          /* the longest sleep of a launch before it checks again */
+#define FG_REPORT_PERIOD (10 * FG_MS)        /* how often a job that is not paced records that it launches */
 #define FG_FLIGHTS 16
 #define FG_RUNS 32
 
@@ -56,7 +56,7 @@ static inline int fg_pace_is_on(const fg_pace *p) {
 }
 
 /* Whether the job is not paced but shares its GPU: its neighbours must know that it launches. */
-static inline int fg_pace_is_told(const fg_pace *p) { return !fg_pace_is_on(p) && p->share && p->share < FG_WHOLE; }
+static inline int fg_pace_only_reports(const fg_pace *p) { return !fg_pace_is_on(p) && p->share && p->share < FG_WHOLE; }
 
 /* The loan at this moment, in addition to the share. */
 static inline uint32_t fg_pace_lent(const fg_pace *p, uint64_t now) {
@@ -76,9 +76,9 @@ static inline uint64_t fg_pace_rate(const fg_pace *p, uint64_t now) {
 static inline void fg_pace_add(fg_pace *p, int64_t more) {
     int64_t seen = fg_pace_get(&p->level), level;
     do {
-        level = seen < -FG_DEBT ? -FG_DEBT : seen > FG_DEEP ? FG_DEEP : seen;
-        level = more > 0 && level + more > FG_DEEP ? FG_DEEP : level + more;
-        if (level < -FG_DEBT) level = -FG_DEBT;
+        level = seen < -FG_MAX_DEBT ? -FG_MAX_DEBT : seen > FG_MAX_SAVED ? FG_MAX_SAVED : seen;
+        level = more > 0 && level + more > FG_MAX_SAVED ? FG_MAX_SAVED : level + more;
+        if (level < -FG_MAX_DEBT) level = -FG_MAX_DEBT;
     } while (!fg_pace_swap(&p->level, &seen, level));
 }
 
@@ -89,7 +89,7 @@ static inline void fg_pace_fill(fg_pace *p, uint64_t now) {
     if (!fg_pace_swap(&p->filled, &since, now)) return;
     if (!since || since > now) return;   /* the first call, or a value from before a restart of the host */
     passed = now - since;
-    if (passed > FG_DEBT * 10) passed = FG_DEBT * 10;
+    if (passed > FG_MAX_DEBT * 10) passed = FG_MAX_DEBT * 10;
     if (p->policy == FG_PACE_FAIR && until > since) lease = (until < now ? until : now) - since;
     if (lease > passed) lease = passed;
     uint64_t earned = passed * p->share + lease * (fg_pace_get(&p->lent) < FG_WHOLE ? fg_pace_get(&p->lent) : FG_WHOLE);
@@ -104,9 +104,9 @@ static inline uint64_t fg_pace_wait(fg_pace *p, uint64_t now) {
     level = fg_pace_get(&p->level);
     if (level > 0 || fg_pace_is_free(p, now)) return 0;
     fg_pace_put(&p->wanted, now);
-    uint64_t owed = level < -FG_DEBT ? FG_DEBT : (uint64_t)-level;
+    uint64_t owed = level < -FG_MAX_DEBT ? FG_MAX_DEBT : (uint64_t)-level;
     uint64_t wait = owed * FG_WHOLE / fg_pace_rate(p, now) + 20 * FG_US;
-    return wait < FG_NAP ? wait : FG_NAP;
+    return wait < FG_MAX_SLEEP ? wait : FG_MAX_SLEEP;
 }
 
 static inline uint64_t fg_pace_part(uint64_t time, uint32_t part) {
@@ -130,7 +130,7 @@ static inline uint64_t fg_pace_turn(const fg_pace *p, uint64_t time, const uint3
     return !part || part > FG_WHOLE || !fg_pace_is_crowded(p, now) ? time : fg_pace_part(time, part);
 }
 
-static inline void fg_pace_tell(fg_pace *p, uint64_t time, int is_sure) {
+static inline void fg_pace_add_used(fg_pace *p, uint64_t time, int is_sure) {
     __atomic_add_fetch(&p->used, time, __ATOMIC_RELAXED);
     if (is_sure) __atomic_add_fetch(&p->sure, time, __ATOMIC_RELAXED);
 }
@@ -138,7 +138,7 @@ static inline void fg_pace_tell(fg_pace *p, uint64_t time, int is_sure) {
 /* Count work that cannot be timed as the time that was charged for it. */
 static inline void fg_pace_count(fg_pace *p, int64_t charged, int is_sure, uint64_t now) {
     uint64_t unit = fg_pace_scaled(p, FG_WHOLE, now);
-    if (charged > 0 && unit) fg_pace_tell(p, (uint64_t)charged * FG_WHOLE / unit, is_sure);
+    if (charged > 0 && unit) fg_pace_add_used(p, (uint64_t)charged * FG_WHOLE / unit, is_sure);
 }
 
 /* Replace a charge by the time from `start` to `end`. Return the part of it that is the job's own. */
@@ -150,26 +150,26 @@ static inline int64_t fg_pace_settle(fg_pace *p, uint64_t start, uint64_t end, i
     fresh = end > seen ? end - seen : 0;
     own = fg_pace_scaled(p, fresh, now);
     fg_pace_add(p, charged - (int64_t)own);
-    fg_pace_tell(p, fresh, is_sure);
+    fg_pace_add_used(p, fresh, is_sure);
     return (int64_t)own;
 }
 
 /* The number of processes of the job that have work on the GPU. */
 static inline uint32_t fg_pace_flying(const fg_pace *p, uint64_t now) {
     uint32_t count = 0;
-    for (int i = 0; i < FG_FLIGHTS; i++) count += p->flying[i] > now && p->flying[i] < now + FG_DEBT;
+    for (int i = 0; i < FG_FLIGHTS; i++) count += p->flying[i] > now && p->flying[i] < now + FG_MAX_DEBT;
     return count;
 }
 
 /* The number of processes that launched in the last second; at least 1. */
 static inline uint32_t fg_pace_launching(const fg_pace *p, uint64_t now) {
     uint32_t count = 0;
-    for (int i = 0; i < FG_FLIGHTS; i++) count += p->flying[i] + 1000 * FG_MS > now && p->flying[i] < now + FG_DEBT;
+    for (int i = 0; i < FG_FLIGHTS; i++) count += p->flying[i] + 1000 * FG_MS > now && p->flying[i] < now + FG_MAX_DEBT;
     return count ? count : 1;
 }
 
 /* Record that a process has long kernels until `until`: from now on, or continuing its last span. */
-static inline void fg_pace_run(fg_long_runs *p, int flight, int goes_on, uint64_t until, uint64_t now) {
+static inline void fg_pace_record_span(fg_long_runs *p, int flight, int goes_on, uint64_t until, uint64_t now) {
     fg_spans *r = &p->of[flight];
     uint64_t runs = fg_pace_get(&r->runs);
     fg_span *run = &r->run[(runs - 1) % FG_RUNS];
@@ -183,14 +183,14 @@ static inline void fg_pace_run(fg_long_runs *p, int flight, int goes_on, uint64_
 }
 
 /* Correct the beginning of the last span: its first turn began later than its launch. */
-static inline void fg_pace_begins(fg_long_runs *p, int flight, uint64_t launched, uint64_t from) {
+static inline void fg_pace_correct_start(fg_long_runs *p, int flight, uint64_t launched, uint64_t from) {
     fg_spans *r = &p->of[flight];
     fg_span *run = &r->run[(fg_pace_get(&r->runs) - 1) % FG_RUNS];
     if (fg_pace_get(&run->launched) == launched) fg_pace_put(&run->from, from);
 }
 
 /* Correct the end of the last span. */
-static inline void fg_pace_ran(fg_long_runs *p, int flight, uint64_t until) {
+static inline void fg_pace_correct_end(fg_long_runs *p, int flight, uint64_t until) {
     fg_spans *r = &p->of[flight];
     fg_span *run = &r->run[(fg_pace_get(&r->runs) - 1) % FG_RUNS];
     fg_pace_put(&run->until, until);

@@ -6,7 +6,7 @@
 
 #define FG_HEADER offsetof(fg_region, slot)                                       /* the part under the seal lies before it */
 #define FG_WRITTEN(gpus) (offsetof(fg_region, pace) + (gpus) * sizeof(fg_pace))   /* a new region has zeros from here on */
-#define FG_TOLD offsetof(fg_region, runs)   /* the rest is exchanged between the hooks and the lender only */
+#define FG_READ_SIZE offsetof(fg_region, runs)   /* the rest is exchanged between the hooks and the lender only */
 #define FG_GPU_AT(position) (offsetof(fg_region, gpu) + (position) * sizeof(fg_region_gpu))
 #define FG_UNTRACKED_AT(position) (FG_GPU_AT(position) + offsetof(fg_region_gpu, untracked))
 #define FG_SEEN_AT(slot, position) (offsetof(fg_region, past) + (slot) * sizeof(fg_region_past) \

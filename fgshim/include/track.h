@@ -59,12 +59,12 @@ static inline int fg_habit_of(fg_meter *m, uint64_t key) {
     return at;
 }
 
-static inline void fg_open_anew(fg_track *track) { track->open = (fg_mark){.only = -1}; }
+static inline void fg_track_reopen(fg_track *track) { track->open = (fg_mark){.only = -1}; }
 
 static inline void fg_track_lose(fg_track *track) {
     track->pending = 0;
     track->anchored = 0;
-    fg_open_anew(track);
+    fg_track_reopen(track);
 }
 
 /* Return the track of a stream. If all are taken, the one that was idle longest is reused. */
@@ -92,7 +92,7 @@ static inline int64_t fg_share_of(const fg_pace *p, uint64_t time, const uint32_
 
 /* Return the ns by which short work exceeds its charges, by its part of the turns, beyond the tolerance: then kernels
    that are mostly short are sometimes long. */
-static inline int64_t fg_doubted(fg_meter *m, const fg_track *track, int64_t seen, int64_t own) {
+static inline int64_t fg_doubtful_time(fg_meter *m, const fg_track *track, int64_t seen, int64_t own) {
     if (track->idle) seen = seen < own + FG_A_TURN ? own : seen - FG_A_TURN;
     m->doubt += seen * 3 / 4 - own;
     if (m->doubt < -FG_DOUBT) m->doubt = -FG_DOUBT;
@@ -103,7 +103,7 @@ static inline int64_t fg_doubted(fg_meter *m, const fg_track *track, int64_t see
 
 /* Return the cost of short work: its charge, and more if that is doubtful; its kind then no longer counts as short. */
 static inline int64_t fg_settle_short(fg_meter *m, fg_track *track, const fg_mark *mark, uint64_t fresh, int64_t charged, uint64_t now) {
-    int64_t more = fg_doubted(m, track, fg_share_of(track->pace, fresh, &track->pace->among, now), charged);
+    int64_t more = fg_doubtful_time(m, track, fg_share_of(track->pace, fresh, &track->pace->among, now), charged);
     if (more && mark->only >= 0) m->habit[mark->only].odd = FG_WHOLE * 3 / 4;
     return charged + more;
 }
@@ -168,26 +168,26 @@ static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length,
         int64_t own = fg_pace_is_crowded(track->pace, now) ? fg_settle_in_turns(m, track, mark, end, now)
                     : fg_pace_settle(track->pace, track->end, end, mark->charged, is_sure, now);
         if (mark->only >= 0) fg_track_learn(m, track, mark, length, own, now);
-        fg_nudge(&m->usual, own / mark->count, 4);
+        fg_approach(&m->usual, own / mark->count, 4);
         track->settled = end;
     }
     track->idle = was_idle;
-    if (mark->gappy && !mark->count) fg_pace_begins(track->runs, m->flight, mark->made, end);
+    if (mark->gappy && !mark->count) fg_pace_correct_start(track->runs, m->flight, mark->made, end);
     track->end = end;
     track->oldest = (track->oldest + 1) % FG_MARKS;
     if (!--track->pending) track->busy_until = end + (uint64_t)track->open.wall;
     if (is_sure) return;
     track->long_until = fg_track_has_long(track) && track->busy_until > end ? track->busy_until : end;
-    fg_pace_ran(track->runs, m->flight, fg_meter_long(m, track->pace));
+    fg_pace_correct_end(track->runs, m->flight, fg_meter_long(m, track->pace));
 }
 
 /* Record a kernel that runs longer than expected, and charge an unknown one while it runs. */
 static inline void fg_track_runs_on(fg_meter *m, fg_track *track, uint64_t now) {
     fg_mark *mark = &track->mark[track->oldest];
     if (mark->gappy || !mark->lengthy || now <= track->end) return;
-    if (track->long_until < now + 2 * FG_NAP) {
-        track->long_until = now + 2 * FG_NAP;
-        fg_pace_ran(track->runs, m->flight, fg_meter_long(m, track->pace));
+    if (track->long_until < now + 2 * FG_MAX_SLEEP) {
+        track->long_until = now + 2 * FG_MAX_SLEEP;
+        fg_pace_correct_end(track->runs, m->flight, fg_meter_long(m, track->pace));
         fg_pace_put(&track->pace->flying[m->flight], track->long_until);
     }
     int64_t own = fg_share_of(track->pace, now - track->end, &track->pace->turns, now);

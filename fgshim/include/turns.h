@@ -56,7 +56,7 @@ static inline int fg_has_long(const fg_spans *r, uint64_t moment, uint64_t *next
     return is_there;
 }
 
-static inline uint32_t fg_look_around(fg_player *p, int jobs, uint64_t moment, uint64_t *next) {
+static inline uint32_t fg_find_running(fg_player *p, int jobs, uint64_t moment, uint64_t *next) {
     uint32_t running = 0;
     for (int i = 0; i < jobs; i++) {
         p[i].running = 0;
@@ -77,7 +77,7 @@ static inline int fg_has_work(const fg_player *p, int seat) {
 static inline int fg_goes_on(const fg_player *p) { return p->of->left > 0 && fg_has_work(p, p->of->seat); }
 
 /* Return the seat with work that had no turn for the longest time. */
-static inline fg_player *fg_next_in_turn(fg_player *p, int jobs, int *seat) {
+static inline fg_player *fg_next_seat(fg_player *p, int jobs, int *seat) {
     fg_player *found = p;
     uint64_t earliest = UINT64_MAX;
     for (int i = 0; i < jobs; i++)
@@ -90,9 +90,9 @@ static inline fg_player *fg_next_in_turn(fg_player *p, int jobs, int *seat) {
 }
 
 /* Return the job whose turn it is: a new seat that begins with a turn, the one whose turn is not over, or the next. */
-static inline fg_player *fg_whose_turn(fg_player *p, int jobs) {
+static inline fg_player *fg_current_turn(fg_player *p, int jobs) {
     int seat = 0;
-    fg_player *next = fg_next_in_turn(p, jobs, &seat);
+    fg_player *next = fg_next_seat(p, jobs, &seat);
     int begins = seat < FG_SHORT_ONES && !next->of->served[seat] && next->has_long[seat] == 2;
     for (int i = 0; i < jobs; i++) {
         if (!begins && fg_goes_on(&p[i])) return &p[i];
@@ -104,7 +104,7 @@ static inline fg_player *fg_whose_turn(fg_player *p, int jobs) {
 }
 
 /* Account for a time in which no kernel came or went. */
-static inline void fg_pass(fg_player *p, int jobs, fg_player *who, uint64_t from, uint64_t to) {
+static inline void fg_account_turn(fg_player *p, int jobs, fg_player *who, uint64_t from, uint64_t to) {
     double length = (double)(to - from);
     for (int i = 0; i < jobs; i++) {
         fg_lender *l = p[i].of;
@@ -119,7 +119,7 @@ static inline void fg_pass(fg_player *p, int jobs, fg_player *who, uint64_t from
 }
 
 /* Account for a time with short kernels only: those that wait share it. */
-static inline void fg_catch_up(fg_player *p, int jobs, double length) {
+static inline void fg_account_short(fg_player *p, int jobs, double length) {
     double waiting = 0;
     for (int i = 0; i < jobs; i++) waiting += p[i].of->waiting += p[i].rate * length;
     for (int i = 0; i < jobs; i++) p[i].of->waiting *= waiting > length ? 1 - length / waiting : 0;
@@ -127,16 +127,16 @@ static inline void fg_catch_up(fg_player *p, int jobs, double length) {
 
 /* Replay one turn, or its part before a kernel came or went. Return the end. */
 static inline uint64_t fg_take_turn(fg_player *p, int jobs, uint64_t moment, uint64_t to) {
-    if (!fg_look_around(p, jobs, moment, &to)) {
-        fg_catch_up(p, jobs, (double)(to - moment));
+    if (!fg_find_running(p, jobs, moment, &to)) {
+        fg_account_short(p, jobs, (double)(to - moment));
         return to;
     }
-    fg_player *who = fg_whose_turn(p, jobs);
+    fg_player *who = fg_current_turn(p, jobs);
     fg_lender *l = who->of;
     double most = l->seat == FG_SHORT_ONES && l->waiting < l->left * (1 - who->rate) ? l->waiting / (1 - who->rate) : l->left;
     int is_over = most < (double)(to - moment);
     if (is_over) to = moment + (uint64_t)most + 1;
-    fg_pass(p, jobs, who, moment, to);
+    fg_account_turn(p, jobs, who, moment, to);
     if (is_over) l->left = 0;
     return to;
 }

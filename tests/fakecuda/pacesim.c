@@ -107,7 +107,7 @@ static void launch(process *p, uint64_t key, uint64_t takes) {
     if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, &p->of->runs, p, p), key, now, &watch, &turn);
     push(p, takes, NULL);
     if (turn.marks) fg_track_mark(turn.track, now, &watch);
-    pace->flying[p->number] = paced ? turn.track->busy_until : now + 10 * FG_TELL;
+    pace->flying[p->number] = paced ? turn.track->busy_until : now + 10 * FG_REPORT_PERIOD;
     p->launches++;
     p->wake = now + 3 * FG_US + p->of->gap;
     if (p->of->sync && p->launches % (unsigned)p->of->sync == 0) { p->syncing = 1; p->wake = NEVER; }
