@@ -513,7 +513,7 @@ class Step(Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What clients are told of one job: `fields` of a request chooses attributes, the others have defaults.
+    """The attributes of one job. `fields` of a request selects attributes; the others have defaults.
 
     `controller/handlers/fields.py` has the value of each attribute. Mutable: fgq adds the expected starts.
     """

@@ -132,7 +132,7 @@ def planned(job: JobInfo) -> float | None:
 
 
 def owned(job: JobInfo, value: str) -> str:
-    """Return a value that only the owner is told; "" to other users."""
+    """Return a value that only the owner and operators may see; "" to other users."""
     return "" if job.is_private else value
 
 

@@ -1,4 +1,4 @@
-"""The paths of a job's files, from what the controller tells of the job."""
+"""Compute the paths of a job's files from the job's record."""
 
 import os
 import pwd

@@ -41,7 +41,7 @@ class Follow(Struct, frozen=True):
 
 
 class Remind(Struct, frozen=True):
-    """Give a job's supervisor the orders that are in the store, since it may not have had them."""
+    """Send a job's supervisor the stored orders again, because it may not have received them."""
 
     job: Job
     is_again: bool = False  # an earlier try failed
@@ -86,7 +86,7 @@ class Relimit(Order, frozen=True):
 
 
 class Signal(Struct, frozen=True):
-    """Send a running job a signal. It is not in the store, so a lost one is the client's to repeat."""
+    """Send a running job a signal. It is not stored, so the client must repeat a lost one."""
 
     job: Job
     number: int

@@ -38,7 +38,7 @@ def follow_up_orphans(engine: EngineContext, now: float) -> None:
 
 
 def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) -> None:
-    """The spawner that inherited the job may still bring its result. Else what is left of it is ended."""
+    """Wait for the result from the spawner that inherited the job, or end the remaining processes."""
     orphans = engine.orphans
     seen = engine.launcher.seize(job)
     if isinstance(seen, Alive):  # something failed for the job earlier, and may not fail any more

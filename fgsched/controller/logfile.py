@@ -70,7 +70,7 @@ class LogHandler(logging.Handler):
         self.put(self.format(record))
 
     def put(self, text: str) -> None:
-        """Write lines. Those that cannot be written are lost: nothing stops for a line of the log."""
+        """Write lines. Lines that cannot be written are lost, so that the log never stops the controller."""
         try:
             self._mind()
             data = text.encode(errors="backslashreplace") + b"\n"

@@ -180,7 +180,7 @@ class Ended(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Preemption(Struct, frozen=True, kw_only=True, gc=False):
-    """The order to a job to make room for another job. It is committed before the first signal is sent."""
+    """The preemption of a job for another job. It is committed before the first signal is sent."""
 
     by: int  # id of the other job
     at: float  # seconds since the epoch

@@ -102,7 +102,7 @@ def precedence(domain: str, user: LoginOwner) -> int:
 
 
 def _in_range(text: str, ids: Iterable[int]) -> bool:
-    """Return whether a range such as "500:1000", "500:" or ":500", which is one id, has one of the ids."""
+    """Tell whether a range such as "500:1000", "500:" or ":500" (one id) contains one of the ids."""
     low, colon, high = text.partition(":")
     if not colon or not (low + high).isdecimal():
         return False

@@ -1,1 +1,1 @@
-"""The requests: who asks, what each one means, and what is answered. Those that write do so inside a turn."""
+"""Handlers of requests. Those that write run within the transaction of a turn."""

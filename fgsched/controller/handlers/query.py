@@ -315,6 +315,6 @@ class _Snapshot:
 
 
 def _bare(job: Job) -> Job:
-    """Return a job without the attributes that are stored in a form of their own."""
+    """Return a job without the attributes that have their own encoding in the store."""
     nothing: dict[str, Any] = {"array": 0, "task": None, "depends": "", "resources": (), "cpus": ""}
     return job.changed(request=Request(name=job.request.name), preemption=None, post_mortem=None, **nothing)

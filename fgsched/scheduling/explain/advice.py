@@ -63,7 +63,7 @@ def advice(
 
 
 def _has_room(snapshot: Snapshot, job: QueuedJob) -> bool:
-    """A glance, before the whole queue is planned anew."""
+    """Check quickly whether a change can help, before the whole queue is planned again."""
     return any(
         not isinstance(
             attempt(job.demand, snapshot.rooms_of(name), snapshot.host, snapshot.limits_of(name)), Shortfall
