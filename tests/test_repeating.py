@@ -1,6 +1,5 @@
 """A submission that had no answer is repeated without a second job; equal ones that had an answer are two."""
 
-import json
 import os
 import signal
 import subprocess
@@ -127,7 +126,7 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
         "requests": [{"name": "job", "chdir": str(home.path)}],
         "jobs": [[0, 0, 0, True]],
     }
-    key = Unanswered(home.places.run / "unanswered", request, time.time())
+    key = Unanswered(home.places.run / "unanswered", b"request", time.time())
     os.kill(controller(home), signal.SIGSTOP)
     try:
         with Client(home.places) as client, pytest.raises(TimedOut) as told:
@@ -140,19 +139,29 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
 
 
 @pytest.mark.parametrize(
-    ("operation", "repeated", "advice"),
+    ("operation", "more", "repeated", "advice"),
     [
-        ("queue", True, "Nothing was changed; it is safe to repeat the command."),
-        ("cancel", True, "It may have been carried out all the same; it is safe to repeat the command."),
-        ("signal", False, "It may have been carried out all the same: look with fgq before you repeat it."),
+        ("jobs", {"id": 1}, True, "Nothing was changed; it is safe to repeat the command."),
+        (
+            "cancel",
+            {"ids": []},
+            True,
+            "It may have been carried out all the same; it is safe to repeat the command.",
+        ),
+        (
+            "signal",
+            {"ids": [], "signal": 10},
+            False,
+            "It may have been carried out all the same: look with fgq before you repeat it.",
+        ),
     ],
 )
-def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operation, repeated, advice):
+def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operation, more, repeated, advice):
     assert home.client.ask("ping")
     os.kill(controller(home), signal.SIGSTOP)
     try:
         with Client(home.places) as client, pytest.raises(TimedOut) as told:
-            client.ask(operation, repeat=repeated, patience=0.2, ids=[])
+            client.ask(operation, repeat=repeated, patience=0.2, **more)
     finally:
         os.kill(controller(home), signal.SIGCONT)
     assert told.value.remedy == advice
@@ -168,36 +177,36 @@ def a_key(path, request):
 def of_a_dead_command(directory, request):
     """Its key."""
     code = (
-        "import json, sys, time; from pathlib import Path; from fgsched.system.unanswered import Unanswered; "
-        "print(Unanswered(Path(sys.argv[1]), json.loads(sys.argv[2]), time.time()).value)"
+        "import sys, time; from pathlib import Path; from fgsched.system.unanswered import Unanswered; "
+        "print(Unanswered(Path(sys.argv[1]), sys.argv[2].encode(), time.time()).value)"
     )
-    words = [sys.executable, "-c", code, str(directory), json.dumps(request)]
+    words = [sys.executable, "-c", code, str(directory), request.decode()]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_the_key_of_a_command_that_is_gone_is_taken_over_once(tmp_path):
-    key = of_a_dead_command(tmp_path / "keys", {"a": 1})
-    one, other = a_key(tmp_path, {"a": 1}), a_key(tmp_path, {"a": 1})
+    key = of_a_dead_command(tmp_path / "keys", b"one")
+    one, other = a_key(tmp_path, b"one"), a_key(tmp_path, b"one")
     assert one.value == key != other.value
     assert (one.is_kept, other.is_kept) == (True, True)
 
 
 def test_the_key_of_another_request_is_left_alone(tmp_path):
-    key = of_a_dead_command(tmp_path / "keys", {"a": 1})
-    assert a_key(tmp_path, {"a": 2}).value != key
-    assert a_key(tmp_path, {"a": 1}).value == key
+    key = of_a_dead_command(tmp_path / "keys", b"one")
+    assert a_key(tmp_path, b"another").value != key
+    assert a_key(tmp_path, b"one").value == key
 
 
 def test_a_key_that_is_old_is_removed(tmp_path):
-    key = of_a_dead_command(tmp_path / "keys", {"a": 1})
+    key = of_a_dead_command(tmp_path / "keys", b"one")
     (file,) = (tmp_path / "keys").iterdir()
     os.utime(file, (0, time.time() - VALID - 1))
-    assert a_key(tmp_path, {"a": 1}).value != key
+    assert a_key(tmp_path, b"one").value != key
     assert not file.exists()
 
 
 def test_where_no_key_can_be_kept_there_is_one_all_the_same(tmp_path):
     tmp_path.chmod(0o777)
-    key = a_key(tmp_path, {"a": 1})
+    key = a_key(tmp_path, b"one")
     assert (key.is_kept, len(key.value)) == (False, 32)
     key.answered()

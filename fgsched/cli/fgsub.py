@@ -69,7 +69,7 @@ def _submit(client: Client, call: protocol.Submit) -> range:
     """Submit the jobs and return the answer. A repeated command without an answer reuses its key."""
     places, uid = client.places, os.geteuid()
     unanswered = places.own_run(os.environ, uid) / "unanswered"
-    key = Unanswered(unanswered, encode(_without_times(call)), time.time())
+    key = Unanswered(unanswered, encode(_repeated(call)), time.time())
     remedy = _KEPT if key.is_kept else _LOOK
     try:
         answer = client.call(structs.replace(call, key=key.value), patience=60, unanswered=remedy)
@@ -85,12 +85,10 @@ def _submit(client: Client, call: protocol.Submit) -> range:
     return range(answer.first, answer.first + answer.count)
 
 
-def _without_times(call: protocol.Submit) -> protocol.Submit:
-    """What a repeated command has in common with the first: "now+1h" is another time then."""
-    if not any(request.begin or request.deadline for request in call.requests):
-        return call
+def _repeated(call: protocol.Submit) -> protocol.Submit:
+    """Return the part of a request that is equal when a command is repeated; times may count from now."""
     requests = [structs.replace(request, begin=0, deadline=0) for request in call.requests]
-    return structs.replace(call, requests=requests)
+    return structs.replace(call, key="", requests=requests)
 
 
 def _test(client: Client, jobs: Sequence[Prepared]) -> int:
