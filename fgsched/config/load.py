@@ -73,6 +73,7 @@ class _Source:
         return f"{self.path}:{_line_of(self.text, keys)}"
 
     def error(self, keys: Sequence[str], cause: str, remedy: str = "") -> BadUsage:
+        """Return an error about a key or a table."""
         return BadUsage(f"{self.at(*keys)}: {cause}", remedy)
 
 

@@ -99,14 +99,14 @@ class Driver:
             return True
         return False
 
-    def set_limits(self, wish: dict[str, Any]) -> str:
+    def set_limits(self, limits: dict[str, Any]) -> str:
         """Limit the GPU memory of a cgroup; return why that failed, or "".
 
         Args:
-            wish: {"path": cgroup, "cards": {UUID: bytes}}.
+            limits: {"path": cgroup, "cards": {UUID: bytes}}.
         """
-        path = str(wish["path"])
-        for uuid, size in wish["cards"].items():
+        path = str(limits["path"])
+        for uuid, size in limits["cards"].items():
             if why := self._set_limit(path, uuid, int(size)):
                 return f"{path} on {uuid}: {why}"
         return ""

@@ -284,10 +284,10 @@ class Launcher:
             return False  # its processes need not have the variables of the job any more
         left, parent_of = self._living(job)
         # A spawner that inherited the job carries out orders and reports its end, unless it hangs.
-        ours = [one for one in left if is_late or supervisor_above(one.pid, parent_of) is None]
-        for one in ours:
+        orphaned = [one for one in left if is_late or supervisor_above(one.pid, parent_of) is None]
+        for one in orphaned:
             kill(one, signal.SIGKILL)
-        return not left or (len(ours) == len(left) and self._survives(job, left))
+        return not left or (len(orphaned) == len(left) and self._survives(job, left))
 
     def _living(self, job: Job) -> tuple[list[Identity], Mapping[int, int]]:
         """Return (living processes of a job, {pid: parent pid}).

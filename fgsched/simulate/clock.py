@@ -30,6 +30,7 @@ class _Clock:
 
     @property
     def is_over(self) -> bool:
+        """Return whether all tasks were submitted and no job runs."""
         return self._next == len(self._tasks) and self.host.next_end is None
 
     def step(self) -> None:

@@ -31,6 +31,7 @@ class _NoStore:
     """Replaces the store, in which the controller keeps usage."""
 
     def usage(self) -> dict[Owner, Usage]:
+        """Return no usage: a simulation starts without."""
         return {}
 
     def put_usage(self, owner: Owner, usage: Usage) -> None:
@@ -45,6 +46,7 @@ class _Cards:
     readings: Readings = field(default_factory=dict)
 
     def gpus_for_planning(self, now: float) -> tuple[Gpu, ...]:
+        """Return all GPUs."""
         return self.gpus
 
 

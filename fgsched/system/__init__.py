@@ -1,1 +1,1 @@
-"""This host: its paths, accounts and processes, and how a job comes to be one of them."""
+"""The host: paths, accounts, processes, cgroups, mounts and the directories of users' jobs."""

@@ -89,6 +89,7 @@ class Helper:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def fileno(self) -> int:
+        """Return the descriptor that is readable when `read` has answers."""
         return self._ours.fileno()
 
     def start(self) -> None:

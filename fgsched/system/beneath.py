@@ -1,4 +1,4 @@
-"""Opening what lies in a directory of a user, without asking anything of a file system mounted there."""
+"""Open paths in a directory of a user without accessing file systems that are mounted there."""
 
 import ctypes
 import os
@@ -10,11 +10,13 @@ _OPENAT2, _NO_XDEV, _NO_SYMLINKS = 437, 0x01, 0x04
 
 
 def open_beneath(path: str, place: int, flags: int) -> int:
-    """Open a path below the open directory `place`, along no link and unless something is mounted on the way.
+    """Open a path below the open directory `place`, without following links or entering mounts.
 
-    A file system that a user mounts there may never answer, and another directory may be behind it. Before
-    Linux 5.6, which lacks openat2, the path is opened as it is.
-    Raises: OSError, with EXDEV if something is mounted on the way.
+    A file system that a user mounts there may never answer, or show another directory. Before Linux 5.6,
+    which lacks openat2, links and mounts are followed.
+
+    Raises:
+        OSError: the path cannot be opened; EXDEV if something is mounted on the way.
     """
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
     how = struct.pack("=3Q", flags, 0, _NO_XDEV | _NO_SYMLINKS)

@@ -36,6 +36,7 @@ class _Level(NamedTuple):
     entries: "os._ScandirIterator[str]"
 
     def close(self) -> None:
+        """Close the directory."""
         self.entries.close()
         os.close(self.descriptor)
 

@@ -21,6 +21,7 @@ class Inotify:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def fileno(self) -> int:
+        """Return the descriptor that is readable when there are events."""
         return self._descriptor
 
     def watch(self, directory: Path, events: int = REMOVALS) -> bool:

@@ -23,21 +23,21 @@ _NOTE_FOR_USERS = (
 _MISSING = f"{PRELOAD} is not there, so nothing can be mounted over it: root can make an empty one"
 
 
-def find(wish: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
-    """Return the plan of private mounts that the setting `preload = wish` means on this host.
+def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
+    """Return the plan of private mounts that the setting `preload` means on this host.
 
     Args:
         may_make: create an empty /etc/ld.so.preload, over which the job's file is mounted, if there is none.
     """
     how = "root" if os.geteuid() == 0 else "user"
-    if wish == "environment":
+    if setting == "environment":
         return MountPlan(note='preload = "environment" in [fence] of the settings')
-    if how == "user" and wish == "auto":
+    if how == "user" and setting == "auto":
         return MountPlan(note=_NOTE_FOR_USERS)
     if may_make and how == "root":
         make_preload(PRELOAD)
     note = why_not(how, run)
-    is_required = wish == "namespace"
+    is_required = setting == "namespace"
     if note:
         return MountPlan(note=note, is_required=is_required)
     return MountPlan(how=how, is_required=is_required, nodes=nodes(), node_of=nodes_of(gpus))

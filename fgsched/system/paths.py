@@ -41,18 +41,22 @@ class Paths:
 
     @property
     def queue(self) -> Path:
+        """Return the path of the queue file."""
         return self.state / "queue.db"
 
     @property
     def lock(self) -> Path:
+        """Return the path of the lock that a running controller holds."""
         return self.state / "lock"
 
     @property
     def log(self) -> Path:
+        """Return the path of the log of a user's controller."""
         return self.state / "fgsched.log"
 
     @property
     def socket(self) -> Path:
+        """Return the path of the controller's socket."""
         return self.run / "socket"
 
     @classmethod

@@ -53,10 +53,10 @@ class ServiceManager:
 
 def _period(environ: Mapping[str, str]) -> float | None:
     """Return the seconds between two keep-alive messages: half of the service manager's limit."""
-    wanted, meant = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
-    if not (wanted.isascii() and wanted.isdigit()) or int(wanted) == 0:
+    period, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not (period.isascii() and period.isdigit()) or int(period) == 0:
         return None
-    return int(wanted) / 2e6 if meant in ("", str(os.getpid())) else None
+    return int(period) / 2e6 if pid in ("", str(os.getpid())) else None
 
 
 def _one_line(text: str) -> str:
