@@ -12,7 +12,7 @@ import pytest
 from live_host import PATIENCE, living
 
 ROOT = Path(__file__).parent.parent
-LENGTHS = {"README.md": 120, "CONTRIBUTING.md": 100, "docs/architecture.md": 120}
+LENGTHS = {"README.md": 120, "CONTRIBUTING.md": 100, "docs/architecture.md": 145}
 STARTED = "echo >started; exec sleep 1000000"
 
 
