@@ -6,13 +6,12 @@ import os
 import select
 import socket
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +19,9 @@ from fgsched import PROTOCOL, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system.paths import Paths, written
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
 _CROWD = 60.0  # seconds for which a controller that is busy is asked again, or a place with it is waited for
@@ -413,6 +415,8 @@ def _start(places: Paths, options: tuple[str, ...]) -> None:
 
 def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Popen[bytes]":
     """Execute a controller in its own session, so that no terminal interrupts it."""
+    import subprocess  # only the command that starts a controller needs it
+
     return subprocess.Popen(
         [sys.executable, "-I", "-m", "fgsched.controller", str(ready), *options],
         pass_fds=[ready],

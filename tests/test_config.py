@@ -1,11 +1,11 @@
 """Settings and places: what is read, what is refused, and on which line."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.config import schema
 from fgsched.config.keys import KEYS, SECTIONS

@@ -7,9 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import tomllib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.cli.doctor import examine
 from fgsched.client import Client

@@ -10,10 +10,10 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fgsched.client import Client, TimedOut
 from fgsched.domain.errors import Exit, Unreachable

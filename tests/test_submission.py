@@ -4,12 +4,12 @@ import io
 import os
 import resource
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fgsched.cli import options
 from fgsched.cli.batch import parse_batch, read_lines

@@ -1,7 +1,6 @@
 """fgacct's fields and output: what each field is called and shows; tables, delimited text and JSON."""
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from fgsched.cli.choices import name_of
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
@@ -35,7 +35,7 @@ _KIND = {Reason.GPU_OUT_OF_MEMORY: "gpu", Reason.OUT_OF_MEMORY: "host"}
 _NOT_LAST = (Reason.PRIORITY, Reason.RESOURCES)  # not worth remembering of an ended job
 _UNIT = {"K": 10, "M": 20, "G": 30}
 _GIB = 1 << 30
-_ITEM = re.compile(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
+_ITEM = lazy_regex(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
 
 

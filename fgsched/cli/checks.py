@@ -3,8 +3,9 @@
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from fgsched.cli.options import Setting, unexpanded
 from fgsched.domain.errors import BadUsage
@@ -22,8 +23,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The text of the first word after the options."""
 
     name: str  # as messages call it

@@ -1,19 +1,19 @@
 """Read the lists that choose jobs: ids, users, states, names."""
 
 import os
-import re
 from collections.abc import Iterable
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.jobs.arrays import format_array, parse_tasks
 from fgsched.protocol import JobInfo
 
 Name = int | str  # of a job, an array or some of its tasks
-_SEPARATOR = re.compile(r",(?![^\[]*\])")  # a comma outside brackets
-_TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,40})|\[([^\]]*)\])")
+_SEPARATOR = lazy_regex(r",(?![^\[]*\])")  # a comma outside brackets
+_TASKS = lazy_regex(r"([0-9]{1,18})_(?:([0-9]{1,40})|\[([^\]]*)\])")
 OPEN = tuple(state for state in JobState if not state.is_final)
 _ELSEWHERE = (  # states of Slurm in which no job of ours can be
     *(

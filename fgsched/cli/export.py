@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, shown
 
 _LARGEST = 1 << 20  # bytes of a job's environment
 _LARGEST_VARIABLE = 128 << 10  # the kernel's limit for one string of exec
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TOKEN = re.compile(r"""((?:[^,'"]|'[^']*'|"[^"]*"|['"])*)(,|$)""", re.DOTALL)
-_QUOTED = re.compile(r"""'([^']*)'|"([^"]*)\"""", re.DOTALL)
+_NAME = lazy_regex(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOKEN = lazy_regex(r"""((?:[^,'"]|'[^']*'|"[^"]*"|['"])*)(,|$)""", re.DOTALL)
+_QUOTED = lazy_regex(r"""'([^']*)'|"([^"]*)\"""", re.DOTALL)
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _LOGIN = ("HOME", "USER", "LOGNAME", "SHELL")
 _HOOK = "libfgshim.so"

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from fgsched import protocol
 from fgsched.cli import acctfields, choices
-from fgsched.cli.command import Command, warn, write
+from fgsched.cli.command import Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
@@ -190,7 +190,7 @@ def _field_list() -> str:
 
 
 def main() -> None:
-    fgacct.main(prog_name="fgacct")
+    run(fgacct)
 
 
 if __name__ == "__main__":

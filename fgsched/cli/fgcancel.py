@@ -11,7 +11,7 @@ from fgsched import protocol
 from fgsched.cli import choices
 from fgsched.cli.cells import clean
 from fgsched.cli.choices import Name
-from fgsched.cli.command import Command, warn, write
+from fgsched.cli.command import Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.units import parse_signal, signal_name
@@ -189,7 +189,7 @@ def _report(one: Outcome, number: int | None, *, verbose: bool, strict: bool, **
 
 
 def main() -> None:
-    fgcancel.main(prog_name="fgcancel")
+    run(fgcancel)
 
 
 if __name__ == "__main__":

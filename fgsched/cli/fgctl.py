@@ -8,7 +8,7 @@ import click
 from fgsched import protocol
 from fgsched.cli import choices, show
 from fgsched.cli.changes import is_about_partition, partition_call, read_changes, words_by_key
-from fgsched.cli.command import Group, output, warn, write
+from fgsched.cli.command import Group, output, run, warn, write
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, FgschedError
@@ -275,7 +275,7 @@ def _ping() -> None:
 
 
 def main() -> None:
-    fgctl.main(prog_name="fgctl")
+    run(fgctl)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 from fgsched import protocol
 from fgsched.cli import machine, reservation
 from fgsched.cli.cells import shown_time, table
-from fgsched.cli.command import Command, write
+from fgsched.cli.command import Command, run, write
 from fgsched.cli.queueformat import host, indices
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -307,7 +307,7 @@ def _gpu_record(info: GpuInfo) -> dict[str, Any]:
 
 
 def main() -> None:
-    fginfo.main(prog_name="fginfo")
+    run(fginfo)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from fgsched import protocol
 from fgsched.cli import choices, machine
 from fgsched.cli.cells import table
-from fgsched.cli.command import Command, warn, write
+from fgsched.cli.command import Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.policy import Weights
@@ -104,7 +104,7 @@ def _record(job: PriorityInfo) -> dict[str, Any]:
 
 
 def main() -> None:
-    fgprio.main(prog_name="fgprio")
+    run(fgprio)
 
 
 if __name__ == "__main__":

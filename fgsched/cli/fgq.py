@@ -10,7 +10,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import choices, queueformat
-from fgsched.cli.command import Command, warn, write
+from fgsched.cli.command import Command, run, warn, write
 from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -185,7 +185,7 @@ def _account_for(
 
 
 def main() -> None:
-    fgq.main(prog_name="fgq")
+    run(fgq)
 
 
 if __name__ == "__main__":

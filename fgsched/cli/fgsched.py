@@ -4,12 +4,12 @@ import json
 import os
 import select
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.cells import table

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from fgsched import protocol
 from fgsched.cli import choices, machine
 from fgsched.cli.cells import table
-from fgsched.cli.command import Command, write
+from fgsched.cli.command import Command, run, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 
@@ -69,7 +69,7 @@ def _text(rows: list[list[str]], options: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    fgshare.main(prog_name="fgshare")
+    run(fgshare)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """fgsub: submit a script or a list of submissions, and print the ids."""
 
 import os
-import secrets
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.batch import parse_batch, read_lines
-from fgsched.cli.command import Command, leave, write
+from fgsched.cli.command import Command, leave, run, write
 from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
 from fgsched.cli.submission import Prepared, prepare
@@ -148,7 +147,7 @@ def _parts(jobs: Sequence[Prepared]) -> dict[str, Any]:
             )
         )
     return {
-        "key": secrets.token_hex(16),
+        "key": os.urandom(16).hex(),
         "requests": requests.values,
         "scripts": scripts.values,
         "environments": environments.values,
@@ -224,7 +223,7 @@ def _explain(jobs: Sequence[Prepared]) -> None:
 
 
 def main() -> None:
-    fgsub.main(prog_name="fgsub")
+    run(fgsub)
 
 
 if __name__ == "__main__":

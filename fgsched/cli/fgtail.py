@@ -11,7 +11,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import choices
-from fgsched.cli.command import Command, output
+from fgsched.cli.command import Command, output, run
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client, Watch, find_places
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
@@ -121,7 +121,7 @@ def _follow(file: BinaryIO, is_over: Callable[[], bool]) -> None:
 
 
 def main() -> None:
-    fgtail.main(prog_name="fgtail")
+    run(fgtail)
 
 
 if __name__ == "__main__":

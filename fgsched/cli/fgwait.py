@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from fgsched.cli import choices, machine
-from fgsched.cli.command import Command, warn, write
+from fgsched.cli.command import Command, run, warn, write
 from fgsched.cli.waiting import exit_code, wait_for
 from fgsched.client import Client, TimedOut, find_places
 from fgsched.domain.text import BadValue
@@ -47,7 +47,7 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_js
 
 
 def main() -> None:
-    fgwait.main(prog_name="fgwait")
+    run(fgwait)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """The options of fgsub that concern the command, not the job."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from fgsched.cli.options import Setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class Flags(Struct, frozen=True, kw_only=True):
     """What to do with a submission, and what to print."""
 
     parsable: bool = False

@@ -4,26 +4,25 @@ click only provides help and completion. The options are parsed here, because er
 line, and a batch has up to ten thousand lines.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from fgsched.cli import table
 from fgsched.cli.table import Option
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, shown
 from fgsched.jobs.jobscript import Directives
 
-_EXPANDABLE = re.compile(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
+_EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
 _WITH_LETTERS = {"output", "error", "input"}
 _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB_ID": "%j"}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One option with its value and its source."""
 
     option: Option
@@ -58,8 +57,7 @@ class HelpAsked(BadUsage):
         self.answer = answer
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """Parses the words of one source, and handles Slurm's unsupported options for that source."""
 
     source: str = ""

@@ -4,9 +4,12 @@ import math
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, quoted
 from fgsched.domain.times import parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
@@ -18,13 +21,12 @@ from fgsched.jobs.filenames import ALLOWED, unknown
 _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
 _LONGEST_COMMENT = 4096
-_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+_RESOURCE = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_WORD = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
 _LATEST_SIGNAL = 65_535  # seconds before the limit
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """An amount of GPUs, in units of GPUs, fGPUs or shards."""
 
     unit: str  # "gpu", "fgpu" or "shard"; "none": nothing is said of GPUs
@@ -33,16 +35,14 @@ class Amount:
     resources: tuple[tuple[str, int], ...] = ()  # the site's own, beside the cards
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
+class GpuMemory(Struct, frozen=True):
     """Memory of each GPU: bytes, or a part of the GPU in ten-thousandths."""
 
     size: int = 0  # bytes, or ten-thousandths of the GPU's memory
     part: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HostMemory:
+class HostMemory(Struct, frozen=True):
     """Host memory of the job, per CPU, or per GPU."""
 
     per: str  # "job", "cpu" or "gpu"

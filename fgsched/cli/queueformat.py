@@ -18,6 +18,7 @@ from fgsched.cli.cells import clean, fit, shown_time
 from fgsched.cli.cells import columns as width_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Reason
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
@@ -27,8 +28,8 @@ from fgsched.protocol import JobInfo
 
 _LONGEST_LIST = 64  # characters of a list of indices
 _ORDER = {state: place for place, state in enumerate(JobState)}
-_ITEM = re.compile(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
-_NAMED = re.compile(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
+_ITEM = lazy_regex(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
+_NAMED = lazy_regex(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
 _DEFAULT_WIDTH = 20  # of -O
 
 _FIRST = "JobID:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 "

@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from fgsched.cli import checks, options
 from fgsched.cli.caller import account, rlimits, umask
@@ -35,8 +34,7 @@ _DEFAULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class Submission(Struct, frozen=True, kw_only=True):
     """The data that the controller needs to queue a job."""
 
     request: Request
@@ -45,13 +43,12 @@ class Submission:
     hold: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Struct, frozen=True, kw_only=True):
     submission: Submission
     warnings: tuple[str, ...]
     flags: Flags
     partition: str = "main"  # of a job that names none
-    settings: Mapping[str, Setting] = field(repr=False, default_factory=dict)
+    settings: Mapping[str, Setting] = {}
 
     def explained(self) -> list[tuple[str, str, str]]:
         """Return (option, value, source) of each value in effect, for --explain-options."""
@@ -77,8 +74,7 @@ def prepare(
     return Submitter(environ=environ, cwd=cwd, stdin=stdin, site=site).prepare(argv_options, words)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Script:
+class _Script(Struct, frozen=True, eq=False):
     """A script and the settings of its headers."""
 
     name: str  # as messages call it
@@ -249,11 +245,11 @@ def _with_words(
     if script.program:
         text = _wrapped(command_line([script.program, *args]))
         request = structs.replace(submission.request, submit_line=line)
-        submission = replace(submission, script=text, request=request)
+        submission = structs.replace(submission, script=text, request=request)
     else:
         request = structs.replace(submission.request, args=args, submit_line=line)
-        submission = replace(submission, request=request)
-    return replace(plan, submission=submission)
+        submission = structs.replace(submission, request=request)
+    return structs.replace(plan, submission=submission)
 
 
 def _wrapped(command: str) -> bytes:

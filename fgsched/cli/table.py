@@ -1,14 +1,15 @@
 """The table of fgsub's options, used for the command line, script headers and the environment."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.cli import optionvalues as values
 from fgsched.domain.times import parse_duration
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Struct, frozen=True, kw_only=True):
     """One option. Options with the same `slot` set the same value; the later source wins."""
 
     name: str  # long, without dashes

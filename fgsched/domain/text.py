@@ -6,13 +6,14 @@ Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite
 import re
 
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.regex import lazy_regex
 
 _LONGEST = 80  # characters of a bad value that are worth showing
 _LONGEST_STORED = 64 * 1024  # characters
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-_BYTE = re.compile("[\udc80-\udcff]")  # a byte that is not UTF-8, as surrogateescape keeps it
-_ESCAPED_BYTE = re.compile("\0([89a-f][0-9a-f])?")
-_NOT_PLAIN = re.compile("[\0-\x1f\x7f\ud800-\udfff]")
+_UNSTORABLE = lazy_regex("[\0\ud800-\udfff]")
+_BYTE = lazy_regex("[\udc80-\udcff]")  # a byte that is not UTF-8, as surrogateescape keeps it
+_ESCAPED_BYTE = lazy_regex("\0([89a-f][0-9a-f])?")
+_NOT_PLAIN = lazy_regex("[\0-\x1f\x7f\ud800-\udfff]")
 
 
 def storable(text: str) -> str:

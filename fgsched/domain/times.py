@@ -5,6 +5,7 @@ import time
 
 from msgspec import Struct
 
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue
 
 MINUTE, HOUR, DAY, WEEK = 60, 3600, 86_400, 604_800
@@ -15,11 +16,11 @@ _UNLIMITED = {"0", "-1", "infinite", "unlimited"}
 _NOT_A_DURATION = (
     " is not a duration (use minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S, 90s, 2h, 1d12h or unlimited)"
 )
-_SPELLED = re.compile(
+_SPELLED = lazy_regex(
     r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.IGNORECASE
 )
-_WITH_DAYS = re.compile(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
-_CLOCKED = re.compile(r"([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_WITH_DAYS = lazy_regex(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
+_CLOCKED = lazy_regex(r"([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 
 
 def parse_duration(text: str) -> int:
@@ -92,12 +93,12 @@ _NOT_A_TIME = (
     " midnight, -6h or -7d)"
 )
 _STEP = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
-_AGO = re.compile(r"-([0-9]{1,9})([smhdw])", re.IGNORECASE)
-_NOW = re.compile(
+_AGO = lazy_regex(r"-([0-9]{1,9})([smhdw])", re.IGNORECASE)
+_NOW = lazy_regex(
     r"now(?:\s*([+-])\s*([0-9]{1,9})\s*(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?)?", re.IGNORECASE
 )
 _CLOCK_WORDS = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
-_PART = re.compile(
+_PART = lazy_regex(
     r"""(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})
       | (?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2}))?(?:\s*(?P<half>[ap]m))?
       | (?P<m2>[0-9]{1,2})(?P<sep>[/.])(?P<d2>[0-9]{1,2})(?:(?P=sep)(?P<y2>[0-9]{4}|[0-9]{2}))?

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from fgsched.domain.errors import BadUsage, NoSuchJob
 from fgsched.domain.job import WHOLE
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.times import (
     format_elapsed,
@@ -51,11 +52,11 @@ _MOST_IDS = 100_000  # ids that one list may name
 _LARGEST_ID = (1 << 63) - 1
 
 _NOT_A_NUMBER = " is not a number (use 0 < fraction ≤ 1 or a whole number)"
-_DECIMAL = re.compile(r"([0-9]{0,20})(?:\.([0-9]{0,20}))?")
-_PERCENT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})%")
-_RATIO = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
-_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,9}))?([KMGTkmgt])?(?:(?<=[KMGTkmgt])i?b)?", re.IGNORECASE)
-_IDS = re.compile(r"([0-9]{1,40})(?:-([0-9]{1,40}))?")
+_DECIMAL = lazy_regex(r"([0-9]{0,20})(?:\.([0-9]{0,20}))?")
+_PERCENT = lazy_regex(r"([0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})%")
+_RATIO = lazy_regex(r"([0-9]{1,9})/([0-9]{1,9})")
+_SIZE = lazy_regex(r"([0-9]{1,30})(?:\.([0-9]{1,9}))?([KMGTkmgt])?(?:(?<=[KMGTkmgt])i?b)?", re.IGNORECASE)
+_IDS = lazy_regex(r"([0-9]{1,40})(?:-([0-9]{1,40}))?")
 _POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from fgsched.domain.job import Request
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, quoted
 from fgsched.domain.units import format_indices
 
 MOST = 100_001  # indices are below it
 LONGEST = 8192  # characters of a list, written in its shortest form
-_PART = re.compile(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
+_PART = lazy_regex(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
 
 
 def parse_array(text: str) -> tuple[str, int]:

@@ -4,7 +4,6 @@ Conditions are joined by ',' (all must be met) or by '?' (one must be met). A co
 evaluated again. A condition that can no longer be met stays unmet, even if its job is requeued.
 """
 
-import re
 from enum import Enum
 from functools import lru_cache
 
@@ -12,11 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Job, JobState
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import BadValue, quoted
 
 LAST = 0  # stands for the previous submission of the user
 _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")
-_TARGET = re.compile(r"(last|[0-9]{1,18})(?:_([0-9]{1,6}))?(?:\+([0-9]{1,7}))?")
+_TARGET = lazy_regex(r"(last|[0-9]{1,18})(?:_([0-9]{1,6}))?(?:\+([0-9]{1,7}))?")
 
 
 class Term(Struct, frozen=True, gc=False):

@@ -4,11 +4,13 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-_ITEM = re.compile(r"%([0-9]*)(.?)", re.DOTALL)
+from fgsched.domain.regex import lazy_regex
+
+_ITEM = lazy_regex(r"%([0-9]*)(.?)", re.DOTALL)
 _OFFERED = "jAauxh%bgJNnrst"
 _LEFT_ALONE = "S"  # Slurm's own letter that has no meaning here
 _WIDEST = 10
-_OF_THE_JOB = re.compile(r"%[0-9]*[jAaJbgnrst]")  # known only once there is a job
+_OF_THE_JOB = lazy_regex(r"%[0-9]*[jAaJbgnrst]")  # known only once there is a job
 ALLOWED = "%j %A %a %u %x %h %% and %b %g %J %N %n %r %s %t"
 
 

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from fgsched.domain.errors import BadUsage
+from fgsched.domain.regex import lazy_regex
 from fgsched.domain.text import shown
 from fgsched.jobs.quoting import Unclosed, header_words
 
 SIZE_LIMIT = 4 << 20  # bytes, as in Slurm
 _MEBIBYTE = 1 << 20
 
-_FG = re.compile(rb"#FG(?=[\s-]|$)")  # short, so more is asked of it than of #SBATCH
-_SBATCH = re.compile(rb"#SBATCH")
-_MISSPELT = re.compile(rb"#[ \t]*FG[ \t]*(?:[ \t]-|-|$)", re.IGNORECASE)
+_FG = lazy_regex(rb"#FG(?=[\s-]|$)")  # short, so more is asked of it than of #SBATCH
+_SBATCH = lazy_regex(rb"#SBATCH")
+_MISSPELT = lazy_regex(rb"#[ \t]*FG[ \t]*(?:[ \t]-|-|$)", re.IGNORECASE)
 
 
 class Line(Struct, frozen=True, gc=False):

@@ -2,11 +2,13 @@
 
 import re
 
+from fgsched.domain.regex import lazy_regex
+
 _BLANKS = " \t\r\f\v"
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
-_WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
-_PIECE = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\]+)""", re.DOTALL)
-_IN_DOUBLE = re.compile(r"""\\(["\\$`])""")
+_PLAIN = lazy_regex(r"[A-Za-z0-9_@%+=:,./-]+")
+_WORD = lazy_regex(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
+_PIECE = lazy_regex(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^\s'"\\]+)""", re.DOTALL)
+_IN_DOUBLE = lazy_regex(r"""\\(["\\$`])""")
 
 
 class Unclosed(ValueError):

@@ -9,9 +9,11 @@ import pwd
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, FgschedError, Refused, StorageError
 from fgsched.domain.text import quoted
@@ -28,8 +30,7 @@ _REMEDIES = {  # errors of the file system, not of the path
 _SOCKET_PATH_MAX = 107  # bytes: the kernel's limit for the path of a socket
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
+class Paths(Struct, frozen=True, kw_only=True):
     """The paths of one controller and its clients."""
 
     mode: Literal["user", "system"]

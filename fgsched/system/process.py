@@ -7,16 +7,16 @@ import os
 import re
 import signal as signals
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 _PROC = Path("/proc")
 _EXITED_STATES = "ZXx"  # states of processes that have exited: a zombie holds only its exit status
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """A process, unique across pid reuse and reboots."""
 
     pid: int
@@ -24,8 +24,7 @@ class Identity:
     boot: str  # boot id of the kernel
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(Struct, frozen=True):
     state: str
     parent: int
     start: int

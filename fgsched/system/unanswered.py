@@ -4,9 +4,7 @@ The name of a file holds a digest of the request, the key and the process. The f
 answer arrives. Another command with an equal request takes the key over if that process has exited.
 """
 
-import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +12,11 @@ from errno import EACCES
 from pathlib import Path
 
 from fgsched.system.process import Identity, boot_id, identify, is_alive
+
+try:  # hashlib loads OpenSSL, which takes longer than the rest of the command
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
 
 VALID = 600.0  # seconds for which a key is kept for a repeated command
 
@@ -23,7 +26,7 @@ class Unanswered:
 
     def __init__(self, directory: Path, request: bytes, now: float) -> None:
         """`request` is the same for each repetition; `now` is in seconds since the epoch."""
-        self.value = secrets.token_hex(16)
+        self.value = os.urandom(16).hex()
         self._file: Path | None = None
         with suppress(OSError):  # a repeated command then has another key, as `is_kept` reports
             _make(directory.parent)
@@ -81,4 +84,4 @@ def _name(digest: str, key: str, owner: Identity) -> str:
 
 
 def _digest(request: bytes) -> str:
-    return hashlib.blake2b(request, digest_size=16).hexdigest()
+    return blake2b(request, digest_size=16).hexdigest()
