@@ -66,7 +66,7 @@ class Truth:
                     found[hold.gpu] = share - hold.share, memory - hold.memory
         return {gpu: (max(0, share), max(0, memory)) for gpu, (share, memory) in found.items()}
 
-    def open_to(self, job: Job, partition: Partition) -> Left:
+    def rooms_for(self, job: Job, partition: Partition) -> Left:
         """What the reservations leave a job of the cards of a partition."""
         found = self._of_member(job) if job.request.reservation else self._of_none(job)
         return {gpu: room for gpu, room in found.items() if not partition.cards or gpu in partition.cards}
@@ -130,7 +130,7 @@ class Truth:
 
     def fits(self, job: Job, partition: Partition, rooms: Left | None = None) -> bool:
         demand = job.request.demand
-        rooms = self.open_to(job, partition) if rooms is None else rooms
+        rooms = self.rooms_for(job, partition) if rooms is None else rooms
         enough = not demand.gpus or len(self.fitting(demand, partition, rooms)) >= demand.gpus
         return enough and demand.cpus <= self.cpus()
 
@@ -163,9 +163,9 @@ class Truth:
         """The limits that this job, which has just been started, passes."""
         for scope in self.scopes(job):
             jobs, share, seconds = self.sums(scope)
-            if scope.caps.running and jobs > scope.caps.running:
-                yield f"{jobs} jobs of {scope.says}"
-            if scope.caps.share and share > scope.caps.share:
-                yield f"{share} held by {scope.says}"
-            if scope.caps.gpu_seconds and seconds > scope.caps.gpu_seconds + 1e-6:
-                yield f"{seconds} GPU seconds of {scope.says}"
+            if scope.limits.running and jobs > scope.limits.running:
+                yield f"{jobs} jobs of {scope.label}"
+            if scope.limits.share and share > scope.limits.share:
+                yield f"{share} held by {scope.label}"
+            if scope.limits.gpu_seconds and seconds > scope.limits.gpu_seconds + 1e-6:
+                yield f"{seconds} GPU seconds of {scope.label}"

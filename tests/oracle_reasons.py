@@ -13,19 +13,19 @@ from oracle import Left, Truth
 class Reasons(Truth):
     """`reasons.is_true(job, reason, short)`, for each job that waits."""
 
-    def is_true(self, job: Job, reason: Reason, short: Shortfall | None) -> bool:
+    def is_true(self, job: Job, reason: Reason, shortfall: Shortfall | None) -> bool:
         """Whether a job waits for what it says it waits for."""
         if reason in _GATES:
             return _GATES[reason](self, job)
-        if short is None or short.reason is not reason:
+        if shortfall is None or shortfall.reason is not reason:
             return False
         found = [self.policy.partition(name) for name in job.request.partition.split(",")]
         if any(one is None for one in found) and reason is Reason.PARTITION_DOWN:
             return True
-        return any(self.is_true_in(job, short, one) for one in found if one is not None)
+        return any(self.is_true_in(job, shortfall, one) for one in found if one is not None)
 
-    def is_true_in(self, job: Job, short: Shortfall, partition: Partition) -> bool:
-        match short.reason:
+    def is_true_in(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
+        match shortfall.reason:
             case Reason.PARTITION_DOWN:
                 return partition.state == "down"
             case Reason.PARTITION_INACTIVE:
@@ -33,44 +33,44 @@ class Reasons(Truth):
             case Reason.PARTITION_TIME_LIMIT:
                 return bool(partition.most.time) and not 0 < job.request.time_limit <= partition.most.time
             case Reason.RESERVATION:
-                return self._is_booked(job, short, partition)
+                return self._is_booked(job, shortfall, partition)
             case Reason.RESERVED_FOR_TOP:
                 return self._would_delay(job, partition)
-        if short.who:
-            return self._is_at_limit(job, short, partition)
-        return not self.fits(job, partition) and self._is_short(job, short, partition)
+        if shortfall.who:
+            return self._is_at_limit(job, shortfall, partition)
+        return not self.fits(job, partition) and self._is_short(job, shortfall, partition)
 
-    def _is_at_limit(self, job: Job, short: Shortfall, partition: Partition) -> bool:
+    def _is_at_limit(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
         """One more such job would pass the limit that is named."""
         for scope in self.scopes(job, partition.name):
-            if scope.says != short.who:
+            if scope.label != shortfall.who:
                 continue
             jobs, share, seconds = self.sums(scope)
             demand = job.request.demand
-            if short.what == "running":
-                return jobs >= scope.caps.running > 0
-            if short.what == "gpus":
+            if shortfall.what == "running":
+                return jobs >= scope.limits.running > 0
+            if shortfall.what == "gpus":
                 asked = [cost(demand, gpu).share for gpu in self.cards.values()]
-                return share + max(asked) * demand.gpus > scope.caps.share
+                return share + max(asked) * demand.gpus > scope.limits.share
             most = max((charged(cost(demand, gpu), gpu.usable) for gpu in self.cards.values()), default=0)
             more = job.request.time_limit * demand.gpus * most / 10_000
-            return seconds + more > scope.caps.gpu_seconds or seconds >= scope.caps.gpu_seconds
+            return seconds + more > scope.limits.gpu_seconds or seconds >= scope.limits.gpu_seconds
         return False
 
-    def _is_booked(self, job: Job, short: Shortfall, partition: Partition) -> bool:
-        reservation = self.policy.reservation(short.who)
-        if short.what == "gone":
+    def _is_booked(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
+        reservation = self.policy.reservation(shortfall.who)
+        if shortfall.what == "gone":
             return reservation is None or reservation.end <= self.now
         if reservation is None or reservation.end <= self.now:
             return False
-        if short.what == "room":
+        if shortfall.what == "room":
             reaches = reservation.start < self.ends(job) and not job.request.reservation
             return (
                 reaches
                 and not self.fits(job, partition)
                 and self.fits(job, partition, self._cards_of(partition))
             )
-        if short.what == "begin":
+        if shortfall.what == "begin":
             return self.now < reservation.start
         return not job.request.time_limit or self.ends(job) > reservation.end
 
@@ -81,67 +81,69 @@ class Reasons(Truth):
     def _would_delay(self, job: Job, partition: Partition) -> bool:
         """It fits, and wherever it went it would take something that is promised to another job."""
         demand, pool = job.request.demand, job.request.reservation
-        minded = [
-            shadow
-            for shadow in self.yard.engine.jobtable._decided.reserved.values()
-            if shadow.job != job.id and not (self.ends(job) <= shadow.at < math.inf)
+        relevant = [
+            backfill
+            for backfill in self.yard.engine.jobtable._decided.reserved.values()
+            if backfill.job != job.id and not (self.ends(job) <= backfill.at < math.inf)
         ]
         if not self.fits(job, partition):
             return False
-        if not all(shadow.host.fits(demand) for shadow in minded):
+        if not all(backfill.host.fits(demand) for backfill in relevant):
             return True
-        places = self.fitting(demand, partition, self.open_to(job, partition))
-        free = [hold for hold in places if all(one.has_room(hold) for one in minded if one.pool == pool)]
+        places = self.fitting(demand, partition, self.rooms_for(job, partition))
+        free = [hold for hold in places if all(one.has_room(hold) for one in relevant if one.pool == pool)]
         return len(free) < demand.gpus or self._takes_last_place(job, partition, places)
 
     def _takes_last_place(self, job: Job, partition: Partition, places: list[Hold]) -> bool:
         """Who has a reservation could not start beside it, because of a limit of both."""
-        for shadow in self.yard.engine.jobtable._decided.reserved.values():
-            if shadow.part is None or shadow.at == math.inf or shadow.job == job.id:
+        for backfill in self.yard.engine.jobtable._decided.reserved.values():
+            if backfill.usage is None or backfill.at == math.inf or backfill.job == job.id:
                 continue
-            first = self.yard.job(shadow.job)
-            of_first = {scope.key for scope in self.scopes(first, shadow.part.partition)}
+            first = self.yard.job(backfill.job)
+            of_first = {scope.key for scope in self.scopes(first, backfill.usage.partition)}
             for scope in self.scopes(job, partition.name):
                 if scope.key not in of_first:
                     continue
                 jobs, share, seconds = self.sums(scope)
                 mine = places[: job.request.demand.gpus]
-                share += sum(hold.share for hold in mine) + shadow.part.share
+                share += sum(hold.share for hold in mine) + backfill.usage.share
                 charge = sum(charged(hold, self.cards[hold.gpu].usable) for hold in mine) / 10_000
-                seconds += charge * job.request.time_limit + shadow.part.seconds
-                caps = scope.caps
+                seconds += charge * job.request.time_limit + backfill.usage.seconds
+                limits = scope.limits
                 if (
-                    (caps.running and jobs + 2 > caps.running)
-                    or (caps.share and share > caps.share)
-                    or (caps.gpu_seconds and seconds > caps.gpu_seconds)
+                    (limits.running and jobs + 2 > limits.running)
+                    or (limits.share and share > limits.share)
+                    or (limits.gpu_seconds and seconds > limits.gpu_seconds)
                 ):
                     return True
         return False
 
-    def _is_short(self, job: Job, short: Shortfall, partition: Partition) -> bool:
+    def _is_short(self, job: Job, shortfall: Shortfall, partition: Partition) -> bool:
         """What is said to be lacking is lacking."""
-        demand, rooms = job.request.demand, self.open_to(job, partition)
+        demand, rooms = job.request.demand, self.rooms_for(job, partition)
         up = {gpu: room for gpu, room in rooms.items() if self.cards[gpu].state is GpuState.OK}
         shares = [left for left, _ in up.values()]
-        share, memory = up.get(-1 if short.gpu is None else short.gpu, (0, 0))
+        share, memory = up.get(-1 if shortfall.gpu is None else shortfall.gpu, (0, 0))
         most = partition.limits(self.limits).max_jobs_per_gpu
         cleaning = {hold.gpu for one in self.holding for hold in one.holds if one not in self.busy}
         lacking: dict[tuple[Reason, str], Callable[[], bool]] = {
             (Reason.RESOURCES, "cpus"): lambda: demand.cpus > self.cpus(),
-            (Reason.RESOURCES, "cards"): lambda: len(self.fitting(demand, partition, rooms)) == short.left,
-            (Reason.RESOURCES, "share"): lambda: (
-                share < short.need and (not demand.share or max(shares) < short.need)
+            (Reason.RESOURCES, "cards"): lambda: (
+                len(self.fitting(demand, partition, rooms)) == shortfall.left
             ),
-            (Reason.GPU_FRAGMENTED, "share"): lambda: sum(shares) >= short.need > max(shares),
+            (Reason.RESOURCES, "share"): lambda: (
+                share < shortfall.need and (not demand.share or max(shares) < shortfall.need)
+            ),
+            (Reason.GPU_FRAGMENTED, "share"): lambda: sum(shares) >= shortfall.need > max(shares),
             (Reason.GPU_MEMORY, "memory"): lambda: not any(self._is_wide(demand, gpu, up[gpu]) for gpu in up),
             (Reason.GPU_EXTERNAL_USE, "memory"): lambda: (
-                memory < short.need <= memory + self.strangers(short.gpu or 0)
+                memory < shortfall.need <= memory + self.strangers(shortfall.gpu or 0)
             ),
             (Reason.GPU_DRAINED, "cards"): lambda: len(up) < demand.gpus,
-            (Reason.GPU_MAX_JOBS, "jobs"): lambda: 0 < most <= len(self.on(short.gpu or 0)),
-            (Reason.GPU_CLEANING, "share"): lambda: short.gpu in cleaning,
+            (Reason.GPU_MAX_JOBS, "jobs"): lambda: 0 < most <= len(self.on(shortfall.gpu or 0)),
+            (Reason.GPU_CLEANING, "share"): lambda: shortfall.gpu in cleaning,
         }
-        return lacking[short.reason, short.what]()
+        return lacking[shortfall.reason, shortfall.what]()
 
     def _is_wide(self, demand: Demand, gpu: int, room: tuple[int, int]) -> bool:
         hold = cost(demand, self.cards[gpu])

@@ -236,9 +236,9 @@ def test_every_job_that_waits_has_a_blocker_and_every_advice_starts_it(jobs, car
     for job in [entry for one in queue if (entry := there.queue.entry(one.id))]:
         found = blockers(there, job, decided)
         assert found
-        assert found[0].cause == decided.short(job.kind)
+        assert found[0].cause == decided.shortfall(job.kind)
         for each in advice(there, job, decided):
-            with there.instead(each.change.job):
+            with there.with_job(each.change.job):
                 assert each.start in there.plan().starts
             assert each.change.size > 0
 

@@ -11,7 +11,7 @@ from fgsched.domain.policy import Policy, Reservation
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import JobClass, Queue, QueuedJob, Running, plan
 from fgsched.scheduling.priority import Order
-from fgsched.scheduling.reservations import Calendar, in_its_way, overbooked
+from fgsched.scheduling.reservations import Calendar, conflicting_jobs, find_overbooking
 
 PLENTY = Host(cpus=1000, memory=2**50)
 CARDS = [a_gpu(0), a_gpu(1)]
@@ -44,8 +44,8 @@ def test_a_job_that_would_run_into_a_reservation_waits_and_a_shorter_one_does_no
     queue = [QueuedJob(1, a_demand(5000), 101), QueuedJob(2, a_demand(5000), 100)]
     decided = decide(queue, [a_booking()])
     assert started(decided) == [2]
-    short = decided.short(JobClass(a_demand(5000), 101))
-    assert (short.reason, short.what, short.who) == (Reason.RESERVATION, "room", "r")
+    shortfall = decided.shortfall(JobClass(a_demand(5000), 101))
+    assert (shortfall.reason, shortfall.what, shortfall.who) == (Reason.RESERVATION, "room", "r")
 
 
 def test_a_job_without_a_limit_runs_into_every_reservation():
@@ -70,9 +70,9 @@ def test_a_reservation_is_for_its_own_jobs_from_its_beginning_to_its_end():
     for now, starts in ((99, []), (100, [1]), (150, [1]), (151, []), (200, [])):
         decided = decide([of_it], [a_booking()], now=float(now))
         assert started(decided) == starts, now
-    assert decided.short(of_it.kind).what == "gone"
-    assert decide([of_it], [a_booking()]).short(of_it.kind).what == "begin"
-    assert decide([of_it], [a_booking()], now=160.0).short(of_it.kind).what == "end"
+    assert decided.shortfall(of_it.kind).what == "gone"
+    assert decide([of_it], [a_booking()]).shortfall(of_it.kind).what == "begin"
+    assert decide([of_it], [a_booking()], now=160.0).shortfall(of_it.kind).what == "end"
 
 
 def test_its_jobs_have_no_more_than_it_keeps():
@@ -109,18 +109,18 @@ def test_the_first_job_that_does_not_fit_starts_once_the_reservation_is_over():
 
 def test_reservations_may_share_a_card_and_no_more():
     half, quarter = a_booking("h", share=5000), a_booking("q", share=2500, start=150, end=300)
-    assert overbooked(quarter, [half], USABLE) is None
-    assert overbooked(a_booking("x", share=7500), [half], USABLE) == (0, "h")
-    assert overbooked(a_booking("x", share=7500, start=200, end=201), [half], USABLE) is None
-    assert overbooked(a_booking("x", share=5000), [half, quarter], USABLE) == (0, "h")
+    assert find_overbooking(quarter, [half], USABLE) is None
+    assert find_overbooking(a_booking("x", share=7500), [half], USABLE) == (0, "h")
+    assert find_overbooking(a_booking("x", share=7500, start=200, end=201), [half], USABLE) is None
+    assert find_overbooking(a_booking("x", share=5000), [half, quarter], USABLE) == (0, "h")
 
 
 def test_jobs_that_may_still_run_are_in_the_way_of_a_new_reservation():
     jobs = [running(5000, until=101.0, job=1), running(2500, until=99.0, job=2), running(1000, gpu=1, job=3)]
     free = rooms(CARDS, [(hold, False) for job in jobs for hold in job.holds], {})
-    assert in_its_way(a_booking(), [], jobs, free, 0.0) == [1]
-    assert in_its_way(a_booking(share=5000), [], jobs, free, 0.0) == []
-    assert in_its_way(a_booking(share=5000, start=0), [], jobs, free, 0.0) == [1, 2]
+    assert conflicting_jobs(a_booking(), [], jobs, free, 0.0) == [1]
+    assert conflicting_jobs(a_booking(share=5000), [], jobs, free, 0.0) == []
+    assert conflicting_jobs(a_booking(share=5000, start=0), [], jobs, free, 0.0) == [1, 2]
 
 
 def test_the_calendar_of_a_plan_stays_right_while_jobs_start():
@@ -161,7 +161,7 @@ def accepted(found):
             share=reservation.holds[0].share,
             gpus=tuple(hold.gpu for hold in reservation.holds),
         )
-        if overbooked(named, kept, USABLE) is None:
+        if find_overbooking(named, kept, USABLE) is None:
             kept.append(named)
     return kept
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from builders import GIB, a_demand, a_gpu
 from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits
-from fgsched.scheduling.admission import check
+from fgsched.scheduling.admission import check_demand
 from fgsched.scheduling.placement import Shortfall, place, rooms
 
 SMALL = HostLimits(cpus=4, host_memory=8 * GIB, share_step=1250)
@@ -16,7 +16,7 @@ CARDS = (a_gpu(0), a_gpu(1, memory=40 * GIB, model="NVIDIA A100"))
 
 def refusal(demand, *, gpus=CARDS, limits=SMALL):
     with pytest.raises(FgschedError) as error:
-        check(demand, gpus, limits)
+        check_demand(demand, gpus, limits)
     return error.value
 
 
@@ -34,7 +34,7 @@ POSSIBLE = [
 
 @pytest.mark.parametrize("demand", POSSIBLE, ids=range(len(POSSIBLE)))
 def test_what_just_fits_is_taken(demand):
-    check(demand, CARDS, SMALL)
+    check_demand(demand, CARDS, SMALL)
     assert not isinstance(place(demand, rooms(CARDS, [], {}), SMALL), Shortfall)
 
 
@@ -82,7 +82,7 @@ def test_a_host_without_cards_says_so():
 
 def test_a_drained_card_counts():
     drained = [a_gpu(0, state=GpuState.DRAINED)]
-    check(a_demand(1250), drained, SMALL)
+    check_demand(a_demand(1250), drained, SMALL)
     assert isinstance(place(a_demand(1250), rooms(drained, [], {}), SMALL), Shortfall)
 
 
@@ -105,7 +105,7 @@ def test_a_card_of_which_nothing_is_usable_is_no_card():
 )
 def test_what_is_taken_is_what_an_empty_host_can_place(demand):
     try:
-        check(demand, CARDS, SMALL)
+        check_demand(demand, CARDS, SMALL)
     except BadUsage:
         return
     except Refused:

@@ -6,7 +6,7 @@ from fgsched.cli.wording import why
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import Reason
 from fgsched.domain.policy import Account, Limits, Partition, Policy, Qos, User
-from fgsched.scheduling.limits import Owner, UsageCount, check_pending, falls_under, scopes
+from fgsched.scheduling.limits import Owner, UsageCount, check_pending, counts_in, scopes
 
 ANN, BOB = Owner("ann", "lab", "high"), Owner("bob", "lab", "high")
 ONE = Limits(running=1, pending=1, share=5000, gpu_seconds=600)
@@ -25,8 +25,8 @@ def site(**capped):
             ),
         ),
         qos=(Qos(name="high", total=capped.get("qos", Limits()), per_user=capped.get("qos_user", Limits())),),
-        accounts=(Account(name="lab", caps=capped.get("account", Limits())),),
-        users=(User(name="ann", caps=capped.get("user", Limits())),),
+        accounts=(Account(name="lab", limits=capped.get("account", Limits())),),
+        users=(User(name="ann", limits=capped.get("user", Limits())),),
     )
 
 
@@ -45,27 +45,27 @@ SCOPES = [
     ("account", Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS, True, "account lab"),
     ("user", Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS, False, "ann"),
 ]
-every_scope = pytest.mark.parametrize(("scope", "jobs", "gpus", "for_bob", "says"), SCOPES)
+every_scope = pytest.mark.parametrize(("scope", "jobs", "gpus", "for_bob", "label"), SCOPES)
 
 
 @every_scope
-def test_one_more_job_is_too_many_and_the_reason_says_of_what(scope, jobs, gpus, for_bob, says):
+def test_one_more_job_is_too_many_and_the_reason_says_of_what(scope, jobs, gpus, for_bob, label):
     usage_count = UsageCount(site(**{scope: Limits(running=1)}))
-    assert usage_count.blocked("main", ANN, 0, 0) is None
+    assert usage_count.blocking_limit("main", ANN, 0, 0) is None
     usage_count.take("main", ANN, 0, 0)
-    short = usage_count.blocked("main", ANN, 0, 0)
-    assert (short.reason, short.total, short.who) == (jobs, 1, says)
-    assert (usage_count.blocked("main", BOB, 0, 0) is not None) is for_bob
+    shortfall = usage_count.blocking_limit("main", ANN, 0, 0)
+    assert (shortfall.reason, shortfall.total, shortfall.who) == (jobs, 1, label)
+    assert (usage_count.blocking_limit("main", BOB, 0, 0) is not None) is for_bob
 
 
 @every_scope
-def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, says):
+def test_gpus_are_counted_by_the_share_that_is_held(scope, jobs, gpus, for_bob, label):
     usage_count = UsageCount(site(**{scope: Limits(share=5000)}))
     usage_count.take("main", ANN, 3000, 0)
-    assert usage_count.blocked("main", ANN, 2000, 0) is None
-    short = usage_count.blocked("main", ANN, 2500, 0)
-    assert (short.reason, short.need, short.left, short.total) == (gpus, 2500, 2000, 5000)
-    assert why(short) == f"limit reached: needs 0.25 of a GPU; {says} may use 0.2 more (limit 0.5)"
+    assert usage_count.blocking_limit("main", ANN, 2000, 0) is None
+    shortfall = usage_count.blocking_limit("main", ANN, 2500, 0)
+    assert (shortfall.reason, shortfall.need, shortfall.left, shortfall.total) == (gpus, 2500, 2000, 5000)
+    assert why(shortfall) == f"limit reached: needs 0.25 of a GPU; {label} may use 0.2 more (limit 0.5)"
 
 
 @pytest.mark.parametrize("scope", ["account", "user"])
@@ -73,30 +73,35 @@ def test_minutes_are_what_was_used_what_runs_may_use_and_what_is_asked(scope):
     key = (scope, "lab" if scope == "account" else "ann")
     usage_count = UsageCount(site(**{scope: Limits(gpu_seconds=600)}), {key: 200.0})
     usage_count.take("main", ANN, 0, 100.0)
-    assert usage_count.blocked("main", ANN, 0, 300.0) is None
-    short = usage_count.blocked("main", ANN, 0, 301.0)
-    assert (short.reason, short.need, short.left, short.total) == (Reason.ACCOUNT_GPU_MINUTES, 6, 5, 10)
+    assert usage_count.blocking_limit("main", ANN, 0, 300.0) is None
+    shortfall = usage_count.blocking_limit("main", ANN, 0, 301.0)
+    assert (shortfall.reason, shortfall.need, shortfall.left, shortfall.total) == (
+        Reason.ACCOUNT_GPU_MINUTES,
+        6,
+        5,
+        10,
+    )
     usage_count = UsageCount(site(**{scope: Limits(gpu_seconds=600)}), {key: 600.0})
-    assert usage_count.blocked("main", ANN, 0, 0.0), (
+    assert usage_count.blocking_limit("main", ANN, 0, 0.0), (
         "nothing is left, not even for a job without a time limit"
     )
 
 
 @every_scope
-def test_jobs_that_wait_are_counted_at_the_submission(scope, jobs, gpus, for_bob, says):
+def test_jobs_that_wait_are_counted_at_the_submission(scope, jobs, gpus, for_bob, label):
     policy = site(**{scope: Limits(pending=2)})
     check_pending(["main"], ANN, 2, policy, lambda key: 0)
-    with pytest.raises(Refused, match=f"{says} has 1 jobs that wait"):
+    with pytest.raises(Refused, match=f"{label} has 1 jobs that wait"):
         check_pending(["main"], ANN, 2, policy, lambda key: 1)
 
 
 @every_scope
-def test_a_waiting_job_falls_under_the_scopes_that_a_running_one_would(scope, jobs, gpus, for_bob, says):
+def test_a_waiting_job_falls_under_the_scopes_that_a_running_one_would(scope, jobs, gpus, for_bob, label):
     (one,) = scopes("main", ANN, site(**{scope: ONE}))
-    assert falls_under(one.key, "other,main", ANN)
-    assert falls_under(one.key, "main", BOB) is for_bob
+    assert counts_in(one.key, "other,main", ANN)
+    assert counts_in(one.key, "main", BOB) is for_bob
     if one.key[0] == "partition":
-        assert not falls_under(one.key, "other", ANN)
+        assert not counts_in(one.key, "other", ANN)
 
 
 def test_where_there_are_no_limits_nothing_is_counted():

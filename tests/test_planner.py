@@ -46,7 +46,7 @@ def test_three_halves_on_two_cards_take_0_0_and_1():
 def test_of_four_times_0_3_three_start_on_one_card():
     decided = decide(pending(3000, 3000, 3000, 3000))
     assert started(decided) == {1: [0], 2: [0], 3: [0]}
-    assert decided.short(JobClass(a_demand(3000), 0)).reason is Reason.RESOURCES
+    assert decided.shortfall(JobClass(a_demand(3000), 0)).reason is Reason.RESOURCES
 
 
 def test_each_partition_places_by_its_own_rule():
@@ -60,7 +60,7 @@ def test_a_job_without_gpus_waits_for_cpus_only():
     queue = [QueuedJob(number, Demand(cpus=2)) for number in (1, 2, 3)]
     decided = decide(queue, gpus=0, host=Host(cpus=4, memory=0))
     assert started(decided) == {1: [], 2: []}
-    assert decided.short(JobClass(Demand(cpus=2), 0)).what == "cpus"
+    assert decided.shortfall(JobClass(Demand(cpus=2), 0)).what == "cpus"
 
 
 def test_a_small_job_passes_a_large_one_that_it_does_not_delay():
@@ -71,7 +71,7 @@ def test_a_small_job_passes_a_large_one_that_it_does_not_delay():
 def test_a_stream_of_quarters_does_not_starve_a_whole_card_job():
     decided = decide(pending(WHOLE, 2500), running=[running(5000)])
     assert started(decided) == {}
-    assert decided.short(JobClass(a_demand(2500), 0)).reason is Reason.RESERVED_FOR_TOP
+    assert decided.shortfall(JobClass(a_demand(2500), 0)).reason is Reason.RESERVED_FOR_TOP
 
 
 def test_a_job_that_ends_before_the_reservation_may_use_it():
@@ -132,7 +132,7 @@ def test_every_plan_stays_within_the_host_and_leaves_nobody_without_a_decision(d
     assert all(value <= WHOLE for value in share.values())
     assert all(value <= 16 * GIB for value in memory.values())
     ids = {start.job_id for start in decided.starts}
-    assert all(job.id in ids or decided.short(job.kind) is not None for job in queue)
+    assert all(job.id in ids or decided.shortfall(job.kind) is not None for job in queue)
 
 
 @given(demands=st.lists(sizes, min_size=1, max_size=12), gpus=st.integers(1, 3))
@@ -165,7 +165,7 @@ def test_the_cpus_of_the_reserved_job_are_kept_too():
     decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0))
     assert started(decided) == {2: []}, "one of four is spare beside three"
     decided = decide(queue, gpus=0, running=busy, host=Host(cpus=1, memory=0), limits=LIMITS)
-    assert decided.short(JobClass(Demand(cpus=1), 0)).what == "cpus"
+    assert decided.shortfall(JobClass(Demand(cpus=1), 0)).what == "cpus"
 
 
 def test_the_reservation_is_made_where_the_job_fits_soonest():
@@ -233,8 +233,8 @@ def test_the_first_job_that_waits_starts_no_later_than_was_reserved_for_it(jobs,
             first = min(waiting)
             free = rooms(cards, [(hold, False) for job in busy.values() for hold in job.holds], {})
             host = Host(cpus - sum(job.demand.cpus for job in busy.values()), 2**50)
-            shadow = reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
-            promised.setdefault(first, shadow.at)
+            backfill = reserve(waiting[first].demand, list(busy.values()), free, host, limits=limits)
+            promised.setdefault(first, backfill.at)
             now = min(job.until for job in busy.values())
             busy = {number: job for number, job in busy.items() if job.until > now}
 
@@ -293,7 +293,7 @@ FEW = HostLimits(cpus=4, host_memory=GIB, max_jobs_per_gpu=2)
 def test_no_plan_puts_more_jobs_on_a_card_than_the_site_allows():
     decided = decide(pending(1000, 1000, 1000), limits=FEW)
     assert started(decided) == {1: [0], 2: [0]}
-    assert decided.short(JobClass(a_demand(1000), 0)).reason is Reason.GPU_MAX_JOBS
+    assert decided.shortfall(JobClass(a_demand(1000), 0)).reason is Reason.GPU_MAX_JOBS
 
 
 def test_a_job_that_waits_for_another_to_leave_the_card_is_reserved_its_place():
@@ -312,13 +312,13 @@ def test_host_memory_is_handed_out_once_and_told_in_figures():
     queue = [QueuedJob(1, Demand(host_memory=GIB)), QueuedJob(2, Demand(host_memory=1))]
     decided = decide(queue, host=Host(4, GIB), limits=FEW)
     assert started(decided) == {1: []}
-    short = decided.short(JobClass(Demand(host_memory=1), 0))
-    assert (short.what, short.need, short.left, short.total) == ("host memory", 1, 0, GIB)
+    shortfall = decided.shortfall(JobClass(Demand(host_memory=1), 0))
+    assert (shortfall.what, shortfall.need, shortfall.left, shortfall.total) == ("host memory", 1, 0, GIB)
 
 
 def test_the_cpus_that_just_suffice_are_not_what_is_short():
     decided = decide([QueuedJob(1, Demand(cpus=4, host_memory=2))], host=Host(4, 1), limits=FEW)
-    assert decided.short(JobClass(Demand(cpus=4, host_memory=2), 0)).what == "host memory"
+    assert decided.shortfall(JobClass(Demand(cpus=4, host_memory=2), 0)).what == "host memory"
 
 
 def test_neither_share_nor_bytes_of_what_is_spare_are_given_twice():
@@ -368,7 +368,7 @@ def test_one_that_never_fits_reserves_nothing():
 def test_equal_demands_with_different_limits_wait_for_the_same():
     queue = [QueuedJob(number, a_demand(WHOLE), number) for number in range(1, 5)]
     decided = decide(queue, running=[running(5000)])
-    reasons = [decided.short(JobClass(a_demand(WHOLE), number)).reason for number in range(1, 5)]
+    reasons = [decided.shortfall(JobClass(a_demand(WHOLE), number)).reason for number in range(1, 5)]
     assert reasons == [Reason.RESOURCES] * 4
 
 

@@ -33,7 +33,7 @@ from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.preemption import Occupant, allowed, victims, without
+from fgsched.scheduling.preemption import Occupant, candidates, victims, without
 from fgsched.scheduling.priority import Order
 from fgsched.scheduling.queue import Queue, QueuedJob
 from fgsched.scheduling.snapshot import Snapshot
@@ -168,8 +168,8 @@ def test_jobs_that_are_not_to_make_room_do_not():
 
 def test_a_job_that_may_not_run_again_is_cancelled():
     snapshot, occupants = a_scene(NIGHT, [day(5000, GIB)])
-    found = allowed(
-        snapshot, day(5000, GIB).kind, "day", [replace(one, may_return=False) for one in occupants]
+    found = candidates(
+        snapshot, day(5000, GIB).kind, "day", [replace(one, may_requeue=False) for one in occupants]
     )
     assert {victim.mode for victim in found} == {CANCEL}
 
@@ -273,7 +273,7 @@ def test_none_of_those_who_make_room_could_be_spared_and_the_job_starts(
 ):
     waits = day(share, gibs * GIB, gpus=gpus)
     snapshot, occupants = a_scene(packed(drawn), [waits], gpus=3, policy=a_policy(mode))
-    occupants = [replace(one, may_return=returns) for one in occupants]
+    occupants = [replace(one, may_requeue=returns) for one in occupants]
     chosen = victims(snapshot, waits, occupants)
     assert {one.job.partition for one in chosen} <= {"night"}, "nobody of the same order"
     if not chosen:
@@ -292,7 +292,7 @@ def test_no_single_job_and_no_pair_would_have_been_cheaper(drawn, share, gibs):
     waits = day(share, gibs * GIB)
     snapshot, occupants = a_scene(packed(drawn), [waits], gpus=3)
     chosen = victims(snapshot, waits, occupants)
-    found = allowed(snapshot, waits.kind, "day", occupants)
+    found = candidates(snapshot, waits.kind, "day", occupants)
     for one in found:
         if without(snapshot, [one]).plan().starts and not snapshot.plan().starts:
             assert sum(victim.loss for victim in chosen) <= one.loss

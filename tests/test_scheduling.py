@@ -56,8 +56,8 @@ class Timeline:
             running[start.job_id] = (Running(demand, start.holds, now + limit, partition), now + lasts)
             self.started[start.job_id] = now
             queue.remove(start.job_id)
-        for shadow in decided.reserved.values():
-            self.promised.setdefault(shadow.job, []).append(shadow.at)
+        for backfill in decided.reserved.values():
+            self.promised.setdefault(backfill.job, []).append(backfill.at)
 
 
 ONE = Policy(partitions=(Partition(name="only"),), weights=Weights(age=1000, max_age=10**6))
@@ -144,7 +144,7 @@ def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
     free, order = rooms([a_gpu(0)], [], {}), Order(policy=policy)
     decided = plan(Queue(jobs, order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
     assert [start.job_id for start in decided.starts] == [2]
-    assert decided.short(jobs[0].kind).reason is Reason.MAX_JOBS_PER_USER
+    assert decided.shortfall(jobs[0].kind).reason is Reason.MAX_JOBS_PER_USER
     assert decided.reserved == {}
 
 
@@ -158,7 +158,7 @@ def test_a_job_that_a_limit_keeps_back_reserves_nothing_and_keeps_nobody_back():
 )
 def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, most, starts):
     """Else that limit keeps it back, and others have its room for as long as such jobs come."""
-    lab = Account(name="lab", caps=Limits(**{what: most}))
+    lab = Account(name="lab", limits=Limits(**{what: most}))
     policy = Policy(partitions=(Partition(name="main"),), accounts=(lab,))
     held = (Hold(gpu=0, share=2500, memory=1),)
     busy = [Running(a_demand(2500), held, 10.0, "main", Owner("bob", "lab"))]
@@ -169,7 +169,7 @@ def test_nobody_takes_the_place_within_a_limit_that_the_first_job_needs(what, mo
     assert decided.reserved["main"].job == 1
     assert [start.job_id for start in decided.starts] == starts
     if 2 not in starts:
-        assert decided.short(small.kind).reason is Reason.RESERVED_FOR_TOP
+        assert decided.shortfall(small.kind).reason is Reason.RESERVED_FOR_TOP
 
 
 def decide(jobs, busy, policy, *, gpus=2):
@@ -222,7 +222,7 @@ def test_the_share_of_a_job_that_names_memory_is_counted_as_the_card_gives_it():
         decided = plan(Queue([job], order), busy, free, Host(9, 2**50), limits=LIMITS, now=0.0)
         if busy:
             assert decided.starts == ()
-            assert decided.short(job.kind).reason is Reason.MAX_GPUS_PER_USER
+            assert decided.shortfall(job.kind).reason is Reason.MAX_GPUS_PER_USER
         else:
             assert len(decided.starts) == starts
 
@@ -232,9 +232,9 @@ def test_a_reservation_is_made_only_where_somebody_behind_has_to_mind_it():
     busy = [Running(a_demand(5000), (Hold(gpu=0, share=5000, memory=1),), 100.0)]
     alike = [QueuedJob(number, a_demand(WHOLE), 50) for number in (1, 2, 3)]
     decided = decide(alike, busy, policy, gpus=1)
-    assert decided._after.shadows == {}, "making one costs more than all else in a plan"
+    assert decided._after.backfills == {}, "making one costs more than all else in a plan"
     assert decided.reserved["main"].job == 1, "and it is there for whoever asks"
     other = QueuedJob(4, a_demand(2500), 500, since=1.0)
     decided = decide([*alike, other], busy, policy, gpus=1)
-    assert decided._after.shadows["main"].job == 1
-    assert decided.short(other.kind).reason is Reason.RESERVED_FOR_TOP
+    assert decided._after.backfills["main"].job == 1
+    assert decided.shortfall(other.kind).reason is Reason.RESERVED_FOR_TOP

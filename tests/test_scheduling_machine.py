@@ -103,20 +103,20 @@ class Scheduling(Happenings):
     def what_is_promised_is_there_when_it_is_promised(self):
         """On the cards of each reservation, beside all that runs then and what is promised besides."""
         truth = Truth(self.yard)
-        shadows = self.yard.engine.jobtable._decided.reserved.values()
-        for shadow in (one for one in shadows if truth.now < one.at):
-            left = truth.left(shadow.at)
-            for hold in (hold for one in shadows if one.at <= shadow.at for hold in one.holds):
+        backfills = self.yard.engine.jobtable._decided.reserved.values()
+        for backfill in (one for one in backfills if truth.now < one.at):
+            left = truth.left(backfill.at)
+            for hold in (hold for one in backfills if one.at <= backfill.at for hold in one.holds):
                 share, memory = left[hold.gpu]
                 left[hold.gpu] = share - hold.share, memory - hold.memory
-            assert all(left[hold.gpu][0] >= 0 for hold in shadow.holds), shadow
+            assert all(left[hold.gpu][0] >= 0 for hold in backfill.holds), backfill
 
     @invariant()
     def every_job_that_waits_has_a_reason_that_is_true(self):
         truth, jobtable = Reasons(self.yard), self.yard.engine.jobtable
         for job in self.waiting():
-            reason, short = jobtable.reason(job), jobtable.short(job)
-            assert truth.is_true(job, reason, short), (reason, short, job)
+            reason, shortfall = jobtable.reason(job), jobtable.shortfall(job)
+            assert truth.is_true(job, reason, shortfall), (reason, shortfall, job)
 
     @invariant()
     def a_turn_in_which_nothing_happens_changes_nothing(self):
@@ -174,7 +174,7 @@ class Scheduling(Happenings):
             reason = yard.engine.jobtable.reason(job)
             assert job.state is JobState.PENDING
             assert reason.value in _FOR_EVER, (reason, job)
-            assert truth.is_true(job, reason, yard.engine.jobtable.short(job)), (reason, job)
+            assert truth.is_true(job, reason, yard.engine.jobtable.shortfall(job)), (reason, job)
         assert yard.holds() == []
 
 

@@ -16,7 +16,7 @@ from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
-from fgsched.scheduling.preemption import wrong
+from fgsched.scheduling.preemption import find_rule_error
 from fgsched.system.paths import Paths
 from fgsched.system.trust import refuse_unless_safe
 
@@ -56,7 +56,7 @@ def check_preemption(policy: Policy) -> Policy:
     Raises:
         BadUsage: a partition or QOS would preempt another of the same or a higher priority.
     """
-    if (found := wrong(policy)) is not None:
+    if (found := find_rule_error(policy)) is not None:
         raise BadUsage(found.why, found.remedy)
     return policy
 
@@ -96,7 +96,7 @@ def _parse(path: Path, data: bytes) -> Config:
         else:
             values |= _read_table(source, table, entries)
     config = Config(**values)
-    if (found := wrong(config.policy)) is not None:
+    if (found := find_rule_error(config.policy)) is not None:
         raise source.error([found.table, found.name, "preempt"], f"{found.why}.", found.remedy)
     return config
 

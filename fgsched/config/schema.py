@@ -453,7 +453,7 @@ class AccountSettings(Struct, frozen=True, kw_only=True):
 
     def build(self, name: str) -> Account:
         """Return the account `name` with these settings."""
-        return Account(name=name, shares=self.shares, caps=_limits(self), users=self.users)
+        return Account(name=name, shares=self.shares, limits=_limits(self), users=self.users)
 
 
 class UserSettings(Struct, frozen=True, kw_only=True):
@@ -468,7 +468,7 @@ class UserSettings(Struct, frozen=True, kw_only=True):
 
     def build(self, name: str) -> User:
         """Return the user `name` with these settings."""
-        return User(name=name, shares=self.shares, account=self.account, caps=_limits(self))
+        return User(name=name, shares=self.shares, account=self.account, limits=_limits(self))
 
 
 class ResourceSettings(Struct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ def culprits(
 def _plan_alone(snapshot: Snapshot, entry: QueuedJob) -> None:
     alone = Queue([entry], order=snapshot.queue.order)
     plan = replace(snapshot, queue=alone, running=[]).plan()
-    _ = plan.reserved, plan.short(entry.kind)
+    _ = plan.reserved, plan.shortfall(entry.kind)
 
 
 def _fails(act: Callable[[], object]) -> bool:

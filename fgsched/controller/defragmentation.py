@@ -30,10 +30,10 @@ class Defragmenter:
             for job in host.jobtable.holding.values()
         ):
             return
-        for partition, shadow in decided.reserved.items():
-            if shadow.pool:
+        for partition, backfill in decided.reserved.items():
+            if backfill.pool:
                 continue
-            chosen = self._choose(host, partition, shadow, now)
+            chosen = self._choose(host, partition, backfill, now)
             for job in chosen:
                 self._moved.add(job.id)
                 asked = host.change(host.jobtable.jobs[job.id], now, wish="requeue")
@@ -43,7 +43,7 @@ class Defragmenter:
                 return
 
     def _choose(
-        self, host: EngineContext, partition: str, shadow: BackfillReservation, now: float
+        self, host: EngineContext, partition: str, backfill: BackfillReservation, now: float
     ) -> Iterable[Movable]:
         """Return jobs that lose less than the pending job gains, within the limit of the site."""
         there = host.policy.partition(partition)
@@ -52,16 +52,16 @@ class Defragmenter:
         snapshot = host.jobtable.snapshot(
             host.cards.gpus_for_planning(now), host.cards.readings, limits=host.limits, now=now
         )
-        open_to = tuple(snapshot.capacity().open_to(JobClass(shadow.demand, 0, (partition,)), partition))
+        free = tuple(snapshot.capacity().rooms_for(JobClass(backfill.demand, 0, (partition,)), partition))
         limits = there.limits(host.limits)
-        gains = (shadow.at - now) * sum(hold.share for hold in shadow.holds) / WHOLE
+        gains = (backfill.at - now) * sum(hold.share for hold in backfill.holds) / WHOLE
         movable = [
             Movable(job.id, job.request.demand, job.holds, self._loss(job, host.cards, now))
             for job in host.jobtable.holding.values()
             if self._may_move(job, partition)
         ]
-        place = Place(open_to, host.jobtable.host(host.limits), limits)
-        return moves(shadow.demand, movable, place, most=min(gains, host.limits.defragment))
+        place = Place(free, host.jobtable.host(host.limits), limits)
+        return moves(backfill.demand, movable, place, most=min(gains, host.limits.defragment))
 
     def _may_move(self, job: Job, partition: str) -> bool:
         return (

@@ -12,7 +12,7 @@ from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Rea
 from fgsched.domain.policy import MAIN
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.fragmentation import Recent
-from fgsched.scheduling.limits import Key, Owner, falls_under
+from fgsched.scheduling.limits import Key, Owner, counts_in
 from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
 from fgsched.scheduling.planner import Plan, Queue, QueuedJob
 from fgsched.scheduling.priority import JobClass, Order
@@ -254,7 +254,7 @@ class JobTable:
 
     def waiting_in(self, key: Key) -> int:
         """Return how many pending jobs are within one scope of limits."""
-        return sum(count for (names, who), count in self._queued.items() if falls_under(key, names, who))
+        return sum(count for (names, who), count in self._queued.items() if counts_in(key, names, who))
 
     def open_of(self, user: str) -> int:
         """Return how many jobs of a user are not over, without a walk through the queue."""
@@ -346,11 +346,11 @@ class JobTable:
             for hold in job.holds:
                 yield hold, False
 
-    def short(self, job: Job) -> Shortfall | None:
+    def shortfall(self, job: Job) -> Shortfall | None:
         """Return what a pending job lacks according to the last plan; None if that did not consider it."""
         if job.state is not JobState.PENDING or job.held or self.wait_index.closed(job) is not None:
             return None
-        return self._decided.short(pending(job).kind)
+        return self._decided.shortfall(pending(job).kind)
 
     def reason(self, job: Job) -> Reason:
         """Return the reason that the queue shows."""
@@ -362,8 +362,8 @@ class JobTable:
             return Reason.HELD_ADMIN if job.held == "admin" else Reason.HELD_USER
         if (closed := self.wait_index.closed(job)) is not None:
             return closed
-        short = self.short(job)
-        return short.reason if short else Reason.NONE
+        shortfall = self.shortfall(job)
+        return shortfall.reason if shortfall else Reason.NONE
 
     @property
     def waiting(self) -> int:

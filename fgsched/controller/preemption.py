@@ -16,7 +16,7 @@ from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.protocol import Outcome
 from fgsched.scheduling.explain.causes import preemption, suspension
 from fgsched.scheduling.planner import Plan, Start
-from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, terms, victims, without
+from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.snapshot import Snapshot
@@ -91,7 +91,7 @@ class Preempter:
         """Note when a job's preempt_exempt ends, because no event reports it."""
         for one in occupants:
             for name in entry.partitions:
-                how = terms(host.policy, entry.kind, name, one.job)
+                how = preempt_rule_for(host.policy, entry.kind, name, one.job)
                 when = one.since + how.exempt if how is not None else 0.0
                 if when > snapshot.now and (when, entry.id) not in self._rung:
                     self._rung = {known for known in self._rung if known[0] > snapshot.now} | {
@@ -204,7 +204,7 @@ def _is_in_the_way(host: PreemptionHost, job: Job, now: float) -> bool:
 def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: Start, job: Job) -> bool:
     kind = snapshot.queue.kind(start.job_id)
     running = next(one for one in snapshot.running if one.id == job.id)
-    return kind is not None and terms(host.policy, kind, start.partition, running) is not None
+    return kind is not None and preempt_rule_for(host.policy, kind, start.partition, running) is not None
 
 
 def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
@@ -253,7 +253,7 @@ def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[
         one.since + how.exempt
         for one in occupants
         for name in entry.partitions
-        if (how := terms(host.policy, entry.kind, name, one.job)) is not None
+        if (how := preempt_rule_for(host.policy, entry.kind, name, one.job)) is not None
     ]
     if not free_at:
         return [Outlook(no_candidates=True)]

@@ -137,7 +137,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str = ""
     shares: int = 1
-    caps: Limits = NO_LIMITS
+    limits: Limits = NO_LIMITS
     users: tuple[str, ...] = ()  # who may charge it; empty: everybody
 
 
@@ -147,7 +147,7 @@ class User(Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     shares: int = 1
     account: str = ""  # of jobs that name none
-    caps: Limits = NO_LIMITS
+    limits: Limits = NO_LIMITS
 
 
 class Weights(Struct, frozen=True, kw_only=True, gc=False):
@@ -210,7 +210,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
         return any(limits.gpu_seconds for limits in self._all_limits())
 
     @cached_property
-    def goes_by_groups(self) -> bool:
+    def uses_groups(self) -> bool:
         """Whether access depends on the user's groups anywhere."""
         access = [one.access for one in self.partitions] + [one.access for one in self.qos]
         return any(rule.groups for rule in (*access, *(one.access for one in self.reservations)))
@@ -225,8 +225,8 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
             yield from (partition.total, partition.per_user, partition.per_account)
         for quality in self.qos:
             yield from (quality.total, quality.per_user)
-        yield from (account.caps for account in self.accounts)
-        yield from (user.caps for user in self.users)
+        yield from (account.limits for account in self.accounts)
+        yield from (user.limits for user in self.users)
 
     @cached_property
     def _partitions(self) -> dict[str, Partition]:

@@ -31,7 +31,7 @@ class AdmissionContext(Struct, frozen=True, kw_only=True):
     default_time: int = 0  # seconds; 0: none
 
 
-def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> Request:
+def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> Request:
     """Return the request with the site's defaults.
 
     Raises:
@@ -39,7 +39,7 @@ def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> R
         NotPermitted: the user may not use the partition, account or quality of service.
         Refused: the request exceeds a limit; the remedy names what the site permits.
     """
-    policy = ground.policy
+    policy = context.policy
     partitions = partitions_of(request.partition, policy)
     account = _account(request.account or policy.user(submitter.user).account, submitter, policy)
     for partition in partitions:
@@ -48,10 +48,10 @@ def admit(request: Request, submitter: Submitter, ground: AdmissionContext) -> R
     if request.nice < 0 and not submitter.is_operator:
         raise NotPermitted(f"--nice={request.nice}: only operators raise a job's priority", "Give 0 or more.")
     _check_resources(request.demand, policy)
-    limit = _time(request.time_limit, partitions, ground.default_time)
-    _check_any(replace(request, time_limit=limit), partitions, ground)
+    limit = _time(request.time_limit, partitions, context.default_time)
+    _check_any(replace(request, time_limit=limit), partitions, context)
     if request.reservation:
-        _check_booking(replace(request, time_limit=limit), submitter, account, ground)
+        _check_reservation(replace(request, time_limit=limit), submitter, account, context)
     names = ",".join(one.name for one in partitions)
     return replace(request, partition=names, account=account, qos=request.qos or NORMAL, time_limit=limit)
 
@@ -69,8 +69,8 @@ def partitions_of(text: str, policy: Policy) -> list[Partition]:
     for name in dict.fromkeys(word for word in text.split(",") if word):
         partition = policy.partition(name)
         if partition is None:
-            legal = ", ".join(one.name for one in policy.partitions)
-            raise Refused(f"invalid partition: {shown(name)}", f"This host has {legal}.")
+            allowed = ", ".join(one.name for one in policy.partitions)
+            raise Refused(f"invalid partition: {shown(name)}", f"This host has {allowed}.")
         found.append(partition)
     if not found:
         raise BadUsage(f"{shown(text)} names no partition")
@@ -81,12 +81,13 @@ def _account(name: str, submitter: Submitter, policy: Policy) -> str:
     """Return the account to charge; it must be declared, if any account is, and open to the user."""
     if not name or not policy.accounts:
         return name
-    legal = [one for one in policy.accounts if not one.users or submitter.user in one.users]
+    allowed = [one for one in policy.accounts if not one.users or submitter.user in one.users]
     if name not in {one.name for one in policy.accounts}:
-        raise Refused(f"invalid account: {shown(name)}", _choice([one.name for one in legal], "account"))
-    if name not in {one.name for one in legal}:
+        raise Refused(f"invalid account: {shown(name)}", _choice([one.name for one in allowed], "account"))
+    if name not in {one.name for one in allowed}:
         raise Refused(
-            f"{submitter.user} may not charge account {name}", _choice([one.name for one in legal], "account")
+            f"{submitter.user} may not charge account {name}",
+            _choice([one.name for one in allowed], "account"),
         )
     return name
 
@@ -114,8 +115,8 @@ def _check_access(partition: Partition, submitter: Submitter, account: str) -> N
 def _check_quality(name: str, submitter: Submitter, account: str, policy: Policy) -> None:
     quality = policy.quality(name)
     if quality is None:
-        legal = ", ".join(one.name for one in policy.qos)
-        raise Refused(f"invalid quality of service: {shown(name)}", f"This host has {legal}.")
+        allowed = ", ".join(one.name for one in policy.qos)
+        raise Refused(f"invalid quality of service: {shown(name)}", f"This host has {allowed}.")
     if not submitter.is_operator and not quality.access.admits(submitter.user, submitter.groups, account):
         raise Refused(f"{submitter.user} may not use --qos={quality.name}", "Leave --qos out.")
 
@@ -124,10 +125,10 @@ def _check_resources(demand: Demand, policy: Policy) -> None:
     for name, count in demand.resources:
         there = policy.resource(name)
         if there is None:
-            legal = ", ".join(["gpu", *(one.name for one in policy.resources)])
+            allowed = ", ".join(["gpu", *(one.name for one in policy.resources)])
             raise Refused(
                 f"invalid generic resource specification: there is no {shown(name)} here",
-                f"This host has {legal}.",
+                f"This host has {allowed}.",
             )
         if count > there.count:
             raise Refused(
@@ -136,9 +137,11 @@ def _check_resources(demand: Demand, policy: Policy) -> None:
             )
 
 
-def _check_booking(request: Request, submitter: Submitter, account: str, ground: AdmissionContext) -> None:
+def _check_reservation(
+    request: Request, submitter: Submitter, account: str, context: AdmissionContext
+) -> None:
     """Check that the reservation exists, is open to the user, and can hold such a job."""
-    reservation = ground.policy.reservation(request.reservation)
+    reservation = context.policy.reservation(request.reservation)
     if reservation is None:
         raise Refused(
             f"invalid reservation: {shown(request.reservation)}", "fgctl show reservation lists them."
@@ -154,11 +157,11 @@ def _check_booking(request: Request, submitter: Submitter, account: str, ground:
             f"reservation {reservation.name} lasts {format_limit(longest)}; the job's time limit is {asked}",
             f"Ask for at most --time={format_limit(longest)}.",
         )
-    demand, step = request.demand, ground.limits.share_step
+    demand, step = request.demand, context.limits.share_step
     kept = {hold.gpu: hold for hold in reservation.holds}
     fitting = [
         gpu
-        for gpu in ground.gpus
+        for gpu in context.gpus
         if gpu.index in kept
         and is_of_type(gpu, demand.gpu_type)
         and _is_within(demand, gpu, kept[gpu.index], step)
@@ -183,19 +186,19 @@ def _time(asked: int, partitions: Sequence[Partition], default: int) -> int:
     first = partitions[0]
     if asked == NO_LIMIT:
         return first.most.time
-    return asked or first.defaults.time or _within(default, first.most.time) or first.most.time
+    return asked or first.defaults.time or _at_most(default, first.most.time) or first.most.time
 
 
-def _within(limit: int, most: int) -> int:
-    return min(limit, most) if most else limit
+def _at_most(limit: int, maximum: int) -> int:
+    return min(limit, maximum) if maximum else limit
 
 
-def _check_any(request: Request, partitions: Sequence[Partition], ground: AdmissionContext) -> None:
+def _check_any(request: Request, partitions: Sequence[Partition], context: AdmissionContext) -> None:
     """Check that at least one partition can run the request; raise the error of the first otherwise."""
     refusal: Refused | BadUsage | None = None
     for partition in partitions:
         try:
-            check_partition(request, partition, ground)
+            check_partition(request, partition, context)
         except (Refused, BadUsage) as error:
             refusal = refusal or error
         else:
@@ -204,38 +207,42 @@ def _check_any(request: Request, partitions: Sequence[Partition], ground: Admiss
     raise refusal
 
 
-def check_partition(request: Request, partition: Partition, ground: AdmissionContext) -> None:
+def check_partition(request: Request, partition: Partition, context: AdmissionContext) -> None:
     """Check that the partition can run the request. Raises Refused."""
-    cards = [gpu for gpu in ground.gpus if not partition.cards or gpu.index in partition.cards]
-    limits = partition.limits(ground.limits)
-    check(request.demand, cards if ground.gpus else (), limits)
-    most = partition.most
+    cards = [gpu for gpu in context.gpus if not partition.cards or gpu.index in partition.cards]
+    limits = partition.limits(context.limits)
+    check_demand(request.demand, cards if context.gpus else (), limits)
+    maximum = partition.most
     where = f"partition {partition.name}"
-    if most.time and request.time_limit > most.time:
+    if maximum.time and request.time_limit > maximum.time:
         raise Refused(
             f"requested time limit {format_limit(request.time_limit)} is above that of {where}",
-            f"Ask for at most --time={format_limit(most.time)}.",
+            f"Ask for at most --time={format_limit(maximum.time)}.",
         )
-    _check_most(request.demand, partition, cards, limits)
+    _check_maximum(request.demand, partition, cards, limits)
 
 
-def _check_most(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: HostLimits) -> None:
-    most = partition.most
+def _check_maximum(demand: Demand, partition: Partition, cards: Sequence[Gpu], limits: HostLimits) -> None:
+    maximum = partition.most
     costs = [cost(demand, gpu, limits.share_step) for gpu in cards] if demand.gpus else []
     asked = min((hold.share for hold in costs), default=0) * demand.gpus
     memory = min((hold.memory for hold in costs), default=0)
     for is_more, what, option in (
-        (most.share and asked > most.share, _gpus(asked), f"--gpus={format_share(most.share)}"),
+        (maximum.share and asked > maximum.share, _gpus(asked), f"--gpus={format_share(maximum.share)}"),
         (
-            most.gpu_memory and memory > most.gpu_memory,
+            maximum.gpu_memory and memory > maximum.gpu_memory,
             f"{format_mebibytes(memory)} of GPU memory",
-            f"--gpu-mem={format_mebibytes(most.gpu_memory)}",
+            f"--gpu-mem={format_mebibytes(maximum.gpu_memory)}",
         ),
-        (most.cpus and demand.cpus > most.cpus, f"{demand.cpus} CPUs", f"--cpus-per-task={most.cpus}"),
         (
-            most.memory and demand.host_memory > most.memory,
+            maximum.cpus and demand.cpus > maximum.cpus,
+            f"{demand.cpus} CPUs",
+            f"--cpus-per-task={maximum.cpus}",
+        ),
+        (
+            maximum.memory and demand.host_memory > maximum.memory,
             f"{format_mebibytes(demand.host_memory)} of host memory",
-            f"--mem={format_mebibytes(most.memory)}",
+            f"--mem={format_mebibytes(maximum.memory)}",
         ),
     ):
         if is_more:
@@ -252,7 +259,7 @@ def _gpus(share: int) -> str:
 # -- the host ------------------------------------------------------------------------------------------
 
 
-def check(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
+def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     """Check that `demand` can run on the host; drained GPUs count as available.
 
     Raises:
@@ -299,17 +306,19 @@ def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
             "no GPU in this host can ever satisfy this: it has none",
             "fgsched status tells what was looked for; without --gpus and --gpu-mem the job can run.",
         )
-    able = [gpu for gpu in gpus if is_of_type(gpu, demand.gpu_type)]
-    if not able:
+    suitable = [gpu for gpu in gpus if is_of_type(gpu, demand.gpu_type)]
+    if not suitable:
         kinds = ", ".join(sorted({gpu.model for gpu in gpus}))
         raise Refused(f"no GPU of type {quoted(demand.gpu_type)} in this host", f"It has: {kinds}.")
-    if demand.gpus > len(able):
+    if demand.gpus > len(suitable):
         what = f"{demand.gpu_type} GPU" if demand.gpu_type else "GPU"
-        plural = "" if len(able) == 1 else "s"
-        raise Refused(f"this host has {len(able)} {what}{plural}", f"Ask for at most --gpus={len(able)}.")
-    fitting = [gpu for gpu in able if _fits_alone(demand, gpu, limits)]
+        plural = "" if len(suitable) == 1 else "s"
+        raise Refused(
+            f"this host has {len(suitable)} {what}{plural}", f"Ask for at most --gpus={len(suitable)}."
+        )
+    fitting = [gpu for gpu in suitable if _fits_alone(demand, gpu, limits)]
     if len(fitting) < demand.gpus:
-        _refuse_memory(demand, able, limits)
+        _refuse_memory(demand, suitable, limits)
 
 
 def _fits_alone(demand: Demand, gpu: Gpu, limits: HostLimits) -> bool:
@@ -317,8 +326,8 @@ def _fits_alone(demand: Demand, gpu: Gpu, limits: HostLimits) -> bool:
     return hold.share <= WHOLE and hold.memory <= gpu.usable and hold.share > 0
 
 
-def _refuse_memory(demand: Demand, able: Sequence[Gpu], limits: HostLimits) -> None:
-    largest = sorted(able, key=lambda gpu: gpu.usable)[-demand.gpus]
+def _refuse_memory(demand: Demand, suitable: Sequence[Gpu], limits: HostLimits) -> None:
+    largest = sorted(suitable, key=lambda gpu: gpu.usable)[-demand.gpus]
     asked = cost(demand, largest, limits.share_step).memory
     raise Refused(
         f"no GPU in this host can ever satisfy this: {format_mebibytes(asked)} asked of a GPU,"

@@ -34,8 +34,8 @@ class BackfillReservation(Struct):
     host: Host  # the same for CPUs and host memory
     job: int = 0  # whose it is
     pool: str = ""  # the operator's reservation that it is in
-    part: JobUsage | None = None  # of limits, that is kept for it too; None: there are no limits
-    most: int = 0  # jobs that may be on its card, itself one of them; 0: any number
+    usage: JobUsage | None = None  # of limits, that is kept for it too; None: there are no limits
+    max_jobs: int = 0  # jobs that may be on its card, itself one of them; 0: any number
 
     def is_over(self, until: float) -> bool:
         """Tell whether a job that ends at `until` (epoch seconds) ends before the reservation."""
@@ -46,7 +46,7 @@ class BackfillReservation(Struct):
         spare = self.spare.get(hold.gpu)
         if spare is None:
             return True
-        is_full = self.most and spare.jobs >= self.most
+        is_full = self.max_jobs and spare.jobs >= self.max_jobs
         return not is_full and hold.share <= spare.share and hold.memory <= spare.memory
 
     def allows(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> bool:
@@ -79,8 +79,8 @@ def attempt(
     if demand.host_memory > host.memory:
         need, total = demand.host_memory, limits.host_memory
         return Shortfall(Reason.RESOURCES, "host memory", need=need, left=host.memory, total=total)
-    short = {name: count for name, count in demand.resources if count > host.resources.get(name, 0)}
-    name, need = next(iter(short.items()))
+    shortfall = {name: count for name, count in demand.resources if count > host.resources.get(name, 0)}
+    name, need = next(iter(shortfall.items()))
     return Shortfall(Reason.LICENSES, name, need=need, left=host.resources.get(name, 0))
 
 
@@ -99,30 +99,30 @@ def reserve(
     time is found by bisection.
     """
     later = {room.gpu.index: room for room in free}
-    for shadow in before:
-        host = host.less(shadow.demand)
-        for hold in shadow.holds:
+    for backfill in before:
+        host = host.less(backfill.demand)
+        for hold in backfill.holds:
             if hold.gpu in later:
                 later[hold.gpu] = later[hold.gpu].less(hold)
     ends = sorted(running, key=lambda job: job.until)
-    if not ends or isinstance(attempt(demand, *once_over(ends, later, host), limits), Shortfall):
+    if not ends or isinstance(attempt(demand, *after_ends(ends, later, host), limits), Shortfall):
         return None  # not even on an empty host: a card is drained, or fewer than when it was submitted
     low, high = 0, len(ends)  # with the first `high` of them over it fits
     while low < high:
         middle = (low + high) // 2
-        found = attempt(demand, *once_over(ends[:middle], later, host), limits)
+        found = attempt(demand, *after_ends(ends[:middle], later, host), limits)
         low, high = (middle + 1, high) if isinstance(found, Shortfall) else (low, middle)
     at = ends[max(0, high - 1)].until
     over = [job for job in ends if job.until <= at] if at < math.inf else ends[: max(1, high)]
-    rooms, host = once_over(over, later, host)
+    rooms, host = after_ends(over, later, host)
     found = attempt(demand, rooms, host, limits)
     assert not isinstance(found, Shortfall)
     there = {room.gpu.index: room for room in rooms}
     spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-    return BackfillReservation(at, demand, found, spare, host.less(demand), most=limits.max_jobs_per_gpu)
+    return BackfillReservation(at, demand, found, spare, host.less(demand), max_jobs=limits.max_jobs_per_gpu)
 
 
-def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
+def after_ends(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
     """Return what is free after `jobs` have ended too."""
     back: dict[int, list[Hold]] = {}
     cpus, memory, resources = host.cpus, host.memory, dict(host.resources)
@@ -132,11 +132,11 @@ def once_over(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tup
             resources[name] = resources.get(name, 0) + count
         for hold in job.holds:
             back.setdefault(hold.gpu, []).append(hold)
-    rooms = [room if index not in back else _emptied(room, back[index]) for index, room in free.items()]
+    rooms = [room if index not in back else _with_ended(room, back[index]) for index, room in free.items()]
     return rooms, Host(cpus, memory, host.waste, resources)
 
 
-def _emptied(room: Room, holds: Sequence[Hold]) -> Room:
+def _with_ended(room: Room, holds: Sequence[Hold]) -> Room:
     return replace(
         room,
         share=room.share + sum(hold.share for hold in holds),

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from fgsched.domain.job import WHOLE, Demand, GpuState, Hold, HostLimits, Reason
 from fgsched.domain.policy import Partition, Policy
-from fgsched.scheduling.backfill import BackfillReservation, Running, attempt, once_over, reserve
-from fgsched.scheduling.limits import JobUsage, Key, Owner, Scope, UsageCount, against
+from fgsched.scheduling.backfill import BackfillReservation, Running, after_ends, attempt, reserve
+from fgsched.scheduling.limits import JobUsage, Key, Owner, Scope, UsageCount, partition_rule
 from fgsched.scheduling.placement import Host, Room, Shortfall, charged, cost
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Group
-from fgsched.scheduling.reservations import Calendar, closed
+from fgsched.scheduling.reservations import Calendar, reservation_rule
 
 Used = Mapping[Key, float]
-_LOOKED_AT = 16  # ends of jobs at which a place between operators' reservations is looked for
+_MAX_ENDS = 16  # ends of jobs at which a place between operators' reservations is looked for
 
 
 class Capacity:
@@ -37,14 +37,14 @@ class Capacity:
         self._full: set[tuple[Demand, str, str | int]] = set()  # what does not fit once never does
         self._calendar = Calendar.of(policy.reservations, self._running, self._free, now)
         self._blocked: set[tuple[str, Owner]] = set()  # as many jobs of these run as may
-        self._tally = UsageCount(policy)
-        self.shadows: dict[str, BackfillReservation] = {}  # by partition
+        self._usage = UsageCount(policy)
+        self.backfills: dict[str, BackfillReservation] = {}  # by partition
         self._measure()
 
     def count(self, used: Used) -> None:
         """Count running jobs against the limits. `used` is charged GPU seconds of accounts and users."""
-        self._tally = usage_count = UsageCount(self._policy, used)
-        for job in self._running if usage_count.counts else ():
+        self._usage = usage_count = UsageCount(self._policy, used)
+        for job in self._running if usage_count.has_limits else ():
             left = max(0.0, job.until - self._now) if job.until < math.inf else 0.0
             charge = sum(charged(hold, self._usable.get(hold.gpu, 0)) for hold in job.holds)
             share = sum(hold.share for hold in job.holds)
@@ -69,11 +69,11 @@ class Capacity:
     def find(self, kind: JobClass) -> tuple[str, tuple[Hold, ...]] | None:
         """Return the first partition that can start a job of the class, with its holds, or None."""
         for name in kind.partitions:
-            if self._full and (kind.demand, name, self._view(kind)) in self._full:
+            if self._full and (kind.demand, name, self._visibility(kind)) in self._full:
                 continue
             if self._blocked and (name, kind.who) in self._blocked:
                 continue
-            if self.kept_back(kind, name) is not None:
+            if self.blocking_rule(kind, name) is not None:
                 continue
             found = self._place(kind, name)
             if not isinstance(found, Shortfall):
@@ -82,34 +82,34 @@ class Capacity:
 
     def rule(self, kind: JobClass, name: str) -> Shortfall | None:
         """Return the rule of a partition or reservation that prevents the job class, or None."""
-        short = against(self._policy.partition(name), name, kind.time_limit)
-        if short is not None or not kind.reservation:
-            return short
+        shortfall = partition_rule(self._policy.partition(name), name, kind.time_limit)
+        if shortfall is not None or not kind.reservation:
+            return shortfall
         reservation = self._policy.reservation(kind.reservation)
-        return closed(reservation, kind.reservation, kind.time_limit, self._now)
+        return reservation_rule(reservation, kind.reservation, kind.time_limit, self._now)
 
-    def limits_hit(self, kind: JobClass, name: str) -> list[tuple[Scope, Shortfall]]:
+    def limits_reached(self, kind: JobClass, name: str) -> list[tuple[Scope, Shortfall]]:
         """Return every limit that prevents the job class in a partition."""
         partition = self._policy.partition(name)
         if partition is None:
             return []
-        return list(self._tally.all_blocked(*self._least(kind, partition)))
+        return list(self._usage.blocking_limits(*self._least_usage(kind, partition)))
 
-    def kept_back(self, kind: JobClass, name: str) -> Shortfall | None:
+    def blocking_rule(self, kind: JobClass, name: str) -> Shortfall | None:
         """Return the rule or limit that prevents the job class; None if only capacity is missing."""
         partition = self._policy.partition(name)
-        short = self.rule(kind, name)
-        if short is not None or partition is None or not self._tally.counts:
-            return short
-        short = self._tally.blocked(*self._least(kind, partition))
-        if short is not None and short.what == "running":
+        shortfall = self.rule(kind, name)
+        if shortfall is not None or partition is None or not self._usage.has_limits:
+            return shortfall
+        shortfall = self._usage.blocking_limit(*self._least_usage(kind, partition))
+        if shortfall is not None and shortfall.what == "running":
             self._blocked.add((name, kind.who))
-        return short
+        return shortfall
 
-    def _least(self, kind: JobClass, partition: Partition) -> JobUsage:
+    def _least_usage(self, kind: JobClass, partition: Partition) -> JobUsage:
         """Return the least usage of limits that a job of the class causes."""
         gpus, name = kind.demand.gpus, partition.name
-        if not gpus or not self._tally.counts:
+        if not gpus or not self._usage.has_limits:
             return JobUsage(name, kind.who, 0, 0.0)
         step = self._limits[name].share_step
         costs = [cost(kind.demand, room.gpu, step) for room in self._rooms(partition)]
@@ -124,13 +124,13 @@ class Capacity:
     def _until(self, kind: JobClass) -> float:
         return self._now + kind.time_limit if kind.time_limit else math.inf
 
-    def _view(self, kind: JobClass) -> str | int:
+    def _visibility(self, kind: JobClass) -> str | int:
         """Return a key for job classes that see the same GPUs, given the reservations of operators."""
         if not self._calendar.reservations:
             return kind.reservation
-        return kind.reservation or self._calendar.minded(self._until(kind))
+        return kind.reservation or self._calendar.relevant(self._until(kind))
 
-    def open_to(self, kind: JobClass, name: str) -> Sequence[Room]:
+    def rooms_for(self, kind: JobClass, name: str) -> Sequence[Room]:
         """Return the capacity of a partition that operators' reservations leave to the job class."""
         partition = self._policy.partition(name)
         cards = partition.cards if partition else ()
@@ -141,7 +141,7 @@ class Capacity:
         """Return the reservation without which the demand would fit, or None."""
         partition = self._policy.partition(name)
         until = self._until(kind)
-        if kind.reservation or partition is None or not self._calendar.minded(until):
+        if kind.reservation or partition is None or not self._calendar.relevant(until):
             return None
         cards, limits = partition.cards, self._limits[name]
 
@@ -149,9 +149,9 @@ class Capacity:
             rooms = [room for room in rooms if not cards or room.gpu.index in cards]
             return not isinstance(attempt(demand, rooms, self._host, limits), Shortfall)
 
-        if not is_enough(self._free) or is_enough(self.open_to(kind, name)):
+        if not is_enough(self._free) or is_enough(self.rooms_for(kind, name)):
             return None
-        found = self._calendar.in_the_way(until, is_enough)
+        found = self._calendar.blocking_reservation(until, is_enough)
         window = {"need": kind.time_limit, "left": found.start, "total": found.end}
         return Shortfall(Reason.RESERVATION, "room", who=found.name, **window)
 
@@ -159,29 +159,29 @@ class Capacity:
         """Return the holds of a job of the class in a partition beside all reservations, or what is short."""
         partition = self._policy.partition(name)
         assert partition is not None
-        demand, limits, rooms = kind.demand, self._limits[name], self.open_to(kind, name)
+        demand, limits, rooms = kind.demand, self._limits[name], self.rooms_for(kind, name)
         found = attempt(demand, rooms, self._host, limits)
         if isinstance(found, Shortfall):
-            self._full.add((demand, name, self._view(kind)))
+            self._full.add((demand, name, self._visibility(kind)))
             return self.reserved_for_others(kind, name, demand) or found
-        if self._tally.counts and demand.gpus and not demand.share:  # what it takes differs from card to card
+        if self._usage.has_limits and demand.gpus and not demand.share:
             rooms, found = self._affordable(kind, name, rooms, found)
         until, pool = self._until(kind), kind.reservation
-        minded = [shadow for shadow in self.shadows.values() if not shadow.is_over(until)]
-        if not all(shadow.allows(demand, found, until, pool) for shadow in minded):
-            found = self._beside(kind, rooms, limits, minded)
-        if not isinstance(found, Shortfall) and self._tally.counts:
-            part = self._part(kind, name, found)
-            if (short := self._tally.blocked(*part)) is not None:
-                return short
-            if any(self.takes_place(shadow, part) for shadow in self.shadows.values()):
+        relevant = [backfill for backfill in self.backfills.values() if not backfill.is_over(until)]
+        if not all(backfill.allows(demand, found, until, pool) for backfill in relevant):
+            found = self._place_beside(kind, rooms, limits, relevant)
+        if not isinstance(found, Shortfall) and self._usage.has_limits:
+            usage = self._usage_of(kind, name, found)
+            if (shortfall := self._usage.blocking_limit(*usage)) is not None:
+                return shortfall
+            if any(self.uses_up_limit_of(backfill, usage) for backfill in self.backfills.values()):
                 return Shortfall(Reason.RESERVED_FOR_TOP)
         return found
 
-    def takes_place(self, shadow: BackfillReservation, part: JobUsage) -> bool:
+    def uses_up_limit_of(self, backfill: BackfillReservation, usage: JobUsage) -> bool:
         """Tell whether a job with this usage would use up a limit that a reserved job needs."""
-        kept = shadow.part if shadow.at < math.inf else None
-        return kept is not None and not self._tally.has_place_beside(kept, part)
+        kept = backfill.usage if backfill.at < math.inf else None
+        return kept is not None and not self._usage.has_room_beside(kept, usage)
 
     def _affordable(
         self, kind: JobClass, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
@@ -190,29 +190,36 @@ class Capacity:
         limits, gpus, left = self._limits[name], kind.demand.gpus, []
         for room in rooms:
             holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
-            if self._tally.blocked(*self._part(kind, name, holds)) is None:
+            if self._usage.blocking_limit(*self._usage_of(kind, name, holds)) is None:
                 left.append(room)
         there = attempt(kind.demand, left, self._host, limits) if len(left) >= gpus else None
         return (rooms, found) if there is None or isinstance(there, Shortfall) else (left, there)
 
-    def _beside(
-        self, kind: JobClass, rooms: Sequence[Room], limits: HostLimits, minded: Sequence[BackfillReservation]
+    def _place_beside(
+        self,
+        kind: JobClass,
+        rooms: Sequence[Room],
+        limits: HostLimits,
+        relevant: Sequence[BackfillReservation],
     ) -> tuple[Hold, ...] | Shortfall:
         """Return a place that does not delay the backfill reservations."""
-        demand, here = kind.demand, [shadow for shadow in minded if shadow.pool == kind.reservation]
+        demand, here = kind.demand, [backfill for backfill in relevant if backfill.pool == kind.reservation]
         reserved = Shortfall(
-            Reason.RESERVED_FOR_TOP, gpu=min((gpu for shadow in here for gpu in shadow.spare), default=None)
+            Reason.RESERVED_FOR_TOP,
+            gpu=min((gpu for backfill in here for gpu in backfill.spare), default=None),
         )
-        if not all(shadow.host.fits(demand) for shadow in minded):
+        if not all(backfill.host.fits(demand) for backfill in relevant):
             return reserved
         step = limits.share_step
         left = [
-            room for room in rooms if all(shadow.has_room(cost(demand, room.gpu, step)) for shadow in here)
+            room
+            for room in rooms
+            if all(backfill.has_room(cost(demand, room.gpu, step)) for backfill in here)
         ]
         found = attempt(demand, left, self._host, limits) if left else reserved
         return reserved if isinstance(found, Shortfall) else found
 
-    def _part(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> JobUsage:
+    def _usage_of(self, kind: JobClass, name: str, holds: Sequence[Hold]) -> JobUsage:
         """Return the usage of limits by a job with these holds."""
         charge = sum(charged(hold, self._usable[hold.gpu]) for hold in holds)
         return JobUsage(name, kind.who, sum(hold.share for hold in holds), charge * kind.time_limit / WHOLE)
@@ -220,36 +227,36 @@ class Capacity:
     def take(self, kind: JobClass, partition: str, holds: tuple[Hold, ...]) -> None:
         """Remove the capacity of a job that starts."""
         until, pool = self._until(kind), kind.reservation
-        for shadow in self.shadows.values():
-            shadow.take(kind.demand, holds, until, pool)
+        for backfill in self.backfills.values():
+            backfill.take(kind.demand, holds, until, pool)
         self._host = self._host.less(kind.demand)
         for hold in holds:
             self._free[self._at[hold.gpu]] = self._free[self._at[hold.gpu]].less(hold)
         self._running.append(Running(kind.demand, holds, until, partition, kind.who, reservation=pool))
         self._calendar.take(holds, until, pool)
-        if self._tally.counts:
-            self._tally.take(*self._part(kind, partition, holds))
+        if self._usage.has_limits:
+            self._usage.take(*self._usage_of(kind, partition, holds))
         self._measure()
 
     def reserve(self, kind: JobClass, name: str) -> BackfillReservation | None:
         partition = self._policy.partition(name)
         assert partition is not None
-        rooms, limits, before = self._rooms(partition), self._limits[name], self.shadows.values()
+        rooms, limits, before = self._rooms(partition), self._limits[name], self.backfills.values()
         if self._policy.reservations:
-            found = self._soonest(kind, partition)
+            found = self._earliest(kind, partition)
         else:
             found = reserve(kind.demand, self._running, rooms, self._host, limits=limits, before=before)
-        if found is not None and self._tally.counts:
-            found.part = self._least(kind, partition)
+        if found is not None and self._usage.has_limits:
+            found.usage = self._least_usage(kind, partition)
         return found
 
-    def _soonest(self, kind: JobClass, partition: Partition) -> BackfillReservation | None:
+    def _earliest(self, kind: JobClass, partition: Partition) -> BackfillReservation | None:
         """Return a backfill reservation beside operators' reservations, where capacity can shrink."""
         free = {room.gpu.index: room for room in self._rooms(partition)}
         host = self._host
-        for shadow in self.shadows.values():
-            host = host.less(shadow.demand)
-            for hold in shadow.holds if shadow.pool == kind.reservation else ():
+        for backfill in self.backfills.values():
+            host = host.less(backfill.demand)
+            for hold in backfill.holds if backfill.pool == kind.reservation else ():
                 if hold.gpu in free:
                     free[hold.gpu] = free[hold.gpu].less(hold)
         limits = self._limits[partition.name]
@@ -258,13 +265,13 @@ class Capacity:
         for at in sorted(
             {*ends, *(float(one.end) for one in self._policy.reservations if one.end > self._now)}
         ):
-            rooms, left = once_over((job for job in self._running if job.until <= at), free, host)
+            rooms, left = after_ends((job for job in self._running if job.until <= at), free, host)
             if isinstance(attempt(kind.demand, rooms, left, limits), Shortfall):
                 continue
             tried += at in ends
-            if tried > _LOOKED_AT and at in ends[:-1]:
+            if tried > _MAX_ENDS and at in ends[:-1]:
                 continue
-            if kind.reservation and closed(
+            if kind.reservation and reservation_rule(
                 self._policy.reservation(kind.reservation), kind.reservation, kind.time_limit, at
             ):
                 continue
@@ -277,20 +284,20 @@ class Capacity:
             if not isinstance(found, Shortfall):
                 there = {room.gpu.index: room for room in rooms}
                 spare = {hold.gpu: there[hold.gpu].less(hold) for hold in found}
-                left, most = left.less(kind.demand), limits.max_jobs_per_gpu
+                left, max_jobs = left.less(kind.demand), limits.max_jobs_per_gpu
                 return BackfillReservation(
-                    at, kind.demand, found, spare, left, pool=kind.reservation, most=most
+                    at, kind.demand, found, spare, left, pool=kind.reservation, max_jobs=max_jobs
                 )
         return None
 
-    def why(self, kind: JobClass) -> Shortfall | None:
+    def shortfall_of(self, kind: JobClass) -> Shortfall | None:
         """Return what the first partition is short of for a job class that cannot start."""
         first: Shortfall | None = None
         for name in kind.partitions:
-            short = self.kept_back(kind, name)
-            if short is None:
+            shortfall = self.blocking_rule(kind, name)
+            if shortfall is None:
                 found = self._place(kind, name)
-                short = found if isinstance(found, Shortfall) else None
-            if short is not None:
-                first = first or short
+                shortfall = found if isinstance(found, Shortfall) else None
+            if shortfall is not None:
+                first = first or shortfall
         return first

@@ -17,7 +17,7 @@ from msgspec import Struct
 from fgsched.domain.job import WHOLE, Demand, Gpu, GpuState, Hold
 from fgsched.scheduling.placement import Room, cost, is_of_type
 
-_KEPT = 20_000  # cards and hosts in different states
+_CACHE_SIZE = 20_000  # cards and hosts in different states
 _RECENT = 1000  # requests that make the mix of a host
 _SHAPES = 32  # different ones that it is made of, the most frequent
 _WHOLE_CARD = Demand(gpus=1, share=WHOLE)
@@ -55,12 +55,12 @@ class Fragmentation:
         self._cards: list[_Card] = []
         self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room that was asked for last
         self._hosts: dict[tuple[int, ...], int] = {}
-        self._most: tuple[int, list[int]] = (-1, [])  # what `_caps` said last
+        self._cached_limits: tuple[int, list[int]] = (-1, [])  # what `_caps` said last
 
     @property
     def is_full(self) -> bool:
         """Whether the cache is so large that a new instance should replace this one."""
-        return len(self._cards) + len(self._hosts) > _KEPT
+        return len(self._cards) + len(self._hosts) > _CACHE_SIZE
 
     def card(self, room: Room) -> int:
         """Return a number that is equal for equal GPUs; -1 for a GPU that accepts no jobs."""
@@ -98,14 +98,14 @@ class Fragmentation:
         copies, used = [], []
         for shape in self._shapes:
             hold = cost(shape.demand, gpu, self._step)
-            many = 0
+            count = 0
             if hold.share > 0 and is_of_type(gpu, shape.demand.gpu_type):
-                many = max(0, min(share // hold.share, memory // max(1, hold.memory)))
+                count = max(0, min(share // hold.share, memory // max(1, hold.memory)))
             if shape.demand.gpus > 1:
-                many = min(many, 1)
-            copies.append(many)
-            used.append(min(idle, many * hold.share))
-        lost = tuple(0 if many else idle for many in copies)
+                count = min(count, 1)
+            copies.append(count)
+            used.append(min(idle, count * hold.share))
+        lost = tuple(0 if count else idle for count in copies)
         waste = sum(
             shape.weight * (self._reach * out + self._fill * (idle - taken))
             for shape, out, taken in zip(self._shapes, lost, used, strict=True)
@@ -117,26 +117,26 @@ class Fragmentation:
         """Return the waste of the GPUs, and that caused by CPUs and requests for several GPUs."""
         total = sum(card.waste for card in cards)
         copies = map(sum, zip(*(card.copies for card in cards), strict=True))
-        for position, (many, most) in enumerate(zip(copies, self._caps(cpus), strict=True)):
-            if many > most:
-                total += self._added(position, cpus, cards, many)
+        for position, (count, most) in enumerate(zip(copies, self._caps(cpus), strict=True)):
+            if count > most:
+                total += self._added(position, cpus, cards, count)
         return total
 
     def _caps(self, cpus: int) -> list[int]:
         """Return how many requests of each shape the CPUs permit; -1 for a shape with several GPUs."""
-        if self._most[0] != cpus:
-            caps = [cpus // max(1, one.demand.cpus) if one.demand.gpus == 1 else -1 for one in self._shapes]
-            self._most = (cpus, caps)
-        return self._most[1]
+        if self._cached_limits[0] != cpus:
+            limits = [cpus // max(1, one.demand.cpus) if one.demand.gpus == 1 else -1 for one in self._shapes]
+            self._cached_limits = (cpus, limits)
+        return self._cached_limits[1]
 
-    def _added(self, position: int, cpus: int, cards: Sequence[_Card], many: int) -> int:
+    def _added(self, position: int, cpus: int, cards: Sequence[_Card], count: int) -> int:
         shape = self._shapes[position]
         demand = shape.demand
         idle = sum(card.idle for card in cards)
         lost = sum(card.lost[position] for card in cards)
         used = sum(card.used[position] for card in cards)
-        go = min(many // demand.gpus, cpus // max(1, demand.cpus))
-        filled = used * go * demand.gpus // many if many else 0
+        go = min(count // demand.gpus, cpus // max(1, demand.cpus))
+        filled = used * go * demand.gpus // count if count else 0
         waste = self._reach * (lost if go else idle) + self._fill * (idle - filled)
         if demand.gpus == 1:  # counted with the cards as if CPUs did not matter
             waste -= self._reach * lost + self._fill * (idle - used)
@@ -151,22 +151,22 @@ class Recent:
     """
 
     def __init__(self) -> None:
-        self._asked: deque[Demand] = deque(maxlen=_RECENT)
+        self._requests: deque[Demand] = deque(maxlen=_RECENT)
         self._new = 0  # since the measure was made
-        self._made: dict[int, Fragmentation] = {}  # by the step of shares
+        self._measures: dict[int, Fragmentation] = {}  # by the step of shares
 
     def add(self, demand: Demand) -> None:
         """Record a request."""
         if demand.gpus:
-            self._asked.append(demand)
+            self._requests.append(demand)
             self._new += 1
 
     def measure(self, step: int) -> Fragmentation:
         """Return the measure, which is recomputed when an eighth of the requests is new."""
-        made = self._made.get(step)
-        if made is None or made.is_full or self._new > len(self._asked) // 8:
-            mix = Counter(self._asked)
-            mix[_WHOLE_CARD] += 1 + len(self._asked) // _EXPECTED
-            self._made = {step: Fragmentation(mix.most_common(_SHAPES), step=step)}
+        made = self._measures.get(step)
+        if made is None or made.is_full or self._new > len(self._requests) // 8:
+            mix = Counter(self._requests)
+            mix[_WHOLE_CARD] += 1 + len(self._requests) // _EXPECTED
+            self._measures = {step: Fragmentation(mix.most_common(_SHAPES), step=step)}
             self._new = 0
-        return self._made[step]
+        return self._measures[step]

@@ -27,8 +27,8 @@ class Scope(Struct, frozen=True, gc=False):
     """One set of limits that applies to a job."""
 
     key: Key
-    caps: Limits
-    says: str  # who has come to the limit, in words
+    limits: Limits
+    label: str  # who has come to the limit, in words
     jobs: Reason
     gpus: Reason
 
@@ -62,13 +62,13 @@ def scopes(partition: str, who: Owner, policy: Policy) -> tuple[Scope, ...]:
         ]
     both = (Reason.ACCOUNT_MAX_JOBS, Reason.ACCOUNT_MAX_GPUS)
     found += [
-        Scope(("account", account), policy.account(account).caps, f"account {account}", *both),
-        Scope(("user", user), policy.user(user).caps, user, *both),
+        Scope(("account", account), policy.account(account).limits, f"account {account}", *both),
+        Scope(("user", user), policy.user(user).limits, user, *both),
     ]
-    return tuple(scope for scope in found if scope.caps != NO_LIMITS)
+    return tuple(scope for scope in found if scope.limits != NO_LIMITS)
 
 
-def falls_under(key: Key, partitions: str, who: Owner) -> bool:
+def counts_in(key: Key, partitions: str, who: Owner) -> bool:
     """Tell whether a pending job counts in the scope of this key."""
     kind, name, *of = key
     if kind == "partition":
@@ -82,7 +82,7 @@ def _is_of(of: list[str], who: Owner) -> bool:
     return not of or of[1] == (who.user if of[0] == "user" else who.account)
 
 
-class _Sum(Struct):
+class _ScopeUsage(Struct):
     """The running jobs of one scope."""
 
     jobs: int = 0
@@ -108,11 +108,11 @@ class UsageCount:
     def __init__(self, policy: Policy, used: Mapping[Key, float] | None = None) -> None:
         self._policy = policy
         self._used = used or {}
-        self._sums: dict[Key, _Sum] = {}
+        self._used_in: dict[Key, _ScopeUsage] = {}
         self._scopes: dict[tuple[str, Owner], tuple[Scope, ...]] = {}
 
     @property
-    def counts(self) -> bool:
+    def has_limits(self) -> bool:
         """Whether any limit is configured."""
         return self._policy.is_capped
 
@@ -125,65 +125,66 @@ class UsageCount:
     def take(self, partition: str, who: Owner, share: int, seconds: float) -> None:
         """Count a running job with `share` ten-thousandths that may still use `seconds` GPU seconds."""
         for scope in self._of(partition, who):
-            found = self._sums.setdefault(scope.key, _Sum())
+            found = self._used_in.setdefault(scope.key, _ScopeUsage())
             found.jobs += 1
             found.share += share
             found.seconds += seconds
 
-    def blocked(self, partition: str, who: Owner, share: int, seconds: float) -> Shortfall | None:
+    def blocking_limit(self, partition: str, who: Owner, share: int, seconds: float) -> Shortfall | None:
         """Return the limit that one more job with `share` ten-thousandths would exceed, or None."""
-        return next((short for _, short in self.all_blocked(partition, who, share, seconds)), None)
+        found = self.blocking_limits(partition, who, share, seconds)
+        return next((shortfall for _, shortfall in found), None)
 
-    def all_blocked(
+    def blocking_limits(
         self, partition: str, who: Owner, share: int, seconds: float
     ) -> Iterator[tuple[Scope, Shortfall]]:
         """Yield every limit that one more job with `share` ten-thousandths would exceed."""
         for scope in self._of(partition, who):
-            caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
-            if caps.running and found.jobs >= caps.running:
+            limits, found = scope.limits, self._used_in.get(scope.key, _UNUSED)
+            if limits.running and found.jobs >= limits.running:
                 yield (
                     scope,
                     Shortfall(
                         scope.jobs,
                         "running",
                         need=1,
-                        left=caps.running - found.jobs,
-                        total=caps.running,
-                        who=scope.says,
+                        left=limits.running - found.jobs,
+                        total=limits.running,
+                        who=scope.label,
                     ),
                 )
-            if caps.share and found.share + share > caps.share:
-                left = caps.share - found.share
-                says, most = scope.says, caps.share
-                yield scope, Shortfall(scope.gpus, "gpus", need=share, left=left, total=most, who=says)
-            if caps.gpu_seconds:
-                left_s = caps.gpu_seconds - self._used.get(scope.key, 0.0) - found.seconds
+            if limits.share and found.share + share > limits.share:
+                left = limits.share - found.share
+                label, most = scope.label, limits.share
+                yield scope, Shortfall(scope.gpus, "gpus", need=share, left=left, total=most, who=label)
+            if limits.gpu_seconds:
+                left_s = limits.gpu_seconds - self._used.get(scope.key, 0.0) - found.seconds
                 if seconds > left_s or left_s <= 0:
-                    need, left, total = -(-int(seconds) // 60), int(left_s) // 60, caps.gpu_seconds // 60
+                    need, left, total = -(-int(seconds) // 60), int(left_s) // 60, limits.gpu_seconds // 60
                     reason = Reason.ACCOUNT_GPU_MINUTES
                     yield (
                         scope,
-                        Shortfall(reason, "minutes", need=need, left=left, total=total, who=scope.says),
+                        Shortfall(reason, "minutes", need=need, left=left, total=total, who=scope.label),
                     )
 
-    def has_place_beside(self, part: JobUsage, other: JobUsage) -> bool:
+    def has_room_beside(self, part: JobUsage, other: JobUsage) -> bool:
         """Tell whether a job with usage `part` stays within all limits beside usage `other`."""
         shared = {scope.key for scope in self._of(other.partition, other.who)}
         for scope in self._of(part.partition, part.who):
             if scope.key not in shared:
                 continue
-            caps, found = scope.caps, self._sums.get(scope.key, _NOTHING)
+            limits, found = scope.limits, self._used_in.get(scope.key, _UNUSED)
             share, seconds = (found.share, found.seconds + self._used.get(scope.key, 0.0))
-            if caps.running and found.jobs + 2 > caps.running:
+            if limits.running and found.jobs + 2 > limits.running:
                 return False
-            if caps.share and share + part.share + other.share > caps.share:
+            if limits.share and share + part.share + other.share > limits.share:
                 return False
-            if caps.gpu_seconds and seconds + part.seconds + other.seconds > caps.gpu_seconds:
+            if limits.gpu_seconds and seconds + part.seconds + other.seconds > limits.gpu_seconds:
                 return False
         return True
 
 
-_NOTHING = _Sum()
+_UNUSED = _ScopeUsage()
 
 
 def check_pending(
@@ -192,15 +193,15 @@ def check_pending(
     """Check that `more` jobs may be pending; `waiting` counts those of a scope. Raises Refused."""
     for partition in partitions:
         for scope in scopes(partition, who, policy):
-            most = scope.caps.pending
+            most = scope.limits.pending
             if most and waiting(scope.key) + more > most:
                 raise Refused(
-                    f"job violates a policy limit: {scope.says} has {waiting(scope.key)} jobs that wait",
+                    f"job violates a policy limit: {scope.label} has {waiting(scope.key)} jobs that wait",
                     f"{most} is the limit.",
                 )
 
 
-def against(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
+def partition_rule(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
     """Return which rule of a partition prevents a job with this time limit (seconds), or None."""
     if partition is None:
         return Shortfall(Reason.PARTITION_DOWN, "gone", who=name)

@@ -27,8 +27,8 @@ from fgsched.scheduling.queue import Group, Queue, QueuedJob
 
 __all__ = ["JobClass", "Plan", "Queue", "QueuedJob", "Running", "Start", "plan"]
 
-_TRIES = 256  # at a reservation in one partition: those that no empty host could run are passed over
-_MISSES = 128  # heads without room in a row, after which all are looked through at once
+_MAX_TRIES = 256  # at a reservation in one partition: those that no empty host could run are passed over
+_MAX_MISSES = 128  # heads without room in a row, after which all are looked through at once
 Rest = Iterator[tuple[float, int]]
 Head = tuple[float, float, int, Group, Rest | None]
 
@@ -53,12 +53,12 @@ class Plan(Struct):
     def reserved(self) -> Mapping[str, BackfillReservation]:
         """The backfill reservation of each partition."""
         self._settle()
-        return self._after.shadows if self._after else {}
+        return self._after.backfills if self._after else {}
 
-    def short(self, kind: JobClass) -> Shortfall | None:
+    def shortfall(self, kind: JobClass) -> Shortfall | None:
         """Return what prevents the jobs of a class from starting."""
         if kind not in self._waits:
-            self._waits[kind] = self._after.why(kind) if self._after else None
+            self._waits[kind] = self._after.shortfall_of(kind) if self._after else None
         return self._waits[kind]
 
 
@@ -85,17 +85,17 @@ class _Planning:
     """The state of one plan."""
 
     def __init__(self, queue: Queue, capacity: Capacity, now: float) -> None:
-        self._queue, self._stock, self._now = queue, capacity, now
+        self._queue, self._capacity, self._now = queue, capacity, now
         weights = queue.order.policy.weights
-        self._most, self._pace = weights.age, weights.age / weights.max_age
-        self._passed: dict[str, list[Group]] = {}  # kinds that have no room, by partition
+        self._max_age_points, self._age_rate = weights.age, weights.age / weights.max_age
+        self._without_room: dict[str, list[Group]] = {}  # kinds that have no room, by partition
         self._heaps: dict[str, list[Head]] = {}  # the same in order, where more than the first was needed
-        self._looked_at: set[int] = set()  # kinds that no reservation was possible for
+        self._unreservable: set[int] = set()  # kinds that no reservation was possible for
         self._tries: dict[str, int] = {}
-        self._owed: list[tuple[Group, int]] = []  # that had no room: they may be owed a reservation
+        self._unreserved: list[tuple[Group, int]] = []  # that had no room: they may be owed a reservation
 
     def _head(self, group: Group, entry: tuple[float, int], rest: Rest | None) -> Head:
-        age = min(self._most, max(0.0, (self._now - entry[0]) * self._pace))
+        age = min(self._max_age_points, max(0.0, (self._now - entry[0]) * self._age_rate))
         return (-group.standing - age, *entry, group, rest)
 
     def starts(self) -> Iterator[Start]:
@@ -105,36 +105,36 @@ class _Planning:
         while heads:
             head = heappop(heads)
             group = head[3]
-            may_fit = self._stock.may_fit(group)
-            if may_fit and self._owed:  # now it matters what those before it have reserved
+            may_fit = self._capacity.may_fit(group)
+            if may_fit and self._unreserved:  # now it matters what those before it have reserved
                 heappush(heads, head)
                 self._settle(heads)
                 continue
-            found = self._stock.find(group.kind) if may_fit else None
+            found = self._capacity.find(group.kind) if may_fit else None
             if found is None:
-                self._owed.append((group, head[2]))
+                self._unreserved.append((group, head[2]))
                 misses += 1
-                if misses >= _MISSES:
+                if misses >= _MAX_MISSES:
                     heads, misses = self._with_room(heads), 0
                 continue
             misses = 0
             partition, holds = found
-            self._stock.take(group.kind, partition, holds)
+            self._capacity.take(group.kind, partition, holds)
             yield Start(head[2], holds, partition)
             self._push_next(heads, head)
 
     def _settle(self, heads: list[Head]) -> None:
         """Make the pending backfill reservations, because a later job may fit."""
-        owed, self._owed = self._owed, []
-        for group, job_id in owed:
+        unreserved, self._unreserved = self._unreserved, []
+        for group, job_id in unreserved:
             self._reserve_for(group, job_id, heads)
 
     def settle(self) -> None:
         """Make the backfill reservations that no job of this plan had to respect."""
         heads: list[Head] = []
-        while self._owed:
+        while self._unreserved:
             self._settle(heads)
-            self._owed = [(head[3], head[2]) for head in heads]
+            self._unreserved = [(head[3], head[2]) for head in heads]
             heads.clear()
 
     def _first_look(self) -> list[Head]:
@@ -144,9 +144,9 @@ class _Planning:
         """
         kept: list[Head] = []
         best: dict[str, tuple[float, float, int, Group]] = {}
-        may_fit, passed, now, most, pace = (
-            *(self._stock.may_fit, self._passed, self._now),
-            *(self._most, self._pace),
+        may_fit, passed, now, max_age_points, age_rate = (
+            *(self._capacity.may_fit, self._without_room, self._now),
+            *(self._max_age_points, self._age_rate),
         )
         claims = self._queue.claims
         turns = {kind: turn for turn, kind in enumerate(claims)}
@@ -162,7 +162,7 @@ class _Planning:
                 passed[name] = []
             passed[name].append(group)
             since = group.first[0]
-            key = -group.standing - min(most, max(0.0, (now - since) * pace))
+            key = -group.standing - min(max_age_points, max(0.0, (now - since) * age_rate))
             before = best.get(name)
             if before is None or (key, *group.first) < before[:3]:
                 best[name] = (key, *group.first, group)
@@ -177,24 +177,24 @@ class _Planning:
         firsts: dict[str, Head] = {}
         for head in heads:
             name = head[3].kind.partitions[0]
-            if self._stock.may_fit(head[3]) or (claims and head[3].kind in claims):
+            if self._capacity.may_fit(head[3]) or (claims and head[3].kind in claims):
                 kept.append(head)
-            elif name not in self._stock.shadows:
-                self._passed.setdefault(name, []).append(head[3])
+            elif name not in self._capacity.backfills:
+                self._without_room.setdefault(name, []).append(head[3])
                 firsts[name] = min(head, firsts.get(name, head))
         kept += firsts.values()
         heapify(kept)
         return kept
 
-    def _push_passed(self, name: str, heads: list[Head]) -> None:
+    def _push_without_room(self, name: str, heads: list[Head]) -> None:
         """Add the first class without room of a partition that was skipped; few plans need it."""
         waiting = self._heaps.setdefault(name, [])
-        if fresh := self._passed.pop(name, None):
+        if fresh := self._without_room.pop(name, None):
             waiting += [self._head(group, group.first, None) for group in fresh]
             heapify(waiting)
         while waiting:
             head = heappop(waiting)
-            if id(head[3]) not in self._looked_at:
+            if id(head[3]) not in self._unreservable:
                 heappush(heads, head)
                 return
 
@@ -221,30 +221,32 @@ class _Planning:
             self._claim(kind, job_id)
         for name in () if claimed else kind.partitions:
             where = f"{name}@{kind.reservation}" if kind.reservation else name
-            if where in self._stock.shadows or self._tries.get(where, 0) >= _TRIES:
+            if where in self._capacity.backfills or self._tries.get(where, 0) >= _MAX_TRIES:
                 continue
-            if self._stock.kept_back(kind, name) is not None:
+            if self._capacity.blocking_rule(kind, name) is not None:
                 continue
             self._tries[where] = self._tries.get(where, 0) + 1
-            shadow = self._stock.reserve(kind, name)
-            if shadow is not None:
-                shadow.job = job_id
-                self._stock.shadows[where] = shadow
+            backfill = self._capacity.reserve(kind, name)
+            if backfill is not None:
+                backfill.job = job_id
+                self._capacity.backfills[where] = backfill
                 if where == name:
                     return
                 break
-        self._looked_at.add(id(group))
-        if first not in self._stock.shadows:
-            self._push_passed(first, heads)
+        self._unreservable.add(id(group))
+        if first not in self._capacity.backfills:
+            self._push_without_room(first, heads)
 
     def _claim(self, kind: JobClass, job_id: int) -> None:
         """Reserve the room claims of preempting jobs, one each, whatever their position in the queue."""
         for number in range(self._queue.claims[kind]):
             for name in kind.partitions:
-                shadow = (
-                    self._stock.reserve(kind, name) if self._stock.kept_back(kind, name) is None else None
+                backfill = (
+                    self._capacity.reserve(kind, name)
+                    if self._capacity.blocking_rule(kind, name) is None
+                    else None
                 )
-                if shadow is not None:
-                    shadow.job = job_id
-                    self._stock.shadows[f"{name} {job_id} {number}"] = shadow
+                if backfill is not None:
+                    backfill.job = job_id
+                    self._capacity.backfills[f"{name} {job_id} {number}"] = backfill
                     break

@@ -20,12 +20,12 @@ from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.snapshot import Snapshot
 
-_PAIRED = 12  # jobs on a card of which all pairs are looked at
-_WAYS = 6  # sets of jobs that are tried in the plan for one job
+_MAX_PAIRED = 12  # jobs on a card of which all pairs are looked at
+_MAX_SETS = 6  # sets of jobs that are tried in the plan for one job
 _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 
-class Wrong(Struct, frozen=True, gc=False):
+class RuleError(Struct, frozen=True, gc=False):
     """An error in [table.name]: a preemption that the order does not permit."""
 
     table: str
@@ -34,46 +34,48 @@ class Wrong(Struct, frozen=True, gc=False):
     remedy: str
 
 
-def wrong(policy: Policy) -> Wrong | None:
+def find_rule_error(policy: Policy) -> RuleError | None:
     """Return the first error in the preemption settings, or None."""
-    found = [*_wrong_partitions(policy), *_wrong_qualities(policy)]
+    found = [*_partition_errors(policy), *_qos_errors(policy)]
     both = [one for one in policy.qos if one.preempt]
     if both and any(one.preempt for one in policy.partitions):
         why = f"quality of service {both[0].name} preempts, and partitions do too"
-        found.append(Wrong("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
+        found.append(RuleError("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
     return found[0] if found else None
 
 
-def _wrong_partitions(policy: Policy) -> Iterator[Wrong]:
+def _partition_errors(policy: Policy) -> Iterator[RuleError]:
     names = [one.name for one in policy.partitions]
     for position, one in enumerate(policy.partitions):
         for name in one.preempt:
             later = names[position + 1 :]
             if name not in names:
-                yield _none_such("partitions", one.name, name, later)
+                yield _unknown_name("partitions", one.name, name, later)
             elif name not in later:
                 why = f"partition {one.name} cannot preempt {name}, which does not come after it"
-                yield Wrong("partitions", one.name, why, "Their order in the file is that of their priority.")
+                yield RuleError(
+                    "partitions", one.name, why, "Their order in the file is that of their priority."
+                )
 
 
-def _wrong_qualities(policy: Policy) -> Iterator[Wrong]:
+def _qos_errors(policy: Policy) -> Iterator[RuleError]:
     there = {one.name: one for one in policy.qos}
     for one in policy.qos:
         lower = [other.name for other in policy.qos if other.priority < one.priority]
         for name in one.preempt:
             if name not in there:
-                yield _none_such("qos", one.name, name, lower)
+                yield _unknown_name("qos", one.name, name, lower)
             elif name not in lower:
                 why = f"quality of service {one.name} cannot preempt {name}, whose priority is not lower"
-                yield Wrong("qos", one.name, why, f"priority of [qos.{one.name}] has to be the higher.")
+                yield RuleError("qos", one.name, why, f"priority of [qos.{one.name}] has to be the higher.")
 
 
-def _none_such(table: str, name: str, unknown: str, legal: Sequence[str]) -> Wrong:
+def _unknown_name(table: str, name: str, unknown: str, legal: Sequence[str]) -> RuleError:
     remedy = f"It may name {', '.join(legal)}." if legal else "There is none that it may name."
-    return Wrong(table, name, f"{table}.{name}.preempt names {unknown}, which there is not", remedy)
+    return RuleError(table, name, f"{table}.{name}.preempt names {unknown}, which there is not", remedy)
 
 
-def terms(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
+def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
     """Return how a running job may be preempted for this job class in a partition; None if it may not."""
     its, own = policy.partition(job.partition), policy.quality(job.who.qos)
     there, quality = policy.partition(partition), policy.quality(kind.who.qos)
@@ -101,7 +103,7 @@ class Occupant(Struct, frozen=True):
 
     job: Running
     since: float  # start of the job, in seconds since the epoch
-    may_return: bool  # it may run again
+    may_requeue: bool  # it may run again
 
 
 class Victim(Struct, frozen=True, gc=False):
@@ -119,7 +121,7 @@ class Victim(Struct, frozen=True, gc=False):
         return self.loss, self.age, _RANK[self.mode], self.job.id
 
     @property
-    def stays(self) -> Running | None:
+    def remainder(self) -> Running | None:
         """Return what remains of it: a suspended job keeps its memory. None for the other modes."""
         if self.mode != SUSPEND:
             return None
@@ -129,48 +131,48 @@ class Victim(Struct, frozen=True, gc=False):
         )
 
 
-class _Ground(Struct, frozen=True):
+class _FreeCapacity(Struct, frozen=True):
     """Free capacity for the jobs of one partition."""
 
     rooms: tuple[Room, ...]
     host: Host
     limits: HostLimits
 
-    def takes(self, demand: Demand) -> bool:
+    def fits_now(self, demand: Demand) -> bool:
         return not isinstance(attempt(demand, self.rooms, self.host, self.limits), Shortfall)
 
-    def without(self, victims: Iterable[Victim]) -> "_Ground":
-        rooms, host = given_back(self.rooms, self.host, victims)
-        return _Ground(tuple(rooms), host, self.limits)
+    def without(self, victims: Iterable[Victim]) -> "_FreeCapacity":
+        rooms, host = freed(self.rooms, self.host, victims)
+        return _FreeCapacity(tuple(rooms), host, self.limits)
 
 
-def given_back(rooms: Iterable[Room], host: Host, victims: Iterable[Victim]) -> tuple[list[Room], Host]:
+def freed(rooms: Iterable[Room], host: Host, victims: Iterable[Victim]) -> tuple[list[Room], Host]:
     """Return what is free after these jobs were preempted."""
     free = {room.gpu.index: room for room in rooms}
     for victim in victims:
         host = host.plus(victim.job.demand)
-        if (left := victim.stays) is not None:
+        if (left := victim.remainder) is not None:
             host = host.less(left.demand)
         for hold in victim.job.holds:
             if hold.gpu in free:
-                free[hold.gpu] = _with(free[hold.gpu], hold, stays=left is not None)
+                free[hold.gpu] = _with(free[hold.gpu], hold, remainder=left is not None)
     return list(free.values()), host
 
 
-def _with(room: Room, hold: Hold, *, stays: bool) -> Room:
-    return replace(room, share=room.share + hold.share) if stays else room.plus(hold)
+def _with(room: Room, hold: Hold, *, remainder: bool) -> Room:
+    return replace(room, share=room.share + hold.share) if remainder else room.plus(hold)
 
 
 def without(snapshot: Snapshot, victims: Sequence[Victim]) -> Snapshot:
     """Return the snapshot after these jobs were preempted."""
     gone = {victim.job.id for victim in victims}
-    left = [job for victim in victims if (job := victim.stays) is not None]
-    rooms, host = given_back(snapshot.free, snapshot.host, victims)
+    left = [job for victim in victims if (job := victim.remainder) is not None]
+    rooms, host = freed(snapshot.free, snapshot.host, victims)
     running = [job for job in snapshot.running if job.id not in gone] + left
     return replace(snapshot, running=running, free=rooms, host=host)
 
 
-def allowed(
+def candidates(
     snapshot: Snapshot, kind: JobClass, partition: str, occupants: Iterable[Occupant]
 ) -> list[Victim]:
     """Return the jobs that may be preempted for this class in a partition, cheapest first."""
@@ -178,11 +180,11 @@ def allowed(
     usable = {room.gpu.index: room.gpu.usable for room in snapshot.free}
     found = []
     for one in occupants:
-        how = terms(policy, kind, partition, one.job)
+        how = preempt_rule_for(policy, kind, partition, one.job)
         age = max(0.0, snapshot.now - one.since)
         if how is None or age < how.exempt or one.job.reservation not in ("", kind.reservation):
             continue
-        mode = CANCEL if how.mode == REQUEUE and not one.may_return else how.mode
+        mode = CANCEL if how.mode == REQUEUE and not one.may_requeue else how.mode
         share = sum(charged(hold, usable.get(hold.gpu, 0)) for hold in one.job.holds)
         loss = 0.0 if mode == SUSPEND else age * share / WHOLE
         found.append(Victim(one.job, mode, how.grace, loss, age))
@@ -199,31 +201,38 @@ def victims(
     kind, capacity = job.kind, snapshot.capacity()
     ids = {job.id, *(start.job_id for start in starts)}
     for name in kind.partitions:
-        if snapshot.queue.order.policy.partition(name) is None or capacity.kept_back(kind, name) is not None:
+        if (
+            snapshot.queue.order.policy.partition(name) is None
+            or capacity.blocking_rule(kind, name) is not None
+        ):
             continue
-        found = allowed(snapshot, kind, name, occupants)
-        ground = _ground(snapshot, capacity.open_to(kind, name), name, starts)
-        if not found or ground.takes(kind.demand):
+        found = candidates(snapshot, kind, name, occupants)
+        free = _free_capacity(snapshot, capacity.rooms_for(kind, name), name, starts)
+        if not found or free.fits_now(kind.demand):
             continue
-        for chosen in islice(choices(kind.demand, found, ground), _WAYS):
+        for chosen in islice(victim_sets(kind.demand, found, free), _MAX_SETS):
             after = without(snapshot, chosen)
-            if ids <= {start.job_id for start in after.plan().starts} and _all_yield(after, job, chosen):
+            if ids <= {start.job_id for start in after.plan().starts} and _precedes_all(after, job, chosen):
                 return chosen
     return ()
 
 
-def _all_yield(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> bool:
+def _precedes_all(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> bool:
     """Tell whether the job precedes all of these in the partition where it starts with its room claim.
 
     With several partitions that may be another one than before, in which they could preempt the job.
     """
     policy = after.queue.order.policy
-    with after.claimed(job.kind):
+    with after.with_claim(job.kind):
         where = next((start.partition for start in after.plan().starts if start.job_id == job.id), "")
-    return where != "" and all(terms(policy, job.kind, where, each.job) is not None for each in chosen)
+    return where != "" and all(
+        preempt_rule_for(policy, job.kind, where, each.job) is not None for each in chosen
+    )
 
 
-def _ground(snapshot: Snapshot, free: Iterable[Room], partition: str, starts: Iterable[Start]) -> _Ground:
+def _free_capacity(
+    snapshot: Snapshot, free: Iterable[Room], partition: str, starts: Iterable[Start]
+) -> _FreeCapacity:
     host = snapshot.host
     rooms = {room.gpu.index: room for room in free}
     for start in starts:
@@ -232,69 +241,71 @@ def _ground(snapshot: Snapshot, free: Iterable[Room], partition: str, starts: It
         for hold in start.holds:
             if hold.gpu in rooms:
                 rooms[hold.gpu] = rooms[hold.gpu].less(hold)
-    return _Ground(tuple(rooms.values()), host, snapshot.limits_of(partition))
+    return _FreeCapacity(tuple(rooms.values()), host, snapshot.limits_of(partition))
 
 
-def choices(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
+def victim_sets(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity) -> list[tuple[Victim, ...]]:
     """Return minimal sets of victims that free enough, cheapest first."""
-    if not ground.without(found).takes(demand):
+    if not capacity.without(found).fits_now(demand):
         return []
-    sets = [_spared(demand, chosen, ground) for chosen in _enough(demand, found, ground)]
+    sets = [_minimal_set(demand, chosen, capacity) for chosen in _sufficient_sets(demand, found, capacity)]
     unique = {frozenset(victim.job.id for victim in chosen): chosen for chosen in sets}
-    return sorted(unique.values(), key=_dearness)
+    return sorted(unique.values(), key=_set_cost)
 
 
-def _dearness(chosen: Sequence[Victim]) -> tuple[float, int, float, list[int]]:
+def _set_cost(chosen: Sequence[Victim]) -> tuple[float, int, float, list[int]]:
     loss, age = sum(one.loss for one in chosen), sum(one.age for one in chosen)
     return loss, len(chosen), age, sorted(one.job.id for one in chosen)
 
 
-def _enough(demand: Demand, found: Sequence[Victim], ground: _Ground) -> Iterator[Sequence[Victim]]:
+def _sufficient_sets(
+    demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity
+) -> Iterator[Sequence[Victim]]:
     """Yield sets that free enough: single jobs, pairs, all jobs of a GPU, and jobs added cheapest first."""
-    few = found[:_PAIRED]
+    few = found[:_MAX_PAIRED]
     for chosen in [*((one,) for one in found), *combinations(few, 2)]:
-        if ground.without(chosen).takes(demand):
+        if capacity.without(chosen).fits_now(demand):
             yield chosen
-    yield _filled(demand, (), found, ground)
-    cleared = _by_card(demand, found, ground)
+    yield _completed_set(demand, (), found, capacity)
+    cleared = _by_gpu(demand, found, capacity)
     for first in range(max(0, len(cleared) - demand.gpus + 1) if demand.gpus else 0):
         together = {one.job.id: one for card in cleared[first : first + demand.gpus] for one in card}
-        yield _filled(demand, tuple(together.values()), found, ground)
+        yield _completed_set(demand, tuple(together.values()), found, capacity)
 
 
-def _by_card(demand: Demand, found: Sequence[Victim], ground: _Ground) -> list[tuple[Victim, ...]]:
+def _by_gpu(demand: Demand, found: Sequence[Victim], capacity: _FreeCapacity) -> list[tuple[Victim, ...]]:
     """Return for each GPU that can be cleared enough the jobs to remove from it, cheapest GPU first."""
     cleared = []
-    for room in ground.rooms:
+    for room in capacity.rooms:
         here = [one for one in found if any(hold.gpu == room.gpu.index for hold in one.job.holds)]
         taken: list[Victim] = []
-        while (enough := _has_room(demand, room, taken, ground.limits)) is False and here:
+        while (enough := _has_room(demand, room, taken, capacity.limits)) is False and here:
             taken.append(here.pop(0))
         if enough:
             cleared.append(tuple(taken))
-    return sorted(cleared, key=_dearness)
+    return sorted(cleared, key=_set_cost)
 
 
 def _has_room(demand: Demand, room: Room, gone: Sequence[Victim], limits: HostLimits) -> bool:
-    rooms, _ = given_back([room], Host(0, 0), gone)
+    rooms, _ = freed([room], Host(0, 0), gone)
     return fits(demand, rooms[0], limits) is not None
 
 
-def _filled(
-    demand: Demand, chosen: Sequence[Victim], found: Sequence[Victim], ground: _Ground
+def _completed_set(
+    demand: Demand, chosen: Sequence[Victim], found: Sequence[Victim], capacity: _FreeCapacity
 ) -> Sequence[Victim]:
     """Add the cheapest other jobs one by one until the set frees enough."""
     chosen = list(chosen)
     others = iter([one for one in found if one not in chosen])
-    while not ground.without(chosen).takes(demand):
+    while not capacity.without(chosen).fits_now(demand):
         chosen.append(next(others))
     return chosen
 
 
-def _spared(demand: Demand, chosen: Sequence[Victim], ground: _Ground) -> tuple[Victim, ...]:
+def _minimal_set(demand: Demand, chosen: Sequence[Victim], capacity: _FreeCapacity) -> tuple[Victim, ...]:
     """Remove jobs that are not needed from the set, the most expensive first."""
     for one in sorted(chosen, key=lambda victim: victim.cost, reverse=True):
         rest = [other for other in chosen if other is not one]
-        if ground.without(rest).takes(demand):
+        if capacity.without(rest).fits_now(demand):
             chosen = rest
     return tuple(sorted(chosen, key=lambda victim: victim.cost))

@@ -19,7 +19,7 @@ Amount = tuple[int, int]  # share, memory
 _NONE: Amount = (0, 0)
 
 
-class _Moment(Struct):
+class _Boundary(Struct):
     """The capacity for jobs without a reservation at one time, by GPU."""
 
     at: float
@@ -32,7 +32,7 @@ class Calendar(Struct):
     reservations: Sequence[Reservation]
     free: Sequence[Room]  # what is free now; whoever owns it takes from it
     now: float
-    _moments: list[_Moment] = field(default_factory=list)
+    _boundaries: list[_Boundary] = field(default_factory=list)
     _held: dict[str, dict[int, Amount]] = field(default_factory=dict)  # by the jobs of each
     _seen: dict[int, list[Room]] = field(default_factory=dict)
 
@@ -40,29 +40,29 @@ class Calendar(Struct):
     def of(
         cls, reservations: Iterable[Reservation], running: Sequence[Running], free: Sequence[Room], now: float
     ) -> "Calendar":
-        open_ones = [one for one in reservations if one.end > now]
-        made = cls(open_ones, free, now)
-        for at in sorted({max(now, one.start) for one in open_ones}):
-            made._moments.append(_Moment(at, _left(open_ones, running, free, at, is_now=at == now)))
-        made._held = {one.name: _members(one, running) for one in open_ones}
+        current = [one for one in reservations if one.end > now]
+        made = cls(current, free, now)
+        for at in sorted({max(now, one.start) for one in current}):
+            made._boundaries.append(_Boundary(at, _free_at(current, running, free, at, is_now=at == now)))
+        made._held = {one.name: _members(one, running) for one in current}
         return made
 
-    def minded(self, until: float) -> int:
+    def relevant(self, until: float) -> int:
         """Return how many times concern a job that may run until `until` (epoch seconds)."""
-        return sum(1 for moment in self._moments if moment.at < until)
+        return sum(1 for boundary in self._boundaries if boundary.at < until)
 
     def rooms(self, name: str, until: float) -> Sequence[Room]:
         """Return the capacity for a job of reservation `name` ("": none) until `until` (epoch seconds)."""
         if name:
             return self._own(name)
-        count = self.minded(until)
+        count = self.relevant(until)
         return self._open(count) if count else self.free
 
     def _open(self, count: int) -> list[Room]:
         if count not in self._seen:
-            moments = [moment.rooms for moment in self._moments[:count]]
+            moments = [boundary.rooms for boundary in self._boundaries[:count]]
             self._seen[count] = [
-                _least(room, [there[room.gpu.index] for there in moments]) for room in self.free
+                _minimum(room, [there[room.gpu.index] for there in moments]) for room in self.free
             ]
         return self._seen[count]
 
@@ -73,7 +73,7 @@ class Calendar(Struct):
         kept = {hold.gpu: (hold.share, hold.memory) for hold in reservation.holds}
         held = self._held[name]
         return [
-            _least(room, [replace(room, share=share - taken, memory=memory - bytes_)])
+            _minimum(room, [replace(room, share=share - taken, memory=memory - bytes_)])
             for room in self.free
             if room.gpu.index in kept
             for (share, memory), (taken, bytes_) in [
@@ -81,12 +81,12 @@ class Calendar(Struct):
             ]
         ]
 
-    def in_the_way(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Reservation:
+    def blocking_reservation(self, until: float, is_enough: Callable[[Sequence[Room]], bool]) -> Reservation:
         """Return the reservation that leaves too little for a job until `until` (epoch seconds)."""
-        for count, moment in enumerate(self._moments, 1):
-            if moment.at >= until or not is_enough(self._open(count)):
+        for count, boundary in enumerate(self._boundaries, 1):
+            if boundary.at >= until or not is_enough(self._open(count)):
                 break
-        active = [one for one in self.reservations if one.start <= moment.at < one.end]
+        active = [one for one in self.reservations if one.start <= boundary.at < one.end]
         return max(active, key=lambda one: (one.start, one.name))
 
     def take(self, holds: Iterable[Hold], until: float, name: str) -> None:
@@ -97,18 +97,18 @@ class Calendar(Struct):
             if of_it is not None:
                 taken, bytes_ = self._held[name].get(hold.gpu, _NONE)
                 self._held[name][hold.gpu] = (taken + hold.share, bytes_ + hold.memory)
-            for moment in self._moments:
-                inside = of_it is not None and of_it.start <= moment.at < of_it.end
-                if moment.at < until and not inside:
-                    moment.rooms[hold.gpu] = _less(moment.rooms[hold.gpu], hold.share, hold.memory)
+            for boundary in self._boundaries:
+                inside = of_it is not None and of_it.start <= boundary.at < of_it.end
+                if boundary.at < until and not inside:
+                    boundary.rooms[hold.gpu] = _reduced(boundary.rooms[hold.gpu], hold.share, hold.memory)
 
 
-def _less(room: Room, share: int, memory: int) -> Room:
+def _reduced(room: Room, share: int, memory: int) -> Room:
     """Return the room without this share and memory; its number of jobs is unchanged."""
     return replace(room, share=room.share - share, memory=room.memory - memory)
 
 
-def _least(room: Room, others: Iterable[Room]) -> Room:
+def _minimum(room: Room, others: Iterable[Room]) -> Room:
     share = min(room.share, *(other.share for other in others))
     return replace(room, share=share, memory=min(room.memory, *(other.memory for other in others)))
 
@@ -123,7 +123,7 @@ def _members(reservation: Reservation, running: Iterable[Running]) -> dict[int, 
     return held
 
 
-def _left(
+def _free_at(
     reservations: Iterable[Reservation],
     running: Sequence[Running],
     free: Iterable[Room],
@@ -137,7 +137,7 @@ def _left(
     for job in running if not is_now else ():
         for hold in job.holds if job.until <= at else ():
             if hold.gpu in rooms:
-                rooms[hold.gpu] = _less(rooms[hold.gpu], -hold.share, -hold.memory)
+                rooms[hold.gpu] = _reduced(rooms[hold.gpu], -hold.share, -hold.memory)
     for reservation in reservations:
         if reservation.start <= at < reservation.end:
             held = _members(reservation, alive)
@@ -145,11 +145,13 @@ def _left(
                 share, memory = held.get(hold.gpu, _NONE)
                 if hold.gpu in rooms:
                     kept = max(0, hold.share - share), max(0, hold.memory - memory)
-                    rooms[hold.gpu] = _less(rooms[hold.gpu], *kept)
+                    rooms[hold.gpu] = _reduced(rooms[hold.gpu], *kept)
     return rooms
 
 
-def closed(reservation: Reservation | None, name: str, time_limit: int, now: float) -> Shortfall | None:
+def reservation_rule(
+    reservation: Reservation | None, name: str, time_limit: int, now: float
+) -> Shortfall | None:
     """Return why a reservation cannot start a job with this time limit (seconds) now, or None."""
     if reservation is None or reservation.end <= now:
         return Shortfall(Reason.RESERVATION, "gone", who=name)
@@ -169,11 +171,11 @@ def boundaries(reservations: Iterable[Reservation], now: float) -> list[float]:
     return sorted({float(at) for one in reservations for at in (one.start, one.end) if at > now})
 
 
-def overbooked(
+def find_overbooking(
     reservation: Reservation, others: Iterable[Reservation], usable: Mapping[int, int]
 ) -> tuple[int, str] | None:
     """Return (GPU, other reservation) if both together exceed a GPU at some time, or None."""
-    beside = [one for one in others if one.name != reservation.name and _meet(one, reservation)]
+    beside = [one for one in others if one.name != reservation.name and _overlap(one, reservation)]
     for at in sorted({max(reservation.start, one.start) for one in beside}):
         there = [one for one in beside if one.start <= at < one.end]
         for hold in reservation.holds:
@@ -186,11 +188,11 @@ def overbooked(
     return None
 
 
-def _meet(one: Reservation, other: Reservation) -> bool:
+def _overlap(one: Reservation, other: Reservation) -> bool:
     return one.start < other.end and other.start < one.end
 
 
-def in_its_way(
+def conflicting_jobs(
     reservation: Reservation,
     others: Iterable[Reservation],
     running: Iterable[Running],
@@ -206,15 +208,15 @@ def in_its_way(
             continue
         for hold in job.holds:
             if hold.gpu in free:
-                free[hold.gpu] = _less(free[hold.gpu], -hold.share, -hold.memory)
-    beside = [one for one in others if one.name != reservation.name and _meet(one, reservation)]
+                free[hold.gpu] = _reduced(free[hold.gpu], -hold.share, -hold.memory)
+    beside = [one for one in others if one.name != reservation.name and _overlap(one, reservation)]
     starts = {max(now, reservation.start, one.start) for one in beside} | {max(now, reservation.start)}
     found: set[int] = set()
     for at in starts:
-        left = _left(beside, outside, free.values(), at, is_now=at == now)
-        short = {hold.gpu for hold in reservation.holds if _lacks(left.get(hold.gpu), hold)}
+        left = _free_at(beside, outside, free.values(), at, is_now=at == now)
+        shortfall = {hold.gpu for hold in reservation.holds if _lacks(left.get(hold.gpu), hold)}
         stay = [job for job in outside if at == now or job.until > at]
-        found |= {job.id for job in stay if short & {hold.gpu for hold in job.holds}}
+        found |= {job.id for job in stay if shortfall & {hold.gpu for hold in job.holds}}
     return sorted(found)
 
 

@@ -16,7 +16,7 @@ from fgsched.scheduling.planner import Plan, plan
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import Queue, QueuedJob
 
-_GLANCES = 100_000  # at a kind of job, in all plans of one answer
+_MAX_GROUP_CHECKS = 100_000  # at a kind of job, in all plans of one answer
 
 
 class Snapshot(Struct, frozen=True):
@@ -32,9 +32,9 @@ class Snapshot(Struct, frozen=True):
     def plan(self) -> Plan:
         return plan(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
 
-    def plans(self, most: int) -> int:
+    def plans(self, limit: int) -> int:
         """Return how many plans one answer may make: fewer with many classes, as the loop waits."""
-        return max(1, min(most, _GLANCES // max(1, self.queue.kinds)))
+        return max(1, min(limit, _MAX_GROUP_CHECKS // max(1, self.queue.kinds)))
 
     def capacity(self) -> Capacity:
         """Return what is free, without reservations."""
@@ -46,7 +46,7 @@ class Snapshot(Struct, frozen=True):
         return capacity
 
     @contextmanager
-    def instead(self, job: QueuedJob) -> Iterator[None]:
+    def with_job(self, job: QueuedJob) -> Iterator[None]:
         """Replace the job with the same id by this one, or add it, within the context."""
         before = self.queue.entry(job.id)
         self.queue.add(job)
@@ -58,7 +58,7 @@ class Snapshot(Struct, frozen=True):
                 self.queue.add(before)
 
     @contextmanager
-    def claimed(self, kind: JobClass) -> Iterator[None]:
+    def with_claim(self, kind: JobClass) -> Iterator[None]:
         """Add a room claim for one more job of this class, within the context."""
         before = self.queue.claims
         self.queue.claims = before + Counter({kind: 1})
@@ -78,7 +78,7 @@ class Snapshot(Struct, frozen=True):
         return found.limits(self.limits) if found else self.limits
 
 
-def parts_of(demand: Demand) -> list[Demand]:
+def demand_parts(demand: Demand) -> list[Demand]:
     """Return the parts of a demand that can be short independently."""
     nothing = Demand(cpus=0)
     found = [replace(nothing, cpus=demand.cpus)]
@@ -90,6 +90,6 @@ def parts_of(demand: Demand) -> list[Demand]:
     return found
 
 
-def ends_by(job: Running, moment: float) -> bool:
+def ends_by(job: Running, time: float) -> bool:
     """Tell whether the job certainly ends by `moment`; a job without a limit never does."""
-    return job.until <= moment and job.until < math.inf
+    return job.until <= time and job.until < math.inf

@@ -81,8 +81,8 @@ class _Clock:
 
     def _may_start(self, job: Job) -> bool:
         """Return False if the job waits for capacity that was not freed since the last plan."""
-        short = self.host.jobtable.short(job)
-        return short is None or short.reason not in _UNTIL_AN_END
+        shortfall = self.host.jobtable.shortfall(job)
+        return shortfall is None or shortfall.reason not in _UNTIL_AN_END
 
 
 def replay(

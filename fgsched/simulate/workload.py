@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
-from fgsched.scheduling.admission import check
+from fgsched.scheduling.admission import check_demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def runnable(tasks: Iterable[Task], gpus: Sequence[Gpu], limits: HostLimits) -> 
 
 def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> bool:
     try:
-        check(demand, gpus, limits)
+        check_demand(demand, gpus, limits)
     except FgschedError:
         return False
     return True

@@ -74,7 +74,7 @@ class Dispatcher:
         uid, account = connection.uid, self._account(connection.uid)
         name, gid = (account.name, account.gid) if account else (str(uid), connection.gid)
         may = operators(self.about.config.operators, uid, name, own=os.geteuid())
-        named = account.named if account and self._answers.policy.goes_by_groups else ()
+        named = account.named if account and self._answers.policy.uses_groups else ()
         return Caller(uid, gid, name, may, named)
 
     def knows(self, connection: Connection) -> bool:

@@ -178,7 +178,7 @@ class ExplainHandlers:
     def _trial(self, job: Job, now: float) -> Trial:
         snapshot = self._scene(now)
         entry = replace(pending(job), count=1)
-        with snapshot.instead(entry):
+        with snapshot.with_job(entry):
             holds = _holds(snapshot, entry)
             partition = job.request.partition
             if closed := self._closed(job, now):

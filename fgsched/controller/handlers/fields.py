@@ -158,7 +158,7 @@ def rest_text(engine: Engine, job: Job) -> str | None:
 
 def cause(jobtable: JobTable, job: Job) -> Cause | None:
     """Return why a job does not run; None if it does, or has ended by itself."""
-    if (short := jobtable.short(job)) is not None:
+    if (short := jobtable.shortfall(job)) is not None:
         return short
     if job.state is JobState.SUSPENDED:
         return suspension(job)

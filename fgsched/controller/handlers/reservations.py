@@ -17,7 +17,7 @@ from fgsched.domain.policy import Access, Reservation
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_indices
-from fgsched.scheduling.reservations import boundaries, in_its_way, overbooked
+from fgsched.scheduling.reservations import boundaries, conflicting_jobs, find_overbooking
 
 log = logging.getLogger(__name__)
 _KEY = "reservations"  # in the store
@@ -215,7 +215,7 @@ class ReservationHandlers:
         engine, reservation = self._engine, self._reservation(record)
         others = [self._reservation(one) for one in self._records() if one.end > now]
         usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
-        if over := overbooked(reservation, others, usable):
+        if over := find_overbooking(reservation, others, usable):
             return Refused(
                 f"GPU {over[0]} has not so much left then: reservation {over[1]} keeps part of it",
                 "fgctl show reservation tells when and how much.",
@@ -223,7 +223,7 @@ class ReservationHandlers:
         snapshot = engine.jobtable.snapshot(
             engine.cards.gpus, engine.cards.readings, limits=engine.limits, now=now
         )
-        jobs = in_its_way(reservation, others, snapshot.running, snapshot.free, now)
+        jobs = conflicting_jobs(reservation, others, snapshot.running, snapshot.free, now)
         if jobs and "ignore_jobs" not in record.flags:
             return Refused(
                 f"jobs may still run on its GPUs when it begins: {format_indices(jobs)}",

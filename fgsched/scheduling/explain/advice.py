@@ -73,7 +73,7 @@ def _has_room(snapshot: Snapshot, job: QueuedJob) -> bool:
 
 
 def _start(snapshot: Snapshot, job: QueuedJob) -> Start | None:
-    with snapshot.instead(job):
+    with snapshot.with_job(job):
         return next((start for start in snapshot.plan().starts if start.job_id == job.id), None)
 
 
@@ -127,9 +127,9 @@ def _counts(job: QueuedJob) -> Iterator[Change]:
 def _times(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
     """A limit with which it ends before a reservation, or that a partition allows."""
     most = [
-        int(shadow.at - snapshot.now)
-        for shadow in decided.reserved.values()
-        if snapshot.now < shadow.at < math.inf and shadow.job != job.id
+        int(backfill.at - snapshot.now)
+        for backfill in decided.reserved.values()
+        if snapshot.now < backfill.at < math.inf and backfill.job != job.id
     ]
     policy = snapshot.queue.order.policy
     most += [int(one.start - snapshot.now) for one in policy.reservations if one.start > snapshot.now]

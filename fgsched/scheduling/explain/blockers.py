@@ -11,7 +11,7 @@ from fgsched.scheduling.limits import Scope, scopes
 from fgsched.scheduling.planner import Plan
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.snapshot import Snapshot, ends_by, parts_of
+from fgsched.scheduling.snapshot import Snapshot, demand_parts, ends_by
 
 
 def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) -> list[Blocker]:
@@ -26,7 +26,7 @@ def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) ->
     found = [each for name in kind.partitions for each in _in_partition(snapshot, capacity, kind, name)]
     if not any(each.cause.reason is not Reason.RESERVED_FOR_TOP for each in found):
         found += _reservations(snapshot, kind, decided)
-    shown = decided.short(kind)
+    shown = decided.shortfall(kind)
     if shown is not None and all(each.cause != shown for each in found):
         found.append(Blocker(shown, partition=kind.partitions[0]))
     return sorted(dict.fromkeys(found), key=lambda each: each.cause != shown)
@@ -37,12 +37,12 @@ def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: 
         begins = rule.reason is Reason.RESERVATION and rule.what == "begin"
         yield Blocker(rule, Unblock(at=float(rule.left)) if begins else UNKNOWN, name)
         return
-    for scope, short in capacity.limits_hit(kind, name):
-        yield Blocker(short, _end_within(snapshot, scope, short), name)
+    for scope, shortfall in capacity.limits_reached(kind, name):
+        yield Blocker(shortfall, _end_within(snapshot, scope, shortfall), name)
     rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
     if kind.reservation:
-        rooms = list(capacity.open_to(kind, name))
-    for part in parts_of(kind.demand):
+        rooms = list(capacity.rooms_for(kind, name))
+    for part in demand_parts(kind.demand):
         tried = attempt(part, rooms, snapshot.host, limits)
         if isinstance(tried, Shortfall):
             yield Blocker(tried, _room_for(snapshot, part, name), name)
@@ -50,9 +50,9 @@ def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: 
             yield Blocker(booked, Unblock(at=float(booked.total)), name)
 
 
-def _end_within(snapshot: Snapshot, scope: Scope, short: Shortfall) -> Unblock:
+def _end_within(snapshot: Snapshot, scope: Scope, shortfall: Shortfall) -> Unblock:
     """Return the first end among the running jobs that count towards a limit."""
-    if short.what == "minutes":
+    if shortfall.what == "minutes":
         return UNKNOWN
     policy = snapshot.queue.order.policy
     inside = [
@@ -67,18 +67,18 @@ def _end_within(snapshot: Snapshot, scope: Scope, short: Shortfall) -> Unblock:
 def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
     """Return the ends that free enough for a part of a demand, at the latest by the time limits."""
     rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
-    shadow = reserve(part, snapshot.running, rooms, snapshot.host, limits=limits)
-    if shadow is None:
+    backfill = reserve(part, snapshot.running, rooms, snapshot.host, limits=limits)
+    if backfill is None:
         return UNKNOWN
-    cards = {hold.gpu for hold in shadow.holds}
+    cards = {hold.gpu for hold in backfill.holds}
 
     def matters(job: Running) -> bool:
-        if not (ends_by(job, shadow.at) or (shadow.at == math.inf and job.until == math.inf)):
+        if not (ends_by(job, backfill.at) or (backfill.at == math.inf and job.until == math.inf)):
             return False
         return bool(cards & {hold.gpu for hold in job.holds}) if cards else _gives_back(job.demand, part)
 
     named = sorted(filter(matters, snapshot.running), key=lambda job: (job.until, job.id))
-    return Unblock(tuple(job.id for job in named if job.id), _known(shadow.at))
+    return Unblock(tuple(job.id for job in named if job.id), _known(backfill.at))
 
 
 def _gives_back(demand: Demand, part: Demand) -> bool:
@@ -92,19 +92,21 @@ def _gives_back(demand: Demand, part: Demand) -> bool:
 def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator[Blocker]:
     """Yield the backfill reservations of jobs ahead of it that its start would delay."""
     until = snapshot.now + kind.time_limit if kind.time_limit else math.inf
-    for name, shadow in decided.reserved.items():
-        if shadow.is_over(until):
+    for name, backfill in decided.reserved.items():
+        if backfill.is_over(until):
             continue
         for partition in kind.partitions:
             limits = snapshot.limits_of(partition)
-            found = attempt(kind.demand, snapshot.capacity().open_to(kind, partition), snapshot.host, limits)
+            found = attempt(
+                kind.demand, snapshot.capacity().rooms_for(kind, partition), snapshot.host, limits
+            )
             if isinstance(found, Shortfall):
                 continue
-            if not shadow.allows(kind.demand, found, until, kind.reservation):
-                gpu = min((hold.gpu for hold in found if hold.gpu in shadow.spare), default=None)
-                short = Shortfall(Reason.RESERVED_FOR_TOP, gpu=gpu)
-                lift = Unblock((shadow.job,), _known(shadow.at), is_start=True)
-                yield Blocker(short, lift, name.split(" ")[0])
+            if not backfill.allows(kind.demand, found, until, kind.reservation):
+                gpu = min((hold.gpu for hold in found if hold.gpu in backfill.spare), default=None)
+                shortfall = Shortfall(Reason.RESERVED_FOR_TOP, gpu=gpu)
+                lift = Unblock((backfill.job,), _known(backfill.at), is_start=True)
+                yield Blocker(shortfall, lift, name.split(" ")[0])
 
 
 def _known(at: float) -> float | None:
