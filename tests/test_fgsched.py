@@ -189,12 +189,10 @@ def test_the_doctor_finds_a_healthy_host_healthy(home, is_running):
 
 
 def test_the_doctor_speaks_of_claims_without_a_controller_only_where_there_are_some(home):
-    assert "OK   claims      none is left over" in home.run("fgsched", "doctor").lines
+    assert "OK   claims      no claim is left over" in home.run("fgsched", "doctor").lines
     home.running()
     home.run("fgsched", "stop")
-    assert (
-        "OK   claims      1 jobs run, or ended, without a controller" in home.run("fgsched", "doctor").lines
-    )
+    assert "OK   claims      1 jobs run or ended without a controller" in home.run("fgsched", "doctor").lines
     home.run("fgsched", "start")  # it ends the job with the home
 
 

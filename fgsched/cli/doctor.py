@@ -23,7 +23,7 @@ from fgsched.system.paths import Paths
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
-_DEADLINE = 20  # seconds for a program that should take none
+_DEADLINE = 20  # seconds for a program that takes milliseconds
 _OLDEST = (3, 11)
 
 
@@ -112,7 +112,7 @@ def _hook() -> Finding:
     """Preload the hook and check the dynamic linker's messages."""
     path = library()
     if not path.exists():
-        return Finding("hook", FAIL, f"{path} is missing", "Install fgsched again; it is built then.")
+        return Finding("hook", FAIL, f"{path} is missing", "Install fgsched again, which builds it.")
     done = subprocess.run(
         ["/bin/sh", "-c", ":"],
         env={"LD_PRELOAD": str(path)},
@@ -144,7 +144,7 @@ def _spawner() -> Finding:
             child.kill()
             status = child.wait()
     return Finding(
-        "spawner", FAIL if status else OK, f"{path} " + (f"ends with {status}" if status else "runs")
+        "spawner", FAIL if status else OK, f"{path} " + (f"exits with {status}" if status else "runs")
     )
 
 
@@ -154,7 +154,7 @@ def _settings(places: Paths) -> Iterator[Finding]:
     except FgschedError as error:
         yield Finding("settings", FAIL, error.cause, error.remedy)
         return
-    there = "" if places.config_file.exists() else " is not there: the defaults hold"
+    there = "" if places.config_file.exists() else " does not exist: the defaults apply"
     yield Finding("settings", OK, f"{places.config_file}{there}")
 
 
@@ -170,7 +170,7 @@ def _controller(places: Paths, seen: _Seen) -> Finding:
 def _run_directory(places: Paths, seen: _Seen) -> Finding:
     places.check(os.geteuid())
     if not places.run.exists():
-        return Finding("run dir", OK, f"{places.run} is not there yet")
+        return Finding("run dir", OK, f"{places.run} does not exist yet")
     return Finding("run dir", OK, str(places.run))
 
 
@@ -179,7 +179,7 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
     if seen.about:
         answer = seen.queue
     elif not places.queue.exists():
-        return Finding("queue", OK, f"{places.queue} is not there yet")
+        return Finding("queue", OK, f"{places.queue} does not exist yet")
     else:
         from fgsched.controller.daemon import taken
         from fgsched.store import Store
@@ -189,17 +189,18 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
             answer = store.check()
             store.close()
     if answer != "ok":
-        remedy = "Stop the controller, and save what can be read with: fgsched doctor --recover."
+        remedy = "Stop the controller, and recover the readable rows with: fgsched doctor --recover."
         return Finding("queue", FAIL, f"{places.queue}: {answer}", remedy)
-    return Finding("queue", OK, f"{places.queue} is whole")
+    return Finding("queue", OK, f"{places.queue} is intact")
 
 
 def _sqlite(places: Paths, seen: _Seen) -> Finding:
     text = ".".join(str(part) for part in version())
     if not may_lose_commits(version()):
         return Finding("sqlite", OK, text)
-    why = "can lose commits when two connections write; fgsched opens one only"
-    return Finding("sqlite", WARN, f"{text} {why}", "Open the queue with nothing else; 3.51.3 is mended.")
+    why = "can lose commits when two connections write; fgsched opens only one"
+    remedy = "Do not open the queue with another program; SQLite 3.51.3 has the fix."
+    return Finding("sqlite", WARN, f"{text} {why}", remedy)
 
 
 def _cgroup(places: Paths, seen: _Seen) -> Finding:
@@ -209,18 +210,18 @@ def _cgroup(places: Paths, seen: _Seen) -> Finding:
         found = cgroups.find()
         held, note = (f"cgroup {found.kind}" if found.kind else ""), found.note
     if held:
-        return Finding("cgroup", OK, f"jobs are held to their host memory by {held}")
-    return Finding("cgroup", WARN, f"host memory is counted, not enforced: {note}")
+        return Finding("cgroup", OK, f"the host memory of jobs is limited by {held}")
+    return Finding("cgroup", WARN, f"the host memory of jobs is counted but not enforced: {note}")
 
 
 def _run_space(places: Paths, seen: _Seen) -> Finding:
     """Check whether one user can fill the run directory."""
     if places.mode == "user":
-        return Finding("run space", OK, "all jobs here are one user's")
+        return Finding("run space", OK, "all jobs belong to one user")
     if not seen.about:
         return Finding("run space", OK, "the controller mounts it when jobs start")
     if note := seen.about.run_space_note:
-        return Finding("run space", WARN, f"one user's jobs can fill the run directory for all: {note}")
+        return Finding("run space", WARN, f"the jobs of one user can fill the run directory: {note}")
     size = format_mebibytes(seen.about.run_space)
     return Finding("run space", OK, f"each user has {size} of the run directory")
 
@@ -228,9 +229,9 @@ def _run_space(places: Paths, seen: _Seen) -> Finding:
 def _processes_of_users(places: Paths, seen: _Seen) -> Finding:
     """Check whether one user's jobs can use up the processes of the host."""
     if places.mode == "user" or not seen.about:
-        return Finding("pids", OK, "nothing is limited beyond the limits of the user")
+        return Finding("pids", OK, "the user's own limits apply")
     if not seen.about.pids_held:
-        return Finding("pids", WARN, f"a fork bomb is held by RLIMIT_NPROC alone: {seen.about.pids_note}")
+        return Finding("pids", WARN, f"only RLIMIT_NPROC limits a fork bomb: {seen.about.pids_note}")
     return Finding("pids", OK, "the processes of each user's jobs are limited by a cgroup")
 
 
@@ -267,38 +268,38 @@ def _processes(places: Paths, seen: _Seen) -> Finding:
     """Check whether the pids that the driver reports exist on this host."""
     pids = seen.about.unresolved_pids if seen.about else []
     if not pids:
-        return Finding("processes", OK, "none was seen that is on a card and not on this host")
+        return Finding("processes", OK, "every process on a GPU was found on this host")
     return Finding(
         "processes",
         WARN,
         f"the driver lists pids that do not exist in this PID namespace: {', '.join(map(str, pids))}",
-        "In a container, run the controller in the host's (--pid=host): else every job that ends waits for "
-        "clean_timeout, and its card is suspect.",
+        "In a container, run the controller in the PID namespace of the host (--pid=host). Otherwise the end "
+        "of every job takes clean_timeout and makes its GPU suspect.",
     )
 
 
 def _fence(places: Paths, seen: _Seen) -> Finding:
     """Report the result of the controller's test of the hook, if a job has caused one."""
     if not seen.about or seen.about.source != "nvml":
-        return Finding("fence", OK, "there is nothing to hold jobs to here")
+        return Finding("fence", OK, "this host has no GPU share to enforce")
     if seen.about.fence:
         return Finding("fence", FAIL, f"it does not hold: {seen.about.fence}", "Jobs with GPUs are refused.")
-    text = f"jobs are held to their share by {seen.about.enforce}"
-    return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tries that")
+    text = f"the share of jobs is enforced by {seen.about.enforce}"
+    return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tests it")
 
 
 def _config(places: Paths) -> Config:
     try:
         return load(places)
     except FgschedError:
-        return Config()  # what is wrong with it is said already
+        return Config()  # the settings check has reported the error
 
 
 def _leftovers(places: Paths, seen: _Seen) -> Finding:
     """Find claims and results of jobs that have ended or are unknown."""
     claims = [places.run / name for name in ("claim", "result")]
     if any(folder.exists() and not os.access(folder, os.R_OK) for folder in claims):
-        return Finding("claims", OK, "are for root to look at")
+        return Finding("claims", OK, "only root can read them")
     found = {
         int(entry.name.partition(".")[0])
         for folder in claims
@@ -307,20 +308,20 @@ def _leftovers(places: Paths, seen: _Seen) -> Finding:
         if entry.name.partition(".")[0].isdigit() and entry.is_symlink() and os.readlink(entry) != "T"
     }
     if found and not seen.about:
-        return Finding("claims", OK, f"{len(found)} jobs run, or ended, without a controller")
+        return Finding("claims", OK, f"{len(found)} jobs run or ended without a controller")
     left = sorted(found - seen.open_jobs)
     if left:
-        return Finding("claims", WARN, f"left over: {left}", "A controller that starts removes them.")
-    return Finding("claims", OK, "none is left over")
+        return Finding("claims", WARN, f"left over: {left}", "The next start of the controller removes them.")
+    return Finding("claims", OK, "no claim is left over")
 
 
 def _internal(places: Paths, seen: _Seen) -> Finding:
     """Report internal errors that the controller survived."""
     errors = seen.about.internal_errors if seen.about else InternalErrors()
     if not errors.count:
-        return Finding("faults", OK, "no internal error since the controller was started")
+        return Finding("faults", OK, "no internal error since the start of the controller")
     last = time.strftime("%F %T", time.localtime(errors.at))
-    text = f"{errors.count} internal errors; the last one {last}: {errors.last}"
+    text = f"{errors.count} internal errors; the last at {last}: {errors.last}"
     return Finding("faults", WARN, text, f"Report it with the traceback in the log: {places.log}")
 
 
@@ -344,5 +345,5 @@ def _earlier(places: Paths, seen: _Seen) -> Finding:
         "earlier",
         WARN,
         f"jobs of an earlier queue run: {listed}",
-        "Their GPUs are suspect until they end; fgctl resume gpu=N gives one out nevertheless.",
+        "Their GPUs are suspect until they end; fgctl resume gpu=N makes one available at once.",
     )
