@@ -16,6 +16,7 @@ from fgsched.client import Client
 from fgsched.config.keys import KEYS
 from fgsched.config.load import Config, load
 from fgsched.domain.errors import Exit
+from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store.connection import may_lose_commits
 from fgsched.system.process import identify
 from live_host import PATIENCE
@@ -227,15 +228,15 @@ def test_the_doctor_tells_the_way_out_of_a_queue_that_is_refused(home, spoil):
 
 
 def test_the_doctor_tells_of_internal_errors_of_the_controller(home, monkeypatch):
-    asked = Client.ask
-    errors = {"count": 3, "last": "the pacer: KeyError: 7", "at": 0.0}
+    call = Client.call
+    errors = InternalErrors(count=3, last="the pacer: KeyError: 7", at=0.0)
 
-    def ask(client, operation, **arguments):
-        answer = asked(client, operation, **arguments)
-        return answer | {"internal_errors": errors} if operation == "ping" else answer
+    def spoiled(client, request, **options):
+        answer = call(client, request, **options)
+        return replace(answer, internal_errors=errors) if isinstance(answer, About) else answer
 
-    assert home.client.ask("ping")["internal_errors"] == {"count": 0, "last": "", "at": None}
-    monkeypatch.setattr(Client, "ask", ask)
+    assert home.client.call(Ping()).internal_errors == InternalErrors()
+    monkeypatch.setattr(Client, "call", spoiled)
     found = {one.check: one for one in examine(home.places)}["faults"]
     assert (found.verdict, "3 internal errors" in found.text) == ("WARN", True)
     assert "the pacer: KeyError: 7" in found.text

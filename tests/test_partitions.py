@@ -190,7 +190,7 @@ def test_the_configuration_is_read_anew_and_a_bad_one_changes_nothing(home):
     done = home.run("fgctl", "reconfigure")
     assert (done.status, done.err) == (
         0,
-        "fgctl: gpus.headroom is obeyed once the controller is started anew\n",
+        "fgctl: gpus.headroom takes effect after the controller is restarted\n",
     )
     assert "job violates a policy limit" in home.run("fgsub", "-p", "a", "--gpus=1", script(home, "")).err
     file.write_text("[host]\ncpus = 64\n[partitions.a]\nmax_gpus = 'many'\n")
