@@ -1,6 +1,6 @@
-"""fgsched: a single-host batch scheduler for fractions of GPUs, with Slurm's manners.
+"""Schedule batch jobs on fractions of the GPUs of one host, with Slurm's commands.
 
-Layers, each importing only its own and lower ones (tests/test_layers.py):
+A module imports only from its own layer and the layers below (tests/test_layers.py):
 
     domain      jobs, GPUs, policy, units and errors
     core        jobs: one job; scheduling: all jobs and all GPUs. Neither imports the other
