@@ -272,6 +272,75 @@ def test_a_client_too_many_is_told_when_to_come_again(yard):
     assert told(other) == []
 
 
+def test_uids_without_an_account_have_the_connections_of_one_user_together(yard):
+    yard.clients.has_account = lambda uid: uid in (ANN, BOB)
+    accepted = [yard.connect(uid)[1] for uid in range(5000, 5300) for _ in range(2)]
+    assert sum(not one.is_closed for one in accepted) == 128
+    assert sum(not yard.connect(4999)[1].is_closed for _ in range(20)) == 0
+    assert not any(yard.connect(uid)[1].is_closed for uid in (ANN, BOB, 0))
+
+
+def test_one_uid_without_an_account_has_16_connections(yard):
+    yard.clients.has_account = lambda uid: uid == ANN
+    assert sum(not yard.connect(5000)[1].is_closed for _ in range(20)) == 16
+
+
+def test_uids_without_an_account_share_one_turn(yard):
+    yard.clients.has_account = lambda uid: uid == ANN
+    for uid in (*range(5000, 5010), ANN):
+        sock, _ = yard.connect(uid)
+        yard.send(sock, line("ping") * 20)
+    order = [one.uid for one in yard.handled(20)]
+    assert order.count(ANN) == 10
+    assert len(set(order)) == 11, "and each of them comes once"
+
+
+def test_uids_without_an_account_share_one_budget_of_half_sent_requests(yard):
+    yard.clients.has_account = lambda uid: uid == ANN
+    for uid in range(5000, 5100):
+        sock, _ = yard.connect(uid)
+        yard.send(sock, b"x" * 60_000)
+    assert sum(one.buffered for one in yard.connections) < (4 << 20) + 100 * 4096
+    sock, connection = yard.connect(ANN)
+    assert yard.send(sock, b"y" * 60_000) == 60_000
+    yard.round()
+    assert connection.buffered == 60_000
+
+
+def test_a_uid_whose_account_was_found_has_a_share_of_its_own(yard):
+    listed = {ANN}
+    yard.clients.has_account = lambda uid: uid in listed
+    socks = {uid: yard.connect(uid)[0] for uid in (ANN, BOB, 5000)}
+    listed.add(BOB)
+    yard.clients.wake(BOB)
+    for sock in socks.values():
+        yard.send(sock, line("ping") * 20)
+    order = [one.uid for one in yard.handled(12)]
+    assert [order.count(uid) for uid in socks] == [4, 4, 4]
+
+
+def test_the_half_sent_requests_of_all_users_are_bounded(yard):
+    for uid in range(2000, 2010):
+        for _ in range(40):
+            sock, _ = yard.connect(uid)
+            yard.send(sock, b"x" * 60_000)
+    assert sum(one.buffered for one in yard.connections) < (12 << 20) + 400 * 4096
+    sock, _ = yard.connect(0)
+    assert yard.send(sock, b"y" * 60_000) == 60_000
+    late, connection = yard.connect(CID)
+    yard.send(late, line("ping"))
+    assert connection in yard.handled(1), "a small request of anybody is served"
+
+
+def test_descriptors_are_reserved_for_root(yard):
+    yard.clients._most = 40
+    for uid in range(2000, 2040):
+        for _ in range(4):
+            yard.connect(uid)
+    assert sum(not one.is_closed for one in yard.connections) == 60
+    assert not yard.connect(0)[1].is_closed
+
+
 def test_a_connection_whose_client_went_while_it_was_not_watched_costs_nothing(yard):
     sock, _ = yard.connect(ANN)
     yard.send(sock, b"\n" * 100)

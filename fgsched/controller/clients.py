@@ -31,6 +31,11 @@ _OUTPUT = 4 * 2**20  # bytes of answers not taken, at which a user is not served
 _LARGE = 3  # large requests that are received at a time, one of each user
 _CONNECTIONS = 256  # of one user that may ask
 _WAITING = 1024  # of one user that wait for jobs to end
+_UNLISTED = 128  # connections of all uids without an account together
+_UNLISTED_EACH = 16  # connections of one uid without an account
+_ALL_INPUT = 12 * 2**20  # bytes of small requests that all users together may have buffered
+_ALL_OUTPUT = 16 * 2**20  # bytes of answers not taken by all users, above which only small ones are made
+_LITTLE = 256 * 2**10  # bytes of answers not taken that a user may have even then
 _ACCEPTED = 256  # connections accepted at a time
 _PATIENCE = 10.0  # seconds for which one user may exhaust a budget
 _LOOK = 1.0  # seconds between two looks at exhausted budgets
@@ -42,23 +47,27 @@ _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 Work = Iterator[None]  # each step does a piece of it
 
 
-class User(Share):
+class User:
     """The resources that one uid occupies."""
 
     __slots__ = (
         "connections",
+        "handled",
         "input",
         "is_parked",
         "large",
         "output",
         "queue",
         "ready",
+        "share",
         "starved",
         "waiting",
     )
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, share: Share) -> None:
+        """Create a user without connections. Uids without an account have one share in common."""
+        self.share = share
+        self.handled = 0  # requests
         self.connections: dict[Connection, _Place] = {}
         self.ready: deque[Connection] = deque()  # connections with a request to handle
         self.starved: dict[Connection, None] = {}  # not read: too much is half sent; in this order
@@ -79,10 +88,6 @@ class User(Share):
     def lacks(self) -> bool:
         """Whether a connection is not read because a budget is exhausted."""
         return bool(self.starved or self.queue)
-
-    @property
-    def is_over(self) -> bool:
-        return self.output > _OUTPUT
 
 
 class _Place:
@@ -117,11 +122,16 @@ class Clients:
         selector: selectors.BaseSelector,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Take over the listener. `has_account(uid)` answers whether the user database lists a uid."""
+        self.has_account: Callable[[int], bool] = lambda uid: True
+        self._unlisted = Share()  # of all uids without an account
+        self._unlisted_users: dict[int, User] = {}  # those of them that have a connection
+        self._input = self._output = 0  # bytes of all users
         self._listener, self._selector, self._clock = listener, selector, clock
         self._users: dict[int, User] = {}
         self._turns = Turns()
         self._pressed: dict[int, User] = {}  # users with an exhausted budget
-        self._large = 0
+        self._large: set[User] = set()  # users who send a large request
         self._total = 0
         self._look_at = 0.0
         self._listen_at: float | None = None  # when accepting is tried again; None: it is not paused
@@ -186,36 +196,63 @@ class Clients:
         self._listen_at = self._clock() + _PAUSE
 
     def welcome(self, connection: Connection) -> None:
+        """Accept a connection, unless its user has too many or descriptors are scarce."""
         user = self._user(connection.uid)
-        if self._is_full(user):
+        self._classify(connection.uid, user)
+        if self._is_full(connection.uid, user):
             count = f"uid {connection.uid} has {user.asking} connections"
             _send_off(connection, Busy(count, "Nothing was changed. Try again when some have ended."))
             return
         user.connections[connection] = _Place(connection.fileno())
+        if user.share is self._unlisted:
+            self._unlisted_users[connection.uid] = user
         self._total += 1
         self.ready(connection, selectors.EVENT_READ)  # mostly the request is here already
 
-    def _is_full(self, user: User) -> bool:
-        """Tell whether a user has 256 connections, or a fair part of them if descriptors are scarce."""
+    def _classify(self, uid: int, user: User) -> None:
+        """Give a user a share of their own if they have an account, else the share of all who have none."""
+        is_listed = uid == 0 or self.has_account(uid)
+        if is_listed == (user.share is not self._unlisted):
+            return
+        user.share = Share() if is_listed else self._unlisted
+        self._unlisted_users.pop(uid, None)
+        if not is_listed and user.connections:
+            self._unlisted_users[uid] = user
+        self._turns.enter(user.share)
+
+    def _is_full(self, uid: int, user: User) -> bool:
+        """Tell whether a user has 256 connections, or a fair part of them if descriptors are scarce.
+
+        A quarter of the descriptors is reserved for root, and uids without an account get an eighth at most.
+        """
         if user.asking >= _CONNECTIONS:
             return True
+        if uid == 0:
+            return False
+        if user.share is self._unlisted:
+            count = sum(len(one.connections) for one in self._unlisted_users.values())
+            return user.asking >= _UNLISTED_EACH or count >= min(_UNLISTED, self._most // 4)
         if self._total < self._most:
             return False
         users = sum(1 for one in self._users.values() if one.connections) + 1
-        return len(user.connections) >= max(4, self._most // (2 * users))
+        fair = max(4, self._most // (2 * users))
+        return self._total >= self._most + self._most // 2 or len(user.connections) >= fair
 
     def _user(self, uid: int) -> User:
         found = self._users.get(uid)
         if found is None:
             if len(self._users) > _KEPT:
                 self._forget_idle()
-            found = self._users[uid] = User()
+            found = self._users[uid] = User(Share())
         return found
 
     def _forget_idle(self) -> None:
         for uid, user in list(self._users.items()):
-            if not user.connections and self._turns.is_settled(user):
+            if not user.connections and self._is_settled(user):
                 del self._users[uid]
+
+    def _is_settled(self, user: User) -> bool:
+        return user.share is self._unlisted or self._turns.is_settled(user.share)
 
     # -- one connection -------------------------------------------------------------------------
 
@@ -231,16 +268,19 @@ class Clients:
         self._account(connection, user, place)
         if self._can_be_served(connection, place) and not place.is_queued:
             if not user.ready:
-                self._turns.enter(user)
+                self._turns.enter(user.share)
             user.ready.append(connection)
             place.is_queued = True
         self._watch(connection, place, self._wanted(connection, user))
         self._feed(user)
 
     def _account(self, connection: Connection, user: User, place: _Place) -> None:
-        had, was_over = bool(place.input or place.output), user.is_over
-        user.input += connection.buffered - place.input
-        user.output += connection.unsent - place.output
+        had, was_over = bool(place.input or place.output), self._is_over(user)
+        more_input, more_output = connection.buffered - place.input, connection.unsent - place.output
+        user.input += more_input
+        user.output += more_output
+        self._input += more_input
+        self._output += more_output
         user.waiting += connection.is_waiting - place.is_waiting
         if not had or connection.unsent < place.output or connection.has_line:
             place.since = self._clock()
@@ -248,14 +288,14 @@ class Clients:
         place.is_waiting = connection.is_waiting
         if user.large is connection and connection.buffered < _SMALL:
             self._end_large(user)
-        if user.is_over:
+        if self._is_over(user):
             self._press(connection.uid, user)
         elif was_over:
-            self._turns.enter(user)
+            self._turns.enter(user.share)
 
     def _end_large(self, user: User) -> None:
         user.large = None
-        self._large -= 1
+        self._large.discard(user)
         for other in self._pressed.values():
             if other is not user:
                 self._feed(other)
@@ -274,18 +314,37 @@ class Clients:
         """Return how many bytes may be received from it now; 0: it waits for other connections."""
         if user.large is connection:
             return _PIECE
-        if connection.buffered < _SMALL and user.small_input < _INPUT:
+        if connection.buffered < _SMALL and self._may_buffer(connection.uid, user):
             return _SMALL - connection.buffered
         if connection.buffered < _TINY:
             return _TINY - connection.buffered
-        if connection.buffered >= _SMALL and user.large is None and self._large < _LARGE:
+        if connection.buffered >= _SMALL and self._may_be_large(user):
             user.large = connection
-            self._large += 1
+            self._large.add(user)
             return _PIECE
         lacking = user.queue if connection.buffered >= _SMALL else user.starved
         lacking[connection] = None
         self._press(connection.uid, user)
         return 0
+
+    def _may_buffer(self, uid: int, user: User) -> bool:
+        """Tell whether small requests of a user may be buffered: uids without an account have one budget."""
+        if user.share is self._unlisted:
+            return sum(one.small_input for one in self._unlisted_users.values()) < _INPUT
+        small = self._input - sum(one.input - one.small_input for one in self._large)
+        return user.small_input < _INPUT and (uid == 0 or small < _ALL_INPUT)
+
+    def _may_be_large(self, user: User) -> bool:
+        """Tell whether a user may send a large request. Uids without an account send one at a time."""
+        if user.large is not None or len(self._large) >= _LARGE:
+            return False
+        return user.share is not self._unlisted or not any(one.large for one in self._unlisted_users.values())
+
+    def _is_over(self, user: User) -> bool:
+        """Tell whether a user is not served until clients have read answers."""
+        if user.share is self._unlisted and sum(u.output for u in self._unlisted_users.values()) > _OUTPUT:
+            return user.output > 0
+        return user.output > _OUTPUT or (self._output > _ALL_OUTPUT and user.output > _LITTLE)
 
     def _watch(self, connection: Connection, place: _Place, events: int) -> None:
         """Watch for these events; for none, unregister, because a closed end would be reported forever."""
@@ -309,6 +368,10 @@ class Clients:
         del user.connections[connection]
         user.input -= place.input
         user.output -= place.output
+        self._input -= place.input
+        self._output -= place.output
+        if not user.connections:
+            self._unlisted_users.pop(connection.uid, None)
         user.waiting -= place.is_waiting
         user.starved.pop(connection, None)
         user.queue.pop(connection, None)
@@ -371,14 +434,15 @@ class Clients:
             if overdue:
                 log.warning("uid %d: %d connections that exhausted its budget are closed", uid, len(overdue))
             self._feed(user)
-            if not user.lacks and not user.is_over:
+            if not user.lacks and not self._is_over(user):
                 del self._pressed[uid]
 
     def _overdue(self, user: User, now: float) -> Iterator[Connection]:
+        is_over = self._is_over(user)
         for connection, place in user.connections.items():
             late = now - place.since >= _PATIENCE
             half_sent = user.lacks and connection.buffered > 0 and not connection.has_line
-            if late and (half_sent or (user.is_over and connection.unsent > 0)):
+            if late and (half_sent or (is_over and connection.unsent > 0)):
                 yield connection
 
     def _drop(self, connection: Connection) -> None:
@@ -407,13 +471,20 @@ class Clients:
 
     def _active(self) -> Iterator[User]:
         for user in self._users.values():
-            if user.ready and not user.is_parked and not user.is_over:
+            if user.ready and not user.is_parked and not self._is_over(user):
                 yield user
+
+    def _first(self) -> User | None:
+        """Return the user who is served next; among uids without an account, the one served least often."""
+        active = list(self._active())
+        share = self._turns.next(user.share for user in active)
+        return min((user for user in active if user.share is share), key=_handled, default=None)
 
     def next(self) -> Connection | None:
         """Return the connection whose request is handled next; it moves behind its user's others."""
-        while isinstance(user := self._turns.next(self._active()), User):
+        while (user := self._first()) is not None:
             connection = user.ready.popleft()
+            user.handled += 1
             place = user.connections[connection]
             place.is_queued = False
             if self._can_be_served(connection, place):
@@ -422,7 +493,7 @@ class Clients:
 
     def charge(self, uid: int, seconds: float) -> None:
         """Charge `seconds` of service to a user."""
-        self._users[uid].served += seconds
+        self._users[uid].share.served += seconds
 
     def asked(self, connection: Connection, *, waits: bool) -> None:
         """Record a handled request.
@@ -449,9 +520,11 @@ class Clients:
         self.mind(connection)
 
     def wake(self, uid: int) -> None:
+        """Serve a user again whose account was looked up."""
         if user := self._users.get(uid):
             user.is_parked = False
-            self._turns.enter(user)
+            self._classify(uid, user)
+            self._turns.enter(user.share)
 
     def leave(self) -> None:
         """Close everything except connections."""
@@ -461,3 +534,7 @@ class Clients:
 def _send_off(connection: Connection, why: Busy) -> None:
     connection.fail(why)
     connection.close()
+
+
+def _handled(user: User) -> int:
+    return user.handled

@@ -55,6 +55,8 @@ class Operations(Protocol):
 
     decoder: protocol.Decoder
 
+    def has_account(self, uid: int) -> bool: ...
+
     def knows(self, connection: Connection) -> bool: ...  # False: it is being looked up; `known` follows
 
     def caller(self, connection: Connection) -> Caller: ...
@@ -91,6 +93,7 @@ class EventLoop:
     def begin(self, engine: Engine, operations: Operations) -> None:
         self._engine = engine
         self._operations = operations
+        self._clients.has_account = operations.has_account
         self._boot = engine.launcher.boot
 
     def listen(self, listener: socket.socket) -> None:

@@ -81,6 +81,13 @@ class Dispatcher:
         """Tell whether the caller's account is known. Requests of root do not wait for it."""
         return self.about.accounts.is_known(connection.uid) or connection.uid in {0, os.geteuid()}
 
+    def has_account(self, uid: int) -> bool:
+        """Return whether the user database lists a uid, as far as that is known; if not, it is looked up."""
+        if uid == os.geteuid() or not self.about.accounts.has_helper:
+            return True
+        self.about.accounts.is_known(uid)
+        return self.about.accounts.cached(uid) is not None
+
     def _account(self, uid: int) -> Account | None:
         """Return the account of a uid. Raises Busy if the name service does not answer."""
         if uid == 0 or uid == os.geteuid():
