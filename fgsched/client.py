@@ -29,7 +29,9 @@ _LONGEST_PAUSE = 5.0  # seconds between two times
 _PAUSE = 0.02  # seconds between two looks whether a controller is there
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
-_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # nobody may read a FIFO
+_LOG_FLAGS = (
+    os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+)  # a FIFO may have no reader
 _LOOKS = {  # requests that change nothing
     *("ping", "wait", "queue", "job", "jobs", "script", "pids", "history", "gpus", "check"),
     *("why", "starts", "test", "partitions", "priorities", "shares", "reservations"),

@@ -545,7 +545,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     exit_code: int = 0
     signal: int = 0
     cancelled_by: int | None = None  # uid
-    note: str = ""  # why somebody cancelled it; told to its owner
+    note: str = ""  # reason of the cancellation; shown to its owner
     detail: str = ""  # what went wrong when it could not be started; told to its owner
     refused: str = ""  # the last allocation of device memory that was refused
     warning: str = ""  # what the watchdog saw of it last

@@ -24,7 +24,7 @@ version_option = click.version_option(
 class Friendly(click.Command):
     """A mix-in for click commands. The callback returns the exit status; None is 0."""
 
-    def main(  # type: ignore[override]  # nobody gives it more by position
+    def main(  # type: ignore[override]  # no caller passes more positional arguments
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run the command and exit. `args` defaults to the arguments of the process."""

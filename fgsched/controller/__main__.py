@@ -54,7 +54,9 @@ def main() -> int:
     def say(message: dict[str, object]) -> None:
         nonlocal descriptor
         if descriptor >= 0:
-            with suppress(BrokenPipeError):  # whoever started us was interrupted; others need us all the same
+            with suppress(
+                BrokenPipeError
+            ):  # the starting command was interrupted; other commands need the controller
                 os.write(descriptor, json.dumps(message).encode() + b"\n")
             os.close(descriptor)
             descriptor = -1

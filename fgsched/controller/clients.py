@@ -177,7 +177,7 @@ class Clients:
         except OSError as error:
             if error.errno in _SCARCE:
                 self._pause_listening()
-            return False  # or nobody is there: that is looked for only once there is a descriptor
+            return False  # or there is no client, which can be checked only with a descriptor
         else:
             _send_off(Connection(sock), Busy("the controller has no descriptor left for a connection"))
             return True

@@ -49,7 +49,7 @@ class Containment:
     damaged: dict[int, str] = field(default_factory=dict)  # job -> the columns of its row that cannot be read
     aside: dict[int, str] = field(default_factory=dict)  # job -> why it is left alone until the next start
     blamed: dict[int, str] = field(default_factory=dict)  # job -> what failed, in this turn
-    unmarked: dict[int, str] = field(default_factory=dict)  # of these, those that are still to be marked
+    unmarked: dict[int, str] = field(default_factory=dict)  # of these, the jobs that are not marked yet
     refused: dict[int, FgschedError] = field(default_factory=dict)  # id() of a request -> why
     is_doomed: bool = False
     pauses: int = 0  # how often planning was left out for a while

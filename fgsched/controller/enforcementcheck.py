@@ -31,7 +31,7 @@ class EnforcementGate:
         self._hook = hook
         self._is_real = is_real
         self._proved = ""  # for which driver and hook the verdict is
-        self._verdict = ""  # why the fence does not hold; "" it does
+        self._verdict = ""  # why enforcement does not work; "": it works
         self._asked_at: float | None = None
         self._asked_for = ""
         self._waiting: list[Launching] = []  # for the verdict
@@ -96,7 +96,7 @@ class EnforcementGate:
         for launching in waiting:
             self._let(launching)
         if answer.error:
-            self._proved = ""  # tried again for the next job: whoever mends it need not tell us
+            self._proved = ""  # tested again for the next job, in case it was repaired
 
     def _limited(self, answer: gpus.Answer) -> None:
         launching = self._limiting.pop(answer.want, None)

@@ -89,7 +89,7 @@ class Engine:
         self.launcher = launcher
         self.cards = cards
         self.limits = limits
-        self.policy = Policy()  # until whoever knows the site says otherwise
+        self.policy = Policy()  # until the site's policy is known
         self.charges = UsageCharges(store.kept)
         self.mover, self.preempter = Defragmenter(), Preempter()
         self.mounts = MountPlan()  # what jobs can have of the file system for themselves; as policy

@@ -63,7 +63,7 @@ class UnresolvedPids:
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
-        self.pids: tuple[int, ...] = ()  # those that were listed for a whole interval
+        self.pids: tuple[int, ...] = ()  # pids that were listed for a whole interval
         self._told = False
 
     def saw(self, pids: Iterable[int], *, now: float, interval: float) -> None:

@@ -40,11 +40,11 @@ class GpuStates:
         self._timeout = clean_timeout
         self._seen_at = _NEVER
         self._cleaning: dict[int, float] = {}  # job -> since when
-        self._stayed: dict[int, Job] = {}  # those that did not leave their cards in time, as they ended
+        self._stayed: dict[int, Job] = {}  # jobs that did not leave their GPUs in time, in their final state
         # The ended jobs when each of the readings was asked for that are still to come, in their order.
         self._asked_for: deque[frozenset[int]] = deque()
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
-        self._there: frozenset[int] = frozenset()  # of these, those that it still shows
+        self._there: frozenset[int] = frozenset()  # of these, the jobs that the last reading shows
         self._changed: dict[int, Gpu] = {}
         self._unsaved: dict[int, Gpu] = {}  # what `changed` returned last
         self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends

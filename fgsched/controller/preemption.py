@@ -22,7 +22,7 @@ from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
-_MOST = 16  # jobs for which others make room in one turn
+_MOST = 16  # preempting jobs in one turn
 _LOOKED_AT = 32  # waiting jobs for which that is tried
 
 
@@ -66,7 +66,7 @@ class Preempter:
             snapshot = without(snapshot, leaving)
             starts = snapshot.plan().starts
         served = 0
-        vain: set[JobClass] = set()  # nobody makes room for one of these, so nobody does for the next
+        vain: set[JobClass] = set()  # classes for which preemption does not help
         for entry in islice(_waiting(snapshot), _LOOKED_AT):
             if not occupants or served == _MOST:
                 break

@@ -11,7 +11,7 @@ from fgsched.system.inotify import Inotify
 from fgsched.system.paths import Paths
 
 log = logging.getLogger("fgsched.controller")
-_PAUSE = 0.2  # seconds: whoever removes a whole tree is not to meet new entries meanwhile
+_PAUSE = 0.2  # seconds, so that a program which removes a whole tree meets no new entries
 _LONGEST = 60.0  # seconds between two attempts where nothing can be made
 
 

@@ -75,7 +75,7 @@ class Pruner:
                 has_more = self._work(wall, is_whole=now >= self._whole_at)
         except StorageBroken:
             raise
-        except StorageError as error:  # a full disk: jobs and requests are told of it
+        except StorageError as error:  # a full disk is reported to jobs and requests
             log.warning("nothing can be removed from the queue now: %s", error.cause)
             return
         if has_more:

@@ -251,7 +251,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     suspended_at: float | None = None  # start of the current suspension
     suspended: float = 0.0  # seconds of earlier suspensions
     relimited: bool = False  # the time limit was changed after the start
-    preemption: Preemption | None = None  # the last order to make room for another job
+    preemption: Preemption | None = None  # the last preemption
 
     @property
     def is_to_end(self) -> bool:
@@ -373,4 +373,4 @@ class HostLimits(Struct, frozen=True, kw_only=True, gc=False):
     max_requeue: int = 5  # failures of the host after which a job is held
     spread: bool = False  # placement prefers the emptier GPU
     kill_wait: float = 30  # seconds between SIGTERM and SIGKILL
-    defragment: int = 0  # GPU seconds of work that may be lost to make room for one job; 0: none
+    defragment: int = 0  # GPU seconds of work that may be lost for one job; 0: none

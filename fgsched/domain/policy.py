@@ -14,7 +14,7 @@ MAIN = "main"  # the partition of a site that declares none
 NORMAL = "normal"  # the quality of service of a job that names none
 UP, DOWN, DRAIN, INACTIVE = "up", "down", "drain", "inactive"
 STATES = (UP, DOWN, DRAIN, INACTIVE)
-REQUEUE, SUSPEND, CANCEL, OFF = "requeue", "suspend", "cancel", "off"  # how jobs make room for others
+REQUEUE, SUSPEND, CANCEL, OFF = "requeue", "suspend", "cancel", "off"  # how jobs are preempted
 MODES = (REQUEUE, SUSPEND, CANCEL, OFF)
 
 
@@ -99,7 +99,7 @@ class Partition(Struct, frozen=True, kw_only=True, gc=False):
     max_jobs_per_gpu: int = 0  # 0: the site's
     share_step: int = 0  # 0: the site's
     gpu_compute: str = ""  # how its jobs share compute; "": the site's
-    preempt: tuple[str, ...] = ()  # partitions whose jobs make room for its own
+    preempt: tuple[str, ...] = ()  # partitions whose jobs it may preempt
     preempt_rule: PreemptRule = PreemptRule(REQUEUE)
 
     @property
@@ -128,7 +128,7 @@ class Qos(Struct, frozen=True, kw_only=True, gc=False):
     total: Limits = NO_LIMITS
     per_user: Limits = NO_LIMITS
     access: Access = Access()
-    preempt: tuple[str, ...] = ()  # those whose jobs make room for its own
+    preempt: tuple[str, ...] = ()  # QOS whose jobs it may preempt
     preempt_rule: PreemptRule = PreemptRule()
 
 
@@ -180,7 +180,7 @@ class Reservation(Struct, frozen=True, kw_only=True, gc=False):
     end: int
     holds: tuple[Hold, ...]  # what it keeps of each card
     access: Access = Access()
-    is_maintenance: bool = False  # kept for nobody
+    is_maintenance: bool = False  # for operators only
     by: str = ""  # who made it
 
     def admits(self, user: str, groups: Iterable[str], account: str) -> bool:

@@ -13,7 +13,7 @@ class JobState(Enum):
     COMPLETING = "COMPLETING"  # over, but a card still lists processes of it, so it holds its share
     COMPLETED = "COMPLETED"  # exited with status 0
     FAILED = "FAILED"  # exited otherwise, or could not be started
-    CANCELLED = "CANCELLED"  # ended because somebody asked
+    CANCELLED = "CANCELLED"  # ended by its owner or an operator
     TIMEOUT = "TIMEOUT"  # ended because its time was up
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
     NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran

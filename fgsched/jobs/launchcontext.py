@@ -18,7 +18,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     tmp: str  # where private temporary directories are, but for users who have a place of their own
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
-    visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable that tells of it
+    visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
     mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
 

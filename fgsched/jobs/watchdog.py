@@ -96,7 +96,7 @@ class Verdict(Struct, frozen=True, gc=False):
     """The consequences of a query for one job."""
 
     memory: Memory
-    charges: Mapping[int, int]  # gpu -> bytes of processes without a slot; only those that changed
+    charges: Mapping[int, int]  # gpu -> bytes of processes without a slot; changed ones only
     seen: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> the same, of a slot
     costs: Mapping[int, int] = field(
         default_factory=dict

@@ -27,7 +27,7 @@ from fgsched.scheduling.queue import Group, Queue, QueuedJob
 
 __all__ = ["JobClass", "Plan", "Queue", "QueuedJob", "Running", "Start", "plan"]
 
-_MAX_TRIES = 256  # at a reservation in one partition: those that no empty host could run are passed over
+_MAX_TRIES = 256  # of a backfill reservation in one partition; jobs that no empty host could run are skipped
 _MAX_MISSES = 128  # heads without room in a row, after which all are looked through at once
 Rest = Iterator[tuple[float, int]]
 Head = tuple[float, float, int, Group, Rest | None]
@@ -151,7 +151,7 @@ class _Planning:
         claims = self._queue.claims
         turns = {kind: turn for turn, kind in enumerate(claims)}
         for group in self._queue.groups:
-            if claims and group.kind in claims:  # before whoever made room for it, too
+            if claims and group.kind in claims:  # also before the jobs that were preempted for it
                 kept.append((-math.inf, turns[group.kind], group.first[1], group, None))
                 continue
             if may_fit(group):

@@ -41,7 +41,7 @@ class Group:
         self.standing = standing  # its priority but for the age
         self.first: tuple[float, int] = (0.0, 0)  # since when, and id, of the first in order
         self._heap: list[tuple[float, int]] = []  # some of them are not waiting any more
-        self._since: dict[int, float] = {}  # of those that are
+        self._since: dict[int, float] = {}  # of the pending entries
         demand = kind.demand
         self.gpus = demand.gpus
         self.share = demand.share or 1  # of a card, at least
@@ -93,8 +93,8 @@ class Queue:
         self.order = order or Order()
         self._groups: dict[JobClass, Group] = {}
         self._group_of: dict[int, Group] = {}
-        self.claims: Counter[JobClass] = Counter()  # how many of a kind others make room for, in order
-        self._counts: dict[int, int] = {}  # of those that stand for more than one
+        self.claims: Counter[JobClass] = Counter()  # room claims of each class, in order
+        self._counts: dict[int, int] = {}  # of entries that represent several jobs
         for job in jobs:
             self.add(job)
 

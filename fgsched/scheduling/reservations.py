@@ -30,7 +30,7 @@ class Calendar(Struct):
     """The reservations during one plan. Capacity only shrinks here."""
 
     reservations: Sequence[Reservation]
-    free: Sequence[Room]  # what is free now; whoever owns it takes from it
+    free: Sequence[Room]  # free capacity now; its owner changes it during the plan
     now: float
     _boundaries: list[_Boundary] = field(default_factory=list)
     _held: dict[str, dict[int, Amount]] = field(default_factory=dict)  # by the jobs of each

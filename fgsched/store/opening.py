@@ -178,7 +178,7 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
         now, was = State(found.queue, found.number, rows, sums.changes), sums.state
         holds = was is not None and was.queue == now.queue and (is_logged or was == now)
         if bad and holds and is_logged:
-            holds = _without_log(path, sums) == was  # else somebody made a checkpoint, and no sums
+            holds = _without_log(path, sums) == was  # else another program made a checkpoint
         if bad and holds:
             raise damage.refusal(path, bad)
         if sums.is_there and not holds and found.queue:

@@ -1,9 +1,9 @@
 -- name: name_queue
--- Once for ever.
+-- Executed once for each queue file.
 INSERT INTO meta (key, value) VALUES ('name', :value) ON CONFLICT (key) DO NOTHING;
 
 -- name: date_queue
--- Once for ever: when it was made.
+-- Executed once for each queue file: its creation time.
 INSERT INTO meta (key, value) VALUES ('created', strftime('%s', 'now')) ON CONFLICT (key) DO NOTHING;
 
 -- name: get_meta
@@ -16,7 +16,7 @@ UPDATE commits SET count = :number;
 SELECT count, rows FROM commits;
 
 -- name: first_ids
--- No job was added yet: there is no row to raise.
+-- No job was ever added, so there is no row to update.
 INSERT INTO sqlite_sequence (name, seq) SELECT 'job', :beyond
 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'job');
 
@@ -48,7 +48,7 @@ VALUES (:id, :uid, :gid, :user, :name, :partition, :request, :gpus, :script, :en
   :array_job, :depends);
 
 -- name: save_job
--- Compare and set: touches no row when the job has moved on meanwhile. A row that could not be read is not compared.
+-- Compare and set: changes no row if the state of the job has changed. An unreadable row is not compared.
 UPDATE job SET {changes}
 WHERE id = :id AND (:from_state IS NULL OR (state = :from_state AND attempt = :from_attempt));
 
@@ -65,7 +65,7 @@ UPDATE job SET state = 'CONFIGURING', reason = 'None', warning = '', attempt = :
 WHERE id = :id AND state = 'PENDING' AND attempt = :from_attempt;
 
 -- name: make_task
--- One task of an array gets a row of its own, as the array's stands.
+-- Create the row of one task from the row of its array.
 INSERT INTO job (uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
   held, array_job, array_task, depends, opened_at)
 SELECT uid, gid, user, name, partition, request, gpus, script, environment, submitted_at, state, reason,
@@ -73,7 +73,7 @@ SELECT uid, gid, user, name, partition, request, gpus, script, environment, subm
 FROM job WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
 
 -- name: keep_task
--- The last task of an array takes the array's row.
+-- The last task of an array takes the row of the array.
 UPDATE job SET array_task = :task, depends = :depends, opened_at = :opened_at
 WHERE id = :array AND array_task IS NULL AND state = 'PENDING';
 
@@ -90,7 +90,7 @@ SELECT array_task, state FROM job WHERE array_job = :array AND array_task IS NOT
 SELECT * FROM job WHERE array_job = :array ORDER BY array_task IS NULL, array_task;
 
 -- name: sum_of_array
--- How many of its rows are over, how many completed, when the last of them started.
+-- Numbers of ended and completed rows of an array, and the last start.
 SELECT count(*) AS count, total(ended_at IS NOT NULL) AS over, total(state = 'COMPLETED') AS completed,
   CASE WHEN total(started_at IS NOT NULL OR ended_at IS NOT NULL) = count(*) THEN max(started_at) END AS started_at
 FROM job WHERE array_job = :array;
@@ -134,14 +134,14 @@ INSERT INTO event (job, attempt, at, old, new, reason) VALUES (:job, :attempt, :
 SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 
 -- name: open_jobs
--- A job that holds a part of a card is not over, whatever a damaged row says.
+-- A job with a hold is open, whatever a damaged row says.
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
 -- name: open_ids
 SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold ORDER BY id;
 
 -- name: fresh_jobs
--- Jobs that wait as they were submitted: all other columns are those of a new row.
+-- Pending jobs as submitted: all other columns have the defaults of a new row.
 SELECT id, uid, gid, user, request, submitted_at FROM job
 WHERE {as_submitted};
 
@@ -152,7 +152,7 @@ SELECT * FROM job WHERE id = :id;
 SELECT script, environment FROM job WHERE id = :id;
 
 -- name: history
--- Jobs that existed at some moment of the window, a page at a time.
+-- Jobs that existed at some time in the period, page by page.
 SELECT * FROM job
 WHERE id > :after AND submitted_at <= :until AND (ended_at IS NULL OR ended_at >= :since)
   AND (:uid IS NULL OR uid = :uid)
@@ -162,13 +162,13 @@ ORDER BY id LIMIT :page;
 SELECT * FROM job WHERE ended_at >= :since ORDER BY id LIMIT 20000;
 
 -- name: runs_since
--- How long completed jobs ran, for what is likely of the next.
+-- Run times of completed jobs, for forecasts.
 SELECT uid, name, ended_at - started_at - suspended AS elapsed, 
   CASE WHEN json_valid(request) THEN json_extract(request, '$.time_limit') END AS time_limit
 FROM job WHERE ended_at >= :since AND started_at IS NOT NULL AND state = 'COMPLETED' ORDER BY ended_at DESC LIMIT 2000;
 
 -- name: move_card
--- A card has one place: where it was before, nothing is said of it any more.
+-- A GPU has one index: delete the row of its previous index.
 UPDATE card SET uuid = '', state = 'ok', note = '' WHERE uuid = :uuid AND gpu <> :gpu;
 
 -- name: put_card
@@ -183,7 +183,7 @@ UPDATE card SET state = :state, note = :note, at = :at WHERE gpu = :gpu;
 SELECT gpu, uuid, usable, model, state, note, at FROM card ORDER BY gpu;
 
 -- name: columns
--- All that there is in the file, to be compared with what there should be.
+-- All tables and columns of the file, to compare with the schema.
 SELECT there.name AS "table", its.name AS "column"
 FROM sqlite_schema AS there JOIN pragma_table_info(there.name) AS its WHERE there.type = 'table';
 
@@ -207,7 +207,7 @@ SELECT blob, size, ended_at FROM idle WHERE ended_at <= :before ORDER BY ended_a
 SELECT min(ended_at) AS ended_at FROM idle;
 
 -- name: idle_beyond
--- Users whose ended jobs have more than this.
+-- Users whose ended jobs use more bytes than this.
 SELECT uid, sum(size) - :most AS excess FROM idle GROUP BY uid HAVING sum(size) > :most;
 
 -- name: idle_of_user
@@ -217,21 +217,21 @@ SELECT blob, size, ended_at FROM idle WHERE uid = :uid ORDER BY ended_at LIMIT :
 DELETE FROM idle WHERE blob = :blob;
 
 -- name: is_open
--- Whether a job that is not over has it.
+-- Whether an open job uses the blob.
 SELECT EXISTS (SELECT 1 FROM job WHERE script = :blob AND ended_at IS NULL)
   OR EXISTS (SELECT 1 FROM job WHERE environment = :blob AND ended_at IS NULL) AS is_open;
 
 -- name: is_open_of
--- Whether a job of this user has it that is not over.
+-- Whether an open job of this user has the blob.
 SELECT EXISTS (SELECT 1 FROM job WHERE script = :blob AND uid = :uid AND ended_at IS NULL)
   OR EXISTS (SELECT 1 FROM job WHERE environment = :blob AND uid = :uid AND ended_at IS NULL) AS is_open;
 
 -- name: prune_blob
--- Its row stays, for the jobs that refer to it; by another digest, so that equal data is a new one.
+-- The row remains, because jobs refer to it; its digest changes, so that equal data gets a new row.
 UPDATE blob SET data = x'', digest = CAST('pruned ' || id AS BLOB) WHERE id = :blob;
 
 -- name: open_material
--- (blob, size) of all that the jobs of a user have that are not over, each once.
+-- (blob, size) of the distinct blobs of a user's open jobs.
 SELECT blob.id AS blob, length(blob.data) AS size FROM blob WHERE blob.id IN (
   SELECT script FROM job INDEXED BY open_script WHERE ended_at IS NULL AND uid = :uid
   UNION SELECT environment FROM job INDEXED BY open_environment WHERE ended_at IS NULL AND uid = :uid);
