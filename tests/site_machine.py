@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec import to_builtins
 
 from builders import GIB, PowerCut, a_demand, a_gpu
 from fgsched import protocol
@@ -14,7 +15,6 @@ from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Request
 from fgsched.domain.policy import MODES
 from fgsched.domain.units import SubmitContext as Units
-from fgsched.jobs.records import to_record
 from site_fixture import ROOT, Yard
 
 GPUS = [a_gpu(0), a_gpu(1), a_gpu(2, memory=40 * GIB)]
@@ -129,7 +129,7 @@ class Happenings(RuleBasedStateMachine):
 
     def submission(self, request):
         key = f"key-of-a-submission-{self.yard.now}-{self.yard.store.last_id()}"
-        record = to_record(Request(name="job", **request))
+        record = to_builtins(Request(name="job", **request))
         return {
             "key": key,
             "scripts": ["#!/bin/sh\n"],

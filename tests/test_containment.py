@@ -22,11 +22,11 @@ from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, OurFault
-from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason
+from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason, read_request
 from fgsched.jobs.lifecycle import parse_result
-from fgsched.jobs.records import check_plain, from_record
 from fgsched.jobs.watchdog import Policy
 from fgsched.protocol import Wait
+from fgsched.scheduling.admission import check_plain
 from fgsched.scheduling.planner import plan
 from fgsched.store import Store
 from site_fixture import Yard
@@ -527,7 +527,7 @@ def test_a_card_whose_mark_was_not_stored_is_marked_again():
 
 @pytest.mark.parametrize("field", ["partition", "account", "qos", "reservation"])
 def test_a_field_that_is_no_path_has_no_bytes_that_are_not_utf8(field):
-    request = from_record({"name": "x", "chdir": "/", field: "caf\udce9"})
+    request = read_request({"name": "x", "chdir": "/", field: "caf\udce9"})
     with pytest.raises(BadUsage, match=f"{field}='caf.xe9' is not UTF-8"):
         check_plain(request)
 

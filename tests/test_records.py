@@ -5,11 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import ValidationError
+from msgspec import ValidationError, to_builtins
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import WHOLE, Demand, EarlySignal, Request
-from fgsched.jobs.records import from_record, to_record
+from fgsched.domain.job import WHOLE, Demand, EarlySignal, Request, read_request
 from fgsched.store.rows import parse_request, request_text
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -36,13 +35,13 @@ requests = st.builds(
 
 @given(requests)
 def test_a_request_comes_back_as_it_was(request):
-    assert from_record(to_record(request)) == request
+    assert read_request(to_builtins(request)) == request
     assert parse_request(request_text(request)) == request
 
 
 def test_fields_at_their_default_are_left_out():
-    assert to_record(Request(name="x")) == {"name": "x"}
-    assert to_record(Request(name="x", demand=Demand(gpus=1))) == {"name": "x", "demand": {"gpus": 1}}
+    assert to_builtins(Request(name="x")) == {"name": "x"}
+    assert to_builtins(Request(name="x", demand=Demand(gpus=1))) == {"name": "x", "demand": {"gpus": 1}}
 
 
 WRONG = [
@@ -96,7 +95,7 @@ WRONG = [
 def test_a_wrong_value_is_refused_and_its_field_named(record, says):
     base = {} if record == {} else {"name": "x"}
     with pytest.raises(BadUsage) as error:
-        from_record(base | record if isinstance(record, dict) else record)
+        read_request(base | record if isinstance(record, dict) else record)
     assert says in str(error.value)
 
 
@@ -110,7 +109,9 @@ EDGES = [
 
 @pytest.mark.parametrize("record", EDGES, ids=range(len(EDGES)))
 def test_a_value_at_the_edge_of_its_range_is_accepted(record):
-    assert to_record(from_record({"name": "x"} | record)).items() >= {"name": record.get("name", "x")}.items()
+    assert (
+        to_builtins(read_request({"name": "x"} | record)).items() >= {"name": record.get("name", "x")}.items()
+    )
 
 
 TRICKY = [
@@ -139,7 +140,7 @@ def test_a_record_in_json_is_read_as_any_other(record, plain):
     """Also after one that differs in its name only."""
     text = json.dumps(record, ensure_ascii=plain)
     try:
-        wanted = from_record(json.loads(text))
+        wanted = read_request(json.loads(text))
     except BadUsage:
         with pytest.raises((BadUsage, ValidationError)):
             parse_request(text)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import force_setattr, replace
 
 from fgsched.domain.errors import BadUsage
@@ -135,6 +135,14 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
             _check_word("tier", self.tier, tuple(tier.value for tier in Tier))
         if self.gpu_compute:
             _check_word("gpu_compute", self.gpu_compute, GPU_COMPUTE)
+
+
+def read_request(values: object) -> Request:
+    """Return the request that plain values describe. Raises BadUsage, which names the field."""
+    try:
+        return convert(values, Request)
+    except ValidationError as error:
+        raise BadUsage(f"request: {error}") from None
 
 
 def _check_paths(request: Request) -> None:

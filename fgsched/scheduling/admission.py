@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import NO_LIMIT, WHOLE, Demand, Gpu, Hold, HostLimits, Request
 from fgsched.domain.policy import DRAIN, NORMAL, Partition, Policy
-from fgsched.domain.text import quoted, shown
+from fgsched.domain.text import is_plain, quoted, shown
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_mebibytes, format_share, neighbours
 from fgsched.scheduling.placement import cost, is_of_type
@@ -54,6 +54,17 @@ def admit(request: Request, submitter: Submitter, context: AdmissionContext) -> 
         _check_reservation(replace(request, time_limit=limit), submitter, account, context)
     names = ",".join(one.name for one in partitions)
     return replace(request, partition=names, account=account, qos=request.qos or NORMAL, time_limit=limit)
+
+
+_NAMES = ("partition", "account", "qos", "reservation", "array", "dependency")  # neither paths nor free text
+
+
+def check_plain(request: Request) -> None:
+    """Check the names that a request refers to. Raises BadUsage if one is not plain UTF-8."""
+    for name in _NAMES:
+        value = getattr(request, name)
+        if not is_plain(value):
+            raise BadUsage(f"request: {name}={quoted(value)} is not UTF-8, or has control characters")
 
 
 def partitions_of(text: str, policy: Policy) -> list[Partition]:

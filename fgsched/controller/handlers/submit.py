@@ -11,9 +11,8 @@ from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
 from fgsched.jobs.arrays import parse_array, size
 from fgsched.jobs.dependencies import parse_dependency
-from fgsched.jobs.records import check_plain
 from fgsched.protocol import Batch
-from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
+from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 from fgsched.scheduling.limits import Owner, check_pending
 from fgsched.store import NewJob
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from msgspec import UNSET, structs, to_builtins
 
 from fgsched.domain.errors import NotPermitted, Refused
-from fgsched.domain.job import NO_LIMIT, Job, JobState, Request
+from fgsched.domain.job import NO_LIMIT, Job, JobState, Request, read_request
 from fgsched.domain.times import format_limit
-from fgsched.jobs.records import from_record, to_record
 from fgsched.protocol import JobChanges
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 
@@ -61,10 +60,10 @@ def changed_request(job: Job, changes: JobChanges, submitter: Submitter, ground:
             f"job {job.id} is under way with a time limit of {limit}: only an operator may raise it",
             "Give a shorter one, or ask an operator.",
         )
-    record = to_record(job.request) | to_builtins(structs.replace(changes, demand=UNSET))
+    record = to_builtins(job.request) | to_builtins(structs.replace(changes, demand=UNSET))
     if changes.demand is not UNSET:
         record |= {"demand": to_builtins(job.request.demand) | to_builtins(changes.demand)}
-    request = from_record(record)
+    request = read_request(record)
     if job.state is not JobState.PENDING or fields <= _ALWAYS:
         return structs.replace(request, time_limit=max(0, request.time_limit))
     return admit(structs.replace(request, time_limit=request.time_limit or NO_LIMIT), submitter, ground)
