@@ -3,12 +3,13 @@
 import ctypes
 import errno
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -357,6 +358,42 @@ def test_a_file_system_of_a_program_that_never_answers_does_not_keep_a_job(spawn
     finally:
         os.close(device)
         LIBC.umount2(os.fsencode(place / where), 2)
+
+
+FULL = (
+    "import os\n"
+    "for number in range(30_000):\n"
+    "    open(f\"{os.environ['TMPDIR']}/{number}\", 'x').close()\n"
+    "print('up', file=open('gate', 'w'))\n"
+)
+
+
+def child_that_empties(shepherd):
+    """Wait for the child of a shepherd that has become the user and executes no other program."""
+    while True:
+        for child in Path(f"/proc/{shepherd}/task/{shepherd}/children").read_text().split():
+            with suppress(OSError):
+                program = os.path.basename(os.readlink(f"/proc/{child}/exe"))
+                if program == "fgspawn" and os.stat(f"/proc/{child}").st_uid == 65534:
+                    return int(child)
+        os.sched_yield()
+
+
+def test_a_user_who_stops_and_continues_the_removal_of_a_directory_does_not_prolong_it(spawner, place, home):
+    """Each stop and each continuation wakes the shepherd, whose time limit must not begin again."""
+    private, up = str(place / "home/private"), Gate(place / "home/gate")
+    env = {**PATH, "TMPDIR": private}
+    job = spawner.launch(PYTHON + FULL, tmpdir=private, env=env, last_wait=100, **home)
+    up.line()
+    child = child_that_empties(job.answer.pid)
+    ended = os.pidfd_open(child)
+    while not select.select([ended], [], [], 0.005)[0]:
+        for number in (signal.SIGCONT, signal.SIGSTOP):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(ended, number)
+    os.close(ended)
+    assert job.result().exit_code == 0
+    assert os.listdir(private), "the child was killed before it was done"
 
 
 @contextmanager
