@@ -103,7 +103,8 @@ class Yard(World):
             engine.cards.restore(marks)
             for gpu in engine.cards.changed():
                 self.store.mark_card(gpu)
-        site = PartitionHandlers(engine, self.config, ConfigActions(lambda: self.config, lambda config: None))
+        engine.site.configure(self.config)
+        site = PartitionHandlers(engine, ConfigActions(lambda: self.config, lambda config: None))
         self.reservations = ReservationHandlers(engine)
         handlers = JobHandlers(engine, Rules(max_script=1000, default_time=0))
         self.prospects = ExplainHandlers(engine, handlers)
@@ -115,7 +116,7 @@ class Yard(World):
         self.host.now = self.now
         happened, self.host.inbox = self.host.inbox, []
         self.engine.turn([*happened, *events], self.now)
-        self.reservations.tidy(self.now)
+        self.engine.site.tidy(self.now)
 
     def settle(self) -> None:
         """Turns until nothing more happens by itself at this moment."""
@@ -184,7 +185,7 @@ class Yard(World):
     def _moments(self) -> Iterator[float]:
         """When something happens on the host, or the controller wakes."""
         engine = self.engine
-        dated = (engine.jobtable.wait_index.next_due, self.reservations.next_due(self.now))
+        dated = (engine.jobtable.wait_index.next_due, engine.site.next_due(self.now))
         yield from (due for due in dated if due is not None)
         yield from self.host.leaving.values()
         yield from (at for _, at in self._limits())

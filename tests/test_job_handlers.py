@@ -154,7 +154,7 @@ def test_what_was_admitted_once_is_asked_again_of_another_person_or_another_site
         limit_of(ANN, "b")
     handlers.rules = Rules(max_script=1000, default_time=60)
     assert limit_of(ROOT, "c") == 60
-    office.engine.policy = Policy(partitions=(Partition(name="other", is_default=True),))
+    office.engine.site.policy = Policy(partitions=(Partition(name="other", is_default=True),))
     (job,) = handlers._read(ROOT, as_call("submit", **a_submission(requests=[request])))
     assert job.request.partition == "other"
 
@@ -360,7 +360,7 @@ def test_only_the_time_limit_of_what_was_asked_for_may_change_under_way(office):
 
 
 def test_an_operator_may_give_more_time_than_the_partition_does_and_its_rules_hold_no_job_back(office):
-    office.engine.policy = Policy(partitions=(Partition(state=DOWN, most=PerJobLimits(time=60)),))
+    office.engine.site.policy = Policy(partitions=(Partition(state=DOWN, most=PerJobLimits(time=60)),))
     office.update(time_limit=100)
     office.update(ROOT, time_limit=7000)
     assert limits(office) == (7000, 7000, 7000)

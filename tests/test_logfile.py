@@ -127,4 +127,4 @@ def test_a_controller_goes_on_in_a_new_file_after_its_log_was_renamed(home):
     log.rename(f"{log}.old")
     os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
     home.ended()
-    assert "read the configuration anew" in log.read_text()
+    assert "event=reconfigure by=SIGHUP changed=nothing" in log.read_text()

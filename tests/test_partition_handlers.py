@@ -22,9 +22,8 @@ class Site(World):
     def furnish(self):
         self.file = Config(cpus=8, partitions={"night": PartitionSettings(state="down")})
         self.obeyed = []
-        self.handlers = PartitionHandlers(
-            self.engine, self.file, ConfigActions(lambda: self.file, self.obeyed.append)
-        )
+        self.engine.site.configure(self.file)
+        self.handlers = PartitionHandlers(self.engine, ConfigActions(lambda: self.file, self.obeyed.append))
 
     def together(self, *requests):
         """Several requests in one turn; the errors of those that were refused."""

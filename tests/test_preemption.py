@@ -305,7 +305,7 @@ def test_no_single_job_and_no_pair_would_have_been_cheaper(drawn, share, gibs):
 def a_world(mode=REQUEUE, *, share=WHOLE, memory=0, **more):
     """One card that a job of night has; one of day waits for it. Yet to be decided."""
     world = World([a_gpu(0)])
-    world.engine.policy = a_policy(mode, **more)
+    world.engine.site.policy = a_policy(mode, **more)
     world.submit([a_demand(share, memory)], partition="night")
     world.settle()
     assert world.job(1).state is JobState.RUNNING
@@ -363,7 +363,7 @@ def three_tiers(*gpus):
     evening = Partition(name="evening", preempt=("night",), preempt_rule=PreemptRule(REQUEUE))
     day = Partition(name="day", preempt=("evening",), is_default=False)
     world = World(gpus)
-    world.engine.policy = Policy(partitions=(day, evening, night))
+    world.engine.site.policy = Policy(partitions=(day, evening, night))
     return world
 
 
@@ -388,14 +388,14 @@ def test_whoever_made_room_comes_after_the_one_it_made_it_for_though_another_req
 def test_who_had_its_room_and_is_sent_away_by_who_made_it_does_not_come_before_that_one():
     world = three_tiers(a_gpu(0))
     day, evening, night = world.engine.policy.partitions
-    world.engine.policy = Policy(partitions=(day, replace(evening, state="down"), night))
+    world.engine.site.policy = Policy(partitions=(day, replace(evening, state="down"), night))
     world.submit([a_demand(WHOLE)], partition="evening")
     world.submit([a_demand(WHOLE)], partition="night,day")
     let_end(world)
-    world.engine.policy = Policy(partitions=(day, evening, night))
+    world.engine.site.policy = Policy(partitions=(day, evening, night))
     let_end(world)
     assert states(world, 1, 2) == ["RUNNING", "PENDING"]
-    world.engine.policy = Policy(partitions=(day, evening, replace(night, state="down")))
+    world.engine.site.policy = Policy(partitions=(day, evening, replace(night, state="down")))
     let_end(world)
     assert states(world, 1, 2) == ["PENDING", "RUNNING"]
     assert [world.job(one).restarts for one in (1, 2)] == [1, 1]
@@ -424,7 +424,7 @@ def test_nobody_leaving_for_one_that_would_start_beside_them_once_its_room_is_ke
     world = three_tiers(a_gpu(0))
     day, evening, night = world.engine.policy.partitions
     one = replace(evening, per_user=Limits(running=1))
-    world.engine.policy = Policy(partitions=(day, one, night), weights=Weights(partition=0, size=500))
+    world.engine.site.policy = Policy(partitions=(day, one, night), weights=Weights(partition=0, size=500))
     for partition, share, limit in [
         ("day", 5000, 9999),
         ("evening,day", 5000, 300),
@@ -448,7 +448,7 @@ def test_a_job_of_night_never_preempts():
 def a_full_world():
     """Two jobs of the night have the two cards; who is asked to make room is noted, and does not."""
     world = World([a_gpu(0), a_gpu(1)])
-    world.engine.policy = a_policy()
+    world.engine.site.policy = a_policy()
     asked = []
     world.host.preempt = lambda job: asked.append(job) is None
     world.submit([a_demand(WHOLE)] * 2, partition="night")
@@ -472,7 +472,7 @@ def test_while_one_is_on_its_way_no_other_is_chosen_and_nobody_takes_its_room():
 def test_what_the_first_leaves_alone_once_others_make_room_for_it_is_given_out_in_the_same_turn():
     """Until then it had its reservation on the other card, on which the second fits."""
     world = World([a_gpu(0), a_gpu(1)])
-    world.engine.policy = a_policy(grace=7)
+    world.engine.site.policy = a_policy(grace=7)
     world.host.preempt = lambda job: True
     world.submit([a_demand(1000, GIB), a_demand(1000, 12 * GIB)], partition="day")
     world.submit([a_demand(WHOLE, GIB)], partition="night")
@@ -486,7 +486,7 @@ def competing():
     """Two halves of low quality on one card, a job on the other; then one of high quality comes."""
     world = World([a_gpu(0), a_gpu(1)])
     high, low = Qos(name="high", priority=5, preempt=("low",)), Qos(name="low", priority=1)
-    world.engine.policy = Policy(qos=(Qos(), low, high), weights=Weights(qos=0))
+    world.engine.site.policy = Policy(qos=(Qos(), low, high), weights=Weights(qos=0))
     asked = []
     world.host.preempt = lambda job: asked.append(job) is None
     world.submit([a_demand(5000)] * 2, qos="low", time_limit=7200)
@@ -512,7 +512,7 @@ def test_nobody_slips_into_what_was_made_free_not_even_who_made_room():
 
 def test_whoever_requeued_for_a_task_of_an_array_made_it_for_no_other_task():
     world = World([a_gpu(0)])
-    world.engine.policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
+    world.engine.site.policy = Policy(partitions=(Partition(name="first"), *a_policy().partitions))
     world.submit([a_demand(WHOLE)], partition="night")
     world.settle()
     comes(world, array="0-2", throttle=1)
@@ -605,7 +605,7 @@ def test_a_crash_at_any_effect_changes_nothing_of_how_it_comes_out(mode, effects
         world.host.finish(2, 1, a_result())
         world.settle()
     world.start()
-    world.engine.policy = policy
+    world.engine.site.policy = policy
     with suppress(KeyError):
         comes(world, memory=4 * GIB, key="key-of-the-submission")
     if world.job(2).state is JobState.RUNNING:

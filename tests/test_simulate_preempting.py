@@ -131,7 +131,7 @@ class Real(World):
 
     def __init__(self, tasks, site):
         super().__init__(site.gpus, limits=site.limits, host=SlowHost())
-        self.engine.policy = site.policy
+        self.engine.site.policy = site.policy
         self.now, self.tasks, self.next = 0.0, tasks, 0
 
     def turn(self, *events):

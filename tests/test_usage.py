@@ -72,7 +72,7 @@ def test_a_crash_around_the_end_charges_once(world, effects):
 
 def test_who_used_the_cards_comes_after_who_did_not():
     world = World([a_gpu(0)])
-    world.engine.policy = Policy(weights=Weights(age=0, interval=1))
+    world.engine.site.policy = Policy(weights=Weights(age=0, interval=1))
     world.submit([a_demand(WHOLE)])
     world.settle()
     jobtable = world.engine.jobtable

@@ -52,13 +52,15 @@ class EngineContext(Protocol):
     store: Store
     cards: GpuStates
     launcher: Launcher
-    limits: HostLimits
     orphans: dict[int, float]
     undelivered: dict[int, float]
     containment: Containment
 
     @property
     def policy(self) -> Policy: ...
+
+    @property
+    def limits(self) -> HostLimits: ...
 
     def step(self, before: Job, after: Job, now: float) -> bool: ...
 

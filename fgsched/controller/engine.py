@@ -19,8 +19,7 @@ from fgsched.controller.containment import (
 )
 from fgsched.controller.culprits import culprits
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.defragmentation import Defragmenter
-from fgsched.controller.effects import AskGpus, Effect, Executor, Follow, Forget, Launch, Remind, job_to_mark
+from fgsched.controller.effects import Effect, Executor, Follow, Forget, Remind, job_to_mark
 from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import (
     ClientRequest,
@@ -43,14 +42,15 @@ from fgsched.controller.followup import (
 )
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.preemption import Preempter
+from fgsched.controller.sitepolicy import SitePolicy
+from fgsched.controller.starting import Starter
 from fgsched.controller.usage import UsageCharges
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
 from fgsched.domain.job import Ended, HostLimits, Job, JobState, Reason
 from fgsched.domain.policy import Policy
 from fgsched.jobs.cpubinding import Binding
-from fgsched.jobs.enforcement import MountPlan, is_hooked, tier_of
+from fgsched.jobs.enforcement import MountPlan
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,
@@ -68,7 +68,6 @@ from fgsched.jobs.lifecycle import (
     requeue,
     settle,
 )
-from fgsched.scheduling.planner import Plan, Start
 from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
 
@@ -88,10 +87,9 @@ class Engine:
         self.store = store
         self.launcher = launcher
         self.cards = cards
-        self.limits = limits
-        self.policy = Policy()  # until the site's policy is known
+        self.site = SitePolicy(store, cards, limits)
         self.charges = UsageCharges(store.kept)
-        self.mover, self.preempter = Defragmenter(), Preempter()
+        self._starter = Starter()
         self.mounts = MountPlan()  # what jobs can have of the file system for themselves; as policy
         self.binding = Binding()  # to which CPUs they are bound; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
@@ -101,7 +99,6 @@ class Engine:
         self.undelivered: dict[int, float] = {}  # job -> when an order to it was tried last
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
         self.ended: list[Job] = []  # since the caller last looked
-        self.forgotten: list[Callable[[], None]] = []  # who else has to know that a turn was undone
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
         self.log = DecisionLog()
@@ -111,6 +108,16 @@ class Engine:
         self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
         self._ended_before: list[Job] = []  # of `ended`, what the turns before this one committed
+
+    @property
+    def policy(self) -> Policy:
+        """What the site allows now."""
+        return self.site.policy
+
+    @property
+    def limits(self) -> HostLimits:
+        """What jobs can have of the host."""
+        return self.site.limits
 
     # -- the turn -------------------------------------------------------------------------------
 
@@ -280,11 +287,10 @@ class Engine:
         self.cards.undone()
         if self.is_broken:
             return
-        for forget in self.forgotten:
-            try:
-                forget()
-            except Exception as error:
-                self.faults.note("what operators said", error)
+        try:
+            self.site.restore()
+        except Exception as error:
+            self.faults.note("the policy of the site", error)
         try:
             self._read_book()
             self._resume_cleaning(now)
@@ -515,54 +521,7 @@ class Engine:
         self.step(job, settle(seen, now, max_requeue=self.limits.max_requeue), now)
 
     def _start_what_fits(self, now: float) -> None:
-        self.preempter.resume(self, now)
-        if not self.jobtable.waiting:
-            return
-        if not self.cards.is_fresh(now):
-            self.then(AskGpus())
-        self.charges.bring_up_to_date(self.jobtable, self.policy, self.cards.gpus, self.limits, now)
-        decided = self.preempter.decide(self, self._start_planned, now)
-        if self.limits.defragment:
-            self.mover.make_room(self, decided, now)
-
-    def _start_planned(self, now: float) -> Plan:
-        """Start planned jobs; while the usage of GPUs is unknown, only jobs without GPUs at the front."""
-        plan = partial(self.jobtable.plan, readings=self.cards.readings, limits=self.limits, now=now)
-        decided, is_fresh = plan(self.cards.gpus), self.cards.is_fresh(now)
-        for start in decided.starts:
-            if is_fresh or not start.holds:
-                self.containment.run(start.job_id, partial(self._reserve, start, now))
-        return decided if is_fresh else plan(self.cards.gpus_for_planning(now))
-
-    def _reserve(self, start: Start, now: float) -> None:
-        """Record the holds of a job. Only a recorded job is started."""
-        job = self.eligibility.task_of(self.jobtable.jobs[start.job_id])
-        if job is None:
-            return  # other rows of its array took the last places
-        given = tuple(self.cards.allocation(hold) for hold in start.holds)
-        tier = tier_of(job.request.tier, self.tier) if given else "none"
-        after = job.advance(
-            JobState.STARTING,
-            attempt=job.attempt + 1,
-            holds=start.holds,
-            partition=start.partition,
-            resources=self.jobtable.pick(job.request.demand),
-            slot=self.jobtable.free_slot(),
-            reason=Reason.NONE,
-            warning="",
-            boot=self.launcher.boot,
-            started_at=now,
-            tier=tier,
-            mounts=self.mounts.of([one.uuid for one in given], hooked=is_hooked(tier, has_cards=bool(given))),
-            cpus=self.binding.of(
-                self.cards.near(start.holds), job.request.demand.cpus, self.jobtable.bound()
-            ),
-        )
-        if self.store.start(job, after, given):
-            self.log.step(job, after)
-            self.jobtable.put(after)
-            self.jobtable.given[after.id] = given
-            self.then(Launch(after, given))
+        self._starter.start_what_fits(self, now)
 
     # -- after a crash --------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Preempt running jobs for jobs of higher rank, and resume suspended jobs."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -32,32 +32,7 @@ class Preempter:
     def __init__(self) -> None:
         self._rung: set[tuple[float, int]] = set()
 
-    # -- making room ----------------------------------------------------------------------------
-
-    def decide(self, host: PreemptionHost, start: Callable[[float], Plan], now: float) -> Plan:
-        """Start what fits, preempt for what does not, and start what fits then.
-
-        The backfill reservation of a preempting job is released at once, even though the preempted jobs take
-        time to end.
-        """
-        decided = self._started(host, start, now)
-        if host.policy.preempts and self.make_room(host, now):
-            return self._started(host, start, now)
-        return decided
-
-    def _started(self, host: PreemptionHost, start: Callable[[float], Plan], now: float) -> Plan:
-        """Start planned jobs; a room claim of an array belongs to the task that starts."""
-        decided = start(now)
-        for one in decided.starts:
-            for job in host.jobtable.requeued_for(one.job_id):
-                there = host.jobtable.holding.values()
-                tasks = (other for other in there if other.array == one.job_id and other.started_at == now)
-                last = max((other.id for other in tasks), default=one.job_id)
-                if job.preemption is not None and last != one.job_id:
-                    host.change(job, now, preemption=replace(job.preemption, by=last))
-        return decided
-
-    def make_room(self, host: PreemptionHost, now: float) -> bool:
+    def preempt(self, host: PreemptionHost, now: float) -> bool:
         """Preempt jobs for pending jobs of higher rank; return whether any is preempted."""
         snapshot = _scene(host, now)
         occupants, leaving = _occupants(host, snapshot), _leaving(host, snapshot)
@@ -107,6 +82,17 @@ class Preempter:
         for job in sorted(aside, key=lambda job: (job.started_at or 0.0, job.id)):
             if has_room(host, job, now) and not _is_in_the_way(host, job, now):
                 go_on(host, job, now)
+
+
+def claim_for_tasks(host: PreemptionHost, decided: Plan, now: float) -> None:
+    """Pass on the claims of an array to its task that starts: the next task has no claim."""
+    for one in decided.starts:
+        for job in host.jobtable.requeued_for(one.job_id):
+            there = host.jobtable.holding.values()
+            tasks = (other for other in there if other.array == one.job_id and other.started_at == now)
+            last = max((other.id for other in tasks), default=one.job_id)
+            if job.preemption is not None and last != one.job_id:
+                host.change(job, now, preemption=replace(job.preemption, by=last))
 
 
 def _scene(host: PreemptionHost, now: float) -> Snapshot:

@@ -76,6 +76,7 @@ class Controller:
         self._engine = Engine(store, self._launcher, self._gpus, limits=limits, tier=tier, faults=faults)
         self._engine.mounts, self._engine.binding = launching.mounts, cpu_binding(config.cpu_binding)
         self._engine.log = decision_log()
+        self._engine.site.configure(config)
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
@@ -104,7 +105,7 @@ class Controller:
         accounts, waiters = self._beside.accounts, requests.waiters
         return [
             _Part("the waiters", self._tell_waiters, lambda: waiters.delay),
-            _Part("the reservations", lambda: requests.reservations.tidy(time.time()), _never),
+            _Part("the reservations", lambda: self._engine.site.tidy(time.time()), _never),
             _Part("the GPU monitor", self._monitor.look, lambda: self._monitor.due),
             _Part("the GPU time", self._gputime.look, lambda: self._gputime.due),
             _Part("the accounts", accounts.expire, lambda: accounts.due),
@@ -252,7 +253,7 @@ class Controller:
         yield engine.due(now)
         yield RETRY if engine.undelivered else None
         yield _SOON if engine.orphans else None
-        for at in (engine.jobtable.wait_index.next_due, self._requests.reservations.next_due(now)):
+        for at in (engine.jobtable.wait_index.next_due, engine.site.next_due(now)):
             yield None if at is None else min(_LONGEST, max(0.0, at - now))
         if engine.policy.has_quotas and engine.jobtable.waiting:
             yield engine.policy.weights.interval  # used GPU time decays without an event

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.preemption import Preempter
+from fgsched.controller.preemption import Preempter, claim_for_tasks
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.simulate.host import SimHost, VirtualHost
@@ -53,9 +53,14 @@ class _Clock:
         while has_changed:
             preempter.resume(host, now)
             if host.jobtable.waiting:
-                preempter.decide(host, self._start_planned, now)
+                self._start_and_preempt(preempter, now)
             has_forked, has_ended = host.fork(now), host.end(now)
             has_changed = has_forked or has_ended
+
+    def _start_and_preempt(self, preempter: Preempter, now: float) -> None:
+        claim_for_tasks(self.host, self._start_planned(now), now)
+        if preempter.preempt(self.host, now):
+            claim_for_tasks(self.host, self._start_planned(now), now)
 
     def _start_planned(self, now: float) -> Plan:
         plan = Plan(tuple(self._decide(self.host.jobtable, now))) if self._decide else self.host.plan(now)

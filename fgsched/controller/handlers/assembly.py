@@ -35,7 +35,7 @@ class Requests:
     ) -> None:
         self.jobs = JobHandlers(engine, rules(about.places, about.config))
         actions = ConfigActions(lambda: load(about.places), obey)
-        self.partitions = PartitionHandlers(engine, about.config, actions)
+        self.partitions = PartitionHandlers(engine, actions)
         self.reservations = ReservationHandlers(engine)
         self.waiters = WaitHandlers(loop.finish, loop.faults)
         explain = ExplainHandlers(engine, self.jobs)

@@ -1,40 +1,22 @@
 """Handle the requests about reservations, which are stored beside the queue."""
 
-import json
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgspec import UNSET, Struct, ValidationError, convert, to_builtins
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.sitepolicy import Record
 from fgsched.domain.errors import BadUsage, Refused
-from fgsched.domain.job import WHOLE, Hold, Job, JobState
-from fgsched.domain.policy import Access, Reservation
+from fgsched.domain.job import WHOLE, Job, JobState
+from fgsched.domain.policy import Reservation
 from fgsched.domain.text import shown
 from fgsched.domain.times import format_time
 from fgsched.domain.units import format_indices
-from fgsched.scheduling.reservations import boundaries, conflicting_jobs, find_overbooking
-
-log = logging.getLogger(__name__)
-_KEY = "reservations"  # in the store
-
-
-class Record(Struct, frozen=True, kw_only=True):
-    """A reservation as stored: GPUs are named by UUID, because indices can change."""
-
-    name: str
-    start: int  # seconds since the epoch
-    end: int  # seconds since the epoch
-    by: str  # who created it
-    cards: tuple[tuple[str, int], ...] = ()  # (UUID, share in ten-thousandths)
-    users: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    accounts: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+from fgsched.scheduling.reservations import conflicting_jobs, find_overbooking
 
 
 class ReservationHandlers:
@@ -50,56 +32,6 @@ class ReservationHandlers:
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.ListReservations: self.reservations
         }
-        engine.forgotten.append(self._obey)
-        self._obey()
-
-    # -- what is kept ---------------------------------------------------------------------------
-
-    def _records(self) -> list[Record]:
-        """Return the stored reservations; a rollback reverts changes of them."""
-        found = self._engine.store.kept.recall_json(_KEY, [])
-        records = (_record(value) for value in found)
-        return [record for record in records if record is not None]
-
-    def _keep(self, records: Iterable[Record], now: float) -> None:
-        """Store the records and use them at once, so that jobs may start in this turn."""
-        kept = [to_builtins(record) for record in records if record.end > now]
-        self._engine.store.kept.remember(_KEY, json.dumps(kept))
-        self._obey()
-
-    def _obey(self) -> None:
-        engine = self._engine
-        reservations = tuple(self._reservation(record) for record in self._records())
-        engine.policy = replace(engine.policy, reservations=reservations)
-
-    def tidy(self, now: float) -> None:
-        """Delete the reservations that ended before `now`."""
-        policy = self._engine.policy
-        if any(one.end <= now for one in policy.reservations):
-            left = tuple(one for one in policy.reservations if one.end > now)
-            self._engine.policy = replace(policy, reservations=left)
-
-    def next_due(self, now: float) -> float | None:
-        """Return when the next reservation begins or ends, in seconds since the epoch; None if none does."""
-        return next(iter(boundaries(self._engine.policy.reservations, now)), None)
-
-    def _reservation(self, record: Record) -> Reservation:
-        """Return the reservation of a record, without GPUs that no longer exist."""
-        there = {gpu.uuid: gpu for gpu in self._engine.cards.gpus}
-        holds = [
-            Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
-            for uuid, share in record.cards
-            if (gpu := there.get(uuid))
-        ]
-        return Reservation(
-            name=record.name,
-            start=record.start,
-            end=record.end,
-            holds=tuple(sorted(holds, key=lambda hold: hold.gpu)),
-            access=Access(users=record.users, groups=record.groups, accounts=record.accounts),
-            is_maintenance="maint" in record.flags,
-            by=record.by,
-        )
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -121,7 +53,7 @@ class ReservationHandlers:
         Raises: NotPermitted; Refused if there is one of that name or the GPUs are not free; BadUsage.
         """
         name = _checked_name(caller, call.name, "create")
-        records = self._records()
+        records = self._engine.site.records
         if any(one.name == name and one.end > now for one in records):
             raise Refused(
                 f"there is a reservation {name} already", f"fgctl update reservation={name} changes it."
@@ -129,7 +61,7 @@ class ReservationHandlers:
         if call.end is UNSET:
             raise BadUsage("a reservation needs an end", "Give endtime= or duration=.")
         record = self._settled(Record(name=name, start=int(now), end=call.end, by=caller.name), call, now)
-        self._keep([one for one in records if one.name != name] + [record], now)
+        self._keep([one for one in records if one.name != name] + [record], name, "create", now)
         return protocol.ReservationName(reservation=name)
 
     def update(
@@ -140,10 +72,10 @@ class ReservationHandlers:
         Raises: NotPermitted; Refused if it does not exist, or its jobs would not fit it any more; BadUsage.
         """
         name = _checked_name(caller, call.name, "change")
-        records = self._records()
+        records = self._engine.site.records
         record = self._settled(self._found(records, name, now), call, now)
-        self._must_keep_jobs(self._reservation(record), now)
-        self._keep([record if one.name == name else one for one in records], now)
+        self._must_keep_jobs(self._engine.site.reservation(record), now)
+        self._keep([record if one.name == name else one for one in records], name, "update", now)
         return protocol.ReservationName(reservation=name)
 
     def delete(
@@ -154,15 +86,19 @@ class ReservationHandlers:
         Raises: NotPermitted; Refused if it does not exist or jobs run in it.
         """
         name = _checked_name(caller, call.name, "delete")
-        records = self._records()
+        records = self._engine.site.records
         self._found(records, name, now)
         running = [job.id for job in self._of(name) if job.state.holds]
         if running:
             raise Refused(
                 f"jobs of reservation {name} run: {format_indices(running)}", "Wait for them, or cancel them."
             )
-        self._keep([one for one in records if one.name != name], now)
+        self._keep([one for one in records if one.name != name], name, "delete", now)
         return protocol.ReservationName(reservation=name)
+
+    def _keep(self, records: Iterable[Record], name: str, action: str, now: float) -> None:
+        self._engine.site.reserve(records, now)
+        self._engine.log.note("reservation", reservation=name, action=action)
 
     # -- checks ---------------------------------------------------------------------------------
 
@@ -185,7 +121,7 @@ class ReservationHandlers:
             raise problem
         record = replace(record, flags=tuple(flag for flag in record.flags if flag == "maint"))
         if not (call.users is UNSET and call.groups is UNSET and call.accounts is UNSET):
-            self._must_be_for(self._reservation(record))
+            self._must_be_for(self._engine.site.reservation(record))
         return record
 
     def _uuid(self, index: int) -> str:
@@ -212,8 +148,8 @@ class ReservationHandlers:
 
     def _problem(self, record: Record, now: float) -> Refused | None:
         """Return why the record conflicts: another reservation, or jobs that may run then."""
-        engine, reservation = self._engine, self._reservation(record)
-        others = [self._reservation(one) for one in self._records() if one.end > now]
+        engine, reservation = self._engine, self._engine.site.reservation(record)
+        others = [self._engine.site.reservation(one) for one in self._engine.site.records if one.end > now]
         usable = {gpu.index: gpu.usable for gpu in engine.cards.gpus}
         if over := find_overbooking(reservation, others, usable):
             return Refused(
@@ -260,15 +196,6 @@ class ReservationHandlers:
 
     def _of(self, name: str) -> list[Job]:
         return [job for job in self._engine.jobtable.jobs.values() if job.request.reservation == name]
-
-
-def _record(value: object) -> Record | None:
-    """Return the record in a stored value; None if it is damaged and reserves nothing."""
-    try:
-        return convert(value, Record)
-    except ValidationError:
-        log.error("a reservation in the queue cannot be read and is left out: %.200r", value)
-        return None
 
 
 def _with_changes(record: Record, call: protocol.ReservationChanges) -> Record:

@@ -1,0 +1,191 @@
+"""Own what the site allows: the configuration, operators' changes of partitions, and reservations.
+
+The changes and the reservations are in the store, and are read from it each time: a turn that is rolled back
+takes its changes with it. `restore` then returns to what was in force before.
+"""
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec import Struct, ValidationError, convert, structs, to_builtins
+
+from fgsched.config.load import Config, check_preemption
+from fgsched.config.overrides import apply_overrides
+from fgsched.controller.gpustate import GpuStates
+from fgsched.domain.job import WHOLE, Hold, HostLimits
+from fgsched.domain.policy import Access, Policy, Reservation
+from fgsched.scheduling.reservations import boundaries
+from fgsched.store import Store
+
+log = logging.getLogger("fgsched.controller")
+_PARTITIONS, _RESERVATIONS = "partitions", "reservations"  # keys in the store
+_AT_START = {
+    "devices",
+    "headroom",
+    "tmp",
+    "run_space",
+    "max_processes",
+    "deadline",
+}  # settings read at start only
+Overrides = dict[str, dict[str, str]]  # partition -> setting -> value
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """A reservation as it is stored: GPUs by UUID, since indices change."""
+
+    name: str
+    start: int  # seconds since the epoch
+    end: int  # seconds since the epoch
+    by: str  # who created it
+    cards: tuple[tuple[str, int], ...] = ()  # (UUID, share in ten-thousandths)
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+class Changes(NamedTuple):
+    """The settings in which a configuration differs from the one before."""
+
+    now: list[str]  # in force
+    later: list[str]  # in force after a restart of the controller
+
+
+class SitePolicy:
+    """What the site allows now. Until `configure`, that is everything."""
+
+    def __init__(self, store: Store, gpus: GpuStates, limits: HostLimits) -> None:
+        self.policy = Policy()
+        self.limits = limits
+        self._store, self._gpus = store, gpus
+        self._config: Config | None = None  # as of this turn
+        self._in_force: Config | None = None  # as of the last turn that was committed
+
+    @property
+    def config(self) -> Config:
+        """The configuration as of this turn, for a site that has one."""
+        assert self._config is not None, "configure() comes first"
+        return self._config
+
+    def configure(self, config: Config) -> None:
+        """Put a configuration, and what the store has beside it, into force at the start."""
+        self._config = self._in_force = config
+        self.restore()
+
+    def restore(self) -> None:
+        """Return to what is in force according to the store: the turn was rolled back."""
+        if self._in_force is not None:
+            self._config = self._in_force
+            self._use(self._stored_policy(self._in_force))
+            self._use_reservations()
+
+    def reread(self, config: Config) -> Changes:
+        """Use a configuration that was read again, from this turn on.
+
+        Raises: BadUsage, if it does not fit the operators' changes; then nothing changes.
+        """
+        before = self.config
+        policy = _policy(config, self.overrides)
+        names = [name for name in Config.__struct_fields__ if getattr(before, name) != getattr(config, name)]
+        self._config = structs.replace(config, **{name: getattr(before, name) for name in _AT_START})
+        self._use(policy)
+        now = [name for name in names if name not in _AT_START]
+        return Changes(now, [name for name in names if name in _AT_START])
+
+    def put_in_force(self, config: Config) -> None:
+        """Keep a configuration of `reread`, whose turn was committed."""
+        self._in_force = config
+
+    def _use(self, policy: Policy) -> None:
+        """Use a policy from now on, also for other requests of this turn."""
+        self.policy = structs.replace(policy, reservations=self.policy.reservations)
+        self.limits = self.config.limits
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    @property
+    def overrides(self) -> Overrides:
+        """The partition settings that operators changed."""
+        found: Overrides = self._store.kept.recall_json(_PARTITIONS, {})
+        return found
+
+    def override(self, overrides: Overrides) -> None:
+        """Store partition settings and use them at once, so that jobs may start in this turn.
+
+        Raises: BadUsage, if the policy would be wrong; then nothing changes.
+        """
+        policy = _policy(self.config, overrides)
+        self._store.kept.remember(_PARTITIONS, json.dumps(overrides))
+        self._use(policy)
+
+    def _stored_policy(self, config: Config) -> Policy:
+        """Return the policy with the operators' changes, or without them if they no longer fit."""
+        overrides = self.overrides
+        try:
+            return _policy(config, overrides)
+        except Exception as error:
+            if not overrides:
+                raise
+            log.error("the partitions as operators changed them are left out: %s", error)
+            return _policy(config, {})
+
+    # -- reservations ---------------------------------------------------------------------------
+
+    @property
+    def records(self) -> list[Record]:
+        """The reservations in the store."""
+        records = (_record(value) for value in self._store.kept.recall_json(_RESERVATIONS, []))
+        return [record for record in records if record is not None]
+
+    def reserve(self, records: Iterable[Record], now: float) -> None:
+        """Store reservations and use them at once. `now`: seconds since the epoch."""
+        kept = [to_builtins(record) for record in records if record.end > now]
+        self._store.kept.remember(_RESERVATIONS, json.dumps(kept))
+        self._use_reservations()
+
+    def _use_reservations(self) -> None:
+        reservations = tuple(self.reservation(record) for record in self.records)
+        self.policy = structs.replace(self.policy, reservations=reservations)
+
+    def reservation(self, record: Record) -> Reservation:
+        """Return the reservation of a record. A GPU that is gone is not part of it."""
+        there = {gpu.uuid: gpu for gpu in self._gpus.gpus}
+        holds = [
+            Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
+            for uuid, share in record.cards
+            if (gpu := there.get(uuid))
+        ]
+        return Reservation(
+            name=record.name,
+            start=record.start,
+            end=record.end,
+            holds=tuple(sorted(holds, key=lambda hold: hold.gpu)),
+            access=Access(users=record.users, groups=record.groups, accounts=record.accounts),
+            is_maintenance="maint" in record.flags,
+            by=record.by,
+        )
+
+    def tidy(self, now: float) -> None:
+        """Forget the reservations that ended before `now` (seconds since the epoch)."""
+        if any(one.end <= now for one in self.policy.reservations):
+            left = tuple(one for one in self.policy.reservations if one.end > now)
+            self.policy = structs.replace(self.policy, reservations=left)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when the next reservation begins or ends (seconds since the epoch); None if none does."""
+        return next(iter(boundaries(self.policy.reservations, now)), None)
+
+
+def _policy(config: Config, overrides: Overrides) -> Policy:
+    return check_preemption(apply_overrides(config, overrides).policy)
+
+
+def _record(value: object) -> Record | None:
+    """Return the record in a stored value; None if it is damaged: then it keeps no job from its GPUs."""
+    try:
+        return convert(value, Record)
+    except ValidationError:
+        log.error("a reservation in the queue cannot be read and is left out: %.200r", value)
+        return None
