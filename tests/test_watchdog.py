@@ -5,23 +5,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.job import Reason
-from fgsched.jobs.watchdog import Memory, Policy, Sight, Use, judge
+from fgsched.jobs.watchdog import JobOnGpu, LastQuery, Policy, ProcessUse, judge
 
 MIB, GIB = 1 << 20, 1 << 30
 KILL, WARN = Policy(tolerance=100), Policy(kills=False, tolerance=100)
 
 
 def use(memory, tracked=0, *, pid=7):
-    return Use(pid=pid, memory=memory, tracked=tracked)
+    return ProcessUse(pid=pid, memory=memory, tracked=tracked)
 
 
 def sight(*uses, limit=1000, **more):
-    return Sight(gpu=0, limit=limit, uses=uses, **more)
+    return JobOnGpu(gpu=0, limit=limit, uses=uses, **more)
 
 
 def looks(*sights, tier="shim", policy=KILL):
     """The verdict on the last of several looks."""
-    memory = Memory()
+    memory = LastQuery()
     for one in sights:
         verdict = judge(tier, [one], memory, policy)
         memory = verdict.memory
@@ -44,7 +44,7 @@ def test_what_was_charged_is_not_written_again():
 
 
 def slot(memory, tracked=0, *, past=0, mark=1, pid=7, has_context=True):
-    return Use(pid=pid, memory=memory, tracked=tracked, past=past, mark=mark, has_context=has_context)
+    return ProcessUse(pid=pid, memory=memory, tracked=tracked, past=past, mark=mark, has_context=has_context)
 
 
 @pytest.mark.parametrize("guessed", [0, 200, 256, 400])
@@ -100,7 +100,7 @@ def test_of_a_card_that_does_not_answer_all_stays_as_it_was():
         assert (verdict.memory, verdict.charges, verdict.end) == (before, {}, None)
     assert judge("shim", [sight()], looks(context, context).memory, KILL).charges == {0: 0}
     assert judge("shim", [over], looks(over).memory.of({0}), KILL).end.reason is Reason.GPU_OVER_LIMIT
-    assert judge("shim", [], looks(over).memory, KILL, silent={1}).memory == Memory()
+    assert judge("shim", [], looks(over).memory, KILL, silent={1}).memory == LastQuery()
 
 
 def test_each_process_may_have_its_context_beyond_the_limit():
@@ -172,7 +172,7 @@ many = st.lists(uses, max_size=4, unique_by=lambda one: one.pid)
 
 @given(st.lists(many, min_size=2, max_size=6))
 def test_a_charge_is_never_more_than_what_two_looks_in_a_row_left_unexplained(history):
-    memory, unexplained = Memory(), []
+    memory, unexplained = LastQuery(), []
     for seen in history:
         verdict = judge("shim", [sight(*seen)], memory, WARN)
         memory = verdict.memory

@@ -17,7 +17,7 @@ from fgsched.controller.faults import Faults
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.gpus import external
 from fgsched.jobs.launchcontext import job_dir
-from fgsched.jobs.watchdog import UNFENCED, Memory, Policy, Sight, Use, judge
+from fgsched.jobs.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots
 from fgsched.system.process import maps, marked, parents, started_with
@@ -195,7 +195,7 @@ class Watchdog:
         self.policy = policy
         self._tell = tell
         self._faults = faults or Faults()
-        self._before: dict[tuple[int, int], Memory] = {}  # (job, attempt) -> result of the last query
+        self._before: dict[tuple[int, int], LastQuery] = {}  # (job, attempt) -> result of the last query
 
     @property
     def is_suspicious(self) -> bool:
@@ -213,13 +213,13 @@ class Watchdog:
             with self._faults.contained(f"the watchdog of job {job.id}"):
                 self._judge(job, seen, was, silent)
 
-    def _judge(self, job: Job, seen: Seen, was: Memory | None, silent: Collection[int]) -> None:
+    def _judge(self, job: Job, seen: Seen, was: LastQuery | None, silent: Collection[int]) -> None:
         """Charge one job, and report findings. `was`: the result of the last query, if any."""
         key = job.id, job.attempt
-        self._before[key] = was or Memory()
+        self._before[key] = was or LastQuery()
         counted = self._counted(job, seen)
-        sights = _sights(job, seen, counted)
-        verdict = judge(job.tier, sights, was or Memory(), self.policy, silent=silent)
+        on_gpus = _on_gpus(job, seen, counted)
+        verdict = judge(job.tier, on_gpus, was or LastQuery(), self.policy, silent=silent)
         self._before[key] = verdict.memory
         if was is None:  # one query shows no charge; keep that of an earlier controller
             self._before[key] = replace(verdict.memory, charged=charged(self._run, job))
@@ -234,7 +234,7 @@ class Watchdog:
 
     def _counted(self, job: Job, seen: Seen) -> Mapping[int, Mapping[int, Slot]]:
         """Return {gpu: {pid: slot}} if a process of the job was seen."""
-        is_there = job.tier != UNFENCED and job.id in seen.owners.values()
+        is_there = job.tier != UNENFORCED and job.id in seen.owners.values()
         return slots(self._run, job) if is_there else {}
 
 
@@ -243,30 +243,32 @@ def watchdog_policy(config: Config) -> Policy:
     return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
-def _sights(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[Sight]:
+def _on_gpus(job: Job, seen: Seen, counted: Mapping[int, Mapping[int, Slot]]) -> list[JobOnGpu]:
     limits = {hold.gpu: hold.memory for hold in job.holds}
     pids = {pid for pid, owner in seen.owners.items() if owner == job.id}
-    sights = []
+    on_gpus = []
     for index, reading in seen.readings.items():
         uses = _uses(reading, pids, counted.get(index, {}))
         is_ours = index in limits and (reading.is_lost or not reading.error)
         if uses or is_ours:
             limit = limits.get(index)
-            sights.append(Sight(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
-    return sights
+            on_gpus.append(JobOnGpu(gpu=index, limit=limit, uses=uses, is_lost=reading.is_lost))
+    return on_gpus
 
 
-def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tuple[Use, ...]:
+def _uses(reading: Reading, pids: set[int], counted: Mapping[int, Slot]) -> tuple[ProcessUse, ...]:
     return tuple(_use(one, counted.get(one.pid)) for one in reading.processes if one.pid in pids)
 
 
-def _use(seen: GpuProcess, slot: Slot | None) -> Use:
+def _use(seen: GpuProcess, slot: Slot | None) -> ProcessUse:
     """A process without a slot may have the hook: one that has allocated nothing yet, or is about to end."""
     if slot is None:
         is_bare = maps(seen.pid, _HOOK) is False
-        return Use(pid=seen.pid, memory=seen.memory, tracked=None if is_bare else 0)
+        return ProcessUse(pid=seen.pid, memory=seen.memory, tracked=None if is_bare else 0)
     counts = {"tracked": slot.tracked, "past": slot.past}
-    return Use(pid=seen.pid, memory=seen.memory, **counts, mark=slot.mark, has_context=slot.has_context)
+    return ProcessUse(
+        pid=seen.pid, memory=seen.memory, **counts, mark=slot.mark, has_context=slot.has_context
+    )
 
 
 # -- queries ----------------------------------------------------------------------------------------

@@ -13,32 +13,32 @@ from msgspec.structs import replace
 from fgsched.domain.job import Job, OomReport, Readings, Reason, Refusal
 from fgsched.domain.units import format_mebibytes
 
-UNFENCED, BY_HOOK = "none", "shim"  # tiers
+UNENFORCED, BY_HOOK = "none", "shim"  # tiers
 
 
-class Use(Struct, frozen=True, kw_only=True, gc=False):
+class ProcessUse(Struct, frozen=True, kw_only=True, gc=False):
     """One process of the job on one GPU."""
 
     pid: int
-    memory: int  # bytes, as the driver says; 0 where it does not
-    tracked: int | None  # bytes in its slot of the region; None: the hook is not in it
-    past: int = 0  # bytes beside these that its slot is charged: for contexts, or as seen
-    mark: int | None = None  # of what it has past the hook: changes with its contexts; None: it has no slot
-    has_context: bool = False  # that something was reserved for
+    memory: int  # bytes that the driver reports; 0: it reports none
+    tracked: int | None  # bytes in the slot of the region; None: the process does not have the hook
+    past: int = 0  # further bytes that the slot is charged: reserved for contexts, or observed
+    mark: int | None = None  # changes with the contexts of the process; None: it has no slot
+    has_context: bool = False  # memory was reserved for a context
 
     @property
-    def guess(self) -> int:
+    def estimate(self) -> int:
         """Memory of the process outside the hook, in bytes."""
         return max(0, self.memory - (self.tracked or 0))
 
 
-class Sight(Struct, frozen=True, kw_only=True, gc=False):
+class JobOnGpu(Struct, frozen=True, kw_only=True, gc=False):
     """A job on one GPU in one query."""
 
     gpu: int  # index
-    limit: int | None  # bytes; None: the card was not given to it
-    uses: tuple[Use, ...]
-    is_lost: bool = False  # the card is
+    limit: int | None  # bytes; None: the GPU was not given to the job
+    uses: tuple[ProcessUse, ...]
+    is_lost: bool = False  # the GPU fell off the bus
 
     @property
     def held(self) -> int:
@@ -76,18 +76,18 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
 _Key = tuple[int, int, int | None]  # gpu, pid, mark
 
 
-class Memory(Struct, frozen=True, gc=False):
+class LastQuery(Struct, frozen=True, gc=False):
     """The findings of a query that the next query needs."""
 
     faults: frozenset[tuple[Reason, int]] = frozenset()
-    guesses: Mapping["_Key", int] = field(default_factory=dict)  # bytes past the hook
+    estimates: Mapping["_Key", int] = field(default_factory=dict)  # bytes past the hook
     charged: Mapping[int, int] = field(default_factory=dict)  # gpu -> bytes
 
-    def of(self, gpus: Container[int]) -> "Memory":
+    def of(self, gpus: Container[int]) -> "LastQuery":
         """Return the findings about these GPUs."""
-        return Memory(
+        return LastQuery(
             frozenset((reason, gpu) for reason, gpu in self.faults if gpu in gpus),
-            {key: size for key, size in self.guesses.items() if key[0] in gpus},
+            {key: size for key, size in self.estimates.items() if key[0] in gpus},
             {gpu: size for gpu, size in self.charged.items() if gpu in gpus},
         )
 
@@ -95,105 +95,103 @@ class Memory(Struct, frozen=True, gc=False):
 class Verdict(Struct, frozen=True, gc=False):
     """The consequences of a query for one job."""
 
-    memory: Memory
+    memory: LastQuery
     charges: Mapping[int, int]  # gpu -> bytes of processes without a slot; changed ones only
-    seen: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> the same, of a slot
-    costs: Mapping[int, int] = field(
-        default_factory=dict
-    )  # gpu -> what a process that held still showed of contexts
-    warn: tuple[Fault, ...] = ()  # seen for the first time
-    end: Fault | None = None  # seen twice in a row, and the policy is to end it
+    seen: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (gpu, pid) -> bytes of a slot
+    costs: Mapping[int, int] = field(default_factory=dict)  # gpu -> bytes that contexts cost a process
+    warn: tuple[Fault, ...] = ()  # found for the first time
+    end: Fault | None = None  # found in two consecutive queries, and the policy is to end the job
 
 
 def judge(
-    tier: str, sights: Iterable[Sight], before: Memory, policy: Policy, *, silent: Container[int] = ()
+    tier: str, on_gpus: Iterable[JobOnGpu], before: LastQuery, policy: Policy, *, silent: Container[int] = ()
 ) -> Verdict:
     """Return the consequences of a query. Only what two consecutive queries show is charged, or ends a job.
 
     GPUs in `silent` did not answer; their findings are kept for the next query that they answer.
     """
-    seen = list(sights)
-    found = [fault for sight in seen for fault in _faults(sight, tier, policy)]
+    seen = list(on_gpus)
+    found = [fault for on_gpu in seen for fault in _faults(on_gpu, tier, policy)]
     uses = {
-        (sight.gpu, use.pid, use.mark): use
-        for sight in seen
-        if sight.limit is not None and not sight.is_lost
-        for use in sight.uses
+        (on_gpu.gpu, use.pid, use.mark): use
+        for on_gpu in seen
+        if on_gpu.limit is not None and not on_gpu.is_lost
+        for use in on_gpu.uses
     }
-    guesses = {key: use.guess for key, use in uses.items()}
-    charged = {} if tier == UNFENCED else _charges(guesses, before, seen)
-    told = {key: use for key, use in uses.items() if use.memory and use.mark is not None}
-    again_there = {key: use for key, use in told.items() if key in before.guesses}
+    estimates = {key: use.estimate for key, use in uses.items()}
+    charged = {} if tier == UNENFORCED else _charges(estimates, before, seen)
+    with_slot = {key: use for key, use in uses.items() if use.memory and use.mark is not None}
+    in_both = {key: use for key, use in with_slot.items() if key in before.estimates}
     faults, kept = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
-    memory = Memory(faults | kept.faults, {**kept.guesses, **guesses}, {**kept.charged, **charged})
+    memory = LastQuery(faults | kept.faults, {**kept.estimates, **estimates}, {**kept.charged, **charged})
     again = [fault for fault in found if (fault.reason, fault.gpu) in before.faults]
     ends = [fault for fault in again if policy.kills or fault.reason is Reason.GPU_LOST]
     return Verdict(
         memory=memory,
         charges={gpu: size for gpu, size in charged.items() if before.charged.get(gpu, 0) != size},
-        seen={key[:2]: size for key, size in _settled(again_there, before).items()},
-        costs=_costs(again_there, before),
+        seen={key[:2]: size for key, size in _settled(in_both, before).items()},
+        costs=_costs(in_both, before),
         warn=tuple(fault for fault in found if fault not in again),
         end=ends[0] if ends else None,
     )
 
 
-def _charges(guesses: Mapping[_Key, int], before: Memory, seen: Iterable[Sight]) -> dict[int, int]:
+def _charges(estimates: Mapping[_Key, int], before: LastQuery, seen: Iterable[JobOnGpu]) -> dict[int, int]:
     """Return the bytes outside the hook by GPU, of processes without a slot: the lower of two estimates.
 
     Driver and region are not read at the same time. Memory that is freed in between looks once like memory
     outside the hook.
     """
-    charges = {sight.gpu: 0 for sight in seen if sight.limit is not None and not sight.is_lost}
-    for key, guess in guesses.items():
+    charges = {on_gpu.gpu: 0 for on_gpu in seen if on_gpu.limit is not None and not on_gpu.is_lost}
+    for key, estimate in estimates.items():
         if key[2] is None:
-            charges[key[0]] += min(guess, before.guesses.get(key, 0))
+            charges[key[0]] += min(estimate, before.estimates.get(key, 0))
     return charges
 
 
-def _settled(uses: Mapping[_Key, Use], before: Memory) -> dict[_Key, int]:
+def _settled(uses: Mapping[_Key, ProcessUse], before: LastQuery) -> dict[_Key, int]:
     """Return the new charges of slots: they change only as far as both queries agree."""
     settled = {}
     for key, use in uses.items():
-        least, most = sorted((use.guess, before.guesses[key]))
-        size = min(max(use.past, least), most)
+        low, high = sorted((use.estimate, before.estimates[key]))
+        size = min(max(use.past, low), high)
         if size != use.past:
             settled[key] = size
     return settled
 
 
-def _costs(uses: Mapping[_Key, Use], before: Memory) -> dict[int, int]:
+def _costs(uses: Mapping[_Key, ProcessUse], before: LastQuery) -> dict[int, int]:
     """Return the least memory outside the hook of a process with a context that both queries show."""
     costs: dict[int, int] = {}
     for key, use in uses.items():
-        if use.has_context and use.guess == before.guesses[key]:
-            costs[key[0]] = min(use.guess, costs.get(key[0], use.guess))
+        if use.has_context and use.estimate == before.estimates[key]:
+            costs[key[0]] = min(use.estimate, costs.get(key[0], use.estimate))
     return costs
 
 
-def _faults(sight: Sight, tier: str, policy: Policy) -> list[Fault]:
+def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy) -> list[Fault]:
     """Return the violations on one GPU. A job of the level none has no limit on its own GPUs."""
-    if sight.is_lost:
-        return [Fault(reason=Reason.GPU_LOST, gpu=sight.gpu)] if sight.limit is not None else []
-    if sight.limit is None:
-        stray = replace(_largest(sight), reason=Reason.GPU_NOT_GIVEN)
-        return [replace(stray, held=sight.held)]
-    if tier == UNFENCED:
+    if on_gpu.is_lost:
+        return [Fault(reason=Reason.GPU_LOST, gpu=on_gpu.gpu)] if on_gpu.limit is not None else []
+    if on_gpu.limit is None:
+        stray = replace(_largest(on_gpu), reason=Reason.GPU_NOT_GIVEN)
+        return [replace(stray, held=on_gpu.held)]
+    if tier == UNENFORCED:
         return []
     faults = []
-    if sight.held > sight.limit + policy.tolerance * len(sight.uses):
-        held = {"held": sight.held, "limit": sight.limit}
-        faults.append(Fault(reason=Reason.GPU_OVER_LIMIT, gpu=sight.gpu, **held))
-    past = replace(sight, uses=tuple(use for use in sight.uses if use.tracked is None and use.memory))
+    if on_gpu.held > on_gpu.limit + policy.tolerance * len(on_gpu.uses):
+        held = {"held": on_gpu.held, "limit": on_gpu.limit}
+        faults.append(Fault(reason=Reason.GPU_OVER_LIMIT, gpu=on_gpu.gpu, **held))
+    past = replace(on_gpu, uses=tuple(use for use in on_gpu.uses if use.tracked is None and use.memory))
     if tier == BY_HOOK and past.uses:
         faults.append(replace(_largest(past), reason=Reason.GPU_UNHOOKED))
     return faults
 
 
-def _largest(sight: Sight) -> Fault:
+def _largest(on_gpu: JobOnGpu) -> Fault:
     """Return the process that holds the most memory, as a fault."""
-    most = max(sight.uses, key=lambda use: use.memory)
-    return Fault(reason=Reason.NONE, gpu=sight.gpu, held=most.memory, pid=most.pid)
+    largest = max(on_gpu.uses, key=lambda use: use.memory)
+    return Fault(reason=Reason.NONE, gpu=on_gpu.gpu, held=largest.memory, pid=largest.pid)
 
 
 # -- out of memory -------------------------------------------------------------------------------------
