@@ -1,7 +1,7 @@
-"""What the engine does once a turn is committed: effects as values, and the executor that carries them out.
+"""Effects of a turn as values, and the executor that carries them out after the commit.
 
-An effect may be carried out again after a crash, and then does no harm: the controller that starts next makes
-the effects that it cannot know to be done. So each has a crash point before it and most have one after it.
+An effect may be repeated after a crash without harm: the next controller carries out every effect that it
+cannot know to be done. Each effect has a crash point before it, and most have one after it.
 """
 
 import logging
@@ -34,7 +34,7 @@ class Launch(Struct, frozen=True):
 
 
 class Follow(Struct, frozen=True):
-    """Watch a job's shepherd, and give it the orders that are in the store."""
+    """Watch a job's shepherd, and send it the stored orders."""
 
     job: Job
     shepherd: Shepherd
@@ -55,7 +55,7 @@ class Forget(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """An order to a job's supervisor. It is in the store: an order that is not delivered is given again."""
+    """An order to a job's supervisor. It is stored, and repeated until it is delivered."""
 
     job: Job
     answer: Outcome | None = None  # becomes an error if the order is not delivered
@@ -82,7 +82,7 @@ class Resume(Order, frozen=True):
 
 
 class Relimit(Order, frozen=True):
-    """Make the supervisor keep to the time limit that the job has now."""
+    """Make the supervisor use the job's current time limit."""
 
 
 class Signal(Struct, frozen=True):
@@ -105,7 +105,7 @@ NO_REPLY = Reply(lambda answer: None)  # to a request that has no reader
 
 
 class Reconfigure(Struct, frozen=True):
-    """Put a configuration that was read again into force outside the engine."""
+    """Use a changed configuration outside the engine."""
 
     obey: Callable[[Config], None]
     config: Config
@@ -119,7 +119,7 @@ Effect = Launch | Follow | Remind | Forget | Order | Signal | Reply | Reconfigur
 
 
 class EffectHost(Protocol):
-    """What the executor needs of the engine."""
+    """The interface of the engine for the executor."""
 
     launcher: Launcher
     cards: GpuStates
@@ -128,10 +128,7 @@ class EffectHost(Protocol):
 
 
 def require_supervisor(host: EffectHost, job: Job) -> None:
-    """Refuse an order that no process could carry out, before anything is written.
-
-    Raises: Refused.
-    """
+    """Check that a supervisor can carry out an order, before anything is stored. Raises Refused."""
     if job.state in _SUPERVISED and not host.launcher.has_supervisor(job):
         raise Refused(
             f"job {job.id}: not delivered: the job's supervisor is gone",
@@ -140,7 +137,7 @@ def require_supervisor(host: EffectHost, job: Job) -> None:
 
 
 def job_to_mark(effect: Effect) -> Job | None:
-    """Return the job that is marked when the effect fails unexpectedly, since its state is unknown then."""
+    """Return the job to mark if the effect fails unexpectedly, because its state is unknown then."""
     if isinstance(effect, Launch | Follow | Remind) or (isinstance(effect, Forget) and effect.marks):
         return effect.job
     return None
@@ -187,7 +184,7 @@ class Executor:
         self._host.launcher.start(effect.job, effect.given)
 
     def _follow(self, effect: Follow) -> None:
-        """Do nothing for an attempt whose end was taken in together with its beginning."""
+        """Watch the shepherd, unless the end of the attempt arrived together with its start."""
         job, now = effect.job, self._host.jobtable.under_way(effect.job.id)
         if now is not None and now.attempt == job.attempt:
             self._host.launcher.follow(job, effect.shepherd)
@@ -205,7 +202,7 @@ class Executor:
         return all([self._is_given(order) for order in pending_orders(job)])
 
     def _order(self, effect: Order) -> None:
-        """A job that is starting has no supervisor yet: it gets the order when it is followed."""
+        """Send an order. A starting job has no supervisor yet and receives it when it is followed."""
         if self._is_given(effect) or effect.job.state is JobState.STARTING:
             return
         self._host.undelivered[effect.job.id] = 0.0
@@ -236,7 +233,7 @@ class Executor:
 
 
 def pending_orders(job: Job) -> list[Order]:
-    """Return the orders that the store has for a job under way. None of them does harm when given twice."""
+    """Return the stored orders of a running job. Each may be sent twice without harm."""
     orders: list[Order] = [Relimit(job)] if job.relimited else []
     if job.is_to_end:
         orders.append(Cancel(job))
@@ -252,7 +249,7 @@ def pending_orders(job: Job) -> list[Order]:
 
 
 def _delivered(give: Callable[[], bool]) -> bool:
-    """Return whether an order was delivered. One that fails, for want of descriptors for example, was not."""
+    """Tell whether an order was delivered; False if sending it failed."""
     try:
         return give()
     except OSError:

@@ -1,4 +1,4 @@
-"""Follow up on jobs under way: undelivered orders, lost shepherds, findings of the watchdog."""
+"""Follow up on running jobs: undelivered orders, lost shepherds, findings of the watchdog."""
 
 import math
 from functools import partial
@@ -16,7 +16,7 @@ _GRACE = 1.0  # seconds that a spawner has to write the result of a job it inher
 
 
 def resend_orders(engine: EngineContext, now: float) -> None:
-    """Give each order that was not delivered again, once in `RETRY` seconds."""
+    """Repeat each undelivered order once in `RETRY` seconds."""
     for job_id, tried_at in list(engine.undelivered.items()):
         job = engine.jobtable.under_way(job_id)
         if job is None:
@@ -27,7 +27,7 @@ def resend_orders(engine: EngineContext, now: float) -> None:
 
 
 def follow_up_orphans(engine: EngineContext, now: float) -> None:
-    """Take in the result of each job without a shepherd, or end what is left of it."""
+    """Read the result of each job without a shepherd, or end its remaining processes."""
     orphans = engine.orphans
     for job_id, empty_since in list(orphans.items()):
         job = engine.jobtable.jobs.get(job_id)
@@ -57,7 +57,7 @@ def _follow_up(engine: EngineContext, job: Job, empty_since: float, now: float) 
 
 
 def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now: float) -> None:
-    """Record what the watchdog found, and end the job if the finding demands that."""
+    """Record a finding of the watchdog, and end the job if the finding requires it."""
     if job.is_to_end:
         return
     others = engine.jobtable.holding.values()
@@ -68,12 +68,12 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
 
 
 def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
-    """Return a cleaned-up job with the blame put on its GPU, if that failed while the job ran."""
+    """Return an ended job as failed by its GPU, if the GPU failed while the job was running."""
     gpus = [hold.gpu for hold in job.holds]
     over = blame_gpu(job, has_failed=engine.cards.failed_since(gpus, job.started_at or 0.0))
     return replace(over, reason=reason_of(over), ended_at=over.ended_at or now)
 
 
 def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> OomReport:
-    """Return which processes were on the GPU when the job ran out of its share of memory."""
+    """Return which processes used the GPU when the job ran out of GPU memory."""
     return oom_report(job, refusal, engine.jobtable.holding.values(), engine.cards.readings)
