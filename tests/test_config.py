@@ -266,6 +266,11 @@ def test_the_words_of_the_settings_are_those_of_the_domain():
     assert KEYS["tiers"].allowed == 'a list of some of ["driver", "shim", "watchdog", "none"]'
 
 
+def test_defragmentation_that_is_off_is_not_shown_as_unlimited():
+    assert KEYS["defragment"].form.show(Config().defragment) == '"0"'
+    assert KEYS["default_time"].form.show(Config().default_time) == '"UNLIMITED"'
+
+
 def test_a_size_without_a_unit_is_refused_whatever_its_type(configured):
     for written in ("256", "1.5"):
         assert "is not a size" in refusal(configured, f"[gpus]\nheadroom = {written}")

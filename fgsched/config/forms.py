@@ -76,7 +76,7 @@ def _show_time(seconds: float) -> str:
     return f'"{units.format_limit(round(seconds))}"'
 
 
-def _show_exemption(seconds: float) -> str:
+def _show_period(seconds: float) -> str:
     return _show_time(seconds) if seconds else '"0"'
 
 
@@ -133,12 +133,12 @@ Duration = Annotated[  # seconds
         show=_show_time,
     ),
 ]
-Exemption = Annotated[  # seconds
+Period = Annotated[  # seconds
     int,
     Form(
         takes='a time such as "30", which are minutes, or "1:00:00"',
         read=lambda value: units.parse_duration(_text(value)),
-        show=_show_exemption,
+        show=_show_period,
     ),
 ]
 Retention = Annotated[  # seconds, or FOREVER

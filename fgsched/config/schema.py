@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from fgsched.config import forms
-from fgsched.config.forms import Bytes, Duration, Exemption, GpuAmount, Names, Seconds, Switch, Whole
+from fgsched.config.forms import Bytes, Duration, GpuAmount, Names, Period, Seconds, Switch, Whole
 from fgsched.domain.job import HostLimits
 from fgsched.domain.policy import (
     MAIN,
@@ -80,7 +80,7 @@ class Config(Struct, frozen=True, kw_only=True):
         Placement, _key("gpus", "Placement policy: pack jobs to keep GPUs usable, or spread them.")
     ] = "pack"
     defragment: Annotated[
-        Duration, _key("gpus", "Most GPU time of finished work that requeuing may lose to start one job.")
+        Period, _key("gpus", "Most GPU time of work that requeuing may lose to start a job; 0: none.")
     ] = 0
     gpu_compute: Annotated[GpuCompute, _key("gpus", "Division of a GPU's compute time among its jobs.")] = (
         "fair"
@@ -319,7 +319,7 @@ class PartitionSettings(Struct, frozen=True, kw_only=True):
     preempt: Annotated[Names, _says("Partitions further down whose jobs its jobs may preempt.")] = ()
     preempt_mode: Annotated[PreemptMode, forms.ANY_CASE, _says("How its own jobs are preempted.")] = "requeue"
     preempt_grace: Annotated[Whole, _GRACE] = 0
-    preempt_exempt: Annotated[Exemption, _says("Run time before which its jobs are not preempted.")] = 0
+    preempt_exempt: Annotated[Period, _says("Run time before which its jobs are not preempted.")] = 0
     default: Annotated[Switch, _says("Whether jobs that name no partition are submitted to it.")] = False
     state: Annotated[
         PartitionState, _says("down starts no jobs, drain accepts none, inactive does neither.")
@@ -410,7 +410,7 @@ class QosSettings(Struct, frozen=True, kw_only=True):
         _says("How its own jobs are preempted; default as their partition."),
     ] = ""
     preempt_grace: Annotated[Whole, _GRACE] = 0
-    preempt_exempt: Annotated[Exemption, _says("Run time before which its jobs are not preempted.")] = 0
+    preempt_exempt: Annotated[Period, _says("Run time before which its jobs are not preempted.")] = 0
     priority: Annotated[
         Whole, Meta(description="Priority; a higher number starts earlier.", ge=0, le=10**6)
     ] = 0
