@@ -12,4 +12,4 @@ See docs/architecture.md.
 """
 
 __version__ = "0.1.0"
-PROTOCOL = 1  # of the socket between the commands and the controller
+PROTOCOL = 2  # of the socket between the commands and the controller

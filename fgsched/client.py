@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from fgsched import PROTOCOL, protocol
+from fgsched import protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system.paths import Paths, written
@@ -32,11 +32,6 @@ _TIME = struct.Struct("@2l")  # seconds and microseconds
 _LOG_FLAGS = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 )  # a FIFO may have no reader
-_LOOKS = {  # requests that change nothing
-    *("ping", "wait", "queue", "job", "jobs", "script", "pids", "history", "gpus", "check"),
-    *("why", "starts", "test", "partitions", "priorities", "shares", "reservations"),
-}
-_TYPED = protocol.Decoder(protocol.CALLS)
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
 
 
@@ -99,32 +94,6 @@ class Client:
         ok = self._insist(protocol.encode_call(call), patience, progress, repeat=call.repeats, advice=advice)
         kind: type[Answer] = protocol.answer_of(type(call))
         return protocol.decode_answer(ok, kind)
-
-    def ask(
-        self,
-        operation: str,
-        *,
-        repeat: bool = True,
-        patience: float | None = _PATIENCE,
-        progress: Callable[[dict[str, Any]], None] | None = None,
-        unanswered: str = "",
-        **arguments: Any,
-    ) -> dict[str, Any]:
-        """Send a request by its name, for operations without a type; `patience` is in seconds."""
-        only_reads = operation in _LOOKS
-        if operation in _TYPED.kinds:
-            call = _TYPED.convert(operation, arguments | ({} if progress is None else {"progress": True}))
-            message, only_reads = protocol.encode_call(call), call.only_reads
-            repeat = repeat and call.repeats
-        else:
-            message = _message(operation, arguments | ({} if progress is None else {"progress": True}))
-        advice = unanswered or _advice(only_reads=only_reads, repeat=repeat)
-        tell = None if progress is None else lambda news: progress(msgspec.to_builtins(news))
-        ok = self._insist(message, patience, tell, repeat=repeat, advice=advice)
-        if operation in _TYPED.kinds:
-            answer = protocol.decode_answer(ok, protocol.answer_of(_TYPED.kinds[operation]))
-            return msgspec.to_builtins(answer)  # type: ignore[no-any-return]
-        return protocol.decode_answer(ok, dict)
 
     def _insist(
         self,
@@ -274,10 +243,6 @@ class Watch:
             return False
         self._pauses = _Pauses()
         return True
-
-
-def _message(operation: str, arguments: dict[str, Any]) -> bytes:
-    return json.dumps({"v": PROTOCOL, "op": operation, **arguments}, separators=(",", ":")).encode() + b"\n"
 
 
 def _advice(*, only_reads: bool, repeat: bool) -> str:

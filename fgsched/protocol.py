@@ -1,8 +1,8 @@
 """Every request to the controller and every answer, as a type. Both ends of the socket use these.
 
-A request is one line of JSON: `{"v":1,"op":"cancel","ids":[7]}`; `op` selects the `Call`, whose other fields
-follow. The answer is one line too: `{"v":1,"ok":{…}}` or `{"v":1,"error":{…}}`, and before it, if the call
-asks for news, any number of lines `{"v":1,"progress":{…}}`.
+A request is one line of JSON: `{"v":2,"op":"cancel","ids":[7]}`; `op` selects the `Call`, whose other fields
+follow. The answer is one line too: `{"v":2,"ok":{…}}` or `{"v":2,"error":{…}}`, and before it, if the call
+asks for news, any number of lines `{"v":2,"progress":{…}}`.
 
 A text may hold bytes that are not UTF-8, as paths and arguments do. JSON cannot carry them: `encode` escapes
 them, and `decode_call` and `decode_answer` restore them (`domain/text.py`).
@@ -884,10 +884,6 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     busy: Retry | None = None
 
 
-class _Head(Struct):
-    op: str = ""
-
-
 def encode(value: Any) -> bytes:
     """Return `value` as JSON; bytes of its texts that are not UTF-8 are escaped."""
     try:
@@ -949,13 +945,6 @@ class Decoder:
         self.kinds = {name_of(kind): kind for kind in kinds}
         self._union: Any = Union[tuple(self.kinds.values())]  # noqa: UP007  made at run time
         self._decoder: msgspec.json.Decoder[Call[Any]] = msgspec.json.Decoder(self._union)
-
-    def knows(self, line: bytes | bytearray) -> bool:
-        """Tell whether the operation in `line` is one of these."""
-        try:
-            return msgspec.json.decode(line, type=_Head).op in self.kinds
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return False
 
     def decode(self, line: bytes | bytearray) -> Call[Any]:
         """Return the request in `line`.

@@ -1,6 +1,5 @@
 """The controller's end of the socket: one JSON object in each line; the kernel identifies the client."""
 
-import json
 import os
 import re
 import socket
@@ -99,22 +98,6 @@ class Connection:
         """Send an answer."""
         self._put(protocol.encode_answer(result))
 
-    def begin(self, head: dict[str, Any], name: str) -> None:
-        """Begin an answer whose last field is a list: `add` its rows, then `end` it."""
-        fields = "".join(f"{_encoded(key)}:{_encoded(value)}," for key, value in head.items())
-        self._is_first = self.is_answering = True
-        self._put(f'{{"v":{PROTOCOL},"ok":{{{fields}{_encoded(name)}:['.encode())
-
-    def add(self, rows: Sequence[Any]) -> None:
-        if rows:
-            comma, self._is_first = "" if self._is_first else ",", False
-            self._put((comma + _encoded(rows)[1:-1]).encode())
-
-    def end(self, tail: dict[str, Any]) -> None:
-        self.is_answering = False
-        fields = "".join(f",{_encoded(key)}:{_encoded(value)}" for key, value in tail.items())
-        self._put(f"]{fields}}}}}\n".encode())
-
     def begin_list(self, name: str) -> None:
         """Begin an answer with its field `name`, a list: `add_rows`, then `end_list`."""
         self._is_first = self.is_answering = True
@@ -170,40 +153,14 @@ class Connection:
         self._socket.close()
 
 
-def _encoded(value: Any) -> str:
-    return protocol.encode(value).decode()
-
-
-def parse(
-    line: bytes | bytearray, calls: protocol.Decoder
-) -> "protocol.Call[Any] | tuple[str, dict[str, Any]]":
-    """Return the request in `line`; of an operation that `calls` does not know, its name and arguments.
+def parse(line: bytes | bytearray, calls: protocol.Decoder) -> protocol.Call[Any]:
+    """Return the request in `line`.
 
     Raises: BadUsage, which names the field that is wrong; Unreachable for another version of the protocol.
     """
     if len(line) > _LARGE:
         _refuse_too_many(line)
-    if calls.knows(line):
-        return calls.decode(line)
-    return _parse_untyped(line)
-
-
-def _parse_untyped(line: bytes | bytearray) -> tuple[str, dict[str, Any]]:
-    try:
-        request = json.loads(line, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
-        if b"\\ud" in line or b"\\uD" in line:  # half a character, unless it stands for a byte of a name
-            json.dumps(request, ensure_ascii=False).encode(errors="surrogateescape")
-    except (ValueError, RecursionError) as error:
-        raise BadUsage(f"not a request: {error}") from None
-    if not isinstance(request, dict):
-        raise BadUsage("not a request: not an object")
-    version = request.pop("v", None)
-    if version != PROTOCOL:
-        raise protocol.another_version(version)
-    operation = request.pop("op", None)
-    if not isinstance(operation, str):
-        raise BadUsage("not a request: it has no operation")
-    return operation, request
+    return calls.decode(line)
 
 
 def _refuse_too_many(line: bytes | bytearray) -> None:
@@ -221,17 +178,6 @@ def _refuse_too_many(line: bytes | bytearray) -> None:
         containers += mark in (b"{", b"[")
         if containers > _CONTAINERS or items > _ITEMS:
             raise BadUsage(f"a request has more than {_CONTAINERS} objects and lists, or {_ITEMS} values")
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a number")
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field is given twice")
-    return found
 
 
 def listen(path: Path, *, for_all: bool) -> socket.socket:

@@ -29,7 +29,7 @@ def dial():
     line.connect("/run/fgsched/socket")
     return line
 def say(line, message):
-    line.sendall(json.dumps({"v": 1, **message}).encode() + b"\\n")
+    line.sendall(json.dumps({"v": 2, **message}).encode() + b"\\n")
     print(line.makefile().readline(), end="")
 """
 

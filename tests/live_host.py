@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from asking import AskingClient
 from fgsched import protocol
 from fgsched.cli import show
-from fgsched.client import Client
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.domain.errors import FgschedError
 from fgsched.system.paths import Paths
@@ -52,7 +52,7 @@ class Home:
     devices: str = "sim:2x16G"
     config: str = "[host]\ncpus = 64\n"
     _wait_index: list[int] = field(default_factory=list)
-    _client: Client | None = None
+    _client: AskingClient | None = None
 
     def __post_init__(self) -> None:
         self.path.mkdir(mode=0o700, exist_ok=True)
@@ -69,11 +69,11 @@ class Home:
         return Paths.find(self.environ, os.geteuid())
 
     @property
-    def client(self) -> Client:
+    def client(self) -> AskingClient:
         """Direct use of the socket; the first use starts the controller."""
         if self._client is None:
             self.run("fgq", "-h")  # it starts the controller, with this home's environment
-            self._client = Client(self.places, may_start=False)
+            self._client = AskingClient(self.places, may_start=False)
         return self._client
 
     def run(self, command: str, *words: str, env: Mapping[str, str] | None = None, **more: Any) -> Done:
@@ -178,7 +178,7 @@ class Home:
     def _stop(self, pid: int) -> None:
         watched = os.pidfd_open(pid)
         try:
-            client = self._client or Client(self.places, may_start=False)
+            client = self._client or AskingClient(self.places, may_start=False)
             self._client = client
             ids = [job.id for job in client.call(protocol.ListQueue(fields=("id",))).jobs]
             client.ask("cancel", ids=ids, patience=PATIENCE)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from asking import AskingClient
 from fgsched import client, protocol
 from fgsched.domain.errors import NoSuchJob, Unreachable
 from fgsched.system.paths import Paths
@@ -34,7 +35,7 @@ def door(places):
 
 def test_who_finds_no_place_says_that_nobody_answers(places, door, monkeypatch):
     monkeypatch.setattr(client, "_CROWD", 0.1)
-    with client.Client(places) as late, pytest.raises(Unreachable, match="does not answer") as told:
+    with AskingClient(places) as late, pytest.raises(Unreachable, match="does not answer") as told:
         late.ask("ping")
     assert "safe to repeat" in told.value.remedy
 
@@ -49,7 +50,7 @@ def test_who_finds_a_place_at_last_has_the_usual_patience(places, door):
             assert sock.recv(1) == b""
 
 
-BUSY = b'{"v":1,"busy":{"after":0.001},"error":{"exit":5,"cause":"too many","remedy":""}}\n'
+BUSY = b'{"v":2,"busy":{"after":0.001},"error":{"exit":5,"cause":"too many","remedy":""}}\n'
 
 
 @pytest.fixture
@@ -72,9 +73,9 @@ def says(counter, *answers):
 
 
 def test_a_command_that_is_told_to_wait_asks_again_until_it_is_answered(places, counter):
-    with ThreadPoolExecutor(1) as beside, client.Client(places) as one:
-        heard = beside.submit(says, counter, BUSY, BUSY, BUSY, b'{"v":1,"ok":{"pid":7}}\n')
-        assert one.ask("submit", repeat=False) == {"pid": 7}
+    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one:
+        heard = beside.submit(says, counter, BUSY, BUSY, BUSY, b'{"v":2,"ok":{"pid":7,"running":0}}\n')
+        assert one.ask("stop") == {"pid": 7, "running": 0}
         heard.result()
 
 
@@ -82,7 +83,7 @@ def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_chang
     places, counter, monkeypatch
 ):
     monkeypatch.setattr(client, "_CROWD", 0.0)
-    with ThreadPoolExecutor(1) as beside, client.Client(places) as one:
+    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one:
         heard = beside.submit(says, counter, BUSY)
         with pytest.raises(Unreachable, match="the controller is busy: too many") as told:
             one.ask("ping")
@@ -91,8 +92,8 @@ def test_a_command_that_is_told_to_wait_for_too_long_says_that_nothing_was_chang
 
 
 def test_who_waits_for_jobs_and_is_told_to_wait_asks_again(places, counter):
-    with ThreadPoolExecutor(1) as beside, client.Client(places) as one, one.watch([1]) as watch:
-        heard = beside.submit(says, counter, BUSY, b'{"v":1,"ok":{"jobs":[]}}\n')
+    with ThreadPoolExecutor(1) as beside, AskingClient(places) as one, one.watch([1]) as watch:
+        heard = beside.submit(says, counter, BUSY, b'{"v":2,"ok":{"jobs":[]}}\n')
         told = [watch.is_over(PATIENCE), watch.is_over(PATIENCE)]
         assert (told, heard.result()) == ([False, True], None), "busy first, then the answer"
 
@@ -128,7 +129,7 @@ def test_a_controller_out_of_descriptors_answers_everybody_once_it_has_some(home
 
 
 def ask_once(places):
-    with client.Client(places, may_start=False) as one:
+    with AskingClient(places, may_start=False) as one:
         return one.ask("ping")
 
 

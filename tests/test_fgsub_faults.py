@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from fgsched.client import Client, TimedOut
+from asking import AskingClient
+from fgsched.client import TimedOut
 from fgsched.domain.errors import Exit, Unreachable
 from live_host import PATIENCE, living
 
@@ -128,7 +129,7 @@ def test_a_controller_that_is_silent_is_named_by_its_pid(home):
     pid = controller(home)
     os.kill(pid, signal.SIGSTOP)
     try:
-        with Client(home.places) as client, pytest.raises(TimedOut) as caught:
+        with AskingClient(home.places) as client, pytest.raises(TimedOut) as caught:
             client.ask("ping", patience=0.2)
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -139,7 +140,7 @@ def test_a_controller_that_is_silent_is_named_by_its_pid(home):
 def test_nobody_but_the_administrator_starts_the_controller_of_a_host(home):
     of_the_host = replace(home.places, mode="system")
     with pytest.raises(Unreachable) as caught:
-        Client(of_the_host).ask("ping")
+        AskingClient(of_the_host).ask("ping")
     assert caught.value.cause == "the controller is not running"
     assert caught.value.remedy == "Start it: systemctl start fgsched"
 
@@ -151,7 +152,7 @@ def test_a_socket_of_somebody_else_is_said_to_be_that(home):
     os.seteuid(65534)
     try:
         with pytest.raises(Unreachable) as caught:
-            Client(home.places).ask("ping")
+            AskingClient(home.places).ask("ping")
     finally:
         os.seteuid(0)
     assert caught.value.cause == f"no permission on the controller's socket {home.places.socket}"

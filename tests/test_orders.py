@@ -183,7 +183,7 @@ def test_a_suspend_is_given_before_it_is_answered(tmp_path):
         job = home.submit(TELLS)
         script = int(told.word())
         with pytest.raises(Unreachable):
-            home.client.ask("suspend", ids=[job], repeat=False)
+            home.client.ask("suspend", ids=[job])
         assert select.select([watched], [], [], PATIENCE)[0], "the controller died before it answered"
         until_stopped(script)
         os.close(watched)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from fgsched.client import Client, TimedOut
+from asking import AskingClient
+from fgsched.client import TimedOut
 from fgsched.system.unanswered import VALID, Unanswered
 from live_host import PATIENCE
 
@@ -129,7 +130,7 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
     key = Unanswered(home.places.run / "unanswered", b"request", time.time())
     os.kill(controller(home), signal.SIGSTOP)
     try:
-        with Client(home.places) as client, pytest.raises(TimedOut) as told:
+        with AskingClient(home.places) as client, pytest.raises(TimedOut) as told:
             client.ask("submit", patience=0.2, key=key.value, **request)
         assert "Nothing was changed" not in told.value.remedy
     finally:
@@ -139,29 +140,27 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
 
 
 @pytest.mark.parametrize(
-    ("operation", "more", "repeated", "advice"),
+    ("operation", "more", "advice"),
     [
-        ("jobs", {"id": 1}, True, "Nothing was changed; it is safe to repeat the command."),
+        ("jobs", {"id": 1}, "Nothing was changed; it is safe to repeat the command."),
         (
             "cancel",
             {"ids": []},
-            True,
             "It may have been carried out all the same; it is safe to repeat the command.",
         ),
         (
             "signal",
             {"ids": [], "signal": 10},
-            False,
             "It may have been carried out all the same: look with fgq before you repeat it.",
         ),
     ],
 )
-def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operation, more, repeated, advice):
+def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operation, more, advice):
     assert home.client.ask("ping")
     os.kill(controller(home), signal.SIGSTOP)
     try:
-        with Client(home.places) as client, pytest.raises(TimedOut) as told:
-            client.ask(operation, repeat=repeated, patience=0.2, **more)
+        with AskingClient(home.places) as client, pytest.raises(TimedOut) as told:
+            client.ask(operation, patience=0.2, **more)
     finally:
         os.kill(controller(home), signal.SIGCONT)
     assert told.value.remedy == advice

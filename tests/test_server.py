@@ -327,7 +327,9 @@ def test_a_request_of_very_many_values_is_refused_before_it_is_parsed(garbage):
 
 def test_what_lies_in_a_text_does_not_count():
     text = '{},[] \\ "' * 200_000
-    assert parse(line("echo", text=text, also=[1, 2]).strip(), CALLS) == Echo(v=1, text=text, also=[1, 2])
+    assert parse(line("echo", text=text, also=[1, 2]).strip(), CALLS) == Echo(
+        v=PROTOCOL, text=text, also=[1, 2]
+    )
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
@@ -398,7 +400,7 @@ def test_a_user_has_at_most_256_connections(place):
 
 def test_half_a_request_and_then_nothing_is_no_request(place):
     client = place.client()
-    client.sendall(b'{"v":1,"op":"wri')
+    client.sendall(b'{"v":2,"op":"wri')
     place.serve()
     client.close()
     place.serve()
@@ -449,7 +451,7 @@ def test_what_is_no_socket_is_left_alone(tmp_path):
 
 
 def test_a_request_is_its_operation_and_the_rest():
-    assert parse(line("echo", a=1).strip(), CALLS) == Echo(v=1, a=1)
+    assert parse(line("echo", a=1).strip(), CALLS) == Echo(v=PROTOCOL, a=1)
 
 
 ANSWERS = [
@@ -526,7 +528,7 @@ def test_a_fault_in_the_first_piece_is_told_and_one_in_a_later_piece_ends_the_co
     listing(place, [[1], lambda: 1 / 0])
     client.sendall(line("list"))
     place.serve()
-    assert client.recv(4096) == b'{"v":1,"ok":{"rows":[1'
+    assert client.recv(4096) == b'{"v":2,"ok":{"rows":[1'
     assert client.recv(4096) == b""
     assert place.loop.faults.count == 2
     works(place)

@@ -1,10 +1,9 @@
 """The user who sends a request, and what this user may do to which job."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted
+from fgsched.domain.errors import NoSuchJob, NotPermitted
 from fgsched.domain.job import Job
 from fgsched.scheduling.admission import Submitter
 
@@ -49,12 +48,6 @@ class Caller:
 def operators(names: Collection[str], uid: int, name: str, *, own: int) -> bool:
     """Tell whether a user is an operator of the controller of user `own`; `names` are configured."""
     return uid in {0, own} or name in names
-
-
-def refuse_claims(arguments: Mapping[str, Any]) -> None:
-    """Refuse a request that names a user: the kernel identifies the caller. Raises BadUsage."""
-    if claimed := arguments.keys() & {"uid", "gid", "user"}:
-        raise BadUsage(f"a request does not name its {min(claimed)}: the kernel tells who asks")
 
 
 def no_such_job(job_id: int | str) -> NoSuchJob:

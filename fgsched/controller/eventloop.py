@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from fgsched import protocol
-from fgsched.controller.caller import Caller, refuse_claims
+from fgsched.controller.caller import Caller
 from fgsched.controller.clients import Clients, Work
 from fgsched.controller.effects import Reply
 from fgsched.controller.engine import Engine
@@ -30,8 +30,8 @@ from fgsched.controller.events import (
     due_now,
 )
 from fgsched.controller.faults import Faults
-from fgsched.controller.pieces import LongAnswer, Pieces
-from fgsched.domain.errors import BadUsage, Busy, FgschedError, OurFault
+from fgsched.controller.pieces import LongAnswer
+from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer, Spawner
@@ -45,7 +45,6 @@ _WRITES = 0.01  # seconds that the writes of a round may be expected to take: th
 _TURN = 0.05  # seconds after which a turn is made though nothing but clients was heard of
 _WRITE = 0.0002  # seconds that a user's first write is expected to take
 _SHORTAGES = {EAGAIN, EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC}  # that another start may not meet
-Operation = Callable[[Caller, dict[str, Any], float], Any]
 Handler = Callable[[Caller, Any, float], Any]  # (caller, call, seconds since the epoch) -> its answer
 Apart = Callable[[Connection, Caller, Any], None]  # answers by itself, maybe later
 
@@ -66,12 +65,6 @@ class Operations(Protocol):
     def reader(self, kind: type[protocol.Call[Any]]) -> Handler | None: ...
 
     def served_apart(self, kind: type[protocol.Call[Any]]) -> Apart | None: ...
-
-    def writing(self, name: str) -> Operation | None: ...
-
-    def reading(self, name: str) -> Operation | None: ...
-
-    def special(self, name: str) -> Callable[[Connection, Caller, dict[str, Any]], None] | None: ...
 
 
 class EventLoop:
@@ -228,12 +221,8 @@ class EventLoop:
         """Continue the requests of a user whose account was looked up."""
         self._clients.wake(uid)
 
-    def _request(
-        self, connection: Connection, request: protocol.Call[Any] | tuple[str, dict[str, Any]]
-    ) -> float:
+    def _request(self, connection: Connection, request: protocol.Call[Any]) -> float:
         """Execute a request; return the seconds that its turn will probably take."""
-        if isinstance(request, tuple):
-            return self._untyped(connection, *request)
         caller, kind = self._operations.caller(connection), type(request)
         if writer := self._operations.writer(kind):
             return self._take_in(connection, partial(writer, caller, request), caller.name)
@@ -243,19 +232,6 @@ class EventLoop:
             apart(connection, caller, request)
         else:
             raise OurFault(f"{protocol.name_of(kind)} has no handler")
-        return 0.0
-
-    def _untyped(self, connection: Connection, name: str, arguments: dict[str, Any]) -> float:
-        caller = self._operations.caller(connection)
-        if writing := self._operations.writing(name):
-            refuse_claims(arguments)
-            return self._take_in(connection, partial(writing, caller, arguments), caller.name)
-        if reading := self._operations.reading(name):
-            self._answer(connection, partial(reading, caller, arguments))
-        elif special := self._operations.special(name):
-            special(connection, caller, arguments)
-        else:
-            raise BadUsage(f"unknown operation {name[:80]!r}")
         return 0.0
 
     def _take_in(self, connection: Connection, act: Callable[[float], Any], by: str) -> float:
@@ -299,8 +275,8 @@ class EventLoop:
     def _answer(self, connection: Connection, find: Callable[[float], Any]) -> None:
         """Execute a request that only reads; an error affects this request only."""
         found = find(time.time())
-        if isinstance(found, Pieces | LongAnswer):
-            work = _sending(connection, found) if isinstance(found, Pieces) else _listing(connection, found)
+        if isinstance(found, LongAnswer):
+            work = _listing(connection, found)
             next(work)  # what goes wrong with the first piece can still be told
             self.begin_work(connection, work)
         else:
@@ -353,18 +329,6 @@ class EventLoop:
     def short(self, job: Job, why: str) -> None:
         """Report an attempt that could not be sent because the host lacked resources."""
         self._events.append(HostShort(job.id, job.attempt, why))
-
-
-def _sending(connection: Connection, answer: Pieces) -> Work:
-    pieces = iter(answer.pieces)
-    first = next(pieces, ())
-    connection.begin(answer.head, answer.name)
-    connection.add(first)
-    yield
-    for piece in pieces:
-        connection.add(piece)
-        yield
-    connection.end(answer.tail())
 
 
 def _listing(connection: Connection, answer: LongAnswer[Any]) -> Work:

@@ -29,25 +29,6 @@ class LongAnswer(Generic[Answer]):
         return msgspec.structs.replace(self.rest(), **{self.field: rows})
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """The answer {**head, name: the rows of all pieces, **tail()}. What is asked for must exist already.
-
-    A piece may be made much later than the request was: its client reads slowly, or others come first. So it
-    is made of what was there when the request came, as far as that cannot change.
-    """
-
-    head: dict[str, Any]
-    name: str
-    pieces: Iterable[Sequence[Any]]
-    tail: Callable[[], dict[str, Any]] = dict
-
-    def whole(self) -> dict[str, Any]:
-        """Return the answer in one piece."""
-        rows = [row for piece in self.pieces for row in piece]
-        return {**self.head, self.name: rows, **self.tail()}
-
-
 def cut(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Split the items into pieces."""
     for start in range(0, len(items), PIECE):

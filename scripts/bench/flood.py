@@ -12,7 +12,7 @@ _PAUSE = 0.005  # seconds between two requests of those who are measured
 
 
 def line(op, **arguments):
-    return json.dumps({"v": 1, "op": op, **arguments}).encode() + b"\n"
+    return json.dumps({"v": 2, "op": op, **arguments}).encode() + b"\n"
 
 
 def repeated(one):

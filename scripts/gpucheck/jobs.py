@@ -54,18 +54,21 @@ def section(place: Place) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="fgcheck-") as home:
         os.environ |= {"FG_HOME": home}
         os.environ.pop("FG_DEVICES", None)
+        from fgsched import protocol
         from fgsched.client import Client, find_places
 
         with Client(find_places()) as client:
             try:
                 yield from _check(client, Path(home), place.python)
             finally:
-                client.ask("stop")
+                client.call(protocol.Stop())
 
 
 def _check(client: Any, home: Path, python: str) -> Iterator[Row]:
+    from fgsched import protocol
+
     past, within = _submit(client, home, python)
-    ended = {job["id"]: job for job in client.ask("wait", ids=[past, within], patience=600)["jobs"]}
+    ended = {job.id: job for job in client.call(protocol.Wait(ids=[past, within]), patience=600).jobs}
     for name, job in (("0.25, past its limit", past), ("0.5, within it", within)):
         yield from _look(client, home, name, job)
     told = _said(home, past)
@@ -73,12 +76,15 @@ def _check(client: Any, home: Path, python: str) -> Iterator[Row]:
     usable = told.get("allocated", 0) / max(1, told.get("limit", 1))
     yield row("0.25: held before the refusal", 0.5 < usable <= 1.0, f"{usable:.1%} of the limit")
     other = _said(home, within)
-    good = other.get("end") == "finished" and ended[within]["state"] == "COMPLETED"
-    yield row("0.5: its neighbour finishes", good, f"{other.get('end')}, {ended[within]['state']}")
+    good = other.get("end") == "finished" and ended[within].state == "COMPLETED"
+    yield row("0.5: its neighbour finishes", good, f"{other.get('end')}, {ended[within].state}")
 
 
 def _submit(client: Any, home: Path, python: str) -> tuple[int, int]:
-    """Two jobs that wait for each other on the card, then go on."""
+    """Submit two jobs that wait for each other on the GPU, then go on; return their ids."""
+    from fgsched import protocol
+    from fgsched.domain.job import Demand, Request
+
     (home / "job.py").write_text(JOB)
     one, two = home / "one-is-there", home / "two-is-there"
     scripts = [
@@ -86,18 +92,18 @@ def _submit(client: Any, home: Path, python: str) -> tuple[int, int]:
         f"#!/bin/sh\nexec {python} {home}/job.py within {two} {one}\n",
     ]
     requests = [
-        {"name": "gpu-check", "chdir": str(home), "demand": {"gpus": 1, "share": share}}
+        Request(name="gpu-check", chdir=str(home), demand=Demand(gpus=1, share=share))
         for share in (2500, 5000)
     ]
-    answer = client.ask(
-        "submit",
+    call = protocol.Submit(
         key=secrets.token_hex(16),
         scripts=scripts,
         requests=requests,
         environments=[dict(os.environ)],
-        jobs=[[0, 0, 0, False], [1, 1, 0, False]],
+        jobs=[(0, 0, 0, False), (1, 1, 0, False)],
     )
-    return answer["first"], answer["first"] + 1
+    first = client.call(call).first
+    return first, first + 1
 
 
 def _said(home: Path, job: int) -> dict[str, Any]:

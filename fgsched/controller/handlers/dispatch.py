@@ -1,14 +1,14 @@
 """Authenticate a request and dispatch it to its handler."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fgsched import protocol
 from fgsched.controller.caller import Caller, operators
-from fgsched.controller.eventloop import Apart, EventLoop, Handler, Operation
+from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers
@@ -22,7 +22,6 @@ from fgsched.server import Connection
 from fgsched.system.accounts import Account
 
 Call = type[protocol.Call[Any]]
-Special = Callable[[Connection, Caller, dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,6 @@ class Dispatcher:
         about: ControllerInfo,
     ) -> None:
         self._answers, self._waiters, self._loop = answers, waiters, loop
-        self._writing: dict[str, Operation] = {}
-        self._reading: dict[str, Operation] = {}
         self._writers: dict[Call, Handler] = {
             **handlers.jobs.calls,
             **handlers.site.calls,
@@ -67,7 +64,6 @@ class Dispatcher:
         self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop}
         self.decoder = protocol.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
-        self._specials: dict[str, Special] = {}
 
     def caller(self, connection: Connection) -> Caller:
         """Return the user at the other end, as stated by the kernel."""
@@ -93,15 +89,6 @@ class Dispatcher:
         if uid == 0 or uid == os.geteuid():
             return self.about.accounts.cached(uid)
         return self.about.accounts.of(uid)
-
-    def writing(self, name: str) -> Operation | None:
-        return self._writing.get(name)
-
-    def reading(self, name: str) -> Operation | None:
-        return self._reading.get(name)
-
-    def special(self, name: str) -> Special | None:
-        return self._specials.get(name)
 
     def writer(self, kind: Call) -> Handler | None:
         """Return the handler of a call that is carried out in the turn; None for another call."""
