@@ -427,9 +427,14 @@ JSON_FIELDS = tuple(dict.fromkeys(field for key in _KEYS for field in key.fields
 
 def document(jobs: Iterable[JobInfo]) -> str:
     """Return the queue as a JSON object: {"meta": …, "jobs": [ … ]}."""
-    return machine.document(
-        jobs=[
-            {key.name: key.value(*(getattr(job, field) for field in key.fields)) for key in _KEYS}
-            for job in jobs
-        ]
-    )
+    getters = [(key.name, _value_getter(key)) for key in _KEYS]
+    return machine.document(jobs=[{name: get(job) for name, get in getters} for job in jobs])
+
+
+def _value_getter(key: Key) -> Callable[[JobInfo], Any]:
+    value, attributes = key.value, attrgetter(*key.fields)
+    if value is _same:
+        return attributes
+    if len(key.fields) == 1:
+        return lambda job: value(attributes(job))
+    return lambda job: value(*attributes(job))

@@ -1,6 +1,7 @@
 """Put the facts about waiting jobs into sentences, in the reader's time zone and time format."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from fgsched.cli.cells import shown_time
 from fgsched.domain.job import WHOLE, Reason
@@ -115,6 +116,7 @@ _UPDATE_KEYS = {"gpu-mem": "gpumem", "time": "timelimit", "cpus-per-task": "cpus
 # -- why a job does not run -----------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def why(cause: Cause | None) -> str:
     """Return one sentence on why a job does not run; "" without a cause."""
     match cause:

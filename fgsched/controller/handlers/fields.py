@@ -23,6 +23,7 @@ from fgsched.scheduling.placement import cost, is_of_type
 from fgsched.store import JobRecord
 
 _NOT_ENDED = Ended(status=0)
+Getter = Callable[["Look", Job], Any]
 
 
 class Look:
@@ -106,9 +107,6 @@ class Look:
         waited = max(0.0, self.now - max(job.submitted_at, job.request.begin)) / weights.max_age
         return self._standings[key] + weights.age * min(1.0, waited)
 
-    def cause(self, job: Job) -> Cause | None:
-        return cause(self.engine.jobtable, job)
-
     def tasks(self, job: Job) -> str | None:
         return rest_text(self.engine, job)
 
@@ -121,19 +119,9 @@ class Look:
 
     def request(self, job: Job) -> Request:
         """Return the request; to other users only the attributes that everybody may see."""
-        asked = job.request
         if self._caller.may_see_secrets(job):
-            return asked
-        return Request(
-            name=asked.name,
-            partition=asked.partition,
-            account=asked.account,
-            qos=asked.qos,
-            reservation=asked.reservation,
-            nice=asked.nice,
-            demand=asked.demand,
-            time_limit=asked.time_limit,
-        )
+            return job.request
+        return Request(**{name: getattr(job.request, name) for name in _PUBLIC})
 
     def refused(self, job: Job) -> str:
         return "" if self.is_private(job) else self._refusal(job)
@@ -178,67 +166,39 @@ def _ended(job: Job) -> Ended:
     return job.ended or _NOT_ENDED
 
 
-FIELDS: dict[str, Callable[[Look, Job], Any]] = {
-    "id": lambda look, job: job.id,
+# The attributes of a request that everybody may see; the others are its owner's.
+_PUBLIC = ("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit")
+_CLIENTS_OWN = ("likely", "known")  # attributes that the client fills in
+_COMPUTED: dict[str, Getter] = {
     "array": lambda look, job: job.array or None,
-    "task": lambda look, job: job.task,
     "tasks": lambda look, job: look.tasks(job),
-    "name": lambda look, job: job.request.name,
-    "user": lambda look, job: job.user,
-    "uid": lambda look, job: job.uid,
-    "gid": lambda look, job: job.gid,
     "partition": lambda look, job: job.partition or job.request.partition,
     "partition_place": lambda look, job: look.place(job),
-    "account": lambda look, job: job.request.account,
-    "qos": lambda look, job: job.request.qos,
-    "reservation": lambda look, job: job.request.reservation,
-    "nice": lambda look, job: job.request.nice,
     "priority": lambda look, job: look.priority(job),
-    "state": lambda look, job: job.state,
     "reason": lambda look, job: look.engine.jobtable.reason(job),
-    "cause": lambda look, job: look.cause(job),
-    "held": lambda look, job: job.held,
+    "cause": lambda look, job: cause(look.engine.jobtable, job),
     "dependency": lambda look, job: job.depends,
-    "attempt": lambda look, job: job.attempt,
-    "restarts": lambda look, job: job.restarts,
     "exit_code": lambda look, job: _ended(job).exit_code,
     "signal": lambda look, job: _ended(job).signal,
-    "cancelled_by": lambda look, job: job.cancelled_by,
     "note": lambda look, job: look.owned(job, job.note) or "",
     "detail": lambda look, job: look.owned(job, _ended(job).detail) or "",  # it names paths
     "refused": lambda look, job: look.refused(job),
-    "warning": lambda look, job: job.warning,
     "lost": lambda look, job: job.supervisor_lost,
-    "preemption": lambda look, job: job.preemption,
-    "post_mortem": lambda look, job: job.post_mortem,
-    "submitted_at": lambda look, job: job.submitted_at,
     "eligible_at": lambda look, job: eligible(job),
-    "started_at": lambda look, job: job.started_at,
-    "ended_at": lambda look, job: job.ended_at,
     "deadline": lambda look, job: job.request.deadline or None,
     "elapsed": lambda look, job: elapsed(job, look.now),
     "suspended": lambda look, job: suspended_seconds(job, look.now),
-    "time_limit": lambda look, job: job.request.time_limit,
-    "gpus": lambda look, job: job.request.demand.gpus,
     "share": lambda look, job: look.share(job),
     "memory": lambda look, job: look.memory(job),
-    "memory_part": lambda look, job: job.request.demand.memory_part,
-    "gpu_type": lambda look, job: job.request.demand.gpu_type,
     "cpus": lambda look, job: job.request.demand.cpus,
-    "host_memory": lambda look, job: job.request.demand.host_memory,
     "gpu_compute": lambda look, job: policy_of(job, look.engine.policy),
     "indices": lambda look, job: [hold.gpu for hold in job.holds],
     "allocated": lambda look, job: look.allocated(job),
     "bound_cpus": lambda look, job: job.cpus,
     "resources": lambda look, job: [(name, list(indices)) for name, indices in job.resources],
-    "tier": lambda look, job: job.tier,
     "pacing": lambda look, job: look.mechanism(job),
     "preload": lambda look, job: look.preload(job),
     "other_gpus": lambda look, job: others_of(job.mounts),
-    "cpu_seconds": lambda look, job: _ended(job).cpu_seconds,
-    "max_rss": lambda look, job: _ended(job).max_rss,
-    "gpu_peak": lambda look, job: _ended(job).gpu_peak,
-    "refusals": lambda look, job: _ended(job).refusals,
     "is_private": lambda look, job: look.is_private(job),
     "comment": lambda look, job: look.owned(job, job.request.comment),
     "chdir": lambda look, job: look.owned(job, job.request.chdir),
@@ -248,7 +208,26 @@ FIELDS: dict[str, Callable[[Look, Job], Any]] = {
 }
 
 
-def getters(names: Sequence[str]) -> dict[str, Callable[[Look, Job], Any]]:
+def _plain(name: str) -> Getter:
+    """Return the getter of an attribute that a job, its end or its request has under the same name."""
+    if name in Job.__struct_fields__:
+        return lambda look, job: getattr(job, name)
+    if name in Ended.__struct_fields__:
+        return lambda look, job: getattr(job.ended or _NOT_ENDED, name)
+    if name in Demand.__struct_fields__:
+        return lambda look, job: getattr(job.request.demand, name)
+    assert name in _PUBLIC, f"{name} of a request is its owner's: say in _COMPUTED who may see it"
+    return lambda look, job: getattr(job.request, name)
+
+
+FIELDS: dict[str, Getter] = {
+    name: _COMPUTED.get(name) or _plain(name)
+    for name in protocol.JobInfo.__struct_fields__
+    if name not in _CLIENTS_OWN
+}
+
+
+def getters(names: Sequence[str]) -> dict[str, Getter]:
     """Return the getters of these attributes. Raises BadUsage for a name that there is not."""
     if not all(name in FIELDS for name in names):
         raise BadUsage("fields are some of " + ", ".join(FIELDS))
