@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import NODEFAULT, structs, to_builtins
+
+from fgsched.protocol import JobInfo
 from live_host import PATIENCE, ROOT, Done
 
 UIDS = {"root": 0, "daemon": 1, "alice": 4001, "bob": 4002, "carol": 4003, "dave": 4004}
@@ -105,7 +108,10 @@ class Host:
         return self.job(job_id)
 
     def job(self, job_id: int, user: str = "root") -> dict[str, Any]:
-        return dict(self.ask(user, "job", id=job_id)["ok"])
+        """The record of a job, with the fields that the wire omits because they have their default."""
+        known = [one for one in structs.fields(JobInfo) if one.default is not NODEFAULT]
+        defaults = {one.name: to_builtins(one.default) for one in known}
+        return defaults | self.ask(user, "job", id=job_id)["ok"]
 
     def running(self, user: str, *options: str | Path, **more: Any) -> int:
         """A job whose script runs, until it is cancelled."""
