@@ -1,13 +1,13 @@
-"""What lives beside and inside other people's programs: the hook, the spawner, the region."""
+"""The native parts of fgsched: hook, spawner, prover and region."""
 
 from pathlib import Path
 
 
 def library() -> Path:
-    """The allocator hook, to be preloaded."""
+    """Return the path of the hook, which is preloaded into jobs."""
     return Path(__file__).parent / "libfgshim.so"
 
 
 def spawner() -> Path:
-    """The program that forks a shepherd for each job."""
+    """Return the path of the spawner, which forks a shepherd for each job."""
     return Path(__file__).parent / "fgspawn"

@@ -1,4 +1,4 @@
-"""The one table of hooked calls: exports, look-ups by name and the tests all come from here.
+"""The table of hooked calls, from which exports, look-ups by name and tests are generated.
 
 `setup.py` writes `hook/_calls.h`, `hook/_calls.pxi` and `hook/exports.map` from it; nothing else lists the
 hooked names.
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LINKER, CUDA, NVML = "linker", "cuda", "nvml"
-PTSZ, PTDS = "_ptsz", "_ptds"  # of a twin: what its export ends in
+PTSZ, PTDS = "_ptsz", "_ptds"  # suffix of the export of a per-thread variant
 
 
 class Call(NamedTuple):
@@ -18,17 +18,17 @@ class Call(NamedTuple):
     export: str
     group: str
     library: str = CUDA
-    name: str = ""  # what cuGetProcAddress calls it; "": it is not found that way
-    version: int = 0  # the CUDA version whose ABI this is, as cuGetProcAddress counts
-    twin: str = ""  # PTSZ or PTDS: its stream 0 is the thread's own
+    name: str = ""  # the name that cuGetProcAddress takes; "": none
+    version: int = 0  # the CUDA version of this ABI, as cuGetProcAddress counts
+    twin: str = ""  # PTSZ or PTDS: stream 0 is the calling thread's stream
 
 
 def cuda(
     group: str, name: str, *versions: int, ptsz: Sequence[int] = (), ptds: Sequence[int] = ()
 ) -> list[Call]:
-    """All ABIs of one name, oldest first: the second of them is exported as name_v2, and so on.
+    """Return the rows of all ABIs of a name, oldest first: the second one is exported as name_v2, and so on.
 
-    A twin belongs to the ABI of its own version, or to the newest where it came later than that.
+    A per-thread variant (twin) belongs to the ABI of its own version, or to the newest ABI if it is newer.
     """
     exports = {v: name if at == 0 else f"{name}_v{at + 1}" for at, v in enumerate(versions)}
     rows = [Call(export, group, name=name, version=v) for v, export in exports.items()]
@@ -68,7 +68,7 @@ POOLS = [
     *cuda("pools", "cuMemPoolSetAttribute", 11020),
     *cuda("pools", "cuMemPoolTrimTo", 11020),
 ]
-# After these a pool may keep less than before.
+# After these calls a pool may keep less memory.
 WAITS = [
     *cuda("waits", "cuStreamSynchronize", 2000, ptsz=[7000]),
     *cuda("waits", "cuEventSynchronize", 2000),
@@ -140,7 +140,7 @@ VIEWS = [
 
 
 def launches() -> list[Call]:
-    """What puts work on a card."""
+    """Return the rows of the calls that launch work on a GPU."""
     return [
         *cuda("launch", "cuLaunchKernel", 4000, ptsz=[7000]),
         *cuda("launch", "cuLaunchKernelEx", 11060, ptsz=[11060]),
@@ -156,7 +156,7 @@ CALLS = sorted(
     [*launches(), *LOOKUP, *MEMORY, *POOLS, *WAITS, *BLOCKS, *IMPORTS, *ARRAYS, *CONTEXTS, *GRAPHS, *VIEWS]
 )
 
-# What the hook itself asks the driver, unhooked.
+# Functions that the hook calls and does not hook.
 ASKED = {
     CUDA: (
         "cuArrayGetMemoryRequirements",
@@ -193,12 +193,12 @@ ASKED = {
 
 
 def exports_map() -> str:
-    """The linker's version script: the hooked names, and nothing else, can be seen from outside."""
+    """Return the linker's version script, which exports the hooked names and nothing else."""
     return "{ global: " + " ".join(f"{call.export};" for call in CALLS) + " local: *; };\n"
 
 
 def header() -> str:
-    """The table as C macros: FG_CALLS in the order of the names, FG_ASKED behind it."""
+    """Return the table as C macros: FG_CALLS in the order of the names, then FG_ASKED."""
     rows = [
         f'    X({call.export}, {call.library}, "{call.name}", {call.version}, {int(bool(call.twin))})'
         for call in CALLS
@@ -210,14 +210,14 @@ def header() -> str:
 
 
 def rows() -> str:
-    """The numbers of the rows, declared for Cython."""
+    """Return the numbers of the rows as Cython declarations."""
     names = [call.export for call in CALLS] + [name for names in ASKED.values() for name in names]
     lines = [f"    const int FG_{name}" for name in names]
     return "\n".join(['cdef extern from "call_table.h":', *lines, ""])
 
 
 def write(folder: Path) -> None:
-    """Write what the build derives from the table, where it is not so already."""
+    """Write the generated files, if their content has changed."""
     for name, text in (("_calls.h", header()), ("_calls.pxi", rows()), ("exports.map", exports_map())):
         path = folder / name
         if not path.exists() or path.read_text() != text:

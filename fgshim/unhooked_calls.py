@@ -1,6 +1,6 @@
-"""The names that touch device memory, graphs or launches and are left to the driver, each with the reason.
+"""Calls that concern device memory, graphs or launches and are not hooked, each with the reason.
 
-A test holds this and the table against CUDA's own headers: a new name there belongs in one of the two.
+A test compares these names and calls.py with CUDA's headers: a new name belongs in one of the two.
 """
 
 import re

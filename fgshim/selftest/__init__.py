@@ -1,18 +1,18 @@
-"""Device memory taken in every way that the host's libraries offer: is it refused where it should be?
+"""Check from within a job that its GPU memory limit is enforced, by every way to allocate.
 
-Runs where a job runs, as a program of its own (`command`), and needs the standard library alone.
+The program (`command`) runs as a process of a job and uses the standard library only.
 
-ways      how memory can be taken
-views     what is told of the card
+ways      the ways to allocate device memory
+views     the figures that the job sees of its GPU
 others    what another process of the job can do
-program   the program: runs them, and prints what was found
+program   runs the checks and prints the results
 """
 
 import sys
 from pathlib import Path
 
 OUT_OF_MEMORY = 2
-BEYOND = 64 << 20  # bytes more than the limit: no rounding explains them
+BEYOND = 64 << 20  # bytes above the limit: more than any rounding
 _CODE = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -22,10 +22,10 @@ main(sys.argv[2:])
 
 
 class NotOffered(Exception):
-    """This host's libraries have no such thing."""
+    """The host's libraries do not have this function."""
 
 
 def command(verb: str, *numbers: int) -> list[str]:
-    """What runs the program: nothing that a user's environment says of Python matters to it."""
+    """Return the command that runs the program, independent of Python settings in the environment."""
     root = str(Path(__file__).parents[2])
     return [sys.executable, "-I", "-S", "-c", _CODE, root, verb, *map(str, numbers)]

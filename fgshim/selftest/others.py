@@ -1,4 +1,4 @@
-"""What another process of a job can do: take more, leave what it held behind, go without the hook."""
+"""Checks with a second process of a job: it allocates more, is killed, or runs without LD_PRELOAD."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from fgshim.selftest.ways import linear
 
 @contextmanager
 def _other(size: int, env: dict[str, str] | None = None) -> Iterator[tuple[int, "subprocess.Popen[str]"]]:
-    """Another process of the job that took so much: (the status it got, itself)."""
+    """Start a process of the job that allocates `size` bytes: (its status, the process)."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command("take", size), stdin=pipe, stdout=pipe, env=env, text=True) as process:
         assert process.stdout
@@ -48,7 +48,7 @@ def _killed(library: ctypes.CDLL, limit: int) -> str:
 
 
 def _bare() -> dict[str, str]:
-    """The environment without the preloaded hook and without what fgsched says in it."""
+    """The environment without LD_PRELOAD and without the variables of fgsched."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and name[:3] != "FG_"}
 
 

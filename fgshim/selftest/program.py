@@ -1,9 +1,9 @@
-"""The program that tries a fence.
+"""The program that checks enforcement from within a job.
 
-fence           what more than any small limit comes to, without a context
-all LIMIT       every way, every view and every other process: a line of JSON each
-take BYTES      take so much, say the status, hold it until stdin ends
-hold SECONDS    take a little, say whether the hook is here, hold it
+fence           allocate more than any small limit, without a context
+all LIMIT       every way, every view and every other process: one line of JSON for each
+take BYTES      allocate, print the status, hold the memory until stdin ends
+hold SECONDS    allocate a little, print whether the hook is loaded, hold the memory
 """
 
 import json
@@ -20,7 +20,7 @@ from fgshim.selftest.ways import WAYS, driver, linear, virtual, way, with_contex
 
 
 def everything(limit: int) -> Iterator[dict[str, object]]:
-    """{check, holds, why} of every way, view and process; holds is None where there is no such thing here."""
+    """Yield {check, holds, why} of every check; holds is None if the host lacks it. `limit`: bytes."""
     library = with_context()
     checks = {name: partial(way, library, name, limit) for name in WAYS}
     checks |= {name: partial(look, library, limit) for name, look in (VIEWS | OTHERS).items()}
@@ -34,7 +34,10 @@ def everything(limit: int) -> Iterator[dict[str, object]]:
 
 
 def fence() -> dict[str, object]:
-    """What a job sees of the card, and what the driver says to more than any small limit."""
+    """Return the size of the GPU that the job sees, and the status of an allocation above any small limit.
+
+    Raises: OSError if the driver does not show the GPU.
+    """
     library = driver()
     total = c_size_t()
     status = library.cuDeviceTotalMem_v2(byref(total), 0)
@@ -61,7 +64,7 @@ def _hold(seconds: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Print what was found, or why nothing was."""
+    """Run one verb and print its result, or the error, as JSON."""
     verb, *numbers = words
     try:
         if verb == "all":

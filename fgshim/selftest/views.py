@@ -1,4 +1,4 @@
-"""What a job is told of its card: as much as its share, whoever is asked."""
+"""Checks of the figures that a job sees: every interface must report its share."""
 
 import ctypes
 import os
@@ -61,7 +61,7 @@ def _nvml_memory(library: ctypes.CDLL, limit: int) -> str:
 
 
 def _nvml_processes(library: ctypes.CDLL, limit: int) -> str:
-    """Nobody but this process has anything on the card, as far as the job is shown."""
+    """The job must see no other process on its GPU."""
     with _first_of_nvml() as (nvml, handle):
         room, found = c_uint(64), (_Process * 64)()
         status = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, byref(room), found)

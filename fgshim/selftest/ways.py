@@ -1,4 +1,4 @@
-"""The ways to take device memory: each gives the driver's status, and what gives the memory back."""
+"""The ways to allocate device memory: each returns the driver's status and a function that frees it."""
 
 import ctypes
 from collections.abc import Callable
@@ -34,7 +34,10 @@ class _Array(ctypes.Structure):
 
 
 def driver() -> ctypes.CDLL:
-    """The driver, ready; OSError says why not."""
+    """Load and initialise the driver.
+
+    Raises: OSError if that fails.
+    """
     library = ctypes.CDLL("libcuda.so.1")
     status = library.cuInit(0)
     if status:
@@ -43,7 +46,10 @@ def driver() -> ctypes.CDLL:
 
 
 def with_context() -> ctypes.CDLL:
-    """The driver, with the first card's context current."""
+    """Load the driver and make the context of the first GPU current.
+
+    Raises: OSError if that fails.
+    """
     library, context = driver(), c_void_p()
     status = library.cuDevicePrimaryCtxRetain(byref(context), 0) or library.cuCtxSetCurrent(context)
     if status:
@@ -78,7 +84,7 @@ def _ordered(library: ctypes.CDLL, size: int) -> Taken:
 
 
 def virtual(library: ctypes.CDLL, size: int) -> Taken:
-    """Physical memory, which needs no context."""
+    """Allocate physical memory, which needs no context."""
     handle, properties = c_uint64(), _Properties(1, 0, _Location(1, 0), None, 0)
     whole = c_size_t(-(-size >> 21) << 21)
     status = library.cuMemCreate(byref(handle), whole, byref(properties), c_uint64(0))
