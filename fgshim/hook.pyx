@@ -9,7 +9,7 @@
 from libc.errno cimport errno
 from libc.stddef cimport size_t
 from libc.stdint cimport UINT32_MAX, UINT64_MAX, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strcmp, strcpy, strncmp, strrchr
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strcpy, strncmp, strrchr
 
 from fgshim.cuda cimport *
 from fgshim.nvml cimport *

@@ -62,3 +62,17 @@ def test_what_others_write_into_the_region_is_no_error_of_memory(run, job):
     job.region_file.write_bytes(whole)
     refused, *_ = run("alloc 2M", "free 0", "info", "create 2M")
     assert refused == (2,)
+
+
+@pytest.mark.parametrize(
+    "flags", ["-fsanitize=address -static-libasan", "-fsanitize=thread", "-fsanitize=undefined"]
+)
+def test_a_program_that_a_user_builds_with_a_sanitizer_starts_in_a_job(flags, job, tmp_path):
+    """A sanitizer's runtime calls dlsym before its own strcmp can be called."""
+    sanitized.runtime(flags.split()[0].removeprefix("-fsanitize="))
+    (tmp_path / "program.c").write_text('#include <stdio.h>\nint main(void) { return puts("runs") < 0; }\n')
+    words = ["gcc", *flags.split(), tmp_path / "program.c", "-o", tmp_path / "program"]
+    subprocess.run(words, check=True)
+    program = [*sanitized.without_random_addresses(), tmp_path / "program"]
+    done = subprocess.run(program, env=job.environment(), capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("runs\n", 0), done.stderr

@@ -33,6 +33,7 @@ cdef extern from "linker.h" nogil:
     link_map *fg_map_of(const void *)
     void *fg_defined(const link_map *, const char *)
     void *fg_defined_next(const char *)
+    int fg_compare(const char *, const char *)
     bint fg_before(const link_map *, const link_map *)
 
 ctypedef void *(*dlsym_t)(void *, const char *) noexcept nogil

@@ -1,6 +1,6 @@
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 #include "call_table.h"
 #include "linker.h"
 
@@ -8,6 +8,11 @@ struct link_map *fg_map_of(const void *address) {
     Dl_info info;
     struct link_map *map = NULL;
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+int fg_compare(const char *name, const char *other) {
+    while (*name && *name == *other) name++, other++;
+    return (int)(unsigned char)*name - (int)(unsigned char)*other;
 }
 
 /* The pointer of one entry of a library's dynamic section. glibc relocates these entries, other linkers may not. */
@@ -28,7 +33,7 @@ void *fg_defined(const struct link_map *map, const char *name) {
     for (const char *c = name; *c; c++) value = value * 33 + (unsigned char)*c;
     const uint32_t *buckets = hash + 4 + hash[2] * (sizeof(ElfW(Addr)) / 4), *chain = buckets + hash[0] - hash[1];
     for (at = buckets[value % hash[0]]; at >= hash[1]; at++) {
-        if ((chain[at] | 1) == (value | 1) && symbols[at].st_shndx && !strcmp(strings + symbols[at].st_name, name))
+        if ((chain[at] | 1) == (value | 1) && symbols[at].st_shndx && !fg_compare(strings + symbols[at].st_name, name))
             return (void *)(map->l_addr + symbols[at].st_value);
         if (chain[at] & 1) break;
     }

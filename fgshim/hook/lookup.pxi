@@ -21,7 +21,7 @@ cdef int fg_find(const char *name) noexcept nogil:
         return -1
     while low < high:
         middle = (low + high) // 2
-        order = strcmp(name, fg_calls[middle].symbol)
+        order = fg_compare(name, fg_calls[middle].symbol)
         if order == 0:
             return middle
         if order < 0:
