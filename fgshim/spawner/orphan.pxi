@@ -1,9 +1,9 @@
 # Jobs whose shepherd was killed: the spawner inherits their processes and supervises them until they end.
 #
 # Exports: keep_only, keeper, n_slots, n_taken, reap_all, tend_all.
-# Needs: result (finish); state (Slot, answer, crash_at, fail, path_of, slot_at, tell_over); text (put); tree
-#   (find_job, found, listing, n_found, stat_field); watch (act_on_time, add_use, begin_clearing, next_due,
-#   record_end, record_unreaped).
+# Needs: result (finish); state (Slot, answer, boot, crash_at, fail, path_of, slot_at, tell_over); text (put,
+#   put_number); tree (find_job, found, listing, n_found, stat_field); watch (act_on_time, add_use,
+#   begin_clearing, next_due, record_end, record_unreaped).
 
 cdef enum:
     NOBODY = -1  # a taken-over job without a shepherd or closer
