@@ -1,1 +1,1 @@
-"""Why a job waits, what would lift it, and when it will start: asked of the same planner."""
+"""Explain with the planner why a job waits, what would start it, and when it starts. Facts, no sentences."""

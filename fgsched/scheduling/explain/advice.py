@@ -1,4 +1,4 @@
-"""The smallest change of a waiting job's request with which it would start now: each one is tried."""
+"""Find single changes of a waiting job's request with which it would start now, by trying them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ TRIES = 64  # plans for one question, where they are cheap
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one thing. `option` is fgsub's, without dashes."""
+    """One change of one option. `option` is the name in fgsub, without dashes."""
 
     option: str
     job: QueuedJob  # with the change made
@@ -31,13 +31,13 @@ class Change:
 
     @property
     def size(self) -> float:
-        """The part that is given up."""
+        """The part of the request that is given up, from 0 to 1."""
         return 1 - self.after / self.before if self.before else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A change with which the job starts now, and where."""
+    """A change with which the job starts now, and its start."""
 
     change: Change
     start: Start
@@ -46,23 +46,23 @@ class Advice:
 def advice(
     snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None, *, most: int = TRIES
 ) -> list[Advice]:
-    """Single changes that are enough, of each thing the smallest, the smallest first; `most` are tried."""
+    """Return the smallest sufficient change of each option, the smallest first. At most `most` are tried."""
     decided = decided or snapshot.plan()
     found: list[Advice] = []
     tries = 0
-    for changes in _ways(snapshot, job, decided):
-        for change in changes:  # from the smallest change on: the first that is enough will do
-            if not _has_room(snapshot, change.job):
+    for changes in _changes(snapshot, job, decided):
+        for change in changes:  # the smallest change first: the first that is sufficient is taken
+            if not _may_fit(snapshot, change.job):
                 continue
             tries += 1
-            start = _start(snapshot, change.job) if tries <= most else None
+            start = _start_with(snapshot, change.job) if tries <= most else None
             if start is not None:
                 found.append(Advice(change, start))
                 break
     return sorted(found, key=lambda each: each.change.size)
 
 
-def _has_room(snapshot: Snapshot, job: QueuedJob) -> bool:
+def _may_fit(snapshot: Snapshot, job: QueuedJob) -> bool:
     """Check quickly whether a change can help, before the whole queue is planned again."""
     return any(
         not isinstance(
@@ -72,30 +72,32 @@ def _has_room(snapshot: Snapshot, job: QueuedJob) -> bool:
     )
 
 
-def _start(snapshot: Snapshot, job: QueuedJob) -> Start | None:
+def _start_with(snapshot: Snapshot, job: QueuedJob) -> Start | None:
     with snapshot.with_job(job):
         return next((start for start in snapshot.plan().starts if start.job_id == job.id), None)
 
 
-def _ways(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[Change]]:
+def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[Change]]:
     demand = job.demand
     rooms = [room for name in job.partitions for room in snapshot.rooms_of(name)]
     if demand.gpus:
-        yield _shares(job, rooms)
-        yield _memories(job, rooms)
-        yield _counts(job)
+        yield _smaller_shares(job, rooms)
+        yield _smaller_memories(job, rooms)
+        yield _fewer_gpus(job)
         if demand.gpu_type and any(not is_of_type(room.gpu, demand.gpu_type) for room in rooms):
             other = replace(demand, gpu_type="")
             yield [Change("gpu-type", replace(job, demand=other), 0, 0)]
-    yield _times(snapshot, job, decided)
-    yield _less(job, "cpus-per-task", demand.cpus, snapshot.host.cpus, lambda n: replace(demand, cpus=n))
+    yield _shorter_limits(snapshot, job, decided)
+    yield _smaller_amount(
+        job, "cpus-per-task", demand.cpus, snapshot.host.cpus, lambda n: replace(demand, cpus=n)
+    )
     if demand.host_memory:
         left = snapshot.host.memory // _MIB * _MIB
-        yield _less(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
+        yield _smaller_amount(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
 
 
-def _shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
-    """A smaller share, as large as a card has left; bytes that were asked for stay."""
+def _smaller_shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
+    """Yield smaller shares, the largest first; memory that is requested in bytes stays."""
     demand = job.demand
     if not demand.share:
         return
@@ -107,7 +109,7 @@ def _shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
             yield Change("gpus", _with(job, replace(demand, share=share)), demand.share, share)
 
 
-def _memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
+def _smaller_memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
     demand = job.demand
     if not demand.memory:
         return
@@ -117,15 +119,15 @@ def _memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
             yield Change("gpu-mem", _with(job, replace(demand, memory=memory)), demand.memory, memory)
 
 
-def _counts(job: QueuedJob) -> Iterator[Change]:
+def _fewer_gpus(job: QueuedJob) -> Iterator[Change]:
     demand = job.demand
     for gpus in range(demand.gpus - 1, 0, -1):
         changed = _with(job, replace(demand, gpus=gpus))
         yield Change("gpus", changed, demand.gpus * WHOLE, gpus * WHOLE)
 
 
-def _times(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
-    """A limit with which it ends before a reservation, or that a partition allows."""
+def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
+    """Yield time limits with which it ends before a reservation, or that a partition allows."""
     most = [
         int(backfill.at - snapshot.now)
         for backfill in decided.reserved.values()
@@ -144,10 +146,10 @@ def _times(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change
             yield Change("time", replace(job, time_limit=limit), job.time_limit, limit)
 
 
-def _less(
+def _smaller_amount(
     job: QueuedJob, option: str, asked: int, left: int, changed: Callable[[int], Demand]
 ) -> Iterator[Change]:
-    """As much as is left."""
+    """Yield the one smaller amount of an option: what is left."""
     if 0 < left < asked:
         yield Change(option, _with(job, changed(left)), asked, left)
 
