@@ -29,7 +29,7 @@ from fgsched.domain.job import (
     Time,
 )
 from fgsched.domain.policy import Partition, Reservation, Weights
-from fgsched.domain.text import escape_bytes, quoted, restore_bytes
+from fgsched.domain.text import escape_bytes, is_half, quoted, restore_bytes
 from fgsched.domain.units import SubmitContext
 from fgsched.domain.waiting import Cause, ExpectedStart, Explanation, Trial
 
@@ -990,16 +990,33 @@ def _refusal(line: bytes | bytearray, error: Exception) -> FgschedError:
     """The error for a request that could not be decoded: of another version, a forgery, or malformed."""
     if isinstance(error, FgschedError):
         return error
+    import json  # only a request that is wrong needs it, and each command would pay for it
+
     try:
-        head = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
-        version = msgspec.json.decode(head.get("v", b"0"))
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+        head = json.loads(line)
+        path = _half_character(head)
+    except (ValueError, RecursionError):
         return _malformed(error)
-    if version != PROTOCOL:
-        return another_version(version)
-    if claimed := head.keys() & {"uid", "gid", "user"}:
-        return BadUsage(f"a request does not name its {min(claimed)}: the kernel tells who asks")
+    if isinstance(head, dict) and head.get("v", 0) != PROTOCOL:
+        return another_version(head.get("v", 0))
+    if path:
+        return BadUsage(f"malformed request: a text is not Unicode - at `{path}`")
+    for claimed in ("uid", "gid", "user"):
+        if f"unknown field `{claimed}`" in str(error):
+            return BadUsage(f"a request does not name its {claimed}: the kernel tells who asks")
     return _malformed(error)
+
+
+def _half_character(value: Any, path: str = "$") -> str:
+    """The path of the first text with half a surrogate pair, which JSON can escape; "": there is none."""
+    if isinstance(value, str):
+        return path if is_half(value) else ""
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((f"{path}.{quoted(key)[1:-1]}", one) for key, one in value.items())
+    elif isinstance(value, list):
+        parts = ((f"{path}[{place}]", one) for place, one in enumerate(value))
+    return next((found for name, one in parts if (found := _half_character(one, name))), "")
 
 
 def _malformed(error: Exception) -> BadUsage:

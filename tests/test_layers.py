@@ -181,3 +181,35 @@ def _modules(program: str) -> set[str]:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     return set(done.stdout.split())
+
+
+# Dictionaries that a module makes itself: options of a command, settings by name, the environment.
+OWN = {"options", "given", "settings", "before", "environ", "os.environ", "environment", "_card_words(words)"}
+OWN_OF = {
+    "cli/conditions.py": {"found"},
+    "cli/submission.py": {"found"},
+    "cli/enforcement.py": {"found", "said[0]"},
+    "cli/fgwait.py": {"job"},
+    "cli/logs.py": {"found"},
+    "controller/handlers/explain.py": {"guesses"},
+}
+
+
+def test_requests_and_answers_are_not_looked_up_by_string_keys():
+    for folder in ("cli", "controller/handlers"):
+        for path in (PACKAGE / folder).glob("*.py"):
+            here = str(path.relative_to(PACKAGE))
+            for owner, key in string_keys(path):
+                assert owner in OWN | OWN_OF.get(here, set()), f"{path}: {owner}[{key!r}]"
+
+
+def string_keys(path: Path) -> Iterator[tuple[str, str]]:
+    """(object, key) of each `object["key"]` that is read, and of each `object.get("key")`."""
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+                yield ast.unparse(owner), key
+            case ast.Call(
+                func=ast.Attribute(value=owner, attr="get"), args=[ast.Constant(value=str(key)), *_]
+            ):
+                yield ast.unparse(owner), key

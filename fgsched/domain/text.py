@@ -13,6 +13,7 @@ _LONGEST_STORED = 64 * 1024  # characters
 _UNSTORABLE = lazy_regex("[\0\ud800-\udfff]")
 _BYTE = lazy_regex("[\udc80-\udcff]")  # a byte that is not UTF-8, as surrogateescape keeps it
 _ESCAPED_BYTE = lazy_regex("\0([89a-f][0-9a-f])?")
+_SURROGATE = lazy_regex("[\ud800-\udfff]")
 _NOT_PLAIN = lazy_regex("[\0-\x1f\x7f\ud800-\udfff]")
 
 
@@ -38,6 +39,11 @@ def _restored_byte(found: "re.Match[str]") -> str:
     if found[1] is None:
         raise ValueError("NUL")
     return chr(0xDC00 + int(found[1], 16))
+
+
+def is_half(text: str) -> bool:
+    """Return whether `text` holds half a surrogate pair, which is no character."""
+    return _SURROGATE.search(text) is not None
 
 
 def is_plain(text: str) -> bool:
