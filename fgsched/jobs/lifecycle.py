@@ -136,14 +136,7 @@ def due(job: Job, result: Result, *, max_requeue: int = 5) -> Requeue | Delay | 
 def finish(job: Job, result: Result) -> Finish:
     """Return how a job ended, from the result and from recorded orders (cancel, preemption, watchdog)."""
     state, reason = _end(job, result)
-    ended = Ended(
-        status=result.status,
-        cpu_seconds=result.cpu_seconds,
-        max_rss=result.max_rss,
-        gpu_peak=result.gpu_peak,
-        refusals=result.refusals,
-        detail=result.detail,
-    )
+    ended = Ended(**{name: getattr(result, name) for name in Ended.__struct_fields__})
     refused = result.refusal if reason is Reason.GPU_OUT_OF_MEMORY else None
     times = (result.started_at, result.ended_at)
     return Finish(state, reason, ended, *times, result.lost, refused, result.survivor)
