@@ -9,7 +9,9 @@ from fgsched.controller.decisionlog import fields, text_of, value, without_paths
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest, Failed, HostShort
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.handlers.log import shown
 from fgsched.domain.job import WHOLE, JobState
+from fgsched.protocol import ShowLog
 
 ANN = Caller(1, 1, "ann", is_operator=False)
 ROOT = Caller(0, 0, "root", is_operator=True)
@@ -187,3 +189,14 @@ def test_an_owner_sees_the_lines_of_own_jobs_and_an_operator_sees_all(site):
     ]
     assert len(site.engine.log.lines()) == 3
     assert site.engine.log.lines(uid=2, job=1) == []
+
+
+def test_the_request_for_the_log_shows_a_user_only_lines_about_own_jobs(site):
+    site.submit([a_demand(2500)])
+    site.engine.log.note("reconfigure", changed="nothing")
+    site.turn()
+    log, bob = site.engine.log, Caller(2, 2, "bob", is_operator=False)
+    assert [line.text[:5] for line in shown(log, ANN, ShowLog()).lines] == ["job=1"]
+    assert shown(log, bob, ShowLog(job=1)).lines == []
+    assert len(shown(log, ROOT, ShowLog()).lines) == 2
+    assert len(shown(log, ROOT, ShowLog(job=1)).lines) == 1
