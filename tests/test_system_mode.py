@@ -446,7 +446,8 @@ def test_root_of_a_user_namespace_is_the_user(host, hers):
 def test_a_text_that_cannot_be_written_is_refused(host, text, field):
     pid = host.ask("root", "ping")["ok"]["pid"]
     said = host.ask("bob", "submit", **submission(**{field: f"/{text}"}))["error"]
-    assert (said["exit"], "surrogate pair" in said["cause"]) == (Exit.USAGE, True), said
+    at = f"a text is not Unicode - at `$.requests[0].{field}`"
+    assert (said["exit"], said["cause"]) == (Exit.USAGE, f"malformed request: {at}")
     assert host.ask("root", "ping")["ok"]["pid"] == pid
 
 
