@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
+from fgsched.domain.states import JobState
 from fgsched.store import commits, damage, marker, sums, wal
 from fgsched.store.commits import Commit
 from fgsched.store.files import replace_file, sync_directory, sync_file
@@ -26,7 +27,7 @@ _RAN = (
     "it was started in commits that the damaged queue lost, attempt {}: see what it did before you release it"
 )
 _LOST = "status unknown: the queue was recovered while it ran"
-_UNDER_WAY = ("CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING")
+_UNDER_WAY = {state.value for state in JobState if state.holds}
 
 
 @dataclass
