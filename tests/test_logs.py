@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from fgsched.cli import logs
-from fgsched.domain.errors import Exit
+from fgsched.domain.errors import Exit, Refused
+from fgsched.system.paths import Paths
 
 pytestmark = pytest.mark.compiler
 SECRET = "correct-horse-battery-staple"
@@ -104,3 +105,47 @@ def test_a_log_that_is_not_there_or_not_ones_own_is_an_error(home):
 )
 def test_a_line_is_about_the_job_that_it_begins_with(line, is_about):
     assert logs.is_about(line, 12) is is_about
+
+
+JOURNAL = """#!/bin/sh
+echo "$*" >"$0.asked"
+echo '2026-11-22T15:30:01+0100 host fgsched[77]: job=1 user=ann event=start attempt=1'
+echo '2026-11-22T15:30:02+0100 host fgsched[77]: job=2 user=bob event=start attempt=1'
+echo '2026-11-22T15:30:03+0100 host fgsched[77]: job=1 user=ann event=end exit=0'
+"""
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """The paths of a host's controller that logs to the journal, with a journalctl that knows three lines."""
+    reader = tmp_path / "bin" / "journalctl"
+    reader.parent.mkdir()
+    reader.write_text(JOURNAL)
+    reader.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{reader.parent}:{os.environ['PATH']}")
+    return Paths(mode="system", home=tmp_path, state=tmp_path, run=tmp_path, config_file=tmp_path / "none")
+
+
+def test_the_log_of_a_service_is_read_from_the_journal(system, capsys):
+    logs.show(system, job=1)
+    assert [line.rpartition("event=")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "start attempt=1",
+        "end exit=0",
+    ]
+    logs.show(system, lines=1)
+    assert capsys.readouterr().out.endswith("job=1 user=ann event=end exit=0\n")
+    asked = (system.home / "bin/journalctl.asked").read_text()
+    assert asked == "--unit=fgsched.service --output=short-iso --no-pager --quiet\n"
+
+
+def test_without_a_journal_to_read_the_error_says_so(system, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(Refused) as caught:
+        logs.show(system)
+    assert "journalctl" in caught.value.cause
+
+
+def test_the_log_file_of_the_hosts_controller_is_read_where_there_is_one(system, capsys):
+    system.log.write_text("2026-11-22T15:30:01.123+01:00 info event=controller-start pid=1\n")
+    logs.show(system)
+    assert capsys.readouterr().out == system.log.read_text()
