@@ -1,7 +1,6 @@
 """The clients' end of the controller's socket. In user mode it starts the controller if none is running."""
 
 import itertools
-import json
 import os
 import select
 import socket
@@ -370,7 +369,7 @@ def _start(places: Paths, options: tuple[str, ...]) -> None:
         raise Unreachable(
             f"the controller did not start (exit {child.wait()})", f"Its log tells why: {places.log}"
         )
-    message = json.loads(said)
+    message = msgspec.json.decode(said)
     if "ready" in message:
         child.returncode = 0  # it outlives us
         return

@@ -7,7 +7,6 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import choices, show
-from fgsched.cli.changes import is_about_partition, partition_call, read_changes, words_by_key
 from fgsched.cli.command import Group, output, run, warn, write
 from fgsched.cli.reservation import is_about_reservation, reservation_call
 from fgsched.client import Client, find_places
@@ -115,6 +114,8 @@ def _suspend(words: Sequence[str]) -> int:
 @click.argument("words", nargs=-1, required=True, metavar="job=ID|partition=|reservation=NAME KEY=VALUE...")
 def _update(words: Sequence[str]) -> int:
     """Change jobs, a partition or a reservation."""
+    from fgsched.cli.changes import is_about_partition, read_changes, words_by_key
+
     if is_about_reservation(words):
         return _reservation("update", words)
     if is_about_partition(words):
@@ -138,6 +139,8 @@ def _update(words: Sequence[str]) -> int:
 
 
 def _partition(verb: str, words: Sequence[str]) -> int:
+    from fgsched.cli.changes import partition_call
+
     call = partition_call(verb, words)
     with Client(find_places()) as client:
         client.call(call)
@@ -200,6 +203,8 @@ def _top(words: Sequence[str]) -> int:
 
 
 def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
+    from fgsched.cli.changes import words_by_key
+
     given = words_by_key(words)
     if unknown := set(given) - {"gpu", *allowed}:
         raise BadUsage(f"{shown(min(unknown))} is not one of {' '.join(('gpu', *allowed))}")

@@ -10,7 +10,6 @@ import click
 from msgspec import structs
 
 from fgsched import protocol
-from fgsched.cli.batch import parse_batch, read_lines
 from fgsched.cli.command import Command, leave, run, write
 from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
@@ -110,6 +109,8 @@ def _single(settings: Sequence[Setting], words: Sequence[str], site: SubmitConte
 def _list(
     batch: str, settings: Sequence[Setting], words: Sequence[str], site: SubmitContext
 ) -> list[Prepared]:
+    from fgsched.cli.batch import parse_batch, read_lines
+
     if words:
         raise BadUsage(f"--batch takes its scripts from the list, and there is {quoted(words[0])}")
     name, lines = read_lines(batch, _stdin())

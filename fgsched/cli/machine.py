@@ -1,6 +1,5 @@
 """JSON output: one object; unknown values are null, and times are given as epoch seconds and ISO 8601."""
 
-import json
 import os
 import time
 from typing import Any
@@ -18,6 +17,8 @@ def document(**content: Any) -> str:
         "time_iso": iso(now),
         "host": os.uname().nodename.split(".")[0],
     }
+    import json  # only for programs; a table needs none of it
+
     return json.dumps({"meta": meta} | content) + "\n"
 
 

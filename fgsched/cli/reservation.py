@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.changes import no_pair
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE
@@ -56,6 +55,8 @@ def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
         key, equals, text = word.partition("=")
         plain = _SAME.get(key.lower(), key.lower())
         if not equals:
+            from fgsched.cli.changes import no_pair
+
             raise no_pair(word)
         if plain in found or (plain in _NAMES and name):
             raise BadUsage(f"{shown(key)} is given twice")

@@ -1,0 +1,44 @@
+"""What the commands that are called most import beside click and msgspec: each module delays their start."""
+
+import subprocess
+import sys
+
+import pytest
+
+# What a client of a socket needs, in Python's own library.
+SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale"}
+ALLOWED = {
+    "fgsub": {"fgsub", "caller", "checks", "conditions", "demand", "export", "flags", "submission"}
+    | {"command", "options", "optionvalues", "table"},
+    "fgq": {"fgq", "cells", "choices", "command", "machine", "queueformat"},
+    "fgctl": {"fgctl", "acctfields", "cells", "choices", "command", "jobfiles", "machine", "queueformat"}
+    | {"reservation", "show"},
+}
+OF_THE_LIBRARY = {"fgsub": {"resource", "hashlib"}, "fgq": set(), "fgctl": set()}
+
+
+def modules(program: str) -> set[str]:
+    command = [sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.fixture(scope="module")
+def usual() -> set[str]:
+    """What click and msgspec import."""
+    return modules("import click, msgspec")
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_a_command_imports_no_other_module_of_the_commands(command):
+    prefix = "fgsched.cli."
+    names = modules(f"import fgsched.cli.{command}")
+    assert {name.removeprefix(prefix) for name in names if name.startswith(prefix)} <= ALLOWED[command]
+
+
+@pytest.mark.parametrize("command", ALLOWED)
+def test_a_command_imports_little_of_pythons_own_library(command, usual):
+    found = {
+        name for name in modules(f"import fgsched.cli.{command}") - usual if not name.startswith("fgsched")
+    }
+    public = {name for name in found if not name.startswith("_") and "." not in name}
+    assert public <= SOCKET | OF_THE_LIBRARY[command]
