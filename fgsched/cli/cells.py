@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from fgsched.domain.times import format_time
 
-_TIME_FORMAT = os.environ.get("FG_TIME_FORMAT", "standard")
+TIME_FORMAT = os.environ.get("FG_TIME_FORMAT", "standard")
 
 
 def shown_time(epoch: float | None, *, unknown: str = "N/A") -> str:
     """Return a time (seconds since the epoch) in the reader's time zone, in the form of FG_TIME_FORMAT."""
-    now = time.time() if _TIME_FORMAT == "relative" else None
-    return format_time(epoch, _TIME_FORMAT, now=now, unknown=unknown)
+    now = time.time() if TIME_FORMAT == "relative" else None
+    return format_time(epoch, TIME_FORMAT, now=now, unknown=unknown)
 
 
 def clean(text: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from fgsched.cli.cells import shown_time
+from fgsched.cli.cells import TIME_FORMAT, shown_time
 from fgsched.domain.job import WHOLE, Reason
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
@@ -116,9 +116,13 @@ _UPDATE_KEYS = {"gpu-mem": "gpumem", "time": "timelimit", "cpus-per-task": "cpus
 # -- why a job does not run -----------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
 def why(cause: Cause | None) -> str:
     """Return one sentence on why a job does not run; "" without a cause."""
+    # Many jobs have the same cause. A time that is told relative to now is worded each time.
+    return _why(cause) if TIME_FORMAT == "relative" else _known_why(cause)
+
+
+def _why(cause: Cause | None) -> str:
     match cause:
         case None:
             return ""
@@ -128,6 +132,9 @@ def why(cause: Cause | None) -> str:
             return _gate(cause)
         case _:
             return note(cause)
+
+
+_known_why = lru_cache(maxsize=4096)(_why)
 
 
 def _shortfall(short: Shortfall) -> str:
