@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from asking import carried_out
 from builders import PowerCut, World, a_demand, a_gpu
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import Reply
@@ -21,7 +22,7 @@ TIMED = "trap 'exit 9' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"
 def update(world, limit, answered=lambda limit: None):
     def act(now):
         handlers = JobHandlers(world.engine, Rules(max_script=1000, default_time=0))
-        handlers.update(ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
+        carried_out([handlers], "update", ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
         return Reply(answered, limit)
 
     world.turn(ClientRequest(act, lambda error: None))
