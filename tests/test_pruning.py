@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from asking import carried_out, plain
 from builders import World
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -318,7 +319,7 @@ def test_a_submission_beyond_the_quota_is_refused_whole():
             "jobs": [[0, 0, 0, False]] * 3,
         }
         with world.store.write():
-            return handlers.submit(ann, sent, 0.0)["count"]
+            return plain(carried_out([handlers], "submit", ann, sent, 0.0))["count"]
 
     assert ask(1, MIB // 2) == 3
     with pytest.raises(Refused, match="1M is the limit"):
