@@ -20,7 +20,7 @@ class JobState(Enum):
     DEADLINE = "DEADLINE"  # it could not, or did not, end before its deadline
     PREEMPTED = "PREEMPTED"  # ended because another job needed its room
 
-    word: str  # the same as `value`, which costs ten times as much to ask for
+    word: str  # equal to `value`, at a tenth of its cost
     code: str  # Slurm's short form: PD, R, CG …
     holds: bool  # whether a job in this state holds its share of the cards
     is_final: bool

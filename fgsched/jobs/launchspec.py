@@ -43,21 +43,21 @@ class Launch(NamedTuple):
     groups: tuple[int, ...]
     umask: int
     rlimits: tuple[tuple[int, int, int], ...]
-    early: tuple[int, int, int]  # signal, whom it is for, milliseconds before the time limit; zeros: none
+    early: tuple[int, int, int]  # (signal, target, milliseconds before the time limit); zeros: none
     time_limit: int  # milliseconds; 0: none
     grace: int  # milliseconds between SIGTERM and SIGKILL
-    leftover_grace: int  # milliseconds, the same for processes that the script left
+    leftover_grace: int  # milliseconds between SIGTERM and SIGKILL for processes that the script left
     last_wait: int  # milliseconds after SIGKILL, until a surviving process is left behind
     run: str
-    space: str  # what the real path of its directory begins with; "": it lies in the run directory
+    space: str  # prefix of the real path of the job directory; "": the run directory
     chdir: str
     files: Files
     tmpdir: str
     hook: str
     args: tuple[str, ...]
     environment: bytes  # NAME=value, each ended by NUL
-    mounts: str = ""  # whose namespace it has for mounts of its own: "root", "user"; "": none
-    proves: bool = False  # that its fence holds, before its script
+    mounts: str = ""  # owner of the job's mount namespace: "root", "user"; "": none
+    proves: bool = False  # check the enforcement before the script
     closed: tuple[str, ...] = ()  # nodes that it is not to open
     cgroups: Cgroups = ()
     shared: str = ""  # a cgroup that it joins and others are in, too

@@ -27,15 +27,15 @@ class Running(NamedTuple):
 class BackfillReservation(Struct):
     """The reservation of the first job of a partition that does not fit."""
 
-    at: float  # when it could start by the running jobs' limits
+    at: float  # start by the time limits of the running jobs, in seconds since the epoch
     demand: Demand
-    holds: tuple[Hold, ...]  # what it would be given
-    spare: dict[int, Room]  # on its cards, beside it, at that time
-    host: Host  # the same for CPUs and host memory
-    job: int = 0  # whose it is
-    pool: str = ""  # the operator's reservation that it is in
-    usage: JobUsage | None = None  # of limits, that is kept for it too; None: there are no limits
-    max_jobs: int = 0  # jobs that may be on its card, itself one of them; 0: any number
+    holds: tuple[Hold, ...]  # of the job at that time
+    spare: dict[int, Room]  # capacity beside the job on its GPUs at that time
+    host: Host  # CPUs, host memory and resources beside the job at that time
+    job: int = 0  # id
+    pool: str = ""  # the operator's reservation of the job
+    usage: JobUsage | None = None  # of limits, reserved as well; None: there are no limits
+    max_jobs: int = 0  # jobs on its GPU, including the job itself; 0: no limit
 
     def is_over(self, until: float) -> bool:
         """Tell whether a job that ends at `until` (epoch seconds) ends before the reservation."""

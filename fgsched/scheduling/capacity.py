@@ -13,7 +13,7 @@ from fgsched.scheduling.queue import Group
 from fgsched.scheduling.reservations import Calendar, reservation_rule
 
 Used = Mapping[Key, float]
-_MAX_ENDS = 16  # ends of jobs at which a place between operators' reservations is looked for
+_MAX_ENDS = 16  # ends of jobs at which a place between operators' reservations is sought
 
 
 class Capacity:
@@ -34,9 +34,9 @@ class Capacity:
         self._at = {room.gpu.index: position for position, room in enumerate(self._free)}
         self._usable = {room.gpu.index: room.gpu.usable for room in self._free}
         self._limits = {one.name: one.limits(limits) for one in policy.partitions}
-        self._full: set[tuple[Demand, str, str | int]] = set()  # what does not fit once never does
+        self._full: set[tuple[Demand, str, str | int]] = set()  # what did not fit: capacity only shrinks
         self._calendar = Calendar.of(policy.reservations, self._running, self._free, now)
-        self._blocked: set[tuple[str, Owner]] = set()  # as many jobs of these run as may
+        self._blocked: set[tuple[str, Owner]] = set()  # (partition, owner) at a limit of running jobs
         self._usage = UsageCount(policy)
         self.backfills: dict[str, BackfillReservation] = {}  # by partition
         self._measure()

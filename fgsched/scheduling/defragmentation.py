@@ -20,7 +20,7 @@ class Movable(Struct, frozen=True, gc=False):
     id: int
     demand: Demand
     holds: tuple[Hold, ...]
-    loss: float  # GPU seconds of its work that would be for nothing
+    loss: float  # GPU seconds of work that would be lost
 
 
 class Place(Struct, frozen=True, gc=False):

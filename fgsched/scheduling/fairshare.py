@@ -36,7 +36,7 @@ class Standing(Struct, frozen=True, kw_only=True, gc=False):
     shares: int
     part: float  # of all shares
     seconds: float
-    used: float  # part of all use that is laid to its account
+    used: float  # part of all usage that is attributed to it
     factor: float = 1.0  # of a priority, 0 … 1
 
 

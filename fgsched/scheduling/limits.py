@@ -28,7 +28,7 @@ class Scope(Struct, frozen=True, gc=False):
 
     key: Key
     limits: Limits
-    label: str  # who has come to the limit, in words
+    label: str  # whose limit it is, in words
     jobs: Reason
     gpus: Reason
 
@@ -87,7 +87,7 @@ class _ScopeUsage(Struct):
 
     jobs: int = 0
     share: int = 0
-    seconds: float = 0.0  # of charged GPU time that it may still come to
+    seconds: float = 0.0  # charged GPU seconds that running jobs may still use
 
 
 class JobUsage(NamedTuple):
@@ -96,7 +96,7 @@ class JobUsage(NamedTuple):
     partition: str
     who: Owner
     share: int  # ten-thousandths, on all its GPUs together
-    seconds: float  # of charged GPU time that it may come to
+    seconds: float  # charged GPU seconds that it may use
 
 
 class UsageCount:

@@ -16,9 +16,9 @@ class Room(Struct, frozen=True, gc=False):
     gpu: Gpu
     share: int  # ten-thousandths
     memory: int  # bytes
-    external: int = 0  # bytes that strangers hold, already taken off `memory`
-    jobs: int = 0  # that hold a part of it
-    cleaning: bool = False  # one of them is over, and the card is not clean yet
+    external: int = 0  # bytes of processes outside fgsched, not part of `memory`
+    jobs: int = 0  # number of jobs that hold a part of the GPU
+    cleaning: bool = False  # a job is COMPLETING: the GPU still lists its processes
 
     def less(self, hold: Hold) -> "Room":
         """Return the capacity without `hold`."""
@@ -61,8 +61,8 @@ class Host(Struct, frozen=True):
 
     cpus: int
     memory: int  # bytes
-    waste: Measure | None = None  # None: nothing was asked for yet
-    resources: Mapping[str, int] = field(default_factory=dict)  # the site's own that are left
+    waste: Measure | None = None  # None: no requests so far
+    resources: Mapping[str, int] = field(default_factory=dict)  # of the site: name -> free count
 
     def less(self, demand: Demand) -> "Host":
         """Return what is free after `demand` was allocated."""
@@ -181,7 +181,7 @@ def _least_waste(
 ) -> list[tuple[Room, Hold]]:
     """Return the places after which the most capacity of the host is usable."""
     before = {room.gpu.index: measure.card(room) for room in free}
-    known: dict[int, int] = {}  # cards that are alike leave the same
+    known: dict[int, int] = {}  # equal GPUs give equal results
     waste = []
     for room, hold in found:
         index = room.gpu.index
@@ -236,7 +236,7 @@ def _single(demand: Demand, up: Sequence[Room], limits: HostLimits) -> Shortfall
             Reason.GPU_MAX_JOBS, "jobs", gpu=roomy[0].gpu.index, need=1, total=limits.max_jobs_per_gpu
         )
     if not wide and not demand.share:
-        closest = max(up, key=lambda room: room.memory)  # may have bytes enough, and no share left for them
+        closest = max(up, key=lambda room: room.memory)  # may have enough memory but no share
         need = cost(demand, closest.gpu, limits.share_step)
     if wide or (not demand.share and need.memory > closest.memory):
         best = max(wide or up, key=lambda room: room.memory)

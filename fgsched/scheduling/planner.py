@@ -28,7 +28,7 @@ from fgsched.scheduling.queue import Group, Queue, QueuedJob
 __all__ = ["JobClass", "Plan", "Queue", "QueuedJob", "Running", "Start", "plan"]
 
 _MAX_TRIES = 256  # of a backfill reservation in one partition; jobs that no empty host could run are skipped
-_MAX_MISSES = 128  # heads without room in a row, after which all are looked through at once
+_MAX_MISSES = 128  # consecutive heads without capacity after which all heads are checked at once
 Rest = Iterator[tuple[float, int]]
 Head = tuple[float, float, int, Group, Rest | None]
 
@@ -88,11 +88,11 @@ class _Planning:
         self._queue, self._capacity, self._now = queue, capacity, now
         weights = queue.order.policy.weights
         self._max_age_points, self._age_rate = weights.age, weights.age / weights.max_age
-        self._without_room: dict[str, list[Group]] = {}  # kinds that have no room, by partition
-        self._heaps: dict[str, list[Head]] = {}  # the same in order, where more than the first was needed
-        self._unreservable: set[int] = set()  # kinds that no reservation was possible for
+        self._without_room: dict[str, list[Group]] = {}  # classes without capacity, by partition
+        self._heaps: dict[str, list[Head]] = {}  # these classes in order, where more than the first is needed
+        self._unreservable: set[int] = set()  # ids of classes for which no reservation is possible
         self._tries: dict[str, int] = {}
-        self._unreserved: list[tuple[Group, int]] = []  # that had no room: they may be owed a reservation
+        self._unreserved: list[tuple[Group, int]] = []  # (class, job id) without capacity or reservation
 
     def _head(self, group: Group, entry: tuple[float, int], rest: Rest | None) -> Head:
         age = min(self._max_age_points, max(0.0, (self._now - entry[0]) * self._age_rate))
@@ -106,7 +106,7 @@ class _Planning:
             head = heappop(heads)
             group = head[3]
             may_fit = self._capacity.may_fit(group)
-            if may_fit and self._unreserved:  # now it matters what those before it have reserved
+            if may_fit and self._unreserved:  # the reservations of jobs ahead of it matter from here on
                 heappush(heads, head)
                 self._settle(heads)
                 continue

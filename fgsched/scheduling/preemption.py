@@ -20,8 +20,8 @@ from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.snapshot import Snapshot
 
-_MAX_PAIRED = 12  # jobs on a card of which all pairs are looked at
-_MAX_SETS = 6  # sets of jobs that are tried in the plan for one job
+_MAX_PAIRED = 12  # jobs on one GPU of which all pairs are tried
+_MAX_SETS = 6  # sets of victims that are tried in a plan for one job
 _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 
@@ -103,7 +103,7 @@ class Occupant(Struct, frozen=True):
 
     job: Running
     since: float  # start of the job, in seconds since the epoch
-    may_requeue: bool  # it may run again
+    may_requeue: bool  # the job may be requeued
 
 
 class Victim(Struct, frozen=True, gc=False):
@@ -112,8 +112,8 @@ class Victim(Struct, frozen=True, gc=False):
     job: Running
     mode: str
     grace: int = 0  # seconds
-    loss: float = 0.0  # GPU seconds of its work that would be for nothing
-    age: float = 0.0  # seconds that it has run
+    loss: float = 0.0  # GPU seconds of work that would be lost
+    age: float = 0.0  # seconds since its start
 
     @property
     def cost(self) -> tuple[float, float, int, int]:

@@ -17,12 +17,12 @@ class QueuedJob(Struct, frozen=True, gc=False):
     id: int
     demand: Demand
     time_limit: int = 0  # seconds; 0: none
-    count: int = 1  # how many such may start: tasks of an array, each of which is a Start with this id
+    count: int = 1  # tasks of an array that may start; each is a Start with this id
     partitions: tuple[str, ...] = ("main",)
     who: Owner = NOBODY
     nice: int = 0
-    since: float = 0.0  # it waits since then, seconds since the epoch
-    reservation: str = ""  # of an operator, that it belongs to
+    since: float = 0.0  # begin of the wait, in seconds since the epoch
+    reservation: str = ""  # the operator's reservation of the job
 
     @property
     def kind(self) -> JobClass:
@@ -38,13 +38,13 @@ class Group:
 
     def __init__(self, kind: JobClass, standing: float) -> None:
         self.kind = kind
-        self.standing = standing  # its priority but for the age
-        self.first: tuple[float, int] = (0.0, 0)  # since when, and id, of the first in order
-        self._heap: list[tuple[float, int]] = []  # some of them are not waiting any more
+        self.standing = standing  # priority without the part of the age
+        self.first: tuple[float, int] = (0.0, 0)  # (begin of the wait, id) of the first job in order
+        self._heap: list[tuple[float, int]] = []  # may contain jobs that are no longer pending
         self._since: dict[int, float] = {}  # of the pending entries
         demand = kind.demand
         self.gpus = demand.gpus
-        self.share = demand.share or 1  # of a card, at least
+        self.share = demand.share or 1  # ten-thousandths of each GPU; at least 1
         self.memory = demand.memory
         self.cpus, self.host_memory = demand.cpus, demand.host_memory
 
@@ -56,7 +56,7 @@ class Group:
         if self._since.get(job_id) != since:
             self._since[job_id] = since
             heappush(self._heap, (since, job_id))
-            self._tidy()  # it may have stood elsewhere
+            self._tidy()  # the job may have another entry
 
     def remove(self, job_id: int) -> None:
         del self._since[job_id]

@@ -1,7 +1,7 @@
 """The columns of the table `job`, derived from the fields of `Job` and `Ended`.
 
-A field of either record is stored without more ado: a queue that lacks its column gets it when it is opened,
-with the field's default. The schema itself declares only the columns that have a rule of their own.
+Each field of either record is stored. A queue that lacks the column of a new field gets it when it is opened,
+with the field's default; schema.sql declares the columns of the first version.
 """
 
 import json
