@@ -8,7 +8,7 @@ import pytest
 # What a client of a socket needs, in Python's own library.
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale"}
 ALLOWED = {
-    "fgsub": {"fgsub", "caller", "checks", "conditions", "demand", "export", "flags", "submission"}
+    "fgsub": {"fgsub", "checks", "demand", "export", "submission"}
     | {"command", "options", "optionvalues", "table"},
     "fgq": {"fgq", "cells", "choices", "command", "machine", "queueformat"},
     "fgctl": {"fgctl", "acctfields", "cells", "choices", "command", "jobfiles", "machine", "queueformat"}

@@ -186,7 +186,6 @@ def _modules(program: str) -> set[str]:
 # Dictionaries that a module makes itself: options of a command, settings by name, the environment.
 OWN = {"options", "given", "settings", "before", "environ", "os.environ", "environment", "_card_words(words)"}
 OWN_OF = {
-    "cli/conditions.py": {"found"},
     "cli/submission.py": {"found"},
     "cli/enforcement.py": {"found", "said[0]"},
     "cli/fgwait.py": {"job"},

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from builders import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.orders import Orders
+from fgsched.controller.handlers.jobs import Orders
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, Demand, Hold, JobState, Preemption, Reason
 from fgsched.domain.policy import (

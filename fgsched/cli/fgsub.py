@@ -11,9 +11,8 @@ from msgspec import structs
 
 from fgsched import protocol
 from fgsched.cli.command import Command, leave, run, write
-from fgsched.cli.flags import Flags
 from fgsched.cli.options import OptionsCommand, Setting, given
-from fgsched.cli.submission import Prepared, prepare
+from fgsched.cli.submission import Flags, Prepared, prepare
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, FgschedError, Refused, Unreachable
 from fgsched.domain.text import quoted

@@ -1,26 +1,53 @@
 """Prepare one submission: script, request, environment, and warnings."""
 
 import os
+import pwd
+import resource
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from msgspec import Struct, structs
 
 from fgsched.cli import checks, options
-from fgsched.cli.caller import account, rlimits, umask
-from fgsched.cli.conditions import conditions, labels
 from fgsched.cli.demand import demand
 from fgsched.cli.export import exported
-from fgsched.cli.flags import Flags, flags_of, is_on
 from fgsched.cli.options import Setting
 from fgsched.cli.table import BY_NAME
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, quoted
 from fgsched.domain.units import SubmitContext
+from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.filenames import Values, left_alone
 from fgsched.jobs.jobscript import directives
 from fgsched.jobs.quoting import command_line
+
+
+class Flags(Struct, frozen=True, kw_only=True):
+    """What to do with a submission, and what to print."""
+
+    parsable: bool = False
+    quiet: bool = False
+    json: bool = False
+    wait: bool = False
+    explain: bool = False
+    test: bool = False
+
+
+def flags_of(settings: Mapping[str, Setting]) -> Flags:
+    return Flags(
+        parsable=is_on(settings, "parsable"),
+        quiet=is_on(settings, "quiet"),
+        json=is_on(settings, "json"),
+        wait=is_on(settings, "wait"),
+        explain=is_on(settings, "explain-options"),
+        test=is_on(settings, "test-only"),
+    )
+
+
+def is_on(settings: Mapping[str, Setting], slot: str) -> bool:
+    return slot in settings and bool(settings[slot].value)
+
 
 _LONGEST_LINE = 4096  # characters of a submit line that are kept
 _DEFAULTS = {
@@ -271,3 +298,65 @@ def _number(settings: Mapping[str, Setting], slot: str) -> int:
     value = settings[slot].value if slot in settings else 0
     assert isinstance(value, int)
     return value
+
+
+# -- labels, conditions, and what the process hands down -------------------------------------------
+
+
+def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return the fields of the request that these options set. Raises BadUsage."""
+    found: dict[str, Any] = {}
+    if "array" in settings:
+        found["array"], found["throttle"] = parse_array(settings["array"].text)
+    for slot, field in (
+        ("dependency", "dependency"),
+        ("kill-on-invalid-dep", "kill_invalid"),
+        ("begin", "begin"),
+        ("deadline", "deadline"),
+        ("requeue", "requeue"),
+    ):
+        if slot in settings:
+            found[field] = settings[slot].value
+    _check_times(settings, found)
+    return found
+
+
+def _check_times(settings: Mapping[str, Setting], found: Mapping[str, Any]) -> None:
+    """Refuse a deadline that is too early for the time limit or the begin time."""
+    if "deadline" not in found:
+        return
+    limit = settings["time"].value if "time" in settings else 0
+    if found.get("begin", 0) + (limit if isinstance(limit, int) else 0) > found["deadline"]:
+        what = " and ".join(f"--{name}" for name in ("begin", "time") if name in settings)
+        raise BadUsage(
+            f"{settings['deadline'].label}={settings['deadline'].text}: {what} leave no time for it"
+        )
+
+
+def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return the fields that take the option text unchanged."""
+    slots = ("account", "qos", "reservation", "tier", "gpu-compute")
+    return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}
+
+
+def account(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and home directory of the caller; the uid if the user database has no name."""
+    try:
+        entry = pwd.getpwuid(os.getuid())
+    except KeyError:
+        return str(os.getuid()), environ.get("HOME", "/")
+    return entry.pw_name, entry.pw_dir
+
+
+def umask() -> int:
+    """Return the umask. Reading it sets it for a moment, so the process must have no other threads."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def rlimits() -> tuple[tuple[int, int, int], ...]:
+    """Return (resource, soft, hard) of every resource limit; -1 is unlimited."""
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    numbers = sorted({getattr(resource, name) for name in names})
+    return tuple((number, *resource.getrlimit(number)) for number in numbers)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
+from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.jobs import JobHandlers
-from fgsched.controller.handlers.references import References, name_of
 from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens

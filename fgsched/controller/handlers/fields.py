@@ -8,7 +8,7 @@ import msgspec
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.references import split_reference
+from fgsched.controller.handlers.jobref import split_reference
 from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage

@@ -1,29 +1,40 @@
 """Handle requests that change jobs and GPUs. Each handler returns the answer to send after the commit."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET, structs, to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.controller import effects
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.conditions import Conditions
-from fgsched.controller.handlers.orders import Orders
+from fgsched.controller.faults import told
+from fgsched.controller.handlers.jobref import References, name_of
 from fgsched.controller.handlers.quota import MaterialQuota
-from fgsched.controller.handlers.references import References, name_of
-from fgsched.controller.handlers.submit import MAX_PENDING, Admission, read_submission, room_for
-from fgsched.controller.handlers.updating import changed_fields, changed_request, rows_to_change
-from fgsched.controller.handlers.verbs import Verbs
-from fgsched.domain.errors import BadUsage, NotPermitted, Refused
-from fgsched.domain.job import Job, JobState, Reason
+from fgsched.controller.handlers.submit import MAX_PENDING, Admission, Conditions, read_submission, room_for
+from fgsched.controller.preemption import go_on, has_room
+from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
+from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_request
+from fgsched.domain.times import format_limit
 from fgsched.jobs.arrays import size
 from fgsched.jobs.enforcement import check_tier
-from fgsched.protocol import Outcome, Outcomes
-from fgsched.scheduling.admission import AdmissionContext, Submitter
+from fgsched.protocol import (
+    Call,
+    JobChanges,
+    Outcome,
+    Outcomes,
+    Problem,
+    Reference,
+    Requeue,
+    ResumeJobs,
+    Suspend,
+)
+from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
 from fgsched.store import NewJob
 
 _LONGEST_NOTE = 255  # characters
@@ -40,6 +51,137 @@ class Rules:
     tiers: tuple[str, ...] = ()  # that a job may ask for
     kill_invalid: bool = False  # jobs whose dependency can never be met, unless they say otherwise
     max_material: int = 0  # bytes of scripts and environments of a user's jobs that are not over; 0: no limit
+
+
+Act = Callable[[Caller, Job, float], Outcome]
+
+
+class Verbs:
+    """Applies actions; an error of one job does not affect the others."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._references = References(engine)
+
+    def each(
+        self,
+        caller: Caller,
+        names: Sequence[Reference],
+        act: Act,
+        now: float,
+        *,
+        meant: Callable[[Job], bool] = lambda job: True,
+    ) -> Outcomes:
+        """Apply `act` to every row of `names`.
+
+        Of a whole array to the rows for which `meant` is true, if any.
+        """
+        found: list[Outcome] = []
+        for name in dict.fromkeys(names):
+            try:
+                rows = self._references.own_rows(name, caller.must_own)
+            except FgschedError as error:
+                found.append(_failed(name, error))
+                continue
+            chosen = [row for row in rows if meant(row)] if type(name) is int else rows
+            found += [self._one(caller, row, act, now) for row in chosen or rows[:1]]
+        return Outcomes(jobs=found)
+
+    def _one(self, caller: Caller, row: Job, act: Act, now: float) -> Outcome:
+        """Apply the action to one row.
+
+        An internal error is its outcome; the turn is repeated without the job.
+        """
+        containment = self._engine.containment
+        if row.id in containment.blamed:  # nothing of what failed is carried out
+            return _failed(name_of(row), OurFault(containment.blamed[row.id]))
+        try:
+            return act(caller, row, now)
+        except FgschedError as error:
+            return _failed(name_of(row), error)
+        except Exception as error:
+            containment.let_pass(error)
+            containment.blame(row.id, error)
+            return _failed(name_of(row), OurFault(told(error)))
+
+
+def _failed(name: Reference, error: FgschedError) -> Outcome:
+    return Outcome(id=name, error=Problem.of(error))
+
+
+_UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED}
+
+
+class Orders:
+    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._verbs = Verbs(engine)
+        self.calls: dict[type[Call[Any]], Callable[[Caller, Any, float], Any]] = {
+            Requeue: self.requeue,
+            Suspend: self.suspend,
+            ResumeJobs: self.resume,
+        }
+
+    def requeue(self, caller: Caller, call: Requeue, now: float) -> Outcomes:
+        """End running jobs and requeue them, held if `hold` is set. Raises Refused."""
+
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
+            _must_be_under_way(job)
+            held = "" if not call.hold else "user" if caller.uid == job.uid else "admin"
+            asked = self._engine.change(job, now, wish="requeue", held=held)
+            self._engine.then(effects.Requeue(asked))
+            return Outcome(id=name_of(job), outcome="requeued")
+
+        return self._verbs.each(caller, call.ids, act, now, meant=_is_under_way)
+
+    def suspend(self, caller: Caller, call: Suspend, now: float) -> Outcomes:
+        """Suspend running jobs and their time limits; they keep their allocations. Raises Refused."""
+        caller.must_operate("suspend jobs: what they hold stays taken")
+
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
+            if job.state is not JobState.RUNNING:
+                raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
+            effects.require_supervisor(self._engine, job)
+            after = job.advance(JobState.SUSPENDED, suspended_at=now)
+            self._engine.step(job, after, now)
+            said = Outcome(id=name_of(job), outcome="suspended")
+            self._engine.then(effects.Suspend(after, said))
+            return said
+
+        return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
+
+    def resume(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
+        """Resume suspended jobs. Raises Refused."""
+        caller.must_operate("resume jobs")
+
+        def act(caller: Caller, job: Job, now: float) -> Outcome:
+            if job.state is not JobState.SUSPENDED:
+                raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
+            if job.is_suspended_by_preemption and not has_room(self._engine, job, now):
+                by = job.preemption.by if job.preemption else 0
+                raise Refused(
+                    f"job {job.id} made room for job {by}: its part of the GPU is not free",
+                    "It goes on by itself once there is room.",
+                )
+            effects.require_supervisor(self._engine, job)
+            said = Outcome(id=name_of(job), outcome="resumed")
+            go_on(self._engine, job, now, said)
+            return said
+
+        return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.SUSPENDED)
+
+
+def _is_under_way(job: Job) -> bool:
+    return job.state in _UNDER_WAY
+
+
+def _must_be_under_way(job: Job) -> None:
+    if job.state is JobState.PENDING:
+        raise Refused(f"job {job.id} is pending already", "fgctl hold keeps it there.")
+    if not _is_under_way(job):
+        raise Refused(f"job {job.id} is already completing or completed", "Submit it again with fgsub.")
 
 
 class JobHandlers:
@@ -270,3 +412,73 @@ def _waits(job: Job) -> bool:
 def _must_wait(job: Job) -> None:
     if job.state is not JobState.PENDING:
         raise Refused(f"job {job.id} is no longer pending", "Only pending jobs can be held or released.")
+
+
+# -- changes of a job ---------------------------------------------------------------------------
+
+_ALWAYS = {"name", "comment", "requeue"}
+_WHILE_RUNNING = {"time_limit"}  # lowered by the owner, raised by operators
+_OF_ARRAYS = {"throttle"}  # of all tasks together
+
+
+def changed_fields(changes: JobChanges) -> set[str]:
+    """Return the names of the fields that `changes` gives another value."""
+    return {name for name, value in structs.asdict(changes).items() if value is not UNSET}
+
+
+def rows_to_change(rows: Sequence[Job], changes: JobChanges, submitter: Submitter) -> list[Job]:
+    """Return the rows of an array that a change is for; if there is none, the first, which refuses it."""
+    allowed = [row for row in rows if _is_for(row, changes, submitter)]
+    return allowed or list(rows[:1])
+
+
+def _is_for(row: Job, changes: JobChanges, submitter: Submitter) -> bool:
+    fields = changed_fields(changes)
+    if fields <= _ALWAYS | _OF_ARRAYS:
+        return not row.state.is_final
+    is_for_running = fields <= _ALWAYS | _OF_ARRAYS | _WHILE_RUNNING and _is_under_way(row)
+    return row.state is JobState.PENDING or (is_for_running and _may_limit(row, changes, submitter))
+
+
+def _may_limit(job: Job, changes: JobChanges, submitter: Submitter) -> bool:
+    """Tell whether the submitter may set this time limit of a running job: only operators raise it."""
+    if submitter.is_operator or changes.time_limit is UNSET:
+        return True
+    new = changes.time_limit if changes.time_limit > 0 else math.inf
+    return new <= (job.request.time_limit or math.inf)
+
+
+def changed_request(job: Job, changes: JobChanges, submitter: Submitter, ground: AdmissionContext) -> Request:
+    """Return the job's request with the changes.
+
+    Raises: Refused or NotPermitted for the first field that may not be changed; BadUsage for a bad value.
+    """
+    fields = changed_fields(changes)
+    _check_fields(job, fields)
+    if job.state is not JobState.PENDING and not _may_limit(job, changes, submitter):
+        limit = format_limit(job.request.time_limit)
+        raise NotPermitted(
+            f"job {job.id} is under way with a time limit of {limit}: only an operator may raise it",
+            "Give a shorter one, or ask an operator.",
+        )
+    record = to_builtins(job.request) | to_builtins(structs.replace(changes, demand=UNSET))
+    if changes.demand is not UNSET:
+        record |= {"demand": to_builtins(job.request.demand) | to_builtins(changes.demand)}
+    request = read_request(record)
+    if job.state is not JobState.PENDING or fields <= _ALWAYS:
+        return structs.replace(request, time_limit=max(0, request.time_limit))
+    return admit(structs.replace(request, time_limit=request.time_limit or NO_LIMIT), submitter, ground)
+
+
+def _check_fields(job: Job, fields: set[str]) -> None:
+    """Refuse a field that cannot be changed in the job's state."""
+    if job.state.is_final or job.state is JobState.COMPLETING:
+        raise Refused(f"job {job.id} is already completing or completed", "Only open jobs can be changed.")
+    if fields & _OF_ARRAYS and not job.array:
+        raise Refused(f"job {job.id} is no array", "Only arrays have a limit of tasks that run.")
+    late = sorted(fields - _ALWAYS - _OF_ARRAYS - _WHILE_RUNNING)
+    if late and job.state is not JobState.PENDING:
+        raise Refused(
+            f"job {job.id} is no longer pending: {late[0]} stays",
+            "Its name, comment and time limit can change.",
+        )

@@ -10,7 +10,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import FIELDS, Choice, Look, getters
-from fgsched.controller.handlers.references import References, split_reference
+from fgsched.controller.handlers.jobref import References, split_reference
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.pieces import PIECE, LongAnswer, cut
