@@ -8,10 +8,8 @@ from msgspec.structs import asdict
 
 from fgsched import protocol
 from fgsched.cli import choices, machine
-from fgsched.cli.acctfields import ended_at, others
 from fgsched.cli.cells import clean
 from fgsched.cli.jobfiles import files_of
-from fgsched.cli.queueformat import why
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Demand, OomReport, Preemption, Request
@@ -91,7 +89,7 @@ ASKED: dict[str, Callable[[Client, Sequence[str]], Sequence[Any]]] = {
 def _job(job: protocol.JobInfo) -> Group:
     request = job.request
     until = job.started_at + request.time_limit if job.started_at and request.time_limit else None
-    said = why(job.cause)
+    said = _why(job)
     return [
         [("JobId", job.id), *_array(job), ("JobName", request.name)],
         [("UserId", f"{job.user}({job.uid})"), ("GroupId", job.gid)],
@@ -105,7 +103,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Reservation", request.reservation)] if request.reservation else [],
         [("RunTime", format_runtime(job.elapsed)), ("TimeLimit", format_limit(request.time_limit))],
         [("SubmitTime", _time(job.submitted_at)), ("EligibleTime", _time(job.eligible_at))],
-        [("StartTime", _time(job.started_at)), ("EndTime", _time(ended_at(job) or until))],
+        [("StartTime", _time(job.started_at)), ("EndTime", _time(_ended_at(job) or until))],
         [("Partition", job.partition), *_host_needs(request.demand)],
         *_gpu_lines(job),
         *_post_mortem(job.post_mortem),
@@ -117,6 +115,20 @@ def _job(job: protocol.JobInfo) -> Group:
         [("Detail", job.detail)] if job.detail else [],
         *([("Event", _step(step))] for step in job.steps),
     ]
+
+
+def _why(job: protocol.JobInfo) -> str:
+    """Return why a job does not run, as a sentence."""
+    if job.cause is None:
+        return ""
+    from fgsched.cli import wording  # a running job needs no words
+
+    return wording.why(job.cause)
+
+
+def _ended_at(job: protocol.JobInfo) -> float | None:
+    """Return when a job ended, in seconds since the epoch; None while its GPUs are not clean yet."""
+    return job.ended_at if job.state.is_final else None
 
 
 def _array(job: protocol.JobInfo) -> list[tuple[str, object]]:
@@ -191,6 +203,8 @@ def _post_mortem(found: OomReport | None) -> Group:
     """Return why a job ran out of device memory."""
     if not found:
         return []
+    from fgsched.cli.acctfields import others
+
     sizes = (("OomAsked", found.asked), ("OomHeld", found.held), ("OomLimit", found.limit))
     return [
         [
@@ -297,10 +311,10 @@ _SHOWN = (  # attributes whose keys have their names
 
 def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
     """Return all about a job; times in both forms."""
-    ended = ended_at(job)
+    ended = _ended_at(job)
     record = {name: to_builtins(getattr(job, name)) for name in _SHOWN} | {"ended_at": ended}
     record |= {key: to_builtins(getattr(job, name)) for name, key in _RENAMED.items()}
-    record |= {"final": job.state.is_final, "why": why(job.cause)}
+    record |= {"final": job.state.is_final, "why": _why(job)}
     return record | {f"{key}_iso": machine.iso(record[key]) for key in _TIMES}
 
 
