@@ -1,1 +1,1 @@
-"""The conductor: it observes, has the core decide, writes the decisions down, and then carries them out."""
+"""The controller: it takes in events, decides with the core, commits, and then carries out the effects."""
