@@ -59,7 +59,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
     def error(self) -> FgschedError:
         """Return the error that this describes."""
-        return BY_EXIT_CODE.get(self.exit, OurFault)(self.cause, self.remedy)
+        return BY_EXIT_CODE.get(self.exit, OurFault)(restore_bytes(self.cause), restore_bytes(self.remedy))
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -884,6 +884,9 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     busy: Retry | None = None
 
 
+_REPLIES = msgspec.json.Decoder(Reply)  # `ok` stays as it came until its type is known
+
+
 def encode(value: Any) -> bytes:
     """Return `value` as JSON; bytes of its texts that are not UTF-8 are escaped."""
     try:
@@ -907,7 +910,7 @@ def read_reply(line: bytes) -> Reply:
 
     Raises: Unreachable, if it speaks another version; Busy; the error that it answers with.
     """
-    reply = _decoded(line, Reply)
+    reply = _decoded(line, Reply, _REPLIES)
     if reply.v != PROTOCOL:
         raise Unreachable(
             f"the controller speaks protocol {reply.v}, this command protocol {PROTOCOL}",
@@ -928,9 +931,10 @@ def decode_answer(ok: bytes, kind: type[Answer]) -> Answer:
     return _decoded(ok, kind)
 
 
-def _decoded(text: bytes, kind: type[Value]) -> Value:
+def _decoded(text: bytes, kind: type[Value], decoder: "msgspec.json.Decoder[Value] | None" = None) -> Value:
+    """JSON as a value of `kind`; with `decoder`, escaped bytes are left as they are."""
     try:
-        value: Value = _parsed(text, kind)
+        value: Value = _parsed(text, kind) if decoder is None else decoder.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Unreachable(
             f"the controller's answer cannot be read: {error}", "Restart the controller: fgsched stop"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from builders import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
 from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
-from fgsched.controller.handlers.jobs import Orders
+from fgsched.controller.handlers.jobs import RunningJobHandlers
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import WHOLE, Demand, Hold, JobState, Preemption, Reason
 from fgsched.domain.policy import (
@@ -569,7 +569,7 @@ def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
     comes(world, memory=4 * GIB)
     root = Caller(0, 0, "root", is_operator=True)
     with world.store.write():
-        answer = Orders(world.engine).resume(root, ResumeJobs(ids=[1]), world.now)
+        answer = RunningJobHandlers(world.engine).resume(root, ResumeJobs(ids=[1]), world.now)
     assert "job 1 made room for job 2" in str(answer)
     assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
 

@@ -56,7 +56,7 @@ class Rules:
 Act = Callable[[Caller, Job, float], Outcome]
 
 
-class Verbs:
+class JobActions:
     """Applies actions; an error of one job does not affect the others."""
 
     def __init__(self, engine: Engine) -> None:
@@ -112,12 +112,12 @@ def _failed(name: Reference, error: FgschedError) -> Outcome:
 _UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED}
 
 
-class Orders:
+class RunningJobHandlers:
     """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._verbs = Verbs(engine)
+        self._actions = JobActions(engine)
         self.calls: dict[type[Call[Any]], Callable[[Caller, Any, float], Any]] = {
             Requeue: self.requeue,
             Suspend: self.suspend,
@@ -134,7 +134,7 @@ class Orders:
             self._engine.then(effects.Requeue(asked))
             return Outcome(id=name_of(job), outcome="requeued")
 
-        return self._verbs.each(caller, call.ids, act, now, meant=_is_under_way)
+        return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
 
     def suspend(self, caller: Caller, call: Suspend, now: float) -> Outcomes:
         """Suspend running jobs and their time limits; they keep their allocations. Raises Refused."""
@@ -150,7 +150,7 @@ class Orders:
             self._engine.then(effects.Suspend(after, said))
             return said
 
-        return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
+        return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
 
     def resume(self, caller: Caller, call: ResumeJobs, now: float) -> Outcomes:
         """Resume suspended jobs. Raises Refused."""
@@ -170,7 +170,9 @@ class Orders:
             go_on(self._engine, job, now, said)
             return said
 
-        return self._verbs.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.SUSPENDED)
+        return self._actions.each(
+            caller, call.ids, act, now, meant=lambda job: job.state is JobState.SUSPENDED
+        )
 
 
 def _is_under_way(job: Job) -> bool:
@@ -190,7 +192,7 @@ class JobHandlers:
     def __init__(self, engine: Engine, rules: Rules) -> None:
         self._engine = engine
         self.rules = rules
-        self._verbs = Verbs(engine)
+        self._actions = JobActions(engine)
         self._references = References(engine)
         self._admission = Admission()
         self._quota = MaterialQuota(engine.store)
@@ -204,7 +206,7 @@ class JobHandlers:
             protocol.Hold: self.hold,
             protocol.UserHold: self.uhold,
             protocol.Release: self.release,
-            **Orders(engine).calls,
+            **RunningJobHandlers(engine).calls,
         }
 
     def submit(self, caller: Caller, call: protocol.Submit, now: float) -> protocol.Submitted:
@@ -271,7 +273,7 @@ class JobHandlers:
 
     def cancel(self, caller: Caller, call: protocol.Cancel, now: float) -> Outcomes:
         """Cancel jobs; the outcome of a job that had ended before is "over", with its state."""
-        return self._verbs.each(caller, call.ids, partial(self._cancel, call.reason), now)
+        return self._actions.each(caller, call.ids, partial(self._cancel, call.reason), now)
 
     def signal(self, caller: Caller, call: protocol.Signal, now: float) -> Outcomes:
         """Send running jobs a signal: the batch shell, its children, or all processes. Raises Refused."""
@@ -286,19 +288,19 @@ class JobHandlers:
             self._engine.then(effects.Signal(job, call.signal, call.target, outcome))
             return outcome
 
-        return self._verbs.each(caller, call.ids, act, now)
+        return self._actions.each(caller, call.ids, act, now)
 
     def hold(self, caller: Caller, call: protocol.Hold, now: float) -> Outcomes:
         """Keep pending jobs from starting; only an operator releases a job that an operator holds."""
-        return self._verbs.each(caller, call.ids, self._hold, now, meant=_waits)
+        return self._actions.each(caller, call.ids, self._hold, now, meant=_waits)
 
     def uhold(self, caller: Caller, call: protocol.UserHold, now: float) -> Outcomes:
         """Keep pending jobs from starting; their owner can release them."""
-        return self._verbs.each(caller, call.ids, self._hold_as_user, now, meant=_waits)
+        return self._actions.each(caller, call.ids, self._hold_as_user, now, meant=_waits)
 
     def release(self, caller: Caller, call: protocol.Release, now: float) -> Outcomes:
         """Release held jobs."""
-        return self._verbs.each(caller, call.ids, self._release, now, meant=_waits)
+        return self._actions.each(caller, call.ids, self._release, now, meant=_waits)
 
     def update(self, caller: Caller, call: protocol.Update, now: float) -> Outcome:
         """Change the request of a job, as far as its state permits.

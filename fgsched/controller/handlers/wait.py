@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from fgsched.controller.faults import Faults
 from fgsched.controller.jobtable import JobTable
@@ -174,17 +173,3 @@ def how_it_ended(job: Job) -> JobEnd:
         exit_code=how.exit_code,
         signal=how.signal,
     )
-
-
-def standing(job: Job) -> dict[str, Any]:
-    """Return the fields of a job that waiting clients need."""
-    ended = job.ended or Ended(status=0)
-    return {
-        "id": job.id,
-        "array": job.array or None,
-        "task": job.task,
-        "state": job.state.value,
-        "final": job.state.is_final,
-        "exit_code": ended.exit_code,
-        "signal": ended.signal,
-    }
