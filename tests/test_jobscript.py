@@ -33,7 +33,7 @@ def refused(function, *args):
     ("data", "message"),
     [
         (b"", "train.sh is empty"),
-        (b" \n\t\n", "train.sh is empty but for white space"),
+        (b" \n\t\n", "train.sh contains only white space"),
         (
             b"echo\n",
             "train.sh is not a script: its first line must start with #! and the path of an interpreter,"

@@ -80,7 +80,7 @@ def _has_filters(given: dict[str, Any]) -> bool:
     for name, option in _FILTERS.items():
         if any(not choices.words([text]) for text in given[name]):
             raise BadUsage(
-                f"{option} is empty", "Name what is meant, or leave it out; is a variable of the shell unset?"
+                f"{option} is empty", "Give a value, or omit the option. Is a shell variable unset?"
             )
     return given["me"] or any(given[name] for name in _FILTERS)
 

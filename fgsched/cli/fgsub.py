@@ -111,7 +111,9 @@ def _list(
     from fgsched.cli.batch import parse_batch, read_lines
 
     if words:
-        raise BadUsage(f"--batch takes its scripts from the list, and there is {quoted(words[0])}")
+        raise BadUsage(
+            f"--batch reads the scripts from the list; the argument {quoted(words[0])} is not possible"
+        )
     name, lines = read_lines(batch, _stdin())
     jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=_directory(), site=site)
     if not jobs:

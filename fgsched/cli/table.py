@@ -10,7 +10,7 @@ from fgsched.domain.times import parse_duration
 
 
 class Option(Struct, frozen=True, kw_only=True):
-    """One option. Options with the same `slot` set the same value; the later source wins."""
+    """One option of fgsub. Options with the same `slot` set the same value; the later source wins."""
 
     name: str  # long, without dashes
     slot: str

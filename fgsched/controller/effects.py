@@ -82,7 +82,7 @@ class Resume(Order, frozen=True):
 
 
 class Relimit(Order, frozen=True):
-    """Make the supervisor use the job's current time limit."""
+    """Send the job's current time limit to its shepherd."""
 
 
 class Signal(Struct, frozen=True):
@@ -95,7 +95,7 @@ class Signal(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Answer a request. `send` is given the answer, or the error that refuses the request."""
+    """Answer a request. `send` is called with the answer, or with the error that refuses the request."""
 
     send: Callable[[Any], None]
     answer: Any = None
@@ -174,7 +174,7 @@ class Executor:
         }
 
     def perform(self, effect: Effect) -> None:
-        """Carry out one effect, between its crash points."""
+        """Carry out one effect, between the two points at which tests kill the controller."""
         before, act, after = self._acts[type(effect)]
         point(before)
         act(effect)

@@ -116,7 +116,7 @@ class Engine:
 
     @property
     def limits(self) -> HostLimits:
-        """What jobs can have of the host."""
+        """The CPUs and the memory of the host that jobs can use, and the rules for sharing a GPU."""
         return self.site.limits
 
     # -- the turn -------------------------------------------------------------------------------

@@ -108,7 +108,8 @@ def interpreted(
     are gone. `stayed`: jobs whose clean-up timed out; they hold nothing.
 
     A process belongs to a job if the job's shepherd is its ancestor, or if it is the owner's and was started
-    with the job's environment. A listed pid that the host no longer has is what the driver has not cleared.
+    with the job's environment. The driver may still list a process that has ended and whose pid no longer
+    exists on the host.
     """
     listed = {process.pid for reading in readings.values() for process in reading.processes}
     above = parents() if listed else {}

@@ -34,7 +34,7 @@ from fgshim import library
 
 
 class Beside(NamedTuple):
-    """The helper processes, which are started before the queue is opened, and the GPUs."""
+    """The GPUs and the helper processes. The processes are started before the queue is opened."""
 
     spawner: Spawner
     sampler: gpus.AnySampler

@@ -49,7 +49,7 @@ class Presence:
             self._due = now + self._pause
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until the next check, or None."""
+        """Return the seconds until the next check of the run directory; None if none is planned."""
         return None if self._due is None else max(0.0, self._due - now)
 
     def look(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Run the controller: build its parts around the engine, and give each its turn until it is told to stop."""
+"""Run the controller: build the parts around the engine, and give each its turn until a stop."""
 
 import gc
 import logging
@@ -164,7 +164,10 @@ class Controller:
         self._cleaner.close()
         self._stopped()
         if self._engine.is_broken:
-            raise StorageError("the disk failed while the queue was written", "Look at the disk, then go on.")
+            raise StorageError(
+                "the disk failed while the queue was written",
+                "Check the disk, then start the controller again.",
+            )
         self._launcher.tidy({job.slot for job in self._engine.jobtable.holding.values()})
         return self._loop.stopping == "the spawner is gone"
 

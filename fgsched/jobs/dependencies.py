@@ -59,7 +59,7 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 def fact_of(job: Job) -> Fact:
-    """Return the state of one job for the evaluation of conditions."""
+    """Return the facts about one job that the conditions of a dependency examine."""
     failed = job.state.is_final and job.state is not JobState.COMPLETED
     return Fact(job.state.is_final, failed, job.started_at)
 

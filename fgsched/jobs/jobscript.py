@@ -44,7 +44,7 @@ def accept(name: str, data: bytes) -> None:
     if data.startswith(b"\xef\xbb\xbf"):
         raise BadUsage(f"{name}: file starts with a byte order mark", "Save it as UTF-8 without one.")
     if not data.strip():
-        raise BadUsage(f"{name} is empty but for white space")
+        raise BadUsage(f"{name} contains only white space")
     if (nul := data.find(b"\0")) >= 0:
         line = data.count(b"\n", 0, nul) + 1
         raise BadUsage(f"{name}: NUL byte at line {line}")

@@ -284,8 +284,8 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
         )
     if demand.host_memory > limits.host_memory:
         raise Refused(
-            f"requested configuration not available: {format_mebibytes(demand.host_memory)} of host memory,"
-            f" of {format_mebibytes(limits.host_memory)}",
+            f"requested configuration not available: {format_mebibytes(demand.host_memory)} of host memory;"
+            f" the host has {format_mebibytes(limits.host_memory)} for jobs",
             f"Ask for at most --mem={format_mebibytes(limits.host_memory)}.",
         )
     if demand.gpus:
@@ -295,9 +295,9 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
 def _check_form(demand: Demand, limits: HostLimits) -> None:
     """Check what fgsub never sends, but a change of a job can produce."""
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
-        raise BadUsage("a part of a GPU is asked for, and no GPU", "Ask for GPUs too, such as gpus=1.")
+        raise BadUsage("a part of a GPU is requested, but no GPU", "Request a GPU, too, such as gpus=1.")
     if demand.gpus and not (demand.share or demand.memory or demand.memory_part):
-        raise BadUsage("GPUs are asked for, and no share of them", "Ask with --gpus or --gpu-mem.")
+        raise BadUsage("GPUs are requested, but no share of them", "Use --gpus or --gpu-mem.")
     if demand.gpus > 1 and demand.share not in {0, WHOLE}:
         raise BadUsage(
             "fractions above one GPU are not possible", "Ask for whole GPUs, or for a part of one."

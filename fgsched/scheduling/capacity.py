@@ -138,7 +138,7 @@ class Capacity:
         return [room for room in rooms if room.gpu.index in cards] if cards else rooms
 
     def reserved_for_others(self, kind: JobClass, name: str, demand: Demand) -> Shortfall | None:
-        """Return the reservation without which the demand would fit, or None."""
+        """Return the reservation that prevents the demand from fitting; None if no reservation does."""
         partition = self._policy.partition(name)
         until = self._until(kind)
         if kind.reservation or partition is None or not self._calendar.relevant(until):

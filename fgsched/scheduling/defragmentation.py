@@ -40,7 +40,7 @@ class Place(Struct, frozen=True, gc=False):
         return Place(tuple(rooms), self.host.less(demand), self.limits)
 
     def without(self, jobs: Iterable[Movable]) -> "Place":
-        """Return the capacity after these jobs have ended."""
+        """Return the free capacity of the partition after these jobs have ended."""
         rooms, host = {room.gpu.index: room for room in self.rooms}, self.host
         for job in jobs:
             host = host.plus(job.demand)

@@ -107,7 +107,7 @@ class Occupant(Struct, frozen=True):
 
 
 class Victim(Struct, frozen=True, gc=False):
-    """A running job to preempt, with the mode."""
+    """A running job to preempt, with the preemption mode."""
 
     job: Running
     mode: str
@@ -122,7 +122,7 @@ class Victim(Struct, frozen=True, gc=False):
 
     @property
     def remainder(self) -> Running | None:
-        """Return what remains of it: a suspended job keeps its memory. None for the other modes."""
+        """Return the job as it is while suspended: without share and CPUs. None for the other modes."""
         if self.mode != SUSPEND:
             return None
         demand = replace(self.job.demand, cpus=0)

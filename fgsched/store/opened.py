@@ -33,7 +33,7 @@ class Opened:
         self._unchecked = 0  # the first page that is to be checked later; 0: none
 
     def begin(self, *, holds: bool) -> None:
-        """Compute the checksums of the whole file, unless the stored ones are valid (`holds`)."""
+        """Compute the checksums of the whole file, unless `holds`: the stored checksums are valid."""
         if self._sums is None:
             return
         if not holds:

@@ -41,7 +41,9 @@ def open_queue(path: Path | str) -> Opened:
         raise refusal(path, error) from error
     except OSError as error:
         sums.close()
-        raise StorageError(f"{path} cannot be opened: {error}", "Look at the disk that it is on.") from error
+        raise StorageError(
+            f"{path} cannot be opened: {error}", "Check the disk that contains this file."
+        ) from error
     except BaseException:
         sums.close()
         raise

@@ -70,7 +70,7 @@ def _migrate(db: sqlite3.Connection, number: int) -> None:
 def compare(db: sqlite3.Connection, path: Path) -> None:
     """Check that a queue has all tables and columns of its version. Raises StorageError with a list.
 
-    Before a release the schema changes, and its version does not.
+    A queue of an unreleased fgsched can lack some: before a release the schema changes without a new version.
     """
     found = _columns(db)
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as expected:

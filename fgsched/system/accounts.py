@@ -193,9 +193,9 @@ class Accounts:
         return self._answers[uid].account if uid in self._answers else None
 
     def is_known(self, uid: int) -> bool:
-        """Return whether the account is known well enough for a request.
+        """Return whether the stored answer for a user is recent enough to serve a request.
 
-        If not, it is being looked up, and `answered` is called at the latest after 5 seconds.
+        If not, the account is being looked up, and `answered` is called at the latest after 5 seconds.
         """
         if self._helper is None:
             return True

@@ -206,7 +206,7 @@ class Cleaner:
         self._pause_until = done_at + min(done_at - now, _STEP)
 
     def close(self) -> None:
-        """Close open directories; the next controller finds the rest."""
+        """Close the open directories. The next controller removes the entries that are left."""
         if self._tree is not None:
             self._tree.close()
             self._tree = None

@@ -1,4 +1,4 @@
-"""Move entries of the run directory that have the wrong kind or name target quarantine, and log them."""
+"""Move entries of the run directory with a wrong kind or name to `quarantine`, and log them."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ class Quarantine:
         self._logged: set[str] = set()  # entries that could not be moved
 
     def take(self, path: str, why: str) -> bool:
-        """Move an entry target quarantine; return False if it cannot be moved."""
+        """Move an entry to `quarantine`; return False if it cannot be moved."""
         target = self._directory / f"{time.time_ns()}.{_short(path)}"
         try:
             self._make()

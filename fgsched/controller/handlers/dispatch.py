@@ -26,7 +26,7 @@ Call = type[protocol.Call[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Handlers of requests that change something."""
+    """The handlers of jobs, partitions, priorities, explanations and reservations."""
 
     jobs: JobHandlers
     site: PartitionHandlers
@@ -36,7 +36,7 @@ class Handlers:
 
 
 class Dispatcher:
-    """All handlers by operation."""
+    """Passes each request to the handler of its operation."""
 
     def __init__(
         self,

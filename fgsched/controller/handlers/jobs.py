@@ -113,7 +113,7 @@ _UNDER_WAY = {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED}
 
 
 class RunningJobHandlers:
-    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
+    """The handlers of orders to running jobs, called as handler(caller, call, now) in the transaction."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -187,7 +187,7 @@ def _must_be_under_way(job: Job) -> None:
 
 
 class JobHandlers:
-    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
+    """The handlers for jobs and GPUs. Each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine, rules: Rules) -> None:
         self._engine = engine

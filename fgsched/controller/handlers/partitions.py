@@ -30,7 +30,7 @@ class ConfigActions:
 
 
 class PartitionHandlers:
-    """The handlers by operation; each is called as handler(caller, call, now) within the transaction."""
+    """The handlers of partitions. Each is called as handler(caller, call, now) within the transaction."""
 
     def __init__(self, engine: Engine, actions: ConfigActions) -> None:
         self._engine, self._actions = engine, actions
