@@ -105,7 +105,7 @@ def test_a_job_past_its_limit_and_past_the_hook_is_ended_and_both_are_said(host)
         f"ended by the watchdog: it holds {9 * 1024 + 320}M on GPU 0, and its limit is 8192M"
     )
     assert found["post_mortem"] == {
-        "gpu": 0, "asked": 0, "held": 9 * GIB + CONTEXT, "limit": 8 * GIB, "jobs": [], "strangers": 0,
+        "gpu": 0, "asked": 0, "held": 9 * GIB + CONTEXT, "limit": 8 * GIB, "jobs": (), "strangers": 0,
     }  # fmt: skip
     assert events(found, "GpuOverLimit")
     assert "Warning=ended by the watchdog" in host.run("fgctl", "show", "job", str(job)).out
@@ -162,7 +162,7 @@ def test_a_refusal_is_examined_and_fgacct_shows_it(host):
     found = host.job(job)["post_mortem"]
     assert (found["gpu"], found["asked"], found["limit"]) == (0, 2 * GIB, 4 * GIB)
     assert 3 * GIB + TAKEN <= found["held"] <= 3 * GIB + CONTEXT
-    assert found["jobs"] == [[neighbour, 16 * GIB]]
+    assert found["jobs"] == ((neighbour, 16 * GIB),)
     stranger.kill()
     shown = host.run("fgctl", "show", "job", str(job)).out
     assert "OomKind=gpu  OomGpu=0  OomAsked=2048M" in shown
