@@ -1,4 +1,4 @@
-"""Run the controller: build the parts around the engine, and give each its turn until a stop."""
+"""Run the controller: build its parts, and give each part its turn until the controller is stopped."""
 
 import gc
 import logging
