@@ -180,7 +180,7 @@ def test_a_script_that_cannot_be_read_is_refused_by_name(here):
     assert here.refused("x" * 300) == f"cannot read {'x' * 80}…: File name too long"
     assert (
         here.refused("--wrap=true", "train.sh")
-        == "--wrap takes no script and no arguments, and there is 'train.sh'"
+        == "--wrap takes no script and no arguments; remove 'train.sh'"
     )
 
 

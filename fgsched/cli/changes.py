@@ -161,7 +161,7 @@ def partition_call(verb: str, words: Sequence[str]) -> Call[PartitionName]:
             raise no_pair(word)
     names = [text for key, _, text in pairs if key.lower() in _PARTITION]
     if len(names) != 1 or not names[0]:
-        raise BadUsage("partition=NAME says which partition is meant, once", "fginfo lists them.")
+        raise BadUsage("exactly one partition=NAME is required", "fginfo lists the partitions.")
     values = {key: text for key, _, text in pairs if key.lower() not in _PARTITION}
     if verb == "delete":
         return DeletePartition(name=names[0])

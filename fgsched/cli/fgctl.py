@@ -209,7 +209,7 @@ def _card_words(words: Sequence[str], *allowed: str) -> dict[str, str]:
     if unknown := set(given) - {"gpu", *allowed}:
         raise BadUsage(f"{shown(min(unknown))} is not one of {' '.join(('gpu', *allowed))}")
     if "gpu" not in given:
-        raise BadUsage("gpu=N is missing: the number of the GPU", "fginfo -g lists the GPUs.")
+        raise BadUsage("gpu=N is missing", "fginfo -g lists the GPUs.")
     return given
 
 

@@ -111,9 +111,7 @@ def _list(
     from fgsched.cli.batch import parse_batch, read_lines
 
     if words:
-        raise BadUsage(
-            f"--batch reads the scripts from the list; the argument {quoted(words[0])} is not possible"
-        )
+        raise BadUsage(f"--batch reads the scripts from the list; remove {quoted(words[0])}")
     name, lines = read_lines(batch, _stdin())
     jobs = parse_batch(lines, name, settings, environ=os.environ, cwd=_directory(), site=site)
     if not jobs:

@@ -142,7 +142,7 @@ def _journal(wanted: Callable[[str], bool], lines: int | None, *, follow: bool) 
             else:
                 _print(iter(deque(filter(wanted, reader.stdout), lines)))
     except FileNotFoundError:
-        raise Refused("the log is in the journal, and there is no journalctl here") from None
+        raise Refused("the log is in the journal, but this host has no journalctl") from None
 
 
 # -- fgctl show log ---------------------------------------------------------------------------------

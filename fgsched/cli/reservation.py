@@ -65,9 +65,9 @@ def _by_key(words: Sequence[str]) -> tuple[str, dict[str, str]]:
         elif plain in _READ:
             found[plain] = text
         else:
-            raise BadUsage(f"{shown(key)} is nothing of a reservation", f"There are: {' '.join(KEYS)}")
+            raise BadUsage(f"{shown(key)} is not a key of a reservation", f"Keys: {' '.join(KEYS)}")
     if not name:
-        raise BadUsage("reservation=NAME says which one is meant", "fgctl show reservation lists them.")
+        raise BadUsage("reservation=NAME is missing", "fgctl show reservation lists the reservations.")
     return name, found
 
 

@@ -162,7 +162,7 @@ class Submitter:
     def _script(self, wrap: Setting | None, words: Sequence[str], before: Mapping[str, Setting]) -> _Script:
         if wrap is not None:
             if words:
-                raise BadUsage(f"--wrap takes no script and no arguments, and there is {quoted(words[0])}")
+                raise BadUsage(f"--wrap takes no script and no arguments; remove {quoted(words[0])}")
             return _Script("wrap", _wrapped(wrap.text), {})
         word = words[0] if words and words[0] != "-" else None
         directory = checks.working_directory(before.get("chdir"), self._cwd)

@@ -81,6 +81,6 @@ def apply_overrides(config: Config, overrides: Mapping[str, Mapping[str, str]]) 
     defaults = [name for name, one in partitions.items() if one.default]
     if len(defaults) > 1:
         raise BadUsage(
-            f"{' and '.join(defaults)} would both be the default", "Set default=no for one of them."
+            f"{' and '.join(defaults)} cannot both be the default", "Set default=no for one of them."
         )
     return replace(config, partitions=partitions)

@@ -93,7 +93,7 @@ class Opened:
             self._sums.discard()
         except OSError as again:
             raise StorageError(
-                f"{self._sums.path} cannot be removed: {again}", "Look at its disk."
+                f"{self._sums.path} cannot be removed: {again}", "Check the disk that contains this file."
             ) from again
 
     # -- the pages that were not checked at the start -----------------------------------------------
