@@ -1,6 +1,7 @@
 """fgctl: what it shows of a job, and what it changes."""
 
 import os
+import time
 
 import pytest
 
@@ -32,6 +33,13 @@ def test_a_job_is_shown_with_all_that_it_was_given(home):
     }
     assert expected.items() <= shown.items()
     assert shown["GpuUuid"].startswith("GPU-")
+
+
+def test_times_are_shown_in_the_form_of_fg_time_format(home):
+    job = home.submit(hold=True)
+    shown = home.run("fgctl", "show", "job", str(job), env={"FG_TIME_FORMAT": "year %Y"}).out
+    year = time.localtime(home.job(job)["submitted_at"]).tm_year
+    assert f"SubmitTime=year {year}" in shown
 
 
 def test_a_waiting_job_is_shown_with_why_it_waits(home):

@@ -8,12 +8,13 @@ from typing import Any
 from msgspec import to_builtins
 
 from fgsched import protocol
+from fgsched.cli.cells import shown_time
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE
 from fgsched.domain.policy import Reservation
 from fgsched.domain.text import BadValue, quoted, shown
-from fgsched.domain.times import format_runtime, format_time, parse_duration, parse_time
+from fgsched.domain.times import format_runtime, parse_duration, parse_time
 from fgsched.domain.units import (
     format_indices,
     format_mebibytes,
@@ -206,7 +207,7 @@ def lines(info: ReservationInfo) -> list[list[tuple[str, object]]]:
     one = info.reservation
     return [
         [("ReservationName", one.name), ("State", _state(info))],
-        [("StartTime", format_time(one.start)), ("EndTime", format_time(one.end))],
+        [("StartTime", shown_time(one.start)), ("EndTime", shown_time(one.end))],
         [("Duration", format_runtime(one.end - one.start))],
         [
             ("Users", ",".join(one.access.users) or "(null)"),
@@ -238,8 +239,8 @@ def row(info: ReservationInfo) -> list[str]:
     return [
         one.name,
         _state(info),
-        format_time(one.start),
-        format_time(one.end),
+        shown_time(one.start),
+        shown_time(one.end),
         format_runtime(one.end - one.start),
         format_share(sum(hold.share for hold in one.holds)),
         format_indices(hold.gpu for hold in one.holds) or "-",

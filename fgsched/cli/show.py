@@ -8,12 +8,12 @@ from msgspec.structs import asdict
 
 from fgsched import protocol
 from fgsched.cli import choices, machine
-from fgsched.cli.cells import clean
+from fgsched.cli.cells import clean, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import Demand, OomReport, Preemption, Request
-from fgsched.domain.times import format_limit, format_runtime, format_time
+from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share, parse_indices
 
 Group = list[list[tuple[str, object]]]  # lines of (key, value)
@@ -161,7 +161,7 @@ def _window(request: Request) -> list[tuple[str, object]]:
 
 
 def _time(epoch: float | None) -> str:
-    return format_time(epoch, unknown="Unknown")
+    return shown_time(epoch, unknown="Unknown")
 
 
 def _host_needs(demand: Demand) -> list[tuple[str, object]]:
