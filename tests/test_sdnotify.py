@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +91,28 @@ def test_a_service_is_ready_when_it_takes_requests_and_signs_of_life_come_until_
         assert until(manager, "STOPPING=1")
         service.communicate()
     assert service.returncode == 0
+
+
+@pytest.mark.compiler
+def test_a_service_that_starts_again_does_not_report_a_stop(home, manager):
+    """A service manager would kill it: after STOPPING=1 it waits for the end of the process."""
+    home.run("fgsched", "stop")
+    command = [sys.executable, "-m", "fgsched.cli.fgsched", "run", "--gpus", "sim:1x8G"]
+    told = {"NOTIFY_SOCKET": manager.getsockname()}
+    with subprocess.Popen(command, env=home.environ | told, stderr=subprocess.DEVNULL) as service:
+        try:
+            assert heard(manager)[0] == "READY=1"
+            os.kill(spawner_of(service.pid), signal.SIGKILL)
+            assert heard(manager) == ["WATCHDOG=1", "STATUS=restarting"]
+            assert heard(manager)[0] == "READY=1"
+        finally:
+            service.terminate()
+
+
+def spawner_of(controller):
+    """Return the pid of a controller's spawner."""
+    children = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
+    return next(int(pid) for pid in children if "fgspawn" in Path(f"/proc/{pid}/cmdline").read_text())
 
 
 @pytest.mark.compiler

@@ -1,5 +1,6 @@
 """The queue file: what it keeps, what it refuses, what it can never hold."""
 
+import math
 import re
 import shutil
 import sqlite3
@@ -525,3 +526,45 @@ def test_jobs_that_wait_as_they_were_submitted_are_read_like_all_others(tmp_path
     assert store.open_past() == wanted
     assert [bool(past.damage) for past in wanted] == [False, False, False, False, True, True]
     store.close()
+
+
+@pytest.fixture
+def running(store):
+    """Two jobs; the first has a part of a GPU."""
+    first, _ = submit(store, 5000, 5000)
+    start(store, first)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("allocated", '[[0, null, "model", 1, 2, 3]]'),
+        ("submitted_at", math.inf),
+        ("opened_at", -math.inf),
+        ("suspended", math.inf),
+    ],
+)
+def test_a_row_with_a_value_that_no_answer_can_carry_is_damaged(store, running, column, value):
+    change(store, f"UPDATE job SET {column} = ? WHERE id = 1", value)
+    assert [bool(past.damage) for past in store.open_past()] == [True, False]
+
+
+def test_a_row_whose_name_and_request_are_damaged_is_read(store, running):
+    change(store, "UPDATE job SET name = CAST(x'6100' AS TEXT), request = ? WHERE id = 1", "no JSON")
+    damaged, other = store.open_past()
+    assert (damaged.job.request.name, damaged.job.state, bool(other.damage)) == (
+        "?",
+        JobState.STARTING,
+        False,
+    )
+
+
+def test_a_hold_without_its_job_keeps_no_other_job_from_being_read(store, running):
+    store._db.execute("PRAGMA foreign_keys = OFF")
+    change(store, "DELETE FROM job WHERE id = ?", 1)
+    assert [past.job.id for past in store.open_past()] == [2]
+
+
+def change(store, statement, *values):
+    store._db.execute("PRAGMA ignore_check_constraints = ON")
+    store._db.execute(statement, values)

@@ -39,6 +39,7 @@ from fgsched.server import Connection, parse
 from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")
+SPAWNER_GONE = "the spawner is gone"  # why the loop stops; the controller starts again
 _PIECES = 0.002  # seconds for which pieces of one answer are made before others are served
 _SLICE = 0.005  # seconds of a round for requests
 _WRITES = 0.01  # seconds that the writes of a round may be expected to take: they are committed together
@@ -303,7 +304,7 @@ class EventLoop:
     def _hear_spawner(self) -> None:
         answers = self._spawner.read()
         if answers is None:
-            self.stopping = "the spawner is gone"
+            self.stopping = SPAWNER_GONE
             return
         self._events.extend(self._event(answer) for answer in answers)
 

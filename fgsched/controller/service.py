@@ -16,7 +16,7 @@ from fgsched.config.load import Config
 from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.effects import RETRY
 from fgsched.controller.engine import Engine
-from fgsched.controller.eventloop import EventLoop
+from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
 from fgsched.controller.events import ClientRequest, JobEnded
 from fgsched.controller.filecheck import FileCheck
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
@@ -169,7 +169,7 @@ class Controller:
                 "Check the disk, then start the controller again.",
             )
         self._launcher.tidy({job.slot for job in self._engine.jobtable.holding.values()})
-        return self._loop.stopping == "the spawner is gone"
+        return self._is_restarting
 
     def _started(self) -> None:
         """Log that requests are accepted from now on, and notify the service manager."""
@@ -189,7 +189,14 @@ class Controller:
         why = self._loop.stopping or "the queue cannot be written"
         self._engine.log.note("controller-stop", pid=os.getpid(), why=why)
         self._engine.log.flush(time.time())
-        self._manager.stopping()
+        if self._is_restarting:  # the service manager would kill a service that reported its stop
+            self._manager.alive("restarting", time.monotonic())
+        else:
+            self._manager.stopping()
+
+    @property
+    def _is_restarting(self) -> bool:
+        return self._loop.stopping == SPAWNER_GONE and not self._engine.is_broken
 
     def _show_life(self) -> None:
         now = time.monotonic()

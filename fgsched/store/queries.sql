@@ -138,7 +138,9 @@ SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
 -- name: open_ids
-SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold ORDER BY id;
+SELECT id FROM job WHERE ended_at IS NULL
+UNION SELECT job FROM hold WHERE job IN (SELECT id FROM job)
+ORDER BY id;
 
 -- name: fresh_jobs
 -- Pending jobs as submitted: all other columns have the defaults of a new row.

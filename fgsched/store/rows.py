@@ -1,6 +1,7 @@
 """Rows of the table `job` <-> the records of the domain. Unreadable columns of a row get defaults."""
 
 import json
+import math
 import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
@@ -112,7 +113,7 @@ def _read(column: Column, value: Any) -> Any:
 def allocations(row: Row) -> tuple[Allocation, ...]:
     """Return what the job in a row was given. Raises ValueError or TypeError if that is damaged."""
     text = row["allocated"]
-    return tuple(Allocation(*entry) for entry in json.loads(text)) if text else ()
+    return msgspec.convert(json.loads(text), tuple[Allocation, ...]) if text else ()
 
 
 _encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder(Request).decode
@@ -183,6 +184,7 @@ def _breaks_rules(row: Row, job: Job) -> bool:
         or min(job.uid, job.gid, job.suspended, *counts) < 0
         or max(counts) > _MOST
         or max(job.uid, job.gid) >= 2**32
+        or not math.isfinite(_sum_of_times(job))
         or row["lost"] not in (0, 1)
         or row["relimited"] not in (0, 1)
         or (job.state.holds and not (job.attempt and job.boot and job.started_at is not None))
@@ -191,6 +193,12 @@ def _breaks_rules(row: Row, job: Job) -> bool:
         or (job.state.holds and row["gpus"] != 0 and not row["allocated"])
         or _breaks_array_rules(row)
     )
+
+
+def _sum_of_times(job: Job) -> float:
+    """Return a sum that is finite if each time of a job is."""
+    times = (job.started_at, job.suspended_at, job.ended_at, job.ended and job.ended.cpu_seconds)
+    return job.submitted_at + job.not_before + job.opened_at + job.suspended + sum(at or 0.0 for at in times)
 
 
 def _breaks_array_rules(row: Row) -> bool:
@@ -211,7 +219,7 @@ _DEFAULTS: dict[str, Any] = DEFAULTS | {
 
 def _salvage(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> JobRecord:
     """Try each column by itself in a row of defaults, and keep those that can be read."""
-    sound = _DEFAULTS | {"id": row["id"], "request": json.dumps({"name": str(row["name"])[:255]})}
+    sound = _DEFAULTS | {"id": row["id"], "request": _named(row["name"])}
     damage = []
     for column in sound.keys() - {"id", *_COMPARED, *_ARRAY}:
         why = _why_unreadable(sound | {column: row[column]})
@@ -233,6 +241,16 @@ def _salvage(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> 
     except Exception:  # columns that do not go together
         kept = {column: row[column] for column in ("uid", "gid", "attempt", "boot", "state")}
         return JobRecord(job_of(sound | kept, holds), (), damage=found)
+
+
+def _named(name: object) -> str:
+    """Return a request, as JSON, that has only a name: this one, or "?" if it cannot be used."""
+    text = json.dumps({"name": str(name)[:255]})
+    try:
+        _request(text)
+    except Exception:
+        return '{"name": "?"}'
+    return text
 
 
 def _why_unreadable(row: dict[str, Any]) -> str:

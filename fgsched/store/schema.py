@@ -112,7 +112,8 @@ def adapt(db: sqlite3.Connection, path: Path | str) -> None:
         db.execute(_SQL["change_rules"], {"sql": _with_states(_rules(db))})
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        with suppress(sqlite3.Error):  # a full disk has ended the transaction
+            db.execute("ROLLBACK")
         raise
     finally:
         db.execute("PRAGMA writable_schema = RESET")
