@@ -1,9 +1,16 @@
 """The log of a user's controller when it is moved, removed or large."""
 
+import errno
 import logging
 import os
+import pty
+import re
+import select
 import signal
+import socket
+import termios
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -66,6 +73,111 @@ def test_a_full_disk_and_odd_text_stop_nothing(tmp_path):
     one.info("text \udce9")
     os.close(full)
     assert (tmp_path / "space").read_text() == "text \\udce9\n"
+
+
+def test_a_log_that_cannot_be_moved_away_goes_on(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(logfile, "MOST", 10)
+    (tmp_path / "fgsched.log.1").mkdir()
+    log.info("the first line")
+    log.info("the second line")
+    assert (tmp_path / "fgsched.log").read_text() == "the first line\nthe second line\n"
+
+
+def test_a_line_that_was_torn_by_a_full_disk_is_not_continued(log, tmp_path, monkeypatch):
+    write, room = os.write, [5]
+
+    def filling(descriptor, data):
+        if not room:
+            raise OSError(errno.ENOSPC, "no space")
+        return write(descriptor, data[: room.pop()])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", filling)
+        log.info("torn line")
+        log.info("lost")
+    log.info("whole")
+    log.info("next")
+    assert (tmp_path / "fgsched.log").read_text() == "torn \nwhole\nnext\n"
+
+
+def a_pipe():
+    return os.pipe()
+
+
+def a_stream():
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+def a_terminal():
+    return pty.openpty()
+
+
+@contextmanager
+def at_most(seconds):
+    """Fail if the body blocks."""
+
+    def late(number, frame):
+        raise RuntimeError("it blocked")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def taken(descriptor):
+    """What can be read from a descriptor at once."""
+    found = b""
+    while select.select([descriptor], [], [], 0.1)[0]:
+        found += os.read(descriptor, 1 << 16)
+    return found.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("make", [a_pipe, a_stream, a_terminal])
+@pytest.mark.parametrize("width", [50, 87, 5000])
+def test_a_reader_that_does_not_read_delays_nothing_and_learns_its_loss(tmp_path, make, width):
+    reader, descriptor = make()
+    one = handler(tmp_path / "other", {}, descriptor)
+    write = writer([one])
+    with at_most(10):
+        for number in range(1000):
+            write([Line(0.0, INFO, f"job={number} {'x' * width} end") for _ in range(2)])
+        lines = taken(reader).splitlines()
+        write([Line(0.0, INFO, "job=0 last end")])
+        lines += taken(reader).splitlines()
+    whole = [line for line in lines if line.endswith(" end")]
+    told = [
+        int(line.split()[2]) for line in lines if re.search("lines? of the log (was|were) dropped$", line)
+    ]
+    assert (len(whole) + sum(told), told[-1] > 100) == (2001, True)
+    assert [line.split(" ", 1)[1] for line in lines[-2:]] == [
+        f"warning {told[-1]} lines of the log were dropped",
+        "info job=0 last end",
+    ]
+    assert os.get_blocking(descriptor)
+    os.close(reader)
+    write([Line(0.0, INFO, "nobody reads")])
+    os.close(descriptor)
+
+
+def test_a_terminal_that_is_stopped_delays_nothing(tmp_path):
+    reader, descriptor = a_terminal()
+    one = handler(tmp_path / "other", {}, descriptor)
+    termios.tcflow(descriptor, termios.TCOOFF)
+    with at_most(10):
+        writer([one])([Line(0.0, INFO, "job=1 event=start")])
+        termios.tcflow(descriptor, termios.TCOON)
+        writer([one])([Line(0.0, INFO, "job=1 event=end")])
+    assert [line.split(" ", 1)[1] for line in taken(reader).splitlines()] == [
+        "warning 1 line of the log was dropped",
+        "info job=1 event=end",
+    ]
+    os.close(reader)
+    os.close(descriptor)
 
 
 def test_standard_error_that_is_another_file_stays_as_it_is(tmp_path):

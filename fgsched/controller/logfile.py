@@ -6,10 +6,11 @@ sd-daemon(3) has it, and its own time. Nothing that fails here stops the control
 
 import logging
 import os
+import select
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from fgsched.controller.decisionlog import ERROR, INFO, LEVELS, WARNING, Decisio
 
 MOST = 8 << 20  # bytes of the file; the one before is kept as well
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_OWN = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 Prefix = Callable[[float, int], str]  # (seconds since the epoch, level) -> what stands before a line
 
 
@@ -60,24 +62,58 @@ def _safe(text: str) -> str:
 
 
 class LogHandler(logging.Handler):
-    """Writes to a descriptor."""
+    """Writes to a descriptor. A pipe or a terminal that nobody reads does not delay the controller."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
+        self._is_torn = False  # the last write ended within a line
+        self._dropped = 0  # lines since the last one that told their number
 
     def emit(self, record: logging.LogRecord) -> None:
         self.put(self.format(record))
 
     def put(self, text: str) -> None:
         """Write lines. Lines that cannot be written are lost, so that the log never stops the controller."""
-        try:
+        with suppress(OSError):
             self._mind()
             data = text.encode(errors="backslashreplace") + b"\n"
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-        except OSError:
-            return
+            if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                self._write(data)
+            else:
+                self._offer(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._is_torn:
+            data = b"\n" + data
+        while data:
+            count = os.write(self._descriptor, data)
+            self._is_torn = not data[:count].endswith(b"\n")
+            data = data[count:]
+
+    def _offer(self, data: bytes) -> None:
+        """Write lines as far as the reader takes them at once, and count the others."""
+        with _unblocked(self._descriptor) as descriptor:
+            if self._dropped:
+                lines = "line of the log was" if self._dropped == 1 else "lines of the log were"
+                note = f"{_prefix_of(self)(time.time(), WARNING)}{self._dropped} {lines} dropped\n"
+                if self._left(descriptor, note.encode()):
+                    self._dropped += data.count(b"\n")
+                    return
+                self._dropped = 0
+            self._dropped = self._left(descriptor, data)
+
+    def _left(self, descriptor: int, data: bytes) -> int:
+        """Write whole lines as long as that does not block. Return how many are left."""
+        if self._is_torn:
+            data = b"\n" + data
+        at = 0
+        with suppress(BlockingIOError):
+            while at < len(data) and _is_writable(descriptor):
+                end = data.rfind(b"\n", at, at + select.PIPE_BUF) + 1 or at + select.PIPE_BUF
+                at += os.write(descriptor, data[at:end])
+                self._is_torn = data[at - 1 : at] != b"\n"
+        return data.count(b"\n", at) - data.startswith(b"\n", at)  # only the end of a line is no line
 
     def _mind(self) -> None:
         """Make sure of the descriptor before each write."""
@@ -100,8 +136,9 @@ class LogFile(LogHandler):
         if not os.path.samestat(ours, found):
             self._reopen()
         elif found.st_size >= MOST:
-            os.rename(self._path, f"{self._path}.1")
-            self._reopen()
+            with suppress(OSError):  # if it cannot be moved, it grows
+                os.rename(self._path, f"{self._path}.1")
+                self._reopen()
 
     def _reopen(self) -> None:
         """Open the file again; the old descriptor stays where that is not possible."""
@@ -109,7 +146,33 @@ class LogFile(LogHandler):
             fresh = os.open(self._path, _OPEN, 0o600)
             if stat.S_ISREG(os.fstat(fresh).st_mode):
                 os.dup2(fresh, self._descriptor)
+                self._is_torn = False
             os.close(fresh)
+
+
+@contextmanager
+def _unblocked(descriptor: int) -> Iterator[int]:
+    """Give a non-blocking descriptor of the same pipe or terminal; the same one where there is none.
+
+    The one we have is shared with other processes, which would not expect O_NONBLOCK. Without it, a terminal
+    may block although it was writable.
+    """
+    own = None
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode) or os.isatty(descriptor):
+            own = os.open(f"/proc/self/fd/{descriptor}", _OWN)
+    try:
+        yield descriptor if own is None else own
+    finally:
+        if own is not None:
+            os.close(own)
+
+
+def _is_writable(descriptor: int) -> bool:
+    """Return whether a write of PIPE_BUF bytes does not block, or fails."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 def handler(path: Path, environ: Mapping[str, str], descriptor: int = 2) -> LogHandler:
