@@ -5,7 +5,7 @@ import pytest
 from asking import carried_out
 from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
 from fgsched.controller.caller import Caller
-from fgsched.controller.decisionlog import fields, text_of, value, without_paths
+from fgsched.controller.decisionlog import DecisionLog, fields, text_of, value, without_paths
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest, Failed, HostShort
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
@@ -200,3 +200,14 @@ def test_the_request_for_the_log_shows_a_user_only_lines_about_own_jobs(site):
     assert shown(log, bob, ShowLog(job=1)).lines == []
     assert len(shown(log, ROOT, ShowLog()).lines) == 2
     assert len(shown(log, ROOT, ShowLog(job=1)).lines) == 1
+
+
+def test_a_change_that_cannot_be_told_costs_no_line_of_other_jobs(caplog):
+    written = []
+    log = DecisionLog(written.extend)
+    for number in (1, 2, 3):
+        job = a_job(number)
+        log.step(job, job.changed(held="user", user="ann" if number != 2 else 7))
+    log.flush(1.0)
+    assert [line.text for line in written] == [f"job={n} user=ann event=hold held=user" for n in (1, 3)]
+    assert caplog.messages == ["job 2: a decision cannot be logged"]

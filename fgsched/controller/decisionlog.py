@@ -4,6 +4,7 @@ A line has ids, names of users, GPUs, shares, exit codes and reasons. It never h
 an argument, a job's name or a path. Values that users choose are quoted, so that none can forge a line.
 """
 
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from fgsched.domain.job import WHOLE, Job, JobState, Reason
 
+log = logging.getLogger(__name__)
 ERROR, WARNING, INFO = 3, 4, 6  # levels as syslog(3) numbers them
 LEVELS = {ERROR: "error", WARNING: "warning", INFO: "info"}
 _KEPT = 4096  # lines in memory, for clients that ask
@@ -107,7 +109,13 @@ class DecisionLog:
 
 
 def _line(found: Line | tuple[Job, Job, str], now: float) -> Line | None:
-    return found._replace(at=now) if isinstance(found, Line) else line_of(*found, now)
+    if isinstance(found, Line):
+        return found._replace(at=now)
+    try:
+        return line_of(*found, now)
+    except Exception:
+        log.exception("job %d: a decision cannot be logged", found[1].id)
+        return None
 
 
 def line_of(before: Job, after: Job, by: str, now: float) -> Line | None:
