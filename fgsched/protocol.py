@@ -8,7 +8,7 @@ A text may hold bytes that are not UTF-8, as paths and arguments do. JSON cannot
 them, and `decode_call` and `decode_answer` restore them (`domain/text.py`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, Union, get_args
 
@@ -604,7 +604,7 @@ class JobInfos(Struct, frozen=True, kw_only=True):
 class Where(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Choose jobs: each list allows some values; without it any value will do."""
 
-    id: Sequence[Reference] | None = None
+    id: Ids | None = None
     user: Sequence[str] | None = None
     state: Sequence[JobState] | None = None
     partition: Sequence[str] | None = None
@@ -986,7 +986,7 @@ def another_version(version: object) -> Unreachable:
 def _parsed(text: bytes | bytearray, kind: Any, decoder: Any = None) -> Any:
     """JSON as a value of `kind`. Only a text with escaped bytes, or with a NUL, takes the longer way."""
     if b"\\u0000" in text:
-        return msgspec.convert(_restored(msgspec.json.decode(text), "$"), kind, str_keys=True)
+        return msgspec.convert(_with_bytes(msgspec.json.decode(text)), kind, str_keys=True)
     return decoder.decode(text) if decoder is not None else msgspec.json.decode(text, type=kind)
 
 
@@ -998,12 +998,12 @@ def _refusal(line: bytes | bytearray, error: Exception) -> FgschedError:
 
     try:
         head = json.loads(line)
-        path = _half_character(head)
+        path = f"${_path_to(head, is_half)}" if b"\\ud" in line.lower() else "$"
     except (ValueError, RecursionError):
         return _malformed(error)
     if isinstance(head, dict) and head.get("v", 0) != PROTOCOL:
         return another_version(head.get("v", 0))
-    if path:
+    if path != "$":
         return BadUsage(f"malformed request: a text is not Unicode - at `{path}`")
     for claimed in ("uid", "gid", "user"):
         if f"unknown field `{claimed}`" in str(error):
@@ -1011,20 +1011,42 @@ def _refusal(line: bytes | bytearray, error: Exception) -> FgschedError:
     return _malformed(error)
 
 
-def _half_character(value: Any, path: str = "$") -> str:
-    """The path of the first text with half a surrogate pair, which JSON can escape; "": there is none."""
-    if isinstance(value, str):
-        return path if is_half(value) else ""
-    parts: Iterable[tuple[str, Any]] = ()
+def _path_to(value: Any, is_bad: Callable[[str], bool]) -> str:
+    """Return the path below `value` of the first text that is bad; "" if there is none.
+
+    A path is built only for that text: a path of each value would take time for depth times number.
+    """
     if isinstance(value, dict):
-        parts = ((f"{path}.{quoted(key)[1:-1]}", one) for key, one in value.items())
+        for key, one in value.items():
+            if is_bad(key) or (isinstance(one, str) and is_bad(one)):
+                return f".{quoted(key)[1:-1]}"
+            if found := _path_to(one, is_bad):
+                return f".{quoted(key)[1:-1]}{found}"
     elif isinstance(value, list):
-        parts = ((f"{path}[{place}]", one) for place, one in enumerate(value))
-    return next((found for name, one in parts if (found := _half_character(one, name))), "")
+        for place, one in enumerate(value):
+            if isinstance(one, str) and is_bad(one):
+                return f"[{place}]"
+            if found := _path_to(one, is_bad):
+                return f"[{place}]{found}"
+    return ""
+
+
+def _has_nul(text: str) -> bool:
+    try:
+        restore_bytes(text)
+    except ValueError:
+        return True
+    return False
+
+
+_SHOWN = 300  # characters of a refused text that an answer repeats
 
 
 def _malformed(error: Exception) -> BadUsage:
-    return BadUsage(f"malformed request: {error}")
+    text = str(error)
+    if len(text) > 2 * _SHOWN:  # the field is named at the end
+        text = f"{text[:_SHOWN]}…{text[-_SHOWN:]}"
+    return BadUsage(f"malformed request: {text}")
 
 
 def _escaped(value: Any) -> Any:
@@ -1037,17 +1059,21 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def _restored(value: Any, path: str) -> Any:
-    """The value with the bytes that its texts escape; BadUsage names the text that holds a NUL."""
+def _with_bytes(value: Any) -> Any:
+    """Return the value with the bytes that its texts escape; BadUsage names a text that holds a NUL."""
+    try:
+        return _restored(value)
+    except ValueError:
+        path = _path_to(value, _has_nul)
+        raise BadUsage(f"malformed request: a text holds a NUL character - at `${path}`") from None
+
+
+def _restored(value: Any) -> Any:
+    """Return the value with the bytes that its texts escape. Raises ValueError if a text holds a NUL."""
     if isinstance(value, str):
-        try:
-            return restore_bytes(value)
-        except ValueError:
-            raise BadUsage(f"malformed request: a text holds a NUL character - at `{path}`") from None
+        return restore_bytes(value)
     if isinstance(value, dict):
-        return {
-            _restored(key, path): _restored(one, f"{path}.{quoted(key)[1:-1]}") for key, one in value.items()
-        }
+        return {restore_bytes(key): _restored(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_restored(one, f"{path}[{place}]") for place, one in enumerate(value)]
+        return [_restored(one) for one in value]
     return value

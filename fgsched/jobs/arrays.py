@@ -12,6 +12,7 @@ from fgsched.domain.units import format_indices
 MOST = 100_001  # indices are below it
 LONGEST = 8192  # characters of a list, written in its shortest form
 _PART = lazy_regex(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
+_INDEX = lazy_regex(r"[0-9]{1,6}")
 
 
 def parse_array(text: str) -> tuple[str, int]:
@@ -29,6 +30,8 @@ def parse_array(text: str) -> tuple[str, int]:
 
 def parse_tasks(listed: str, *, whole: str = "") -> int:
     """Parse an index list such as '1-5,8' into bits. Raises BadValue for the first invalid part."""
+    if _INDEX.fullmatch(listed) and int(listed) < MOST:
+        return 1 << int(listed)
     whole = whole or listed
     flags = bytearray(b"0" * MOST)
     for part in listed.split(","):
