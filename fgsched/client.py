@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fgsched import protocol
+from fgsched import codec, protocol
 from fgsched.domain.errors import BY_EXIT_CODE, Busy, OurFault, Refused, Unreachable
 from fgsched.protocol import Answer, Call, Progress
 from fgsched.system.paths import Paths, written
@@ -90,9 +90,9 @@ class Client:
         Raises: the controller's refusal; Unreachable, and TimedOut if it does not answer in time.
         """
         advice = unanswered or _advice(only_reads=call.only_reads, repeat=call.repeats)
-        ok = self._insist(protocol.encode_call(call), patience, progress, repeat=call.repeats, advice=advice)
+        ok = self._insist(codec.encode_call(call), patience, progress, repeat=call.repeats, advice=advice)
         kind: type[Answer] = protocol.answer_of(type(call))
-        return protocol.decode_answer(ok, kind)
+        return codec.decode_answer(ok, kind)
 
     def _insist(
         self,
@@ -156,7 +156,7 @@ class Client:
         self._mind(until)
         self._send(message, until)
         while True:
-            reply = protocol.read_reply(self._line(until))
+            reply = codec.read_reply(self._line(until))
             if reply.progress is not None and progress is not None:
                 progress(reply.progress)
             if reply.ok is not msgspec.UNSET:
@@ -169,7 +169,7 @@ class Client:
             self._socket.sendall(message)
         except ConnectionError as error:
             with suppress(OSError, EOFError):
-                protocol.read_reply(self._line(until))
+                codec.read_reply(self._line(until))
             raise error
 
     def _mind(self, until: float | None) -> None:
@@ -195,7 +195,7 @@ class Watch:
 
     def __init__(self, places: Paths, ids: Sequence[int | str], *, may_start: bool) -> None:
         self._places, self._may_start = places, may_start
-        self._request = protocol.encode_call(protocol.Wait(ids=list(ids), progress=True))
+        self._request = codec.encode_call(protocol.Wait(ids=list(ids), progress=True))
         self._socket: socket.socket | None = None
         self._in = b""
         self._is_over = False
@@ -236,7 +236,7 @@ class Watch:
         return self._is_over
 
     def _is_answer(self, line: bytes) -> bool:
-        reply = protocol.read_reply(line)
+        reply = codec.read_reply(line)
         self.progress = reply.progress or self.progress
         if reply.ok is msgspec.UNSET:
             return False

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fgsched import PROTOCOL, protocol
+from fgsched import PROTOCOL, codec, protocol
 from fgsched.domain.errors import BadUsage, Busy, FgschedError, Refused
 
 MAX_FRAME = 8 * 2**20  # bytes of one request
@@ -96,7 +96,7 @@ class Connection:
 
     def succeed(self, result: Any) -> None:
         """Send an answer."""
-        self._put(protocol.encode_answer(result))
+        self._put(codec.encode_answer(result))
 
     def begin_list(self, name: str) -> None:
         """Begin an answer with its field `name`, a list: `add_rows`, then `end_list`."""
@@ -107,25 +107,25 @@ class Connection:
         """Send some rows of the list that was begun."""
         if rows:
             comma, self._is_first = b"" if self._is_first else b",", False
-            self._put(comma + protocol.encode(rows)[1:-1])
+            self._put(comma + codec.encode(rows)[1:-1])
 
     def end_list(self, name: str, answer: msgspec.Struct) -> None:
         """End the list, and the answer with the other fields of `answer`."""
         self.is_answering = False
         rest = {key: value for key, value in msgspec.structs.asdict(answer).items() if key != name}
-        self._put(b"]%s}}\n" % (b"," + protocol.encode(rest)[1:-1] if rest else b""))
+        self._put(b"]%s}}\n" % (b"," + codec.encode(rest)[1:-1] if rest else b""))
 
     def fail(self, error: FgschedError) -> None:
         """Answer with an error. `busy` tells the client when to retry."""
         busy = protocol.Retry(after=error.after) if isinstance(error, Busy) else None
-        self._reply(protocol.Reply(v=PROTOCOL, error=protocol.Problem.of(error), busy=busy))
+        self._reply(codec.Reply(v=PROTOCOL, error=protocol.Problem.of(error), busy=busy))
 
     def tell(self, progress: protocol.Progress) -> None:
         """Send a progress line before the answer to a waiting client."""
-        self._reply(protocol.Reply(v=PROTOCOL, progress=progress))
+        self._reply(codec.Reply(v=PROTOCOL, progress=progress))
 
-    def _reply(self, reply: protocol.Reply) -> None:
-        self._put(protocol.encode(reply) + b"\n")
+    def _reply(self, reply: codec.Reply) -> None:
+        self._put(codec.encode(reply) + b"\n")
 
     def _put(self, data: bytes) -> None:
         if self.is_closed:
@@ -153,7 +153,7 @@ class Connection:
         self._socket.close()
 
 
-def parse(line: bytes | bytearray, calls: protocol.Decoder) -> protocol.Call[Any]:
+def parse(line: bytes | bytearray, calls: codec.Decoder) -> protocol.Call[Any]:
     """Return the request in `line`.
 
     Raises: BadUsage, which names the field that is wrong; Unreachable for another version of the protocol.

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from fgsched import protocol
+from fgsched import codec, protocol
 from fgsched.client import Client
 
-DECODER = protocol.Decoder(protocol.CALLS)
+DECODER = codec.Decoder(protocol.CALLS)
 
 
 def as_call(name: str, /, **arguments: Any) -> protocol.Call[Any]:

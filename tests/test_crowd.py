@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from asking import AskingClient
-from fgsched import client, protocol
+from fgsched import client, codec, protocol
 from fgsched.domain.errors import NoSuchJob, Unreachable
 from fgsched.system.paths import Paths
 from live_host import PATIENCE
@@ -137,7 +137,7 @@ def test_a_list_of_the_queue_that_is_read_slowly_tells_of_the_moment_when_it_was
     home.submit(count=20_000, hold=True, share=0)
     fields = ["id", "state", "cause", "reason", "priority", "tasks", "share", "elapsed"]
     with client.connect(home.places) as slow, slow.makefile("rb") as answers:
-        slow.sendall(protocol.encode_call(protocol.ListQueue(fields=fields)))
+        slow.sendall(codec.encode_call(protocol.ListQueue(fields=fields)))
         begun = answers.read(1)
         home.client.ask("cancel", ids=list(range(1, 20_001)), patience=PATIENCE)
         jobs = json.loads(begun + answers.readline())["ok"]["jobs"]

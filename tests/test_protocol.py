@@ -6,7 +6,7 @@ from typing import get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from fgsched import protocol
+from fgsched import codec, protocol
 from fgsched.controller.handlers import dispatch, explain, jobs, partitions, priority, query, reservations
 from fgsched.controller.pieces import LongAnswer
 from fgsched.domain.errors import BadUsage, Unreachable
@@ -17,7 +17,7 @@ CLASSES = [
     *(query.QueryHandlers, explain.ExplainHandlers, reservations.ReservationHandlers, dispatch.Dispatcher),
 ]
 APART = {protocol.Wait, protocol.Stop}  # answered later, on the connection itself
-DECODER = protocol.Decoder(protocol.CALLS)
+DECODER = codec.Decoder(protocol.CALLS)
 
 
 def declared():
@@ -43,15 +43,15 @@ def test_what_can_be_changed_of_a_job_are_fields_of_its_request():
 @pytest.mark.parametrize("text", ["caf\udce9", "\udc80\udcff", "plain"])
 def test_bytes_that_are_not_utf_8_arrive_as_they_were(text):
     call = protocol.Cancel(ids=[1], reason=text)
-    assert DECODER.decode(protocol.encode_call(call).strip()).reason == text
-    line = protocol.encode_answer(protocol.Script(script=text))
-    reply = protocol.read_reply(line)
-    assert protocol.decode_answer(bytes(reply.ok), protocol.Script).script == text
+    assert DECODER.decode(codec.encode_call(call).strip()).reason == text
+    line = codec.encode_answer(protocol.Script(script=text))
+    reply = codec.read_reply(line)
+    assert codec.decode_answer(bytes(reply.ok), protocol.Script).script == text
 
 
 @pytest.mark.parametrize(("version", "older"), [(1, "the command"), (3, "the controller")])
 def test_a_command_of_another_version_is_told_which_end_is_older(version, older):
-    line = protocol.encode_call(protocol.Ping()).replace(b'"v":2', b'"v":%d' % version)
+    line = codec.encode_call(protocol.Ping()).replace(b'"v":2', b'"v":%d' % version)
     with pytest.raises(Unreachable, match=f"speaks protocol {version}, the controller protocol 2") as told:
         DECODER.decode(line.strip())
     assert told.value.remedy == f"Upgrade {older}, which is the older one."
@@ -59,7 +59,7 @@ def test_a_command_of_another_version_is_told_which_end_is_older(version, older)
 
 def test_a_controller_of_another_version_is_refused_with_what_to_do():
     with pytest.raises(Unreachable, match="speaks protocol 1, this command protocol 2") as told:
-        protocol.read_reply(b'{"v":1,"ok":{"pid":7}}')
+        codec.read_reply(b'{"v":1,"ok":{"pid":7}}')
     assert "fgsched stop" in told.value.remedy
 
 
@@ -70,5 +70,5 @@ def test_a_request_that_names_its_user_is_refused():
 
 def test_an_answer_of_another_form_is_a_controller_of_another_release():
     with pytest.raises(Unreachable, match="the controller's answer cannot be read"):
-        protocol.decode_answer(b'{"jobs":7}', protocol.Outcomes)
+        codec.decode_answer(b'{"jobs":7}', protocol.Outcomes)
     assert msgspec.to_builtins(protocol.Outcome(id=1, outcome="held")) == {"id": 1, "outcome": "held"}

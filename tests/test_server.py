@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
-from fgsched import PROTOCOL, protocol
+from fgsched import PROTOCOL, codec, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import Failed, JobEnded, JobStarted
@@ -60,7 +60,7 @@ class Note(protocol.Question[None], frozen=True, tag="note"):
     of: str
 
 
-CALLS = protocol.Decoder([Echo, Write, Stumble, Big, List, Note, protocol.Wait])
+CALLS = codec.Decoder([Echo, Write, Stumble, Big, List, Note, protocol.Wait])
 BIG = "x" * 2_000_000  # more than a socket takes at once
 
 

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from fgsched import PROTOCOL, protocol
+from fgsched import PROTOCOL, codec, protocol
 from fgsched.client import connect
 from fgsched.domain.errors import BadUsage
 
@@ -134,7 +134,7 @@ def answered(sock, asked):
 
 @pytest.mark.parametrize("operation", sorted(GIVEN))
 def test_what_the_fuzz_starts_from_is_a_request(operation):
-    assert protocol.Decoder(protocol.CALLS).decode(frame(operation, GIVEN[operation](1)).strip())
+    assert codec.Decoder(protocol.CALLS).decode(frame(operation, GIVEN[operation](1)).strip())
 
 
 def test_every_operation_is_tried():
@@ -156,7 +156,7 @@ HOSTILE = {
 def test_a_hostile_value_is_refused_with_the_name_of_its_field(kind, what):
     """Some fields take any number: there is no job, or no GPU, of that number."""
     name = protocol.name_of(kind)
-    given, decoder = GIVEN.get(name, lambda job: {})(1), protocol.Decoder(protocol.CALLS)
+    given, decoder = GIVEN.get(name, lambda job: {})(1), codec.Decoder(protocol.CALLS)
     for field in set(kind.__struct_fields__) - {"v"}:
         try:
             decoder.decode(frame(name, given | {field: HOSTILE[what]}).strip())
@@ -169,7 +169,7 @@ def test_a_hostile_value_is_refused_with_the_name_of_its_field(kind, what):
 
 @pytest.mark.parametrize("kind", protocol.CALLS, ids=protocol.name_of)
 def test_an_unknown_field_and_very_deep_nesting_are_refused_by_every_operation(kind):
-    name, decoder = protocol.name_of(kind), protocol.Decoder(protocol.CALLS)
+    name, decoder = protocol.name_of(kind), codec.Decoder(protocol.CALLS)
     given = GIVEN.get(name, lambda job: {})(1)
     with pytest.raises(BadUsage, match="unknown field `nobody`"):
         decoder.decode(frame(name, given | {"nobody": 1}).strip())
@@ -181,11 +181,11 @@ def test_an_unknown_field_and_very_deep_nesting_are_refused_by_every_operation(k
 def test_what_is_wrong_deep_in_a_submission_is_named_by_its_path():
     given = submission(1) | {"jobs": [[0, 0, 0, True]] * 3 + [[0, 0, 0, "no"]]}
     with pytest.raises(BadUsage, match=r"at `\$\.jobs\[3\]\[3\]`"):
-        protocol.Decoder(protocol.CALLS).decode(frame("submit", given).strip())
+        codec.Decoder(protocol.CALLS).decode(frame("submit", given).strip())
     given = submission(1)
     given["requests"][0]["demand"]["share"] = 10_001
     with pytest.raises(BadUsage, match=r"at `\$\.requests\[0\]\.demand\.share`"):
-        protocol.Decoder(protocol.CALLS).decode(frame("submit", given).strip())
+        codec.Decoder(protocol.CALLS).decode(frame("submit", given).strip())
 
 
 def test_a_request_of_100_mb_is_refused_and_the_controller_goes_on(home):

@@ -15,7 +15,7 @@ from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
 from typing import Any, Protocol
 
-from fgsched import protocol
+from fgsched import codec, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.clients import Clients, Work
 from fgsched.controller.effects import Reply
@@ -53,7 +53,7 @@ Apart = Callable[[Connection, Caller, Any], None]  # answers by itself, maybe la
 class Operations(Protocol):
     """What the loop requires of the dispatcher."""
 
-    decoder: protocol.Decoder
+    decoder: codec.Decoder
 
     def has_account(self, uid: int) -> bool: ...
 

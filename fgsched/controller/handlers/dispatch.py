@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fgsched import protocol
+from fgsched import codec, protocol
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
@@ -62,7 +62,7 @@ class Dispatcher:
             **handlers.reservations.calls,
         }
         self._apart: dict[Call, Apart] = {protocol.Wait: self._wait, protocol.Stop: self._stop}
-        self.decoder = protocol.Decoder([*self._writers, *self._readers, *self._apart])
+        self.decoder = codec.Decoder([*self._writers, *self._readers, *self._apart])
         self.about = about
 
     def caller(self, connection: Connection) -> Caller:
