@@ -269,7 +269,7 @@ def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
     except PermissionError:
         raise Unreachable(
             f"no permission on the controller's socket {places.socket}",
-            "It belongs to somebody else; FG_HOME says where yours is.",
+            "The socket belongs to another user. Set FG_HOME to the home of your own controller.",
         ) from None
     except (FileNotFoundError, ConnectionRefusedError):
         if places.mode == "system":

@@ -1,7 +1,7 @@
-"""Encode and decode the lines of the socket; `protocol.py` has their types.
+"""Encode and decode the JSON lines of the socket; `protocol.py` declares their types.
 
-A text may hold bytes that are not UTF-8, as paths and arguments do. JSON cannot carry them. `encode` escapes
-them; `Decoder.decode` and `decode_answer` restore them (`domain/text.py`).
+Texts such as paths and arguments can contain bytes that are not UTF-8, which JSON cannot represent. `encode`
+escapes these bytes; `Decoder.decode` and `decode_answer` restore them (`domain/text.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ Value = TypeVar("Value")
 
 
 class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line from the controller."""
+    """A line from the controller: an answer, progress or an error."""
 
     v: int
     ok: msgspec.Raw | UnsetType = UNSET
@@ -28,11 +28,11 @@ class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
     busy: Retry | None = None
 
 
-_REPLIES = msgspec.json.Decoder(Reply)  # `ok` stays as it came until its type is known
+_REPLIES = msgspec.json.Decoder(Reply)  # leaves `ok` undecoded until its type is known
 
 
 def encode(value: Any) -> bytes:
-    """Return `value` as JSON; bytes of its texts that are not UTF-8 are escaped."""
+    """Encode `value` as JSON, with escapes for bytes that are not UTF-8."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -40,19 +40,19 @@ def encode(value: Any) -> bytes:
 
 
 def encode_call(call: Call[Any]) -> bytes:
-    """Return the line that sends `call`."""
+    """Encode a request as one line."""
     return b'{"v":%d,' % PROTOCOL + encode(call)[1:] + b"\n"
 
 
 def encode_answer(answer: Any) -> bytes:
-    """Return the line that sends `answer`."""
+    """Encode an answer as one line."""
     return b'{"v":%d,"ok":' % PROTOCOL + encode(answer) + b"}\n"
 
 
 def read_reply(line: bytes) -> Reply:
-    """Return one line of the controller's.
+    """Decode a line from the controller.
 
-    Raises: Unreachable, if it speaks another version; Busy; the error that it answers with.
+    Raises: Unreachable for a malformed line or another protocol version; Busy; the error in the line.
     """
     reply = _decoded(line, Reply, _REPLIES)
     if reply.v != PROTOCOL:
@@ -68,15 +68,15 @@ def read_reply(line: bytes) -> Reply:
 
 
 def decode_answer(ok: bytes, kind: type[Answer]) -> Answer:
-    """Return the answer in the JSON text `ok`.
+    """Decode the JSON text `ok` as an answer of type `kind`.
 
-    Raises: Unreachable, if it is no answer of `kind`: the controller is of another release.
+    Raises: Unreachable, if the text does not match the type: the controller is of another release.
     """
     return _decoded(ok, kind)
 
 
 def _decoded(text: bytes, kind: type[Value], decoder: "msgspec.json.Decoder[Value] | None" = None) -> Value:
-    """Return JSON as a value of `kind`. With `decoder`, escaped bytes stay escaped."""
+    """Decode JSON as a value of `kind`. With `decoder`, escapes of bytes remain."""
     try:
         value: Value = _parsed(text, kind) if decoder is None else decoder.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -87,7 +87,7 @@ def _decoded(text: bytes, kind: type[Value], decoder: "msgspec.json.Decoder[Valu
 
 
 class Decoder:
-    """Decode requests of some kinds: `Decoder([Ping, Cancel]).decode(line)`."""
+    """Decoder of requests of given types: `Decoder([Ping, Cancel]).decode(line)`."""
 
     def __init__(self, kinds: Iterable[type[Call[Any]]]) -> None:
         self.kinds = {name_of(kind): kind for kind in kinds}
@@ -95,9 +95,9 @@ class Decoder:
         self._decoder: msgspec.json.Decoder[Call[Any]] = msgspec.json.Decoder(self._union)
 
     def decode(self, line: bytes | bytearray) -> Call[Any]:
-        """Return the request in `line`.
+        """Decode a request.
 
-        Raises: BadUsage, which names the field that is wrong; Unreachable for another version.
+        Raises: BadUsage, which names the wrong field; Unreachable, if the line has another protocol version.
         """
         try:
             call: Call[Any] = _parsed(line, self._union, self._decoder)
@@ -108,9 +108,9 @@ class Decoder:
         return call
 
     def convert(self, name: str, arguments: Mapping[str, Any]) -> Call[Any]:
-        """Return the request `name` with plain values as its fields.
+        """Make the request `name` from plain values of its fields.
 
-        Raises: BadUsage, which names the field that is wrong.
+        Raises: BadUsage, which names the wrong field.
         """
         try:
             return msgspec.convert({"op": name, **arguments}, self._union)  # type: ignore[no-any-return]
@@ -119,7 +119,7 @@ class Decoder:
 
 
 def another_version(version: object) -> Unreachable:
-    """Return the error for a command that speaks another version of the protocol."""
+    """Return the error for a command with another version of the protocol."""
     older = "the command" if isinstance(version, int) and version < PROTOCOL else "the controller"
     return Unreachable(
         f"the command speaks protocol {version}, the controller protocol {PROTOCOL}",
@@ -128,17 +128,17 @@ def another_version(version: object) -> Unreachable:
 
 
 def _parsed(text: bytes | bytearray, kind: Any, decoder: Any = None) -> Any:
-    """Return JSON as a value of `kind`. Only texts with escaped bytes, or with a NUL, are decoded twice."""
+    """Decode JSON as a value of `kind`, in two steps if it contains escaped bytes or a NUL character."""
     if b"\\u0000" in text:
         return msgspec.convert(_with_bytes(msgspec.json.decode(text)), kind, str_keys=True)
     return decoder.decode(text) if decoder is not None else msgspec.json.decode(text, type=kind)
 
 
 def _refusal(line: bytes | bytearray, error: Exception) -> FgschedError:
-    """Return the error for a request that could not be decoded: another version, a forgery, or malformed."""
+    """Return the error for a bad request: another version, a forged identity or a wrong field."""
     if isinstance(error, FgschedError):
         return error
-    import json  # only a request that is wrong needs it, and each command would pay for it
+    import json  # imported here because only refused requests need it
 
     try:
         head = json.loads(line)
@@ -156,9 +156,9 @@ def _refusal(line: bytes | bytearray, error: Exception) -> FgschedError:
 
 
 def _path_to(value: Any, is_bad: Callable[[str], bool]) -> str:
-    """Return the path below `value` of the first text that is bad; "" if there is none.
+    """Return the path of the first bad text in `value`; "" if there is none.
 
-    A path is built only for that text: a path of each value would take time for depth times number.
+    The path is built only after the text is found: building it for every value would take quadratic time.
     """
     if isinstance(value, dict):
         for key, one in value.items():
@@ -204,7 +204,7 @@ def _escaped(value: Any) -> Any:
 
 
 def _with_bytes(value: Any) -> Any:
-    """Return the value with the bytes that its texts escape; BadUsage names a text that holds a NUL."""
+    """Restore the escaped bytes in all texts of `value`. Raises BadUsage, which names a text with a NUL."""
     try:
         return _restored(value)
     except ValueError:
@@ -213,7 +213,7 @@ def _with_bytes(value: Any) -> Any:
 
 
 def _restored(value: Any) -> Any:
-    """Return the value with the bytes that its texts escape. Raises ValueError if a text holds a NUL."""
+    """Restore the escaped bytes in all texts of `value`. Raises ValueError for a text with a NUL."""
     if isinstance(value, str):
         return restore_bytes(value)
     if isinstance(value, dict):

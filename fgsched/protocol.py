@@ -1,8 +1,8 @@
-"""Every request to the controller and every answer, as a type. Both ends of the socket use these.
+"""The types of all requests to the controller and of their answers, for commands and controller.
 
-A request is one line of JSON: `{"v":2,"op":"cancel","ids":[7]}`; `op` selects the `Call`, whose other fields
-follow. The answer is one line too: `{"v":2,"ok":{…}}` or `{"v":2,"error":{…}}`, and before it, if the call
-asks for news, any number of lines `{"v":2,"progress":{…}}`.
+A request is one line of JSON: `{"v":2,"op":"cancel","ids":[7]}`; `op` selects the type of `Call`, and the
+other members are its fields. The answer is one line: `{"v":2,"ok":{…}}` or `{"v":2,"error":{…}}`. A call with
+`progress` gets lines `{"v":2,"progress":{…}}` before its answer.
 `codec.py` encodes and decodes the lines.
 """
 
@@ -30,7 +30,7 @@ from fgsched.domain.units import SubmitContext
 from fgsched.domain.waiting import Cause, ExpectedStart, Explanation, Trial
 
 Answer = TypeVar("Answer")
-MAX_IDS = 100_000  # in one request: all others wait for it
+MAX_IDS = 100_000  # in one request: other requests wait while it is served
 
 Reference = int | str  # names a job: 12, the array 12, its task "12_3", its tasks "12_[1-5,8]"
 Ids = Annotated[Sequence[Reference], Meta(max_length=MAX_IDS)]
@@ -41,7 +41,7 @@ Note = Annotated[str, Meta(max_length=1024)]
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Describe an error: its exit code, its cause and what helps."""
+    """An error as it is sent: exit code, cause and remedy."""
 
     exit: int
     cause: str
@@ -53,18 +53,18 @@ class Problem(Struct, frozen=True, kw_only=True):
         return cls(exit=int(error.exit_code), cause=error.cause, remedy=error.remedy)
 
     def error(self) -> FgschedError:
-        """Return the error that this describes."""
+        """Return the exception for this error."""
         return BY_EXIT_CODE.get(self.exit, OurFault)(restore_bytes(self.cause), restore_bytes(self.remedy))
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """Tell a client that was refused because the controller is busy when to ask again."""
+    """The time after which a client refused by a busy controller may repeat its request."""
 
     after: float  # seconds
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """Count the jobs that a client waits for."""
+    """The numbers of ended, running and pending jobs that a client waits for."""
 
     done: int = 0
     running: int = 0
@@ -72,16 +72,16 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, kw_only=True, omit_defaults=True):
-    """Tell what a request did to one job. Mutable: an order that is not delivered becomes an error."""
+    """The result of a request for one job. Mutable: an order that cannot be delivered gets an error later."""
 
     id: Reference
-    outcome: str = ""  # such as "cancelled"; "over": nothing was done, the job had ended
-    state: str = ""  # of a job that is over
+    outcome: str = ""  # such as "cancelled"; "over": the job had already ended
+    state: str = ""  # of a job that had already ended
     error: Problem | None = None
 
 
 class Outcomes(Struct, frozen=True, kw_only=True):
-    """List one outcome for each row that a request acted on."""
+    """The outcomes of a request, one for each job or array."""
 
     jobs: list[Outcome]
 
@@ -98,10 +98,10 @@ class Call(
     omit_defaults=True,
     tag_field="op",
 ):
-    """One request. `class Cancel(Call[Outcomes], tag="cancel")` is answered with `Outcomes`."""
+    """A request. `class Cancel(Call[Outcomes], tag="cancel")` has an answer of type `Outcomes`."""
 
-    only_reads: ClassVar[bool] = False  # whether it changes nothing
-    repeats: ClassVar[bool] = True  # whether sending it twice does no more than sending it once
+    only_reads: ClassVar[bool] = False  # True: it changes nothing
+    repeats: ClassVar[bool] = True  # True: a second identical request changes nothing more
 
     v: int = 0  # version of the protocol; `encode` writes it
 
@@ -113,7 +113,7 @@ class Question(Call[Answer], frozen=True):
 
 
 class EarlierJob(Struct, frozen=True, kw_only=True):
-    """Describe a job of an earlier queue that still runs on this host."""
+    """A job of an earlier queue that is still running on this host."""
 
     queue: str
     job: int
@@ -122,7 +122,7 @@ class EarlierJob(Struct, frozen=True, kw_only=True):
 
 
 class InternalErrors(Struct, frozen=True, kw_only=True):
-    """Count the unexpected exceptions that the controller contained."""
+    """The number of unexpected exceptions in the controller, and the last one."""
 
     count: int = 0
     last: str = ""
@@ -130,7 +130,7 @@ class InternalErrors(Struct, frozen=True, kw_only=True):
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """Describe the controller, its host and its configuration."""
+    """Information about the controller, its host and its configuration."""
 
     version: str
     protocol: int
@@ -138,16 +138,16 @@ class About(Struct, frozen=True, kw_only=True):
     mode: str
     state: str  # directory
     run: str  # directory
-    source: str  # where the GPUs come from: nvml, sim or none
+    source: str  # source of the GPUs: nvml, sim or none
     note: str
-    enforce: str  # how jobs are held to their share, unless they ask for another way
-    fence: str  # why enforcement failed its proof; "": it did not
+    enforce: str  # default enforcement level of jobs
+    fence: str  # why the enforcement check failed; "": it passed
     unresolved_pids: list[int]
     earlier_jobs: list[EarlierJob]
     visible: str | None  # CUDA_VISIBLE_DEVICES of the controller
     started_at: float  # seconds since the epoch
     host: str
-    gpus: int  # how many
+    gpus: int  # number
     host_memory_held_by: str
     host_memory_note: str
     pids_held: bool
@@ -157,16 +157,16 @@ class About(Struct, frozen=True, kw_only=True):
     preload_note: str
     other_gpus: str
     internal_errors: InternalErrors
-    operator: bool  # whether the caller is one
-    watchdog: str  # what happens to a job with a process without the hook
-    interval: float  # seconds between two readings of the GPUs
+    operator: bool  # True: the caller is an operator
+    watchdog: str  # action on a job with a process that lacks the hook
+    interval: float  # seconds between two samples of the GPUs
     run_space: int  # bytes of each user in the run directory
     site: SubmitContext
     config: dict[str, Any]  # setting -> value
 
 
 class Ping(Question[About], frozen=True, tag="ping"):
-    """Ask for the controller itself, and for what reading amounts needs."""
+    """Get the state of the controller, and the settings with which commands parse amounts."""
 
 
 class Cancel(Call[Outcomes], frozen=True, tag="cancel"):
@@ -177,7 +177,7 @@ class Cancel(Call[Outcomes], frozen=True, tag="cancel"):
 
 
 class Signal(Call[Outcomes], frozen=True, tag="signal"):
-    """Send running jobs a signal."""
+    """Send a signal to running jobs."""
 
     repeats: ClassVar[bool] = False
 
@@ -187,44 +187,44 @@ class Signal(Call[Outcomes], frozen=True, tag="signal"):
 
 
 class Hold(Call[Outcomes], frozen=True, tag="hold"):
-    """Keep pending jobs from starting."""
+    """Hold pending jobs. A hold by an operator can be released by operators only."""
 
     ids: Ids
 
 
 class UserHold(Call[Outcomes], frozen=True, tag="uhold"):
-    """Keep pending jobs from starting; their owner can release them."""
+    """Hold pending jobs; their owner can release them."""
 
     ids: Ids
 
 
 class Release(Call[Outcomes], frozen=True, tag="release"):
-    """Let held jobs start."""
+    """Release held jobs."""
 
     ids: Ids
 
 
 class Requeue(Call[Outcomes], frozen=True, tag="requeue"):
-    """End running jobs and put them back in the queue."""
+    """Requeue running jobs."""
 
     ids: Ids
-    hold: bool = False  # and hold them there
+    hold: bool = False  # hold the requeued jobs
 
 
 class Suspend(Call[Outcomes], frozen=True, tag="suspend"):
-    """Stop running jobs; they keep what they hold."""
+    """Suspend running jobs; they keep their allocations."""
 
     ids: Ids
 
 
 class ResumeJobs(Call[Outcomes], frozen=True, tag="resume_jobs"):
-    """Let suspended jobs go on."""
+    """Resume suspended jobs."""
 
     ids: Ids
 
 
 class LogLine(Struct, frozen=True, kw_only=True):
-    """Hold one line of the controller's log."""
+    """A line of the controller's log."""
 
     at: float  # seconds since the epoch
     level: str  # info, warning or error
@@ -232,53 +232,53 @@ class LogLine(Struct, frozen=True, kw_only=True):
 
 
 class LogLines(Struct, frozen=True, kw_only=True):
-    """List lines of the controller's log, the oldest first."""
+    """Lines of the controller's log, the oldest first."""
 
     lines: list[LogLine]
 
 
 class ShowLog(Question[LogLines], frozen=True, tag="log"):
-    """Ask for the latest decisions of the controller; only those about own jobs, unless an operator asks."""
+    """Get the latest decisions from the log: operators get all, users only those about their own jobs."""
 
     job: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0  # id of a job or an array; 0: all
 
 
 # -- submissions ---------------------------------------------------------------------------------
 
-Place = Annotated[int, Meta(ge=0)]  # in a list
+Place = Annotated[int, Meta(ge=0)]  # index in a list
 
 
 class Batch(Call[Answer], frozen=True):
-    """Jobs to be queued. Equal parts are sent once; a job names its parts by their places in the lists."""
+    """Jobs to be queued. They refer to their requests, scripts and environments by index into the lists."""
 
-    # a repeated request with the same key is answered with the jobs that it made before
+    # a second request with the same key queues nothing; its answer names the jobs of the first
     key: Annotated[str, Meta(min_length=16, max_length=128, pattern="^[\\x01-\\x7f]*$")]
     requests: Sequence[Request]
     scripts: Sequence[str]
     environments: Sequence[dict[str, str]]
-    jobs: Sequence[tuple[Place, Place, Place, bool]]  # request, script, environment; whether it is held
+    jobs: Sequence[tuple[Place, Place, Place, bool]]  # request, script, environment; True: submitted on hold
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
-    """Name the jobs that a submission made: `count` ids from `first` on."""
+    """The ids of the submitted jobs: `count` consecutive ids that begin with `first`."""
 
     first: int
     count: int
 
 
 class Submit(Batch[Submitted], frozen=True, tag="submit"):
-    """Queue jobs: all of them or, if one cannot be taken, none."""
+    """Queue jobs: all of them, or none if one is refused."""
 
 
 class Trials(Struct, frozen=True, kw_only=True):
-    """Tell what would become of the first jobs of a submission."""
+    """The expected start of the first jobs of a submission, or why they would be refused."""
 
     jobs: list[Trial]
-    left_out: int = 0  # jobs beyond the most of one answer
+    left_out: int = 0  # number of further jobs
 
 
 class Test(Batch[Trials], frozen=True, tag="test"):
-    """Ask what would become of jobs if they were submitted."""
+    """Check a submission, and estimate when and where its jobs would start, without queueing them."""
 
     only_reads: ClassVar[bool] = True
 
@@ -287,7 +287,7 @@ class Test(Batch[Trials], frozen=True, tag="test"):
 
 
 class DemandChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Other values for fields of a job's `Demand`."""
+    """New values of fields of a job's `Demand`, in the units of `Demand`; UNSET leaves a field unchanged."""
 
     gpus: int | UnsetType = UNSET
     share: int | UnsetType = UNSET
@@ -299,7 +299,7 @@ class DemandChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class JobChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Other values for fields of a job's `Request`, which has their meaning and their ranges."""
+    """New values of fields of a job's `Request`, which documents them; UNSET leaves a field unchanged."""
 
     name: str | UnsetType = UNSET
     comment: str | UnsetType = UNSET
@@ -321,21 +321,21 @@ class JobChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 class Update(Call[Outcome], frozen=True, tag="update"):
-    """Change what a job asks for, as far as its state allows."""
+    """Change the request of a job, as far as its state permits."""
 
     id: Reference
     changes: JobChanges
 
 
 class Lowered(Struct, frozen=True, kw_only=True):
-    """Tell how many jobs were put behind another one."""
+    """The number of jobs whose priority was lowered in favour of job `id`."""
 
     id: int
     lowered: int
 
 
 class PutFirst(Call[Lowered], frozen=True, tag="top"):
-    """Put a pending job before its owner's other jobs of the same partition, account and QOS."""
+    """Move a pending job ahead of its owner's other jobs of the same partition, account and QOS."""
 
     id: int
 
@@ -344,7 +344,7 @@ class PutFirst(Call[Lowered], frozen=True, tag="top"):
 
 
 class JobEnd(Struct, frozen=True, kw_only=True):
-    """Tell how a job stands that was waited for."""
+    """The state of a job that a client waits for."""
 
     id: int
     array: int | None = None  # the array that it belongs to
@@ -356,16 +356,16 @@ class JobEnd(Struct, frozen=True, kw_only=True):
 
 
 class JobEnds(Struct, frozen=True, kw_only=True):
-    """List the jobs that have ended, of those that were waited for."""
+    """The jobs that a client waited for and that have ended."""
 
     jobs: list[JobEnd]
 
 
 class Wait(Question[JobEnds], frozen=True, tag="wait"):
-    """Wait until jobs have ended."""
+    """Wait for the end of jobs."""
 
     ids: Ids
-    any: bool = False  # wait for the first of them only
+    any: bool = False  # wait for the first end only
     progress: bool = False  # send `Progress` in the meantime
 
 
@@ -373,44 +373,44 @@ class Wait(Question[JobEnds], frozen=True, tag="wait"):
 
 
 class GpuIndex(Struct, frozen=True, kw_only=True):
-    """Name a GPU."""
+    """A GPU, by index."""
 
     gpu: int  # index
 
 
 class DrainGpu(Call[GpuIndex], frozen=True, tag="drain"):
-    """Start no new jobs on a GPU."""
+    """Drain a GPU: its running jobs continue, no new ones start."""
 
     gpu: int  # index
     reason: str = ""
 
 
 class ResumeGpu(Call[GpuIndex], frozen=True, tag="resume"):
-    """Start jobs on a drained GPU again."""
+    """Return a drained GPU to service."""
 
     gpu: int  # index
 
 
 class Reconfigured(Struct, frozen=True, kw_only=True):
-    """List the settings that differ from before."""
+    """The settings that a reconfiguration changed."""
 
-    changed: list[str]  # in force now
-    later: list[str]  # in force once the controller is restarted
+    changed: list[str]  # in effect now
+    later: list[str]  # in effect after a restart of the controller
 
 
 class Reconfigure(Call[Reconfigured], frozen=True, tag="reconfigure"):
-    """Read the configuration file again."""
+    """Reread the configuration file."""
 
 
 class Stopped(Struct, frozen=True, kw_only=True):
-    """Tell which controller stops, and how many jobs go on."""
+    """The process id of the stopping controller, and the number of jobs that keep running."""
 
     pid: int
     running: int
 
 
 class Stop(Call[Stopped], frozen=True, tag="stop"):
-    """Stop the controller; jobs go on."""
+    """Stop the controller; jobs keep running."""
 
     repeats: ClassVar[bool] = False
 
@@ -419,13 +419,13 @@ class Stop(Call[Stopped], frozen=True, tag="stop"):
 
 
 class PartitionName(Struct, frozen=True, kw_only=True):
-    """Name a partition."""
+    """The name of a partition."""
 
     partition: str
 
 
 class CreatePartition(Call[PartitionName], frozen=True, tag="create_partition"):
-    """Add a partition after those of the configuration file."""
+    """Create a partition; it is ordered after the partitions of the configuration file."""
 
     name: str
     values: dict[str, str]  # setting -> text, as in the configuration file
@@ -445,7 +445,7 @@ class DeletePartition(Call[PartitionName], frozen=True, tag="delete_partition"):
 
 
 class ReservationName(Struct, frozen=True, kw_only=True):
-    """Name a reservation."""
+    """The name of a reservation."""
 
     reservation: str
 
@@ -455,7 +455,7 @@ Names = Annotated[Sequence[str], Meta(max_length=1024)]
 
 
 class ReservationChanges(Call[ReservationName], frozen=True):
-    """What may be said of a reservation."""
+    """The attributes of a reservation that a request can set."""
 
     name: ReservedName
     start: Time | UnsetType = UNSET
@@ -470,7 +470,7 @@ class ReservationChanges(Call[ReservationName], frozen=True):
 
 
 class CreateReservation(ReservationChanges, frozen=True, tag="create_reservation"):
-    """Reserve GPUs for some users for a while."""
+    """Reserve GPUs for users, groups or accounts, or for maintenance, in a period."""
 
 
 class UpdateReservation(ReservationChanges, frozen=True, tag="update_reservation"):
@@ -487,14 +487,14 @@ class DeleteReservation(Call[ReservationName], frozen=True, tag="delete_reservat
 
 
 class Allocation(Struct, frozen=True, kw_only=True, gc=False):
-    """The part of one GPU that a job was given."""
+    """The part of one GPU that is allocated to a job."""
 
     gpu: int  # index
     uuid: str
     model: str
     share: int  # ten-thousandths of the GPU
     memory: int  # bytes
-    charged: int  # ten-thousandths: the larger of the share and the share of the bytes
+    charged: int  # ten-thousandths: the larger of the fractions of time and of memory
 
 
 class Step(Struct, frozen=True, array_like=True, gc=False):
@@ -508,22 +508,22 @@ class Step(Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The attributes of one job. `fields` of a request selects attributes; the others have defaults.
+    """The attributes of one job. An attribute that the request did not select has its default.
 
-    `controller/handlers/fields.py` has the value of each attribute. Mutable: fgq adds the expected starts.
+    `controller/handlers/fields.py` computes each attribute. Mutable: fgq adds the expected starts.
     """
 
     # its name
     id: int = 0
     array: int | None = None  # the array that it belongs to
     task: int | None = None  # its index in the array
-    tasks: str | None = None  # of the row that stands for an array's waiting tasks: "3-15:4%2"
+    tasks: str | None = None  # of an array's row: its pending tasks, such as "3-15:4%2"
     name: str = ""
     user: str = ""
     uid: int = 0
     gid: int = 0
-    partition: str = ""  # or several, with commas
-    partition_place: int = 0  # the position of the partition in their order
+    partition: str = ""  # or several, separated by commas
+    partition_place: int = 0  # index in the order of partitions
     account: str = ""
     qos: str = ""
     reservation: str = ""
@@ -532,57 +532,57 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     # its state
     state: JobState = JobState.PENDING
     reason: Reason = Reason.NONE
-    cause: Cause | None = None  # why it does not run
-    held: str = ""  # "", "user" or "admin": who holds it
-    dependency: str = ""  # what is left of it
+    cause: Cause | None = None  # why it is pending
+    held: str = ""  # "user", "admin", or "" if it is not held
+    dependency: str = ""  # without the conditions that are met
     attempt: int = 0
     restarts: int = 0
     exit_code: int = 0
     signal: int = 0
     cancelled_by: int | None = None  # uid
     note: str = ""  # reason of the cancellation; shown to its owner
-    detail: str = ""  # what went wrong when it could not be started; told to its owner
+    detail: str = ""  # why its launch failed; shown to its owner
     refused: str = ""  # the last allocation of device memory that was refused
-    warning: str = ""  # what the watchdog saw of it last
+    warning: str = ""  # the last warning of the watchdog or of a launch
     lost: bool = False  # its shepherd was killed
-    preemption: Preemption | None = None  # the last time that it was preempted
+    preemption: Preemption | None = None  # its last preemption
     post_mortem: OomReport | None = None  # why it ran out of device memory
     # times, in seconds since the epoch; durations in seconds
     submitted_at: float = 0.0
-    eligible_at: float | None = None  # could have started from then on
+    eligible_at: float | None = None  # earliest time at which it could have started
     started_at: float | None = None
     ended_at: float | None = None
     deadline: int | None = None  # seconds since the epoch
     elapsed: float = 0.0  # seconds of run time, without suspensions
     suspended: float = 0.0  # seconds
     time_limit: int = 0  # seconds; 0: none
-    likely: float | None = None  # expected start by earlier runs; filled in by fgq
-    known: str = "-"  # of how many jobs ahead there are earlier runs; filled in by fgq
+    likely: float | None = None  # expected start according to earlier runs; filled in by fgq
+    known: str = "-"  # number of jobs ahead that have earlier runs; filled in by fgq
     # its demand
     gpus: int = 0  # number
-    share: int | None = None  # ten-thousandths of all its GPUs together; None: differs from GPU to GPU
-    memory: int | None = None  # bytes of each GPU; None: differs from GPU to GPU
-    memory_part: int = 0  # memory as ten-thousandths of each GPU; 0: not asked for in this form
+    share: int | None = None  # ten-thousandths of a GPU, on all GPUs in total; None: not equal on all GPUs
+    memory: int | None = None  # bytes on each GPU; None: not equal on all GPUs
+    memory_part: int = 0  # requested memory in ten-thousandths of each GPU; 0: requested in bytes
     gpu_type: str = ""
     cpus: int = 1
     host_memory: int = 0  # bytes; 0: not counted
-    gpu_compute: str = ""  # how it shares the compute time of a GPU
-    # what it holds or held
-    indices: list[int] = []  # of the GPUs that it holds now
+    gpu_compute: str = ""  # mode of sharing GPU time: hard, fair or none
+    # its allocation
+    indices: list[int] = []  # of its present GPUs
     allocated: list[Allocation] = []  # in the last attempt
     bound_cpus: str = ""  # such as "0-3,8"
     resources: list[tuple[str, list[int]]] = []  # (name, indices) of the site's resources
-    tier: str = ""  # how it is held to its share
+    tier: str = ""  # enforcement level
     pacing: str = ""  # how its compute share is enforced
     preload: str = ""  # how the hook is preloaded
-    other_gpus: str = ""  # what it sees of other GPUs
-    # what it used
+    other_gpus: str = ""  # whether it can open other GPUs
+    # its usage
     cpu_seconds: float = 0.0
     max_rss: int = 0  # bytes
     gpu_peak: int = 0  # bytes, the most on one GPU
     refusals: int = 0  # allocations that the hook refused
-    # told to its owner and to operators
-    is_private: bool = False  # to this caller
+    # shown to its owner and to operators
+    is_private: bool = False  # True: hidden from this caller
     comment: str | None = None
     chdir: str | None = None
     command: str | None = None
@@ -591,13 +591,13 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class JobInfos(Struct, frozen=True, kw_only=True):
-    """List jobs."""
+    """Jobs with their selected attributes."""
 
     jobs: list[JobInfo]
 
 
 class Where(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Choose jobs: each list allows some values; without it any value will do."""
+    """A filter of jobs: each list contains the accepted values; None accepts every value."""
 
     id: Ids | None = None
     user: Sequence[str] | None = None
@@ -615,7 +615,7 @@ Moment = Annotated[float, Meta(ge=-1e15, le=1e15)]  # seconds since the epoch
 
 
 class ListQueue(Question[JobInfos], frozen=True, tag="queue"):
-    """Ask for some attributes of the open jobs."""
+    """Get the selected attributes of the jobs that have not ended."""
 
     fields: Fields
     where: Where = Where()
@@ -623,27 +623,27 @@ class ListQueue(Question[JobInfos], frozen=True, tag="queue"):
 
 
 class ShowJob(Question[JobInfo], frozen=True, tag="job"):
-    """Ask for everything about one job."""
+    """Get all attributes of one job."""
 
     id: Reference
 
 
 class ShowJobs(Question[JobInfos], frozen=True, tag="jobs"):
-    """Ask for everything about the jobs that a name means: an array has many."""
+    """Get all attributes of one job, or of all tasks of an array."""
 
     id: Reference
 
 
 class HistoryPage(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """List a page of past and open jobs, by id."""
+    """A page of past and open jobs, ordered by id."""
 
     jobs: list[JobInfo]
-    next: int | None = None  # asks for the next page, as `after`
-    missing: list[Reference] = []  # names that no job has
+    next: int | None = None  # value of `after` for the next page; None: the last page
+    missing: list[Reference] = []  # names of jobs that do not exist
 
 
 class ListHistory(Question[HistoryPage], frozen=True, tag="history"):
-    """Ask for some attributes of the jobs that existed in a window of time, or of named jobs."""
+    """Get the selected attributes of the jobs that existed in a period, or of named jobs."""
 
     fields: Fields
     ids: Annotated[Sequence[Reference], Meta(max_length=PAGE)] | None = None
@@ -660,71 +660,71 @@ class Script(Struct, frozen=True, kw_only=True):
 
 
 class ShowScript(Question[Script], frozen=True, tag="script"):
-    """Ask for the script of one job, which only its owner may see."""
+    """Get the script of one job. Only its owner and operators may see it."""
 
     id: Reference
 
 
 class Pids(Struct, frozen=True, kw_only=True):
-    """The processes of a job."""
+    """The process ids of a job."""
 
     pids: list[int]
 
 
 class ListPids(Question[Pids], frozen=True, tag="pids"):
-    """Ask for the processes of one job."""
+    """Get the process ids of one job."""
 
     id: Reference
 
 
 class QueueCheck(Struct, frozen=True, kw_only=True):
-    """What a check of the queue file found."""
+    """The result of a check of the queue file: "ok" or the damage."""
 
     queue: str
 
 
 class CheckQueue(Question[QueueCheck], frozen=True, tag="check"):
-    """Ask whether the queue file is whole."""
+    """Check the queue file for damage."""
 
 
-# -- waiting jobs --------------------------------------------------------------------------------
+# -- pending jobs --------------------------------------------------------------------------------
 
 
 class Explanations(Struct, frozen=True, kw_only=True):
-    """Explain why jobs wait."""
+    """The reasons why jobs are pending."""
 
     jobs: list[Explanation]
-    left_out: int = 0  # jobs beyond the most of one answer
+    left_out: int = 0  # number of further jobs
 
 
 class ExplainJobs(Question[Explanations], frozen=True, tag="why"):
-    """Ask why jobs wait."""
+    """Explain why jobs are pending."""
 
     ids: Ids | None = None  # None: the caller's pending jobs
 
 
 class Starts(Struct, frozen=True, kw_only=True):
-    """List when pending jobs will start, by id."""
+    """The expected starts of pending jobs, by job id."""
 
     starts: list[tuple[int, ExpectedStart]]
 
 
 class ListStarts(Question[Starts], frozen=True, tag="starts"):
-    """Ask when the pending jobs will start."""
+    """Estimate the starts of all pending jobs."""
 
 
 # -- GPUs and partitions -------------------------------------------------------------------------
 
 
 class Amount(Struct, frozen=True, kw_only=True):
-    """How much of something there is."""
+    """The free and the total amount of a resource."""
 
     free: int
     total: int
 
 
 class GpuInfo(Struct, frozen=True, kw_only=True):
-    """One GPU, what is left of it, and what the last reading showed."""
+    """A GPU with its free resources and its last sample."""
 
     gpu: Gpu
     usable: int  # bytes for jobs
@@ -732,15 +732,15 @@ class GpuInfo(Struct, frozen=True, kw_only=True):
     free_memory: int  # bytes
     external: int  # bytes held by processes outside fgsched
     jobs: list[int]  # ids of the jobs that hold a part of it
-    seen: Reading | None
-    kept_as: str  # the state that a reservation gives an idle GPU; "": none
+    seen: Reading | None  # the last sample
+    kept_as: str  # state of an idle GPU in a reservation, "" without one
 
 
 class Gpus(Struct, frozen=True, kw_only=True):
-    """List the GPUs, and what is left of the host."""
+    """All GPUs, and the free resources of the host."""
 
     gpus: list[GpuInfo]
-    enforce: str  # how jobs are held to their share
+    enforce: str  # default enforcement level
     preload: str
     preload_note: str
     other_gpus: str
@@ -750,11 +750,11 @@ class Gpus(Struct, frozen=True, kw_only=True):
 
 
 class ListGpus(Question[Gpus], frozen=True, tag="gpus"):
-    """Ask for the GPUs."""
+    """Get all GPUs."""
 
 
 class PartitionInfo(Struct, frozen=True, kw_only=True):
-    """One partition, with the GPUs of this host that it may use and its jobs."""
+    """A partition, its GPUs on this host and the number of its jobs."""
 
     partition: Partition
     cards: list[int]  # indices
@@ -762,17 +762,17 @@ class PartitionInfo(Struct, frozen=True, kw_only=True):
 
 
 class Partitions(Struct, frozen=True, kw_only=True):
-    """List the partitions in their order."""
+    """All partitions, in their order."""
 
     partitions: list[PartitionInfo]
 
 
 class ListPartitions(Question[Partitions], frozen=True, tag="partitions"):
-    """Ask for the partitions."""
+    """Get all partitions."""
 
 
 class ReservationInfo(Struct, frozen=True, kw_only=True):
-    """One reservation, and the jobs in it."""
+    """A reservation and its jobs."""
 
     reservation: Reservation
     is_active: bool
@@ -781,13 +781,13 @@ class ReservationInfo(Struct, frozen=True, kw_only=True):
 
 
 class Reservations(Struct, frozen=True, kw_only=True):
-    """List the reservations."""
+    """All reservations."""
 
     reservations: list[ReservationInfo]
 
 
 class ListReservations(Question[Reservations], frozen=True, tag="reservations"):
-    """Ask for the reservations."""
+    """Get all reservations."""
 
 
 class PriorityInfo(Struct, frozen=True, kw_only=True, gc=False):
@@ -808,41 +808,41 @@ class PriorityInfo(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Priorities(Struct, frozen=True, kw_only=True):
-    """List the priorities of the pending jobs."""
+    """The weights of the factors, and the priorities of all pending jobs."""
 
     weights: Weights
     jobs: list[PriorityInfo]
 
 
 class ListPriorities(Question[Priorities], frozen=True, tag="priorities"):
-    """Ask for the priorities of the pending jobs."""
+    """Get the priorities of all pending jobs."""
 
 
 class ShareInfo(Struct, frozen=True, kw_only=True):
-    """The share of an account, or of a user in it, and what of it was used."""
+    """The fair-share shares and the usage of an account, or of a user in it."""
 
     account: str
     user: str  # "": the account itself
     shares: int
-    part: float  # of all shares
-    seconds: float  # GPU time that counts, in seconds
-    used: float  # part of all use
-    factor: float  # of a priority, 0 to 1
+    part: float  # fraction of all shares
+    seconds: float  # GPU time, decayed by the half-life
+    used: float  # fraction of all usage
+    factor: float  # fair-share factor of the priority, 0 to 1
 
 
 class Shares(Struct, frozen=True, kw_only=True):
-    """List the shares of accounts and users."""
+    """The fair-share shares of all accounts and users."""
 
     shares: list[ShareInfo]
-    half_life: int  # seconds after which use counts half
+    half_life: int  # seconds after which usage counts half
 
 
 class ListShares(Question[Shares], frozen=True, tag="shares"):
-    """Ask for the shares."""
+    """Get the fair-share shares of all accounts and users."""
 
 
 def _leaves(kind: type[Call[Any]]) -> Iterator[type[Call[Any]]]:
-    """The calls that derive from `kind` and that no other derives from."""
+    """Yield the subclasses of `kind` that have no subclasses."""
     below = kind.__subclasses__()
     for one in below:
         yield from _leaves(one)
@@ -854,13 +854,13 @@ CALLS = tuple(_leaves(Call))  # every request
 
 
 def name_of(kind: type[Call[Any]]) -> str:
-    """Return the word that selects `kind` on the wire."""
+    """Return the value of `op` that selects `kind`."""
     return str(kind.__struct_config__.tag)
 
 
 @cache
 def answer_of(kind: type[Call[Answer]]) -> type[Answer]:
-    """Return the type that a call of `kind` is answered with."""
+    """Return the type of the answer to a call of `kind`."""
     bases = (base for one in kind.__mro__ for base in getattr(one, "__orig_bases__", ()))
     found: type[Answer] = next(args[0] for base in bases if (args := get_args(base)))
     return found

@@ -570,7 +570,7 @@ def test_an_operator_cannot_have_it_go_on_while_the_other_has_its_part():
     root = Caller(0, 0, "root", is_operator=True)
     with world.store.write():
         answer = RunningJobHandlers(world.engine).resume(root, ResumeJobs(ids=[1]), world.now)
-    assert "job 1 made room for job 2" in str(answer)
+    assert "job 1 is preempted by job 2" in str(answer)
     assert states(world, 1, 2) == ["SUSPENDED", "RUNNING"]
 
 
@@ -716,7 +716,7 @@ def test_one_that_stands_still_says_what_it_keeps(tmp_path):
         assert home.why(low) == f"suspended: preempted by job {high}; keeps 4096M on GPU 0"
         done = home.run("fgctl", "resume", str(low))
         assert done.status != 0
-        assert f"made room for job {high}" in done.err
+        assert f"is preempted by job {high}" in done.err
         home.client.ask("cancel", ids=[high])
         home.wait(high)
         assert job(home, low)["state"] == "RUNNING"

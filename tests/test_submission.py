@@ -388,7 +388,7 @@ def test_the_directory_of_the_output_is_made_when_asked(here):
 def test_other_bad_outputs_are_refused(here):
     here.script()
     assert here.refused("-o", "%j/x", "train.sh") == (
-        "--output=%j/x: its directory would depend on the job's number, and nobody makes it"
+        "--output=%j/x: its directory must not depend on the job id, which is not known before submission"
     )
     assert here.refused("-o", "train.sh/x", "train.sh") == "--output=train.sh/x: train.sh is not a directory"
     assert here.refused("-o", ".", "train.sh") == "--output=. is a directory, not a file"

@@ -105,7 +105,7 @@ def oom_kind(job: JobInfo) -> str:
 
 
 def others(found: OomReport) -> str:
-    """Return who else was on the GPU: 'job 7:4096M,strangers:512M', or nobody."""
+    """Format the memory of other jobs and of external processes on the GPU: 'job 7:4096M,strangers:512M'."""
     named = [f"job {job}:{amount(size, 'M')}" for job, size in found.jobs]
     strangers = [f"strangers:{amount(found.strangers, 'M')}"] if found.strangers else []
     return ",".join([*named, *strangers]) or "nobody"
@@ -391,7 +391,7 @@ def _enforcement(job: JobInfo) -> dict[str, Any]:
 
 
 def _owned(job: JobInfo) -> dict[str, Any]:
-    """Return what only the owner is told."""
+    """Return the attributes that only the owner and operators may see; None for other users."""
     if job.is_private:
         return dict.fromkeys(("comment", "work_dir", "submit_line", "std_out", "std_err"))
     files = files_of(job)

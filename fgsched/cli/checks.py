@@ -120,7 +120,9 @@ def output_directory(setting: Setting | None, values: Values, chdir: str, *, mak
         return
     parent = os.path.dirname(setting.text)
     if needs_the_job(parent):
-        raise setting.bad(": its directory would depend on the job's number, and nobody makes it")
+        raise setting.bad(
+            ": its directory must not depend on the job id, which is not known before submission"
+        )
     path = os.path.join(chdir, expand(setting.text, values))
     shown_parent = shown(os.path.dirname(expand(setting.text, values)))
     try:

@@ -118,7 +118,7 @@ _UPDATE_KEYS = {"gpu-mem": "gpumem", "time": "timelimit", "cpus-per-task": "cpus
 
 def why(cause: Cause | None) -> str:
     """Return one sentence on why a job does not run; "" without a cause."""
-    # Many jobs have the same cause. A time that is told relative to now is worded each time.
+    # Many jobs share a cause, so sentences are cached. Times relative to now are formatted for each call.
     return _why(cause) if TIME_FORMAT == "relative" else _known_why(cause)
 
 

@@ -28,8 +28,8 @@ def attend(
 ) -> None:
     """Serve until told to stop. `gpus` prevails over what environment and configuration say.
 
-    `is_service`: notify the service manager that NOTIFY_SOCKET names. A controller that a command started has
-    that variable from another service, and must notify nobody.
+    `is_service`: notify the service manager that NOTIFY_SOCKET names. A controller that a command started
+    must not do so: it may have inherited that variable from another service.
     """
     hold_low_descriptors()
     places = Paths.find(os.environ, os.geteuid(), system=system)

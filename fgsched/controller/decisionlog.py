@@ -152,7 +152,7 @@ def _changed(before: Job, after: Job) -> tuple[int, str] | None:
 
 
 def _found_out(before: Job, after: Job) -> tuple[int, str] | None:
-    """Return level and text of a change that nobody ordered."""
+    """Return the level and text of a change that the controller made without a request."""
     if after.condemned is not before.condemned:
         return WARNING, f"event=condemn reason={after.condemned.value}"
     if after.reason is Reason.DEPENDENCY_NEVER is not before.reason:

@@ -62,7 +62,7 @@ def _safe(text: str) -> str:
 
 
 class LogHandler(logging.Handler):
-    """Writes to a descriptor. A pipe or a terminal that nobody reads does not delay the controller."""
+    """Write records to a descriptor without blocking; drop lines that a full pipe or terminal refuses."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()

@@ -49,13 +49,13 @@ _CODES = {
 _NEXT: dict[JobState, set[JobState]] = {
     JobState.PENDING: {JobState.STARTING, JobState.CANCELLED, JobState.DEADLINE},
     JobState.STARTING: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
-    # PENDING: nothing of it ran after all, or it is to run again
+    # PENDING: it did not start after all, or it is requeued
     JobState.RUNNING: {JobState.PENDING, JobState.SUSPENDED, JobState.COMPLETING, *_ENDS},
     JobState.SUSPENDED: {JobState.PENDING, JobState.RUNNING, JobState.COMPLETING, *_ENDS},
     JobState.COMPLETING: {JobState.PENDING, *_ENDS},
     **{end: set() for end in _ENDS},
 }
-for _state in JobState:  # plain attributes: they are asked for several times a job and turn
+for _state in JobState:  # plain attributes: each turn reads them several times for each job
     _state.word, _state.code = _state.value, _CODES[_state]
     _state.is_final = not _NEXT[_state]
     _state.holds = _state in {JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING}
@@ -65,19 +65,19 @@ class Reason(Enum):
     """Why a job is pending, or how it ended. The value is what fgq prints: Slurm's word if it has one."""
 
     NONE = "None"
-    PRIORITY = "Priority"  # jobs before it come first
+    PRIORITY = "Priority"  # jobs of higher rank start first
     RESOURCES = "Resources"
     GPU_MEMORY = "GpuMemory"  # the fraction fits, the bytes do not
-    GPU_FRAGMENTED = "GpuFragmented"  # enough in sum, on no single card
-    GPU_EXTERNAL_USE = "GpuExternalUse"  # strangers' memory is in the way
+    GPU_FRAGMENTED = "GpuFragmented"  # enough GPU time is free in total, but not on one GPU
+    GPU_EXTERNAL_USE = "GpuExternalUse"  # processes outside fgsched hold the memory
     GPU_DRAINED = "GpuDrained"
     GPU_MAX_JOBS = "GpuMaxJobs"
-    RESERVED_FOR_TOP = "ReservedForTop"  # it would fit, and would delay the first that does not
+    RESERVED_FOR_TOP = "ReservedForTop"  # it fits, but would delay the backfill reservation
     GPU_CLEANING = "GpuCleaning"  # an ended job's processes still hold memory
     LICENSES = "Licenses"  # a countable resource of the site is short
-    PARTITION_DOWN = "PartitionDown"  # or gone, or not for this job any more
+    PARTITION_DOWN = "PartitionDown"  # or deleted, or closed to this job
     PARTITION_INACTIVE = "PartitionInactive"
-    PARTITION_TIME_LIMIT = "PartitionTimeLimit"  # it asks for more time than the partition gives
+    PARTITION_TIME_LIMIT = "PartitionTimeLimit"  # its time limit exceeds the partition's
     MAX_JOBS_PER_USER = "QOSMaxJobsPerUserLimit"
     MAX_JOBS_PER_ACCOUNT = "MaxJobsPerAccount"
     MAX_JOBS = "QOSGrpJobsLimit"
@@ -87,17 +87,15 @@ class Reason(Enum):
     ACCOUNT_MAX_JOBS = "AssocGrpJobsLimit"
     ACCOUNT_MAX_GPUS = "AssocGrpGRES"
     ACCOUNT_GPU_MINUTES = "AssocGrpGRESMinutes"
-    RESERVATION = "Reservation"  # of an operator: not open to it now, or in its way
-    DEPENDENCY = "Dependency"  # on jobs that have not come so far
+    RESERVATION = "Reservation"  # its reservation is not active, or another one occupies the GPUs
+    DEPENDENCY = "Dependency"  # other jobs have not reached the required state
     DEPENDENCY_NEVER = "DependencyNeverSatisfied"
-    BEGIN_TIME = "BeginTime"  # not before a time that was asked for, or that a restart has to wait for
-    HOST_SHORTAGE = (
-        "HostShortage"  # space, processes or files were short when it was to start: see its warning
-    )
-    ARRAY_TASK_LIMIT = "JobArrayTaskLimit"  # as many tasks of its array run as may
+    BEGIN_TIME = "BeginTime"  # --begin, or the pause before a restart
+    HOST_SHORTAGE = "HostShortage"  # no space, processes or files at its start: see its warning
+    ARRAY_TASK_LIMIT = "JobArrayTaskLimit"  # the maximum of its array's tasks are running
     HELD_USER = "JobHeldUser"
     HELD_ADMIN = "JobHeldAdmin"
-    HELD_MAX_REQUEUE = "JobHoldMaxRequeue"  # the host failed it too often
+    HELD_MAX_REQUEUE = "JobHoldMaxRequeue"  # the host caused too many of its failures
     LAUNCH_FAILURE = "JobLaunchFailure"
     EXIT_CODE = "NonZeroExitCode"
     SIGNALED = "RaisedSignal"
@@ -105,7 +103,7 @@ class Reason(Enum):
     GPU_OUT_OF_MEMORY = "GpuOutOfMemory"
     TIME_LIMIT = "TimeLimit"
     DEADLINE = "DeadLine"
-    PREEMPTED = "Preempted"  # another job needed its room
+    PREEMPTED = "Preempted"  # another job needed its allocation
     SYSTEM_FAILURE = "SystemFailure"
     INTERNAL_ERROR = "InternalError"  # a bug of fgsched or a damaged row: see the job's warning
     GPU_OVER_LIMIT = "GpuOverLimit"  # the watchdog: it holds more than its limit and the tolerance

@@ -139,7 +139,7 @@ class Paths(Struct, frozen=True, kw_only=True):
         return self.mode == "system" and directory == self.run
 
     def _check(self, directory: Path, owner: int) -> None:
-        """Check owner and mode, and that it is no link: anybody can create entries in /tmp."""
+        """Check the type, owner and mode of a directory: any user can create entries in /tmp."""
         found = directory.lstat()
         if stat.S_ISLNK(found.st_mode):
             fault = "is a symbolic link"

@@ -46,12 +46,12 @@ class Requests:
 
 
 def rules(places: Paths, config: Config) -> Rules:
-    """Return what the configuration says of submissions."""
-    anybody = places.mode == "user" or config.allow_root_jobs
+    """Return the rules for submissions from the configuration."""
+    may_be_root = places.mode == "user" or config.allow_root_jobs
     return Rules(
         config.max_script,
         config.default_time,
-        least_uid=0 if anybody else FIRST_USER,
+        least_uid=0 if may_be_root else FIRST_USER,
         tiers=config.tiers,
         kill_invalid=config.kill_invalid_depend,
         max_material=config.max_bytes_per_user,

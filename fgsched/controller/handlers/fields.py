@@ -111,14 +111,14 @@ class Look:
         return rest_text(self.engine, job)
 
     def owned(self, job: Job, value: str) -> str | None:
-        """Return a value that only the owner and operators are told; None to other callers."""
+        """Return `value` if the caller is the job's owner or an operator, else None."""
         return value if self._caller.may_see_secrets(job) else None
 
     def is_private(self, job: Job) -> bool:
         return not self._caller.may_see_secrets(job)
 
     def request(self, job: Job) -> Request:
-        """Return the request; to other users only the attributes that everybody may see."""
+        """Return the request, or for other users its public attributes only."""
         if self._caller.may_see_secrets(job):
             return job.request
         return Request(**{name: getattr(job.request, name) for name in _PUBLIC})

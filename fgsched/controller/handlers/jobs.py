@@ -162,8 +162,8 @@ class RunningJobHandlers:
             if job.is_suspended_by_preemption and not has_room(self._engine, job, now):
                 by = job.preemption.by if job.preemption else 0
                 raise Refused(
-                    f"job {job.id} made room for job {by}: its part of the GPU is not free",
-                    "It goes on by itself once there is room.",
+                    f"job {job.id} is preempted by job {by}: its part of the GPU is not free",
+                    "It resumes automatically as soon as its part is free.",
                 )
             effects.require_supervisor(self._engine, job)
             said = Outcome(id=name_of(job), outcome="resumed")

@@ -1,8 +1,8 @@
--- Version 2: the number of the last commit, and of the rows that were ever written.
--- The first is kept beside the queue as well: a write-ahead log that was lost or damaged is told by it. The second
--- is counted by the file itself, whichever program writes: it tells a change by another program from damage.
--- New jobs, events and scripts, and holds that come and go, are not counted: no other program writes them, and they
--- are written for each job.
+-- Version 2: the number of the last commit, and the number of rows that were changed.
+-- The number of the last commit is also stored beside the queue, so that a lost or damaged write-ahead log is detected.
+-- Triggers count the changed rows, whichever program writes them: a change by another program is not reported as damage.
+-- New jobs, events, scripts and holds are not counted: no other program writes them, and counting them would cost time
+-- for each job.
 
 CREATE TABLE commits (
   only  INTEGER PRIMARY KEY CHECK (only = 1),
