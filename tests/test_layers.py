@@ -15,14 +15,14 @@ COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 LAYERS = {
     "domain": {"", "domain", "protocol", "codec"},
     "core": {"jobs", "scheduling"},
-    "edges": {"config", "system", "launch", "store", "gpus", "server", "client", "crash"},
+    "edges": {"accounting", "config", "system", "launch", "store", "gpus", "server", "client", "crash"},
     "controller": {"controller", "simulate"},
     "cli": {"cli"},
 }
 PURE = {"domain", "jobs", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}
 HOMES = {
-    "sqlite3": {"store"},
+    "sqlite3": {"store", "accounting"},
     "pynvml": {"gpus"},
     "click": {"cli"},
     "tabulate": {"cli"},
@@ -154,7 +154,7 @@ def test_a_function_has_at_most_40_lines():
                 assert node.end_lineno - node.lineno < 40, f"{path}:{node.lineno}: {node.name}"
 
 
-def test_statements_of_sql_are_in_the_files_of_the_store():
+def test_statements_of_sql_are_in_files_of_statements():
     """PRAGMA, BEGIN, COMMIT and ROLLBACK control the connection; statements about rows are in *.sql."""
     for path in MODULES:
         for node in ast.walk(tree_of(path)):

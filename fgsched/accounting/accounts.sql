@@ -1,0 +1,145 @@
+-- The accounts: ended jobs and what GPUs did. Version 1. One process writes, any number read.
+-- Spans: minute, hour, day. Hours and days begin at full hours and midnights of the host's time zone.
+
+CREATE TABLE meta (
+  key   TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE owner (
+  id        INTEGER PRIMARY KEY,
+  uid       INTEGER NOT NULL,
+  user      TEXT NOT NULL,
+  account   TEXT NOT NULL,
+  partition TEXT NOT NULL,
+  qos       TEXT NOT NULL,
+  tag       TEXT NOT NULL,
+  UNIQUE (uid, user, account, partition, qos, tag)
+) STRICT;
+
+CREATE TABLE card (
+  id    INTEGER PRIMARY KEY,
+  uuid  TEXT NOT NULL UNIQUE,
+  gpu   INTEGER NOT NULL,
+  model TEXT NOT NULL,
+  total INTEGER NOT NULL,
+  since REAL NOT NULL,
+  until REAL NOT NULL
+) STRICT;
+
+-- The columns that reports read come first; `detail` has the other fields of the record as JSON.
+CREATE TABLE job (
+  id           INTEGER PRIMARY KEY,          -- as in the queue
+  owner        INTEGER NOT NULL REFERENCES owner,
+  ended_at     REAL NOT NULL,
+  submitted_at REAL NOT NULL,
+  eligible_at  REAL NOT NULL,
+  started_at   REAL,
+  state        TEXT NOT NULL,
+  gpus         INTEGER NOT NULL,
+  share        INTEGER NOT NULL,             -- ten-thousandths of each GPU
+  memory       INTEGER NOT NULL,             -- bytes of each GPU
+  time_limit   INTEGER NOT NULL,             -- seconds; 0: none
+  suspended    REAL NOT NULL,                -- seconds
+  charged      REAL NOT NULL,                -- GPU seconds
+  used         REAL,                         -- GPU seconds; NULL: not sampled
+  idle         REAL,                         -- GPU seconds: held + empty; NULL: not sampled
+  gpu_peak     INTEGER NOT NULL,             -- bytes
+  oom          TEXT NOT NULL,
+  model        TEXT NOT NULL,
+  name         TEXT NOT NULL,
+  detail       TEXT NOT NULL                 -- JSON
+) STRICT;
+CREATE INDEX job_by_end ON job (ended_at);
+CREATE INDEX job_of_owner ON job (owner, ended_at);
+
+CREATE TABLE card_use (
+  span        INTEGER NOT NULL CHECK (span IN (60, 3600, 86400)),
+  at          INTEGER NOT NULL,
+  card        INTEGER NOT NULL REFERENCES card,
+  sampled     REAL NOT NULL,
+  active      REAL NOT NULL,
+  held        REAL NOT NULL,
+  empty       REAL NOT NULL,
+  free        REAL NOT NULL,
+  external    REAL NOT NULL,
+  down        REAL NOT NULL,
+  packed      REAL NOT NULL,
+  used        REAL NOT NULL,
+  memory      REAL NOT NULL,
+  "foreign"   REAL NOT NULL,
+  peak        INTEGER NOT NULL,
+  jobs        INTEGER NOT NULL,
+  temperature INTEGER,
+  energy      REAL,
+  throttled   REAL NOT NULL,
+  PRIMARY KEY (span, at, card)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE owner_use (
+  span    INTEGER NOT NULL CHECK (span IN (60, 3600, 86400)),
+  at      INTEGER NOT NULL,
+  card    INTEGER NOT NULL REFERENCES card,
+  owner   INTEGER NOT NULL REFERENCES owner,
+  job     INTEGER NOT NULL,                  -- 0: all jobs of the owner, in hours and days
+  charged REAL NOT NULL,
+  active  REAL NOT NULL,
+  held    REAL NOT NULL,
+  empty   REAL NOT NULL,
+  used    REAL NOT NULL,
+  memory  REAL NOT NULL,
+  peak    INTEGER NOT NULL,
+  energy  REAL,
+  PRIMARY KEY (span, at, card, owner, job)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE foreign_use (
+  span    INTEGER NOT NULL CHECK (span IN (60, 3600, 86400)),
+  at      INTEGER NOT NULL,
+  card    INTEGER NOT NULL REFERENCES card,
+  user    TEXT NOT NULL,
+  command TEXT NOT NULL,
+  pid     INTEGER NOT NULL,                  -- one of them
+  seconds REAL NOT NULL,
+  memory  REAL NOT NULL,
+  peak    INTEGER NOT NULL,
+  used    REAL NOT NULL,
+  PRIMARY KEY (span, at, card, user, command)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE demand (
+  span        INTEGER NOT NULL CHECK (span IN (60, 3600, 86400)),
+  at          INTEGER NOT NULL,
+  reason      TEXT NOT NULL,
+  lacking     TEXT NOT NULL,
+  model       TEXT NOT NULL,
+  seconds     REAL NOT NULL,
+  job_seconds REAL NOT NULL,
+  gpu_seconds REAL NOT NULL,
+  most        INTEGER NOT NULL,
+  PRIMARY KEY (span, at, reason, lacking, model)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE health (
+  at     REAL NOT NULL,
+  card   INTEGER NOT NULL REFERENCES card,
+  kind   TEXT NOT NULL,
+  detail TEXT NOT NULL,
+  PRIMARY KEY (at, card, kind, detail)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE warned (
+  at      REAL NOT NULL,
+  job     INTEGER NOT NULL,
+  policy  TEXT NOT NULL,
+  finding TEXT NOT NULL,
+  action  TEXT NOT NULL,
+  dry     INTEGER NOT NULL,
+  PRIMARY KEY (job, at, policy, action)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE gap (
+  since REAL PRIMARY KEY,
+  until REAL NOT NULL,
+  why   TEXT NOT NULL
+) STRICT, WITHOUT ROWID;

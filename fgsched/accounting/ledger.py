@@ -1,0 +1,280 @@
+"""Open the accounts, write to them as their only writer, and read them without blocking the writer."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from fgsched.accounting.records import (
+    Card,
+    CardUse,
+    Demand,
+    ForeignUse,
+    Gap,
+    HealthEvent,
+    JobAccount,
+    Minute,
+    Owner,
+    OwnerUse,
+    Warned,
+)
+from fgsched.domain.errors import StorageError
+from fgsched.domain.text import storable
+from fgsched.store.connection import Connection
+from fgsched.store.sql import named
+
+VERSION = 1
+MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
+_HOME = files("fgsched.accounting")
+SQL = named(_HOME.joinpath("queries.sql").read_text())
+_ROLLED = ("card_use", "owner_use", "foreign_use", "demand")
+_OWNER = Owner.__struct_fields__
+_COLUMNS = {  # of the table `job` that are fields of JobAccount
+    *("id", "ended_at", "submitted_at", "eligible_at", "started_at", "state", "gpus", "share", "memory"),
+    *("time_limit", "suspended", "charged", "gpu_peak", "oom", "model", "name"),
+}
+_REST = tuple(name for name in JobAccount.__struct_fields__ if name not in _COLUMNS | {"owner"})
+Record = TypeVar("Record", bound=Struct)
+
+
+class Ledger:
+    """The accounts as their only writer sees them. All writes belong inside `write()`."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Open the file at `path`, or create it. Raises StorageError."""
+        self.path = path
+        with _told(path):
+            self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
+            self._db.row_factory = sqlite3.Row
+            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                self._db.execute(f"PRAGMA {setting}")
+            _create(self._db, path)
+        self._owners: dict[Owner, int] = {}
+        self._cards: dict[str, int] = {}
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Open a transaction that is durable at its end, and rolled back by any exception."""
+        with _told(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                self._owners.clear()
+                self._cards.clear()
+                raise
+
+    def add_cards(self, cards: Iterable[Card]) -> None:
+        for card in cards:
+            row = msgspec.structs.asdict(card) | {"model": storable(card.model)}
+            self._cards[card.uuid] = self._db.execute(SQL["put_card"], row).fetchone()[0]
+
+    def add_jobs(self, jobs: Iterable[JobAccount]) -> None:
+        """Add ended jobs; a job that is in the accounts already stays as it is."""
+        for job in jobs:
+            self._db.execute(SQL["add_job"], self._job_row(job))
+
+    def add_minute(self, minute: Minute) -> None:
+        """Add one minute of samples. Raises StorageError if a GPU was not added before."""
+        parts: tuple[tuple[str, tuple[Struct, ...]], ...] = (
+            ("add_card_use", minute.cards),
+            ("add_owner_use", minute.owners),
+            ("add_foreign_use", minute.foreign),
+            ("add_demand", minute.demand),
+        )
+        for statement, records in parts:
+            for record in records:
+                self._db.execute(SQL[statement], self._row(record))
+
+    def add_health(self, events: Iterable[HealthEvent]) -> None:
+        for event in events:
+            self._db.execute(SQL["add_health"], self._row(event))
+
+    def add_warned(self, warnings: Iterable[Warned]) -> None:
+        for one in warnings:
+            self._db.execute(SQL["add_warned"], msgspec.structs.asdict(one))
+
+    def add_gap(self, gap: Gap) -> None:
+        self._db.execute(SQL["add_gap"], msgspec.structs.asdict(gap))
+
+    def roll(self, span: int, at: int, until: int) -> None:
+        """Sum the next shorter spans to one of `span` seconds, from `at` to `until` (epoch seconds)."""
+        shorter = MINUTE if span == HOUR else HOUR
+        for table in _ROLLED:
+            row = {"into": span, "from": shorter, "at": at, "until": until}
+            self._db.execute(SQL[f"roll_{table}"], row)
+
+    def _row(self, record: Struct) -> dict[str, Any]:
+        row = msgspec.structs.asdict(record)
+        if "card" in row:
+            row["card"] = self._card(row["card"])
+        if "owner" in row:
+            row["owner"] = self._owner(row["owner"])
+        return row
+
+    def _job_row(self, job: JobAccount) -> dict[str, Any]:
+        row = {name: getattr(job, name) for name in _COLUMNS}
+        usage = job.usage
+        row["owner"] = self._owner(job.owner)
+        row["used"] = usage.used if usage else None
+        row["idle"] = usage.held + usage.empty if usage else None
+        row["detail"] = msgspec.json.encode({name: getattr(job, name) for name in _REST}).decode()
+        return row
+
+    def _owner(self, owner: Owner) -> int:
+        if owner not in self._owners:
+            row = msgspec.structs.asdict(owner)
+            found = self._db.execute(SQL["find_owner"], row).fetchone()
+            found = found or self._db.execute(SQL["add_owner"], row).fetchone()
+            self._owners[owner] = found[0]
+        return self._owners[owner]
+
+    def _card(self, uuid: str) -> int:
+        if uuid not in self._cards:
+            found = self._db.execute(SQL["find_card"], {"uuid": uuid}).fetchone()
+            if found is None:
+                raise StorageError(f"the accounts do not know the GPU {uuid}", "Report this: it is a defect.")
+            self._cards[uuid] = found[0]
+        return self._cards[uuid]
+
+
+class Reader:
+    """The accounts as reports see them: read only, as they were at the first question of `reading()`."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Open the file at `path`. Raises StorageError if it cannot be read or is of a newer version."""
+        with _told(path):
+            self._db = sqlite3.connect(
+                f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+            )
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("PRAGMA query_only = ON")
+            _refuse_other_version(self._db, path)
+        self.path = path
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Give all questions within one consistent view of the file."""
+        with _told(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("COMMIT")
+
+    def jobs(self, since: float, until: float, uid: int | None = None) -> Iterator[JobAccount]:
+        """Yield the jobs that ended in a period (epoch seconds), of one user or of all, by end."""
+        for row in self._ask("jobs_ended", since=since, until=until, uid=uid):
+            yield _job_of(row)
+
+    def cards(self, since: float, until: float) -> list[Card]:
+        """Return the GPUs that were seen in a period (epoch seconds), by index."""
+        return [_record(Card, row) for row in self._ask("cards", since=since, until=until)]
+
+    def card_uses(self, span: int, since: float, until: float) -> Iterator[CardUse]:
+        """Yield what GPUs did in each span (MINUTE, HOUR or DAY) that begins in a period (epoch seconds)."""
+        for row in self._ask("card_uses", span=span, since=since, until=until):
+            yield _record(CardUse, row)
+
+    def owner_uses(self, span: int, since: float, until: float) -> Iterator[OwnerUse]:
+        """Yield what the jobs of owners used in each span that begins in a period (epoch seconds)."""
+        for row in self._ask("owner_uses", span=span, since=since, until=until):
+            yield _record(OwnerUse, row)
+
+    def owner_sums(self, span: int, since: float, until: float) -> Iterator[OwnerUse]:
+        """Sum what the jobs of each owner used of each GPU in a period (epoch seconds), from these spans."""
+        for row in self._ask("owner_sums", span=span, since=since, until=until):
+            yield _record(OwnerUse, row)
+
+    def foreign_uses(self, span: int, since: float, until: float) -> Iterator[ForeignUse]:
+        """Yield what foreign processes used in each span that begins in a period (epoch seconds)."""
+        for row in self._ask("foreign_uses", span=span, since=since, until=until):
+            yield _record(ForeignUse, row)
+
+    def demands(self, span: int, since: float, until: float) -> Iterator[Demand]:
+        """Yield what jobs waited for in each span that begins in a period (epoch seconds)."""
+        for row in self._ask("demands", span=span, since=since, until=until):
+            yield _record(Demand, row)
+
+    def health(self, since: float, until: float) -> list[HealthEvent]:
+        """Return the events of health in a period (epoch seconds)."""
+        return [_record(HealthEvent, row) for row in self._ask("health_events", since=since, until=until)]
+
+    def warnings(self, since: float, until: float) -> list[Warned]:
+        """Return the warnings of policies in a period (epoch seconds)."""
+        return [_record(Warned, row) for row in self._ask("warnings", since=since, until=until)]
+
+    def gaps(self, since: float, until: float) -> list[Gap]:
+        """Return the times without samples that overlap with a period (epoch seconds)."""
+        return [_record(Gap, row) for row in self._ask("gaps", since=since, until=until)]
+
+    def _ask(self, statement: str, **values: float | None) -> Iterator[sqlite3.Row]:
+        with _told(self.path):
+            yield from self._db.execute(SQL[statement], values)
+
+
+# -- the file ------------------------------------------------------------------------------------------
+
+
+def _create(db: sqlite3.Connection, path: Path | str) -> None:
+    if db.execute(SQL["count_tables"]).fetchone()[0]:
+        _refuse_other_version(db, path)
+        return
+    db.executescript(
+        f"BEGIN;{_HOME.joinpath('accounts.sql').read_text()};PRAGMA user_version = {VERSION};COMMIT;"
+    )
+
+
+def _refuse_other_version(db: sqlite3.Connection, path: Path | str) -> None:
+    found = db.execute("PRAGMA user_version").fetchone()[0]
+    if found != VERSION:
+        raise StorageError(
+            f"{path} has version {found} of the accounts; this fgsched knows version {VERSION}",
+            "Use the fgsched that wrote it, or restore a backup.",
+        )
+
+
+@contextmanager
+def _told(path: Path | str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageError(
+            f"the accounts {path}: {error}", "Check the file and the space on its disk."
+        ) from error
+
+
+# -- rows ----------------------------------------------------------------------------------------------
+
+
+def _record(kind: type[Record], row: sqlite3.Row) -> Record:
+    values: dict[str, Any] = dict(row)
+    if "uuid" in values and "card" in kind.__struct_fields__:
+        values["card"] = values["uuid"]
+    if "owner" in kind.__struct_fields__:
+        values["owner"] = _owner_of(values)
+    return msgspec.convert({name: values[name] for name in kind.__struct_fields__}, kind, strict=False)
+
+
+def _owner_of(values: Mapping[str, Any]) -> Owner:
+    return Owner(**{name: values[name] for name in _OWNER})
+
+
+def _job_of(row: sqlite3.Row) -> JobAccount:
+    values: dict[str, Any] = {name: row[name] for name in _COLUMNS}
+    owner = _owner_of({name: row[name] for name in _OWNER})
+    return msgspec.convert(values | {"owner": owner} | msgspec.json.decode(row["detail"]), JobAccount)

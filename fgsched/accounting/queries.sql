@@ -1,0 +1,136 @@
+-- name: count_tables
+SELECT count(*) FROM sqlite_schema;
+
+-- name: get_meta
+SELECT value FROM meta WHERE key = :key;
+
+-- name: put_meta
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: find_owner
+SELECT id FROM owner WHERE uid = :uid AND user = :user AND account = :account AND partition = :partition
+  AND qos = :qos AND tag = :tag;
+
+-- name: add_owner
+INSERT INTO owner (uid, user, account, partition, qos, tag) VALUES (:uid, :user, :account, :partition, :qos, :tag)
+RETURNING id;
+
+-- name: put_card
+INSERT INTO card (uuid, gpu, model, total, since, until) VALUES (:uuid, :gpu, :model, :total, :since, :until)
+ON CONFLICT (uuid) DO UPDATE SET gpu = excluded.gpu, model = excluded.model, total = excluded.total,
+  since = min(since, excluded.since), until = max(until, excluded.until)
+RETURNING id;
+
+-- name: find_card
+SELECT id FROM card WHERE uuid = :uuid;
+
+-- name: add_job
+-- A job that is here already stays as it is.
+INSERT INTO job (id, owner, ended_at, submitted_at, eligible_at, started_at, state, gpus, share, memory, time_limit,
+  suspended, charged, used, idle, gpu_peak, oom, model, name, detail)
+VALUES (:id, :owner, :ended_at, :submitted_at, :eligible_at, :started_at, :state, :gpus, :share, :memory, :time_limit,
+  :suspended, :charged, :used, :idle, :gpu_peak, :oom, :model, :name, :detail)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: add_card_use
+INSERT INTO card_use (span, at, card, sampled, active, held, empty, free, external, down, packed, used, memory,
+  "foreign", peak, jobs, temperature, energy, throttled)
+VALUES (60, :at, :card, :sampled, :active, :held, :empty, :free, :external, :down, :packed, :used, :memory,
+  :foreign, :peak, :jobs, :temperature, :energy, :throttled)
+ON CONFLICT (span, at, card) DO NOTHING;
+
+-- name: add_owner_use
+INSERT INTO owner_use (span, at, card, owner, job, charged, active, held, empty, used, memory, peak, energy)
+VALUES (60, :at, :card, :owner, :job, :charged, :active, :held, :empty, :used, :memory, :peak, :energy)
+ON CONFLICT (span, at, card, owner, job) DO NOTHING;
+
+-- name: add_foreign_use
+INSERT INTO foreign_use (span, at, card, user, command, pid, seconds, memory, peak, used)
+VALUES (60, :at, :card, :user, :command, :pid, :seconds, :memory, :peak, :used)
+ON CONFLICT (span, at, card, user, command) DO NOTHING;
+
+-- name: add_demand
+INSERT INTO demand (span, at, reason, lacking, model, seconds, job_seconds, gpu_seconds, most)
+VALUES (60, :at, :reason, :lacking, :model, :seconds, :job_seconds, :gpu_seconds, :most)
+ON CONFLICT (span, at, reason, lacking, model) DO NOTHING;
+
+-- name: add_health
+INSERT OR IGNORE INTO health (at, card, kind, detail) VALUES (:at, :card, :kind, :detail);
+
+-- name: add_warned
+INSERT OR IGNORE INTO warned (at, job, policy, finding, action, dry)
+VALUES (:at, :job, :policy, :finding, :action, :dry);
+
+-- name: add_gap
+INSERT INTO gap (since, until, why) VALUES (:since, :until, :why)
+ON CONFLICT (since) DO UPDATE SET until = max(until, excluded.until);
+
+-- name: roll_card_use
+-- One longer span of each GPU, from the shorter ones in it.
+INSERT OR REPLACE INTO card_use (span, at, card, sampled, active, held, empty, free, external, down, packed, used,
+  memory, "foreign", peak, jobs, temperature, energy, throttled)
+SELECT :into, :at, card, sum(sampled), sum(active), sum(held), sum(empty), sum(free), sum(external), sum(down),
+  sum(packed), sum(used), sum(memory), sum("foreign"), max(peak), max(jobs), max(temperature), sum(energy),
+  sum(throttled)
+FROM card_use WHERE span = :from AND at >= :at AND at < :until GROUP BY card;
+
+-- name: roll_owner_use
+INSERT OR REPLACE INTO owner_use (span, at, card, owner, job, charged, active, held, empty, used, memory, peak, energy)
+SELECT :into, :at, card, owner, 0, sum(charged), sum(active), sum(held), sum(empty), sum(used), sum(memory),
+  max(peak), sum(energy)
+FROM owner_use WHERE span = :from AND at >= :at AND at < :until GROUP BY card, owner;
+
+-- name: roll_foreign_use
+INSERT OR REPLACE INTO foreign_use (span, at, card, user, command, pid, seconds, memory, peak, used)
+SELECT :into, :at, card, user, command, max(pid), sum(seconds), sum(memory), max(peak), sum(used)
+FROM foreign_use WHERE span = :from AND at >= :at AND at < :until GROUP BY card, user, command;
+
+-- name: roll_demand
+INSERT OR REPLACE INTO demand (span, at, reason, lacking, model, seconds, job_seconds, gpu_seconds, most)
+SELECT :into, :at, reason, lacking, model, sum(seconds), sum(job_seconds), sum(gpu_seconds), max(most)
+FROM demand WHERE span = :from AND at >= :at AND at < :until GROUP BY reason, lacking, model;
+
+-- name: jobs_ended
+-- Jobs that ended in a period, in the order of their ends.
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:uid IS NULL OR owner.uid = :uid)
+ORDER BY job.ended_at, job.id;
+
+-- name: cards
+SELECT uuid, gpu, model, total, since, until FROM card WHERE until >= :since AND since < :until ORDER BY gpu, uuid;
+
+-- name: card_uses
+SELECT card_use.*, card.uuid FROM card_use JOIN card ON card.id = card_use.card
+WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu;
+
+-- name: owner_uses
+SELECT owner_use.*, card.uuid, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM owner_use JOIN card ON card.id = owner_use.card JOIN owner ON owner.id = owner_use.owner
+WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, owner.id, owner_use.job;
+
+-- name: owner_sums
+-- The use of each owner of each GPU in a period.
+SELECT max(at) AS at, card.uuid, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag, 0 AS job,
+  sum(charged) AS charged, sum(active) AS active, sum(held) AS held, sum(empty) AS empty, sum(used) AS used,
+  sum(memory) AS memory, max(peak) AS peak, sum(energy) AS energy
+FROM owner_use JOIN card ON card.id = owner_use.card JOIN owner ON owner.id = owner_use.owner
+WHERE span = :span AND at >= :since AND at < :until
+GROUP BY owner_use.card, owner_use.owner ORDER BY owner.id, card.gpu;
+
+-- name: foreign_uses
+SELECT foreign_use.*, card.uuid FROM foreign_use JOIN card ON card.id = foreign_use.card
+WHERE span = :span AND at >= :since AND at < :until ORDER BY at, card.gpu, user, command;
+
+-- name: demands
+SELECT * FROM demand WHERE span = :span AND at >= :since AND at < :until ORDER BY at, reason, lacking, model;
+
+-- name: health_events
+SELECT health.at, card.uuid AS card, kind, detail FROM health JOIN card ON card.id = health.card
+WHERE at >= :since AND at < :until ORDER BY at, card.gpu, kind, detail;
+
+-- name: warnings
+SELECT at, job, policy, finding, action, dry FROM warned WHERE at >= :since AND at < :until ORDER BY at, job;
+
+-- name: gaps
+SELECT since, until, why FROM gap WHERE until > :since AND since < :until ORDER BY since;

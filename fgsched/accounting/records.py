@@ -1,0 +1,194 @@
+"""The records of the accounts: ended jobs, and what GPUs did in each minute.
+
+Times are in seconds since the epoch. GPU seconds are seconds of one whole GPU: half a GPU for a minute is 30.
+Bytes over time are byte-seconds. Peaks are bytes. Numbers that were not measured are None, never 0.
+"""
+
+from msgspec import Struct
+
+CLASSES = ("active", "held", "empty", "free", "external", "down")
+
+
+class Owner(Struct, frozen=True, kw_only=True, gc=False):
+    """To whom the use of GPUs is charged."""
+
+    uid: int
+    user: str
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    tag: str = ""  # of the user: --wckey
+
+
+class Card(Struct, frozen=True, kw_only=True, gc=False):
+    """A GPU that the host has or had."""
+
+    uuid: str
+    gpu: int  # index
+    model: str
+    total: int  # bytes
+    since: float  # when it was first seen, in epoch seconds
+    until: float  # when it was last seen, in epoch seconds
+
+
+class JobAccount(Struct, frozen=True, kw_only=True):
+    """One ended job: what it asked for, what it was given, and what it used in all its attempts."""
+
+    id: int
+    owner: Owner
+    name: str
+    state: str  # Slurm's word, such as COMPLETED
+    reason: str
+    submitted_at: float
+    eligible_at: float  # when the last hold or dependency was removed
+    started_at: float | None  # of the last attempt; None: it never started
+    ended_at: float
+    suspended: float = 0.0  # seconds
+    time_limit: int = 0  # seconds; 0: none
+    gpus: int = 0  # number asked for
+    share: int = 0  # of each GPU, in ten-thousandths, as given
+    memory: int = 0  # bytes of each GPU, as given
+    cpus: int = 1
+    host_memory: int = 0  # bytes asked for
+    model: str = ""  # of its GPUs; "": none
+    cards: tuple[str, ...] = ()  # UUIDs
+    array: int = 0
+    task: int | None = None
+    exit_code: int = 0
+    signal: int = 0
+    restarts: int = 0
+    oom: str = ""  # "", "gpu" or "host"
+    refusals: int = 0  # allocations that the hook refused
+    charged: float = 0.0  # GPU seconds, in all attempts
+    cpu_seconds: float = 0.0
+    max_rss: int = 0  # bytes
+    gpu_peak: int = 0  # bytes, the maximum on one GPU
+    usage: "JobUsage | None" = None  # what was sampled; None: nothing
+    request: str = ""  # JSON of the request
+    output: str = ""  # path of its standard output
+
+
+class JobUsage(Struct, frozen=True, kw_only=True):
+    """What the samples of a job's GPUs showed, summed over its GPUs and attempts."""
+
+    sampled: float  # seconds in which the job was running and was sampled
+    charged: float  # GPU seconds in these: active + held + empty
+    active: float
+    held: float
+    empty: float
+    used: float  # GPU seconds: SM share x time
+    memory: float  # byte-seconds
+    peak: int  # bytes, the maximum on one GPU
+    with_process: float  # seconds with a process on a GPU
+    busy: float  # seconds with an SM share above 1 %
+    longest_idle: float  # seconds without
+    first_process: float | None = None  # seconds from the start to the first GPU process
+    energy: float | None = None  # joules
+    read: int = 0  # bytes of input
+    written: int = 0  # bytes of output
+    neighbours: tuple[tuple[int, float], ...] = ()  # (job, seconds on the same GPU)
+
+
+class CardUse(Struct, frozen=True, kw_only=True, gc=False):
+    """What one GPU did in a span. The six classes are GPU seconds and add up to `sampled`."""
+
+    at: int  # begin of the span
+    card: str  # UUID
+    sampled: float  # seconds of the span that were sampled
+    active: float = 0.0  # charged, and a process of the job computes
+    held: float = 0.0  # charged, and a process of the job holds memory, with an SM share of 1 % or less
+    empty: float = 0.0  # charged, without a process of the job
+    free: float = 0.0
+    external: float = 0.0  # not charged, used by foreign processes, by their share of the memory
+    down: float = 0.0  # drained, suspect or failed
+    packed: float = 0.0  # seconds with at least one job
+    used: float = 0.0  # GPU seconds: utilisation x time
+    memory: float = 0.0  # byte-seconds of all processes
+    foreign: float = 0.0  # byte-seconds of foreign processes
+    peak: int = 0  # bytes in use
+    jobs: int = 0  # the maximum at once
+    temperature: int | None = None  # degrees Celsius, the maximum
+    energy: float | None = None  # joules
+    throttled: float = 0.0  # seconds with a clock limited by heat or power
+
+
+class OwnerUse(Struct, frozen=True, kw_only=True, gc=False):
+    """What the jobs of one owner used of one GPU in a span, in GPU seconds."""
+
+    at: int
+    owner: Owner
+    card: str  # UUID
+    job: int = 0  # of a minute; 0: all jobs, in hours and days
+    charged: float = 0.0  # active + held + empty
+    active: float = 0.0
+    held: float = 0.0
+    empty: float = 0.0
+    used: float = 0.0
+    memory: float = 0.0  # byte-seconds
+    peak: int = 0  # bytes
+    energy: float | None = None  # joules
+
+
+class ForeignUse(Struct, frozen=True, kw_only=True, gc=False):
+    """What processes outside of jobs used of one GPU in a span."""
+
+    at: int
+    card: str  # UUID
+    user: str
+    command: str
+    pid: int  # one of them
+    seconds: float  # with at least one such process
+    memory: float = 0.0  # byte-seconds
+    peak: int = 0  # bytes
+    used: float = 0.0  # GPU seconds
+
+
+class Demand(Struct, frozen=True, kw_only=True, gc=False):
+    """What jobs waited for in a span."""
+
+    at: int
+    reason: str  # as fgq shows it, such as Resources
+    lacking: str  # "share", "memory", "gpus", "type", "cpus", "host_memory", "resource"; "": another reason
+    model: str  # asked for; "": any
+    seconds: float  # in which at least one job waited for this
+    job_seconds: float  # seconds x jobs
+    gpu_seconds: float = 0.0  # of the shares that waited
+    most: int = 0  # jobs at once
+
+
+class HealthEvent(Struct, frozen=True, kw_only=True, gc=False):
+    """A change of a GPU's health."""
+
+    at: float
+    card: str  # UUID
+    kind: str  # "xid", "ecc", "remap", "throttle", "state"
+    detail: str  # the number of the Xid, the new state
+
+
+class Warned(Struct, frozen=True, kw_only=True, gc=False):
+    """A warning or an action of a policy about one job."""
+
+    at: float
+    job: int
+    policy: str  # "idle"
+    finding: str  # "no process", "memory without work", "idle later"
+    action: str  # "warning 1", "warning 2", "notify", "requeue", "cancel"
+    dry: bool = False
+
+
+class Minute(Struct, frozen=True, kw_only=True):
+    """What was sampled since the last report of the controller, for one span of a minute."""
+
+    at: int
+    cards: tuple[CardUse, ...] = ()
+    owners: tuple[OwnerUse, ...] = ()
+    foreign: tuple[ForeignUse, ...] = ()
+    demand: tuple[Demand, ...] = ()
+
+
+class Gap(Struct, frozen=True, kw_only=True, gc=False):
+    """A time without samples."""
+
+    since: float  # epoch seconds
+    until: float  # epoch seconds
+    why: str  # "controller stopped", "driver did not answer"

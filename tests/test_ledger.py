@@ -1,0 +1,198 @@
+"""The accounts: what is written is read back, once, and summed to hours and days."""
+
+import pytest
+
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
+from fgsched.accounting.records import (
+    Card,
+    CardUse,
+    Demand,
+    ForeignUse,
+    Gap,
+    HealthEvent,
+    JobAccount,
+    JobUsage,
+    Minute,
+    Owner,
+    OwnerUse,
+    Warned,
+)
+from fgsched.domain.errors import StorageError
+
+ANN = Owner(uid=1001, user="ann", account="vision", partition="gpu", tag="paper")
+CARD = Card(uuid="GPU-0", gpu=0, model="A100", total=80 << 30, since=0.0, until=10_000.0)
+USAGE = JobUsage(
+    sampled=60.0,
+    charged=30.0,
+    active=20.0,
+    held=10.0,
+    empty=0.0,
+    used=15.0,
+    memory=60.0 * 2**30,
+    peak=2**30,
+    with_process=60.0,
+    busy=40.0,
+    longest_idle=20.0,
+    energy=9000.0,
+    neighbours=((8, 30.0),),
+)
+JOB = JobAccount(
+    id=7,
+    owner=ANN,
+    name="train \udce4",
+    state="COMPLETED",
+    reason="None",
+    submitted_at=10.0,
+    eligible_at=10.0,
+    started_at=20.0,
+    ended_at=80.0,
+    gpus=1,
+    share=5000,
+    memory=40 << 30,
+    model="A100",
+    cards=("GPU-0",),
+    charged=30.0,
+    usage=USAGE,
+)
+
+
+def card_use(at: int, **more: object) -> CardUse:
+    return CardUse(
+        at=at, card="GPU-0", sampled=60.0, active=20.0, held=10.0, free=30.0, peak=at, jobs=1, **more
+    )
+
+
+def owner_use(at: int, job: int = 7) -> OwnerUse:
+    return OwnerUse(at=at, owner=ANN, card="GPU-0", job=job, charged=30.0, active=20.0, held=10.0, peak=at)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "accounts.db"
+
+
+@pytest.fixture
+def ledger(path):
+    ledger = Ledger(path)
+    with ledger.write():
+        ledger.add_cards([CARD])
+    yield ledger
+    ledger.close()
+
+
+def test_a_job_is_read_back_as_it_was_written(ledger, path):
+    clean = JOB.__class__(**{name: getattr(JOB, name) for name in JOB.__struct_fields__} | {"name": "train"})
+    with ledger.write():
+        ledger.add_jobs([clean])
+    assert list(Reader(path).jobs(0, 100)) == [clean]
+
+
+def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, path):
+    later = JobAccount(
+        id=7,
+        owner=ANN,
+        name="other",
+        state="FAILED",
+        reason="None",
+        submitted_at=0,
+        eligible_at=0,
+        started_at=None,
+        ended_at=90,
+    )
+    with ledger.write():
+        ledger.add_jobs([JOB])
+        ledger.add_jobs([later])
+    assert [job.state for job in Reader(path).jobs(0, 100)] == ["COMPLETED"]
+
+
+def test_minutes_add_up_to_hours_and_these_to_days(ledger, path):
+    with ledger.write():
+        for at in (3600, 3660, 7140):
+            foreign = ForeignUse(
+                at=at, card="GPU-0", user="eve", command="python", pid=at, seconds=60.0, peak=at
+            )
+            waits = Demand(
+                at=at, reason="Resources", lacking="share", model="", seconds=60, job_seconds=120, most=2
+            )
+            ledger.add_minute(
+                Minute(
+                    at=at,
+                    cards=(card_use(at),),
+                    owners=(owner_use(at), owner_use(at, 8)),
+                    foreign=(foreign,),
+                    demand=(waits,),
+                )
+            )
+        ledger.roll(HOUR, 3600, 7200)
+        ledger.roll(DAY, 0, 86_400)
+    reader = Reader(path)
+    for span, at in ((HOUR, 3600), (DAY, 0)):
+        (card,) = reader.card_uses(span, 0, 86_400)
+        assert (card.at, card.sampled, card.active, card.held, card.free, card.peak) == (
+            at,
+            180,
+            60,
+            30,
+            90,
+            7140,
+        )
+        (owner,) = reader.owner_uses(span, 0, 86_400)
+        assert (owner.at, owner.owner, owner.job, owner.charged, owner.peak) == (at, ANN, 0, 180.0, 7140)
+        (foreign,) = reader.foreign_uses(span, 0, 86_400)
+        assert (foreign.at, foreign.seconds, foreign.peak) == (at, 180.0, 7140)
+        (demand,) = reader.demands(span, 0, 86_400)
+        assert (demand.at, demand.job_seconds, demand.most) == (at, 360.0, 2)
+    assert [one.charged for one in reader.owner_sums(MINUTE, 0, 86_400)] == [180.0]
+
+
+def test_an_hour_that_is_summed_twice_is_not_counted_twice(ledger, path):
+    with ledger.write():
+        ledger.add_minute(Minute(at=0, cards=(card_use(0),)))
+        ledger.roll(HOUR, 0, 3600)
+        ledger.roll(HOUR, 0, 3600)
+    assert [use.sampled for use in Reader(path).card_uses(HOUR, 0, 3600)] == [60.0]
+
+
+def test_an_unmeasured_value_stays_unknown_in_every_sum(ledger, path):
+    with ledger.write():
+        ledger.add_minute(Minute(at=0, cards=(card_use(0),), owners=(owner_use(0),)))
+        ledger.roll(HOUR, 0, 3600)
+    (card,) = Reader(path).card_uses(HOUR, 0, 3600)
+    assert (card.energy, card.temperature) == (None, None)
+
+
+def test_events_of_health_warnings_and_gaps_are_read_back(ledger, path):
+    event = HealthEvent(at=5.0, card="GPU-0", kind="xid", detail="79")
+    warned = Warned(at=6.0, job=7, policy="idle", finding="no process", action="warning 1")
+    with ledger.write():
+        ledger.add_health([event, event])
+        ledger.add_warned([warned])
+        ledger.add_gap(Gap(since=1.0, until=2.0, why="controller stopped"))
+        ledger.add_gap(Gap(since=1.0, until=4.0, why="controller stopped"))
+    reader = Reader(path)
+    assert reader.health(0, 10) == [event]
+    assert reader.warnings(0, 10) == [warned]
+    assert reader.gaps(3, 10) == [Gap(since=1.0, until=4.0, why="controller stopped")]
+
+
+def test_a_failed_transaction_leaves_nothing_behind(ledger, path):
+    unknown = Minute(at=0, cards=(CardUse(at=0, card="GPU-9", sampled=60.0),))
+
+    def write():
+        with ledger.write():
+            ledger.add_jobs([JOB])
+            ledger.add_minute(unknown)
+
+    with pytest.raises(StorageError, match="GPU-9"):
+        write()
+    assert list(Reader(path).jobs(0, 100)) == []
+    with ledger.write():
+        ledger.add_jobs([JOB])
+    assert [job.owner for job in Reader(path).jobs(0, 100)] == [ANN]
+
+
+def test_a_file_of_another_version_is_refused(ledger, path):
+    ledger._db.execute("PRAGMA user_version = 9")
+    for opener in (Ledger, Reader):
+        with pytest.raises(StorageError, match="version 9"):
+            opener(path)
