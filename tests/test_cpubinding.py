@@ -10,9 +10,7 @@ from msgspec.structs import replace
 from builders import World, a_demand, a_gpu, a_job
 from fgsched.domain.job import JobState
 from fgsched.domain.units import format_indices
-from fgsched.jobs.cpubinding import Binding
-from fgsched.jobs.launchcontext import JobOwner, LaunchContext
-from fgsched.jobs.launchspec import launch
+from fgsched.jobs.launchspec import Binding, JobOwner, LaunchContext, launch
 from fgsched.launch.message import cpu_words, pack
 from fgsched.system.nice import cpu_binding
 from live_host import living

@@ -7,7 +7,7 @@ import pytest
 import fgshim
 from driver_host import hosting
 from fakecuda import Card
-from fgsched.jobs.pacing import FAIR, HARD, NONE
+from fgsched.jobs.enforcement import COMPUTE_FAIR, COMPUTE_HARD, COMPUTE_NONE
 from fgshim import region
 from live_host import PATIENCE
 
@@ -48,7 +48,7 @@ def launching(host, *options):
     return int(done.out)
 
 
-@pytest.mark.parametrize("word", [HARD, FAIR, NONE])
+@pytest.mark.parametrize("word", [COMPUTE_HARD, COMPUTE_FAIR, COMPUTE_NONE])
 def test_what_is_asked_for_reaches_the_region_and_is_shown(host, word):
     job, fakejob = host.live("--gpus=0.5", f"--gpu-compute={word}")
     fakejob.until_ready()
@@ -62,16 +62,16 @@ def test_what_is_asked_for_reaches_the_region_and_is_shown(host, word):
 def test_fair_is_what_a_job_gets_that_asks_for_nothing(host):
     job, fakejob = host.live("--gpus=0.5")
     fakejob.until_ready()
-    assert budget(host, job).policy == FAIR
+    assert budget(host, job).policy == COMPUTE_FAIR
 
 
 def test_a_header_can_ask_and_an_update_can_change_it_while_the_job_waits(host):
     script = host.path / "job.sh"
     script.write_text("#!/bin/sh\n#FG --gpus=0.5 --gpu-compute=hard --hold\ntrue\n")
     job = int(host.run("fgsub", "--parsable", str(script)).out)
-    assert host.job(job)["gpu_compute"] == HARD
+    assert host.job(job)["gpu_compute"] == COMPUTE_HARD
     assert host.run("fgctl", "update", f"job={job}", "gpu-compute=none").status == 0
-    assert host.job(job)["gpu_compute"] == NONE
+    assert host.job(job)["gpu_compute"] == COMPUTE_NONE
 
 
 def test_another_word_is_refused_with_those_there_are(host):
@@ -83,14 +83,14 @@ def test_another_word_is_refused_with_those_there_are(host):
 def test_a_job_with_a_whole_card_is_not_paced(host):
     job, fakejob = host.live("--gpus=1", "--gpu-compute=hard")
     fakejob.until_ready()
-    assert host.job(job)["gpu_compute"] == NONE
-    assert budget(host, job).policy == NONE
+    assert host.job(job)["gpu_compute"] == COMPUTE_NONE
+    assert budget(host, job).policy == COMPUTE_NONE
 
 
 def test_a_partition_and_the_site_say_what_a_job_gets_that_asks_for_nothing(driver, tmp_path):
     more = '[gpus]\ngpu_compute = "hard"\n[partitions.loose]\ngpu_compute = "none"\n'
     with hosting(tmp_path / "home", driver, Card("A100", 40 * GIB, context=256 << 20), more=more) as host:
-        for options, word in (((), HARD), (("--partition=loose",), NONE)):
+        for options, word in (((), COMPUTE_HARD), (("--partition=loose",), COMPUTE_NONE)):
             job, fakejob = host.live("--gpus=0.25", *options)
             fakejob.until_ready()
             assert budget(host, job).policy == word

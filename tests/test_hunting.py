@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from builders import a_job
 from fgsched.domain.job import JobState
-from fgsched.jobs.launchcontext import job_dir
+from fgsched.jobs.launchspec import job_dir
 from fgsched.launch import launcher as shepherds
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.rundir import RunDir

@@ -5,8 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.errors import BadUsage, FgschedError
-from fgsched.jobs.jobscript import SIZE_LIMIT, Line, accept, carries_headers, directives
-from fgsched.jobs.quoting import Unclosed, command_line, header_words, shell_words
+from fgsched.jobs.jobscript import (
+    SIZE_LIMIT,
+    Line,
+    Unclosed,
+    accept,
+    carries_headers,
+    command_line,
+    directives,
+    header_words,
+    shell_words,
+)
 
 HEAD = "#!/bin/bash\n"
 

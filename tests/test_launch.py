@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from builders import BOOT, a_job
 from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import JobState
-from fgsched.jobs.launchcontext import JobOwner, LaunchContext
-from fgsched.jobs.launchspec import launch
+from fgsched.jobs.launchspec import JobOwner, LaunchContext, launch
 from fgsched.jobs.lifecycle import Unclaimed
 from fgsched.launch.message import pack
 from fgsched.launch.rundir import RunDir

@@ -17,7 +17,7 @@ from fgsched.cli.submission import prepare
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import Demand
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.quoting import command_line
+from fgsched.jobs.jobscript import command_line
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/ann", "A": "1"}
 GIB = 1 << 30

@@ -13,8 +13,7 @@ from fgsched.cli.choices import name_of
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import shown
+from fgsched.domain.text import lazy_regex, shown
 from fgsched.domain.times import HOUR, MINUTE, format_elapsed
 from fgsched.domain.units import format_indices, format_share
 from fgsched.protocol import JobInfo

@@ -9,7 +9,7 @@ from fgsched.cli.submission import Prepared, Submitter
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.text import shown
 from fgsched.domain.units import SubmitContext
-from fgsched.jobs.quoting import Unclosed, shell_words
+from fgsched.jobs.jobscript import Unclosed, shell_words
 
 _LARGEST = 256 << 20  # bytes of a list
 

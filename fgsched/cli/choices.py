@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, shown
+from fgsched.domain.text import BadValue, lazy_regex, shown
 from fgsched.domain.units import format_indices, parse_ids
 from fgsched.jobs.arrays import format_array, parse_tasks
 from fgsched.protocol import JobInfo

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, shown
+from fgsched.domain.text import BadValue, lazy_regex, shown
 
 _LARGEST = 1 << 20  # bytes of a job's environment
 _LARGEST_VARIABLE = 128 << 10  # the kernel's limit for one string of exec

@@ -13,8 +13,7 @@ from msgspec import Struct
 from fgsched.cli import table
 from fgsched.cli.table import Option
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, shown
+from fgsched.domain.text import BadValue, lazy_regex, shown
 from fgsched.jobs.jobscript import Directives
 
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")

@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, quoted
+from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.times import parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.jobs.arrays import parse_array

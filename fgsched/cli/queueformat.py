@@ -18,8 +18,7 @@ from fgsched.cli.cells import clean, fit, shown_time
 from fgsched.cli.cells import columns as width_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Reason
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import shown
+from fgsched.domain.text import lazy_regex, shown
 from fgsched.domain.times import format_limit, format_runtime
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
 from fgsched.domain.waiting import Cause

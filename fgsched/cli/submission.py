@@ -19,8 +19,7 @@ from fgsched.domain.text import BadValue, quoted
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.arrays import parse_array
 from fgsched.jobs.filenames import Values, left_alone
-from fgsched.jobs.jobscript import directives
-from fgsched.jobs.quoting import command_line
+from fgsched.jobs.jobscript import command_line, directives
 
 
 class Flags(Struct, frozen=True, kw_only=True):

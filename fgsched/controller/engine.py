@@ -49,8 +49,8 @@ from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
 from fgsched.domain.job import Ended, HostLimits, Job, JobState, Reason
 from fgsched.domain.policy import Policy
-from fgsched.jobs.cpubinding import Binding
 from fgsched.jobs.enforcement import MountPlan
+from fgsched.jobs.launchspec import Binding
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,

@@ -16,7 +16,7 @@ from fgsched.controller.events import WatchdogFinding
 from fgsched.controller.faults import Faults
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.gpus import external
-from fgsched.jobs.launchcontext import job_dir
+from fgsched.jobs.launchspec import job_dir
 from fgsched.jobs.watchdog import UNENFORCED, JobOnGpu, LastQuery, Policy, ProcessUse, judge
 from fgsched.launch.launcher import Launcher
 from fgsched.launch.regions import Slot, charge, charged, see, slots

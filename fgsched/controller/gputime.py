@@ -15,7 +15,7 @@ import fgshim.region as region
 from fgsched import gpus
 from fgsched.controller.engine import Engine
 from fgsched.domain.job import WHOLE, Job, JobState
-from fgsched.jobs.pacing import NONE
+from fgsched.jobs.enforcement import COMPUTE_NONE
 
 log = logging.getLogger(__name__)
 _OFTEN = 0.025  # seconds between two looks while jobs of one card work: what is lent comes back in a tenth
@@ -73,7 +73,7 @@ class GpuTime:
     def mechanism(self, job: Job) -> str:
         """Return how the job's time is measured: "nvml", "events", or "" if it is not."""
         paced = self._jobs.get((job.id, job.attempt))
-        found = [one for one in paced.borrowers.values() if one.policy != NONE] if paced else []
+        found = [one for one in paced.borrowers.values() if one.policy != COMPUTE_NONE] if paced else []
         return found[0].mechanism if found else ""
 
     def close(self) -> None:

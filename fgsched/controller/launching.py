@@ -15,9 +15,8 @@ from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGa
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
-from fgsched.jobs.enforcement import MountPlan
-from fgsched.jobs.launchcontext import LaunchContext
-from fgsched.jobs.pacing import policy_of
+from fgsched.jobs.enforcement import MountPlan, compute_policy_of
+from fgsched.jobs.launchspec import LaunchContext
 from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
@@ -90,7 +89,7 @@ def build(
         cpus=reports.cpus,
         gate=gate,
         context=reports.context,
-        compute=lambda job: policy_of(job, reports.policy()),
+        compute=lambda job: compute_policy_of(job, reports.policy()),
     )
     context = msgspec.structs.replace(launch_context(places, run.path, config, mounts), proves=is_real)
     launcher = Launcher(run, beside.spawner, context, ports, Cgroups(memory, device, pids))

@@ -11,8 +11,8 @@ from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.preemption import Preempter, claim_for_tasks
 from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import JobState, Reason
-from fgsched.jobs.cpubinding import Binding
 from fgsched.jobs.enforcement import MountPlan, is_hooked, tier_of
+from fgsched.jobs.launchspec import Binding
 from fgsched.scheduling.planner import Plan, Start
 
 

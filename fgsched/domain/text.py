@@ -1,12 +1,33 @@
-"""Text from outside: how it is stored, how it is shown to a person, and the error about a bad value.
+"""Text from outside: how it is stored, shown to a person and matched, and the error about a bad value.
 
 Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal can take one.
 """
 
 import re
+from typing import Any, AnyStr, cast
 
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.regex import lazy_regex
+
+
+class _Pattern:
+    def __init__(self, text: Any, flags: int) -> None:
+        self._text, self._flags = text, flags
+
+    def __getattr__(self, name: str) -> Any:
+        """Compile, and keep the methods of the compiled expression as attributes."""
+        compiled = re.compile(self._text, self._flags)
+        for method in ("fullmatch", "match", "search", "sub", "split", "finditer", "findall"):
+            setattr(self, method, getattr(compiled, method))
+        return getattr(compiled, name)
+
+
+def lazy_regex(text: AnyStr, flags: int = 0) -> "re.Pattern[AnyStr]":
+    """Return a regular expression as `re.compile` does, compiled at its first use.
+
+    Raises: re.error at the first use, if `text` is not a regular expression.
+    """
+    return cast("re.Pattern[AnyStr]", _Pattern(text, flags))
+
 
 _LONGEST = 80  # characters of a bad value that are worth showing
 _LONGEST_STORED = 64 * 1024  # characters

@@ -5,8 +5,7 @@ import time
 
 from msgspec import Struct
 
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue
+from fgsched.domain.text import BadValue, lazy_regex
 
 MINUTE, HOUR, DAY, WEEK = 60, 3600, 86_400, 604_800
 _LONGEST_LIMIT = 366 * DAY

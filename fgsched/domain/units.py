@@ -11,8 +11,7 @@ from msgspec import Struct, field
 
 from fgsched.domain.errors import BadUsage, NoSuchJob
 from fgsched.domain.job import WHOLE
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, shown
+from fgsched.domain.text import BadValue, lazy_regex, shown
 from fgsched.domain.times import (
     format_elapsed,
     format_limit,

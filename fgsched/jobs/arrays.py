@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from fgsched.domain.job import Request
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, quoted
+from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.units import format_indices
 
 MOST = 100_001  # indices are below it

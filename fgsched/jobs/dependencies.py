@@ -11,8 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Job, JobState
-from fgsched.domain.regex import lazy_regex
-from fgsched.domain.text import BadValue, quoted
+from fgsched.domain.text import BadValue, lazy_regex, quoted
 
 LAST = 0  # stands for the previous submission of the user
 _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")

@@ -1,10 +1,12 @@
-"""Enforcement of GPU memory: the levels, and the level of a job."""
+"""Enforcement of a job's share of a GPU: memory limits, mount namespaces and the sharing of compute time."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from fgsched.domain.errors import Refused
+from fgsched.domain.job import GPU_COMPUTE, WHOLE, Job
+from fgsched.domain.policy import Policy
 from fgsched.domain.states import Tier
 
 HOOKED = frozenset({Tier.DRIVER.value, Tier.SHIM.value})
@@ -100,3 +102,19 @@ def preload_of(mounts: str, *, hooked: bool) -> str:
 def others_of(mounts: str) -> str:
     """Return whether a job could open the device nodes of other GPUs."""
     return "closed" if DEVICES in mounts.split(",") else "open"
+
+
+# -- compute time -------------------------------------------------------------
+
+
+COMPUTE_HARD, COMPUTE_FAIR, COMPUTE_NONE = GPU_COMPUTE
+
+
+def compute_policy_of(job: Job, site: Policy) -> str:
+    """Return the requested policy, or that of the partition or site. Only fractions of a GPU are paced."""
+    demand = job.request.demand
+    is_whole = all(hold.share == WHOLE for hold in job.holds) if job.holds else demand.is_whole
+    if not demand.gpus or is_whole:
+        return COMPUTE_NONE
+    partition = site.partition(job.partition or job.request.partition)
+    return job.request.gpu_compute or (partition.gpu_compute if partition else "") or site.gpu_compute

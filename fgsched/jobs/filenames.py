@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from fgsched.domain.regex import lazy_regex
+from fgsched.domain.text import lazy_regex
 
 _ITEM = lazy_regex(r"%([0-9]*)(.?)", re.DOTALL)
 _OFFERED = "jAauxh%bgJNnrst"

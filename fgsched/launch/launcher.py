@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from fgsched.domain.errors import FgschedError, Refused, StorageError
 from fgsched.domain.job import Job
 from fgsched.domain.states import Tier
-from fgsched.jobs import pacing
-from fgsched.jobs.launchcontext import AssignedGpu, JobOwner, LaunchContext, job_dir
-from fgsched.jobs.launchspec import LAST_WAIT, launch, limit_of
+from fgsched.jobs import enforcement
+from fgsched.jobs.launchspec import LAST_WAIT, AssignedGpu, JobOwner, LaunchContext, job_dir, launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.launch import shepherds
 from fgsched.launch.message import pack
@@ -118,7 +117,9 @@ class Ports:
     gate: EnforcementGate
     cpus: Callable[[int], tuple[int, ...]] = lambda index: ()  # GPU -> CPUs near it
     context: Callable[[str], int] = lambda model: 0  # GPU model -> bytes of a CUDA context
-    compute: Callable[[Job], str] = lambda job: pacing.NONE  # job -> how it shares GPU compute time
+    compute: Callable[[Job], str] = lambda job: (
+        enforcement.COMPUTE_NONE
+    )  # job -> how it shares GPU compute time
     spaces: Spaces | None = None  # for job directories, if not in the run directory
     scratch: Scratch | None = None  # for TMPDIRs
 

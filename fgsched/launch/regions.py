@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import fgshim.region as region
 
 from fgsched.domain.job import Job
-from fgsched.jobs.launchcontext import job_dir
+from fgsched.jobs.launchspec import job_dir
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.jobs.launchcontext import job_dir
+from fgsched.jobs.launchspec import job_dir
 from fgsched.jobs.lifecycle import parse_claim
 from fgsched.system.beneath import open_beneath
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with

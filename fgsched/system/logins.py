@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.jobs.rlimits import UNLIMITED, Limits, lower
+from fgsched.jobs.launchspec import UNLIMITED, ResourceLimits, lower
 
 _INIT_LIMITS = Path("/proc/1/limits")
 _FILE, _FOLDER = Path("/etc/security/limits.conf"), Path("/etc/security/limits.d")
@@ -127,7 +127,7 @@ def value_of(item: str, text: str) -> int | None:
     return value * factor if value * factor < 2**63 else UNLIMITED
 
 
-def limits_of(user: LoginOwner, lines: Sequence[Line], base: Limits) -> Limits:
+def limits_of(user: LoginOwner, lines: Sequence[Line], base: ResourceLimits) -> ResourceLimits:
     """Return the limits of a user's login as pam_limits(8) sets them.
 
     The line with the highest precedence wins, and of equal ones the last.
@@ -158,7 +158,7 @@ def _pair(
     return lower(soft, hard), hard
 
 
-def parse_limits(text: str) -> Limits:
+def parse_limits(text: str) -> ResourceLimits:
     """Parse the text of /proc/<pid>/limits."""
     found = {}
     for line in text.splitlines()[1:]:
@@ -176,9 +176,9 @@ class Logins:
         self._clock = clock
         self._read_at = -_MAX_AGE
         self._lines: list[Line] = []
-        self._found: dict[tuple[str, int, tuple[tuple[str, int], ...]], Limits] = {}
+        self._found: dict[tuple[str, int, tuple[tuple[str, int], ...]], ResourceLimits] = {}
 
-    def of(self, name: str, uid: int, groups: Mapping[str, int]) -> Limits:
+    def of(self, name: str, uid: int, groups: Mapping[str, int]) -> ResourceLimits:
         """Return the limits of a user's login.
 
         Args:
@@ -196,7 +196,7 @@ class Logins:
         return self._found[key]
 
 
-def _own_limits() -> Limits:
+def _own_limits() -> ResourceLimits:
     """Return the controller's limits, for hosts where those of PID 1 cannot be read."""
     return {number: resource.getrlimit(number) for number in range(16)}
 

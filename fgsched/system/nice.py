@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched.domain.errors import Refused
-from fgsched.jobs.cpubinding import Binding
+from fgsched.jobs.launchspec import Binding
 
 _PRIORITY = 10  # nice steps: with thirty busy jobs on a CPU the controller still gets a quarter of it
 _OOM_SCORE_ADJ = -500  # as in the systemd unit

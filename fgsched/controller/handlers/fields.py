@@ -15,9 +15,8 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
 from fgsched.domain.waiting import Cause
 from fgsched.jobs.arrays import format_array
-from fgsched.jobs.enforcement import is_hooked, others_of, preload_of
+from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
 from fgsched.jobs.lifecycle import suspended_seconds
-from fgsched.jobs.pacing import policy_of
 from fgsched.scheduling.explain.causes import gate, preemption, suspension
 from fgsched.scheduling.placement import cost, is_of_type
 from fgsched.store import JobRecord
@@ -191,7 +190,7 @@ _COMPUTED: dict[str, Getter] = {
     "share": lambda look, job: look.share(job),
     "memory": lambda look, job: look.memory(job),
     "cpus": lambda look, job: job.request.demand.cpus,
-    "gpu_compute": lambda look, job: policy_of(job, look.engine.policy),
+    "gpu_compute": lambda look, job: compute_policy_of(job, look.engine.policy),
     "indices": lambda look, job: [hold.gpu for hold in job.holds],
     "allocated": lambda look, job: look.allocated(job),
     "bound_cpus": lambda look, job: job.cpus,
