@@ -345,8 +345,8 @@ def _starting(places: Paths) -> Iterator[None]:
 
 def _start(places: Paths, options: tuple[str, ...]) -> None:
     """Start a controller with its log in the state directory, and wait until it accepts requests."""
-    from fgsched.system.inside import is_inside_job
     from fgsched.system.nice import hold_low_descriptors, refuse_unfit_limits
+    from fgsched.system.process import is_inside_job
 
     if is_inside_job(os.environ):
         _start_outside(places, options)
@@ -400,7 +400,7 @@ def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
     It gets the variables, the GPUs and the limits of the last controller, and nothing of the job.
     """
     from fgsched.launch.shepherds import ask_for_controller
-    from fgsched.system.inside import IN_A_JOB, spawner_outside
+    from fgsched.system.process import IN_A_JOB, spawner_outside
 
     spawner = spawner_outside(places.run)
     if spawner is None or options or not ask_for_controller(spawner):

@@ -22,7 +22,7 @@ from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import HostLimits
 from fgsched.domain.states import Tier
 from fgsched.system.paths import Paths
-from fgsched.system.trust import refuse_unless_safe
+from fgsched.system.safeopen import refuse_unless_safe
 
 MIB = 1 << 20
 UID = os.getuid()

@@ -23,7 +23,7 @@ from fgsched.domain.job import (
 )
 from fgsched.scheduling.fairshare import Usage
 from fgsched.store import Allocation, Store, schema
-from fgsched.store.columns import PARTS, Column
+from fgsched.store.schema import PARTS, Column
 
 DATA = Path(__file__).parent / "data"
 HALF = Demand(gpus=1, share=5000, cpus=2, host_memory=GIB, resources=(("matlab", 1),))

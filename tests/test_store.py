@@ -18,8 +18,7 @@ from fgsched.domain.job import Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
 from fgsched.store.rows import past_of
-from fgsched.store.schema import VERSION
-from fgsched.store.store import SQL
+from fgsched.store.schema import SQL, VERSION
 
 ANN = (1, 1, "ann")
 KEPT = Path(__file__).parent / "data" / "queue-v1.db"

@@ -14,7 +14,7 @@ from builders import a_demand, a_gpu, new_jobs
 from fgsched.controller.filecheck import FileCheck
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Request
-from fgsched.store import NewJob, Store, opened, opening, sums, wal
+from fgsched.store import NewJob, Store, connection, opening, sums, wal
 from live_host import living
 
 ANN = (1, 1, "ann")
@@ -153,9 +153,9 @@ def test_a_program_that_only_looked_after_a_kill_left_no_damage(tmp_path):
 WRITES = """
 import sys
 sys.path[:0] = sys.argv[2:]
-from fgsched.store import Store, opened
+from fgsched.store import Store, connection
 from test_sums import submit
-opened._LONG = opened._CHANGES = 20
+connection._LONG = connection._CHANGES = 20
 store = Store(sys.argv[1])
 for number in range(100, 200):
     submit(store, number, 3)
@@ -185,7 +185,7 @@ def test_a_kill_around_a_checkpoint_is_no_damage(tmp_path, point, nth):
 
 def test_a_kill_right_after_a_start_with_a_long_log_is_no_damage(tmp_path, monkeypatch):
     """To open the queue writes nothing, so that SQLite makes no checkpoint of its own."""
-    monkeypatch.setattr(opened, "_LONG", 10**9)
+    monkeypatch.setattr(connection, "_LONG", 10**9)
     path = filled(tmp_path / "queue.db", 100)
     store = Store(path)
     while wal.frames(path.with_name("queue.db-wal")) < 1200:
@@ -203,7 +203,7 @@ def test_a_kill_right_after_a_start_with_a_long_log_is_no_damage(tmp_path, monke
 
 
 def test_a_checkpoint_of_another_program_that_was_killed_is_no_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr(opened, "_LONG", 10**9)
+    monkeypatch.setattr(connection, "_LONG", 10**9)
     path = filled(tmp_path / "queue.db", 100)
     store = Store(path)
     while wal.frames(path.with_name("queue.db-wal")) < 1200:
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_another_program_that_was_killed_is_no_damage(tmp_path, 
 
 def test_a_power_cut_that_leaves_older_sums_is_no_damage(tmp_path, monkeypatch):
     """They are synchronised before the log can begin again; until then the log has the pages."""
-    monkeypatch.setattr(opened, "_LONG", 10**9)
+    monkeypatch.setattr(connection, "_LONG", 10**9)
     path = filled(tmp_path / "queue.db")
     store = Store(path)
     submit(store, 2, 50)
@@ -280,9 +280,9 @@ def check_all(store):
 
 def test_a_large_file_is_checked_in_steps_and_what_is_found_stays_refused(tmp_path, monkeypatch):
     path = filled(tmp_path / "queue.db", 3000)
-    for module in (opened, opening):
+    for module in (connection, opening):
         monkeypatch.setattr(module, "AT_ONCE", 20)
-    monkeypatch.setattr(opened, "_SLICE", 16)
+    monkeypatch.setattr(connection, "_SLICE", 16)
     store, now = Store(path), 1.0
     check = FileCheck(store)
     while (due := check.due(now)) is not None:
@@ -305,10 +305,10 @@ def test_a_large_file_is_checked_in_steps_and_what_is_found_stays_refused(tmp_pa
 
 def test_writes_between_the_steps_are_no_damage(tmp_path, monkeypatch):
     path = filled(tmp_path / "queue.db", 3000)
-    for module in (opened, opening):
+    for module in (connection, opening):
         monkeypatch.setattr(module, "AT_ONCE", 20)
     for name in ("_SLICE", "_LONG", "_CHANGES"):
-        monkeypatch.setattr(opened, name, 16)
+        monkeypatch.setattr(connection, name, 16)
     store = Store(path)
     submit(store, 2, 100)
     path = killed(path, store)

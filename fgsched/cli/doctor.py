@@ -16,7 +16,7 @@ from fgsched.config.load import Config, load
 from fgsched.domain.errors import FgschedError, Unreachable
 from fgsched.domain.units import format_mebibytes
 from fgsched.protocol import About, InternalErrors, Ping
-from fgsched.store import marker
+from fgsched.store import files
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.system import cgroups, generations, mounts
 from fgsched.system.paths import Paths
@@ -332,7 +332,7 @@ def _earlier(places: Paths, seen: _Seen) -> Finding:
     elif not os.access(places.run, os.R_OK | os.X_OK):
         found = []
     else:
-        known = marker.read(places.queue)
+        known = files.read_marker(places.queue)
         own = places.run / known.queue if known else places.run
         jobs = [
             job for place in generations.others(places.run, own) for job in generations.living_jobs(place)

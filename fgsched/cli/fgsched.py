@@ -72,7 +72,7 @@ def _start(gpus: str, system: bool) -> int:
 def _run(gpus: str, system: bool) -> None:
     """Run the controller in the foreground, for systemd."""
     from fgsched.controller.__main__ import attend
-    from fgsched.system.inside import IN_A_JOB, is_inside_job
+    from fgsched.system.process import IN_A_JOB, is_inside_job
 
     _places(system)
     if is_inside_job(os.environ):

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from fgsched.controller.daemon import taken
 from fgsched.domain.errors import StorageError
-from fgsched.store import Store, marker
+from fgsched.store import Store, files
 from fgsched.store.recovering import Recovered, recover
 from fgsched.system import generations
 from fgsched.system.paths import Paths
@@ -21,7 +21,7 @@ def recovered(places: Paths) -> str:
         if not why:
             return f"{places.queue} is whole, and has all its commits: nothing was changed.\n"
         now = time.time()
-        known = marker.read(places.queue)
+        known = files.read_marker(places.queue)
         own = places.run / known.queue if known else places.run
         there = places.run.is_dir()
         found = recover(

@@ -18,7 +18,7 @@ from fgsched.domain.policy import Policy
 from fgsched.domain.text import quoted
 from fgsched.scheduling.preemption import find_rule_error
 from fgsched.system.paths import Paths
-from fgsched.system.trust import refuse_unless_safe
+from fgsched.system.safeopen import refuse_unless_safe
 
 __all__ = ["Config", "check_preemption", "load"]
 

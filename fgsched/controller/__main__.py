@@ -15,7 +15,7 @@ from fgsched.controller.logfile import handler
 from fgsched.domain.errors import FgschedError, Unreachable
 from fgsched.system.nice import hold_low_descriptors, reset_signals
 from fgsched.system.paths import Paths, is_of_the_disk, unwritten
-from fgsched.system.trust import refuse_unless_safe
+from fgsched.system.safeopen import refuse_unless_safe
 from fgshim import library, spawner
 
 

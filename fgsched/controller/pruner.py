@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fgsched.domain.errors import StorageError
 from fgsched.store import StorageBroken, Store
-from fgsched.store.idle import Unused
+from fgsched.store.blobs import Unused
 
 log = logging.getLogger("fgsched.controller")
 FOREVER = -1  # as a setting: nothing is removed for its age

@@ -37,9 +37,9 @@ from fgsched.system.process import (
     may_be_of,
     parents,
     started_below,
+    supervisor_above,
 )
 from fgsched.system.spaces import Scratch, Spaces
-from fgsched.system.supervisors import supervisor_above
 
 log = logging.getLogger(__name__)
 _SLACK = 10.0  # seconds after the grace period in which the spawner may still end an inherited job

@@ -17,11 +17,9 @@ from pathlib import Path
 from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Unclaimed, is_held, parse_claim, parse_result
-from fgsched.system.cleaner import Cleaner
-from fgsched.system.process import Identity, is_alive
-from fgsched.system.quarantine import Quarantine, kind_of
+from fgsched.system.cleaner import Cleaner, Quarantine, kind_of
+from fgsched.system.process import Identity, is_alive, is_own_supervisor
 from fgsched.system.spaces import attempt_dirs, attempts
-from fgsched.system.supervisors import is_ours
 
 log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
@@ -177,7 +175,7 @@ class RunDir:
         with suppress(ValueError, OverflowError):
             found = parse_claim(text)
             identity = Identity(found.pid, found.start, found.boot) if found else None
-            return identity if identity and is_alive(identity) and is_ours(identity.pid) else None
+            return identity if identity and is_alive(identity) and is_own_supervisor(identity.pid) else None
         return None
 
     def forget(self, job: int, attempt: int) -> None:

@@ -1,10 +1,10 @@
-"""Store scripts and environments once, however many jobs share them."""
+"""Store scripts and environments once, however many jobs share them, and delete those of ended jobs."""
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 _LATELY = 20_000  # jobs of which it is remembered what they are to be launched with
 _SEEN = 1024  # of which it is remembered that the file has them
@@ -66,3 +66,126 @@ class Blobs:
 
     def _read_anew(self, blob: int) -> bytes:
         return bytes(self._db.execute(self._get, {"id": blob}).fetchone()["data"])
+
+
+# -- scripts and environments that only ended jobs use ------------------------
+
+
+_SLACK = 1_024  # free pages that a file keeps for what comes next
+
+
+class Unused(NamedTuple):
+    """A script or an environment that only ended jobs use."""
+
+    blob: int
+    size: int  # bytes
+    ended_at: float  # of the last of these jobs
+
+
+class Idle:
+    """Bookkeeping of unused scripts and environments. All writes require an open transaction of the store."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        statements: Mapping[str, str],
+        blobs: Blobs,
+        many_pages: Callable[[], None],
+    ) -> None:
+        """`many_pages()` is called before a deletion that changes many pages with few rows."""
+        self._db, self._sql, self._blobs, self._many_pages = db, statements, blobs, many_pages
+
+    def note(self, most: int) -> bool:
+        """Record the blobs of up to `most` recently ended jobs; return whether more are left."""
+        rows = self._db.execute(self._sql["ended_lately"], {"most": most}).fetchall()
+        for row in rows:
+            for blob in {row["script"], row["environment"]}:
+                about = {"blob": blob, "uid": row["uid"], "ended_at": row["ended_at"]}
+                self._db.execute(self._sql["note_idle"], about)
+        if rows:
+            self._db.execute(self._sql["forget_ended"], {"job": rows[-1]["job"]})
+        return len(rows) == most
+
+    def since(self, before: float, most: int) -> list[Unused]:
+        """Return up to `most` blobs whose last job ended before `before` (epoch seconds), oldest first."""
+        rows = self._db.execute(self._sql["idle_since"], {"before": before, "most": most})
+        return [Unused(*row) for row in rows]
+
+    def first(self) -> float | None:
+        """Return the end of the last job of the oldest blob (epoch seconds), or None if there is none."""
+        found = self._db.execute(self._sql["first_idle"]).fetchone()["ended_at"]
+        return None if found is None else float(found)
+
+    def beyond(self, size: int, most: int) -> list[Unused]:
+        """Return up to `most` oldest blobs of users whose ended jobs use more than `size` bytes."""
+        found: list[Unused] = []
+        for row in self._db.execute(self._sql["idle_beyond"], {"most": size}).fetchall():
+            excess = row["excess"]
+            own = self._db.execute(self._sql["idle_of_user"], {"uid": row["uid"], "most": most})
+            for one in (Unused(*each) for each in own):
+                if excess <= 0:
+                    break
+                found.append(one)
+                excess -= one.size
+        return found[:most]
+
+    def prune(self, unused: Iterable[Unused], most: int) -> list[Unused]:
+        """Delete blobs until `most` bytes are deleted, and return them. Blobs of open jobs are kept."""
+        removed, size = [], 0
+        for one in unused:
+            if size >= most:
+                break
+            if not self._db.execute(self._sql["is_open"], {"blob": one.blob}).fetchone()["is_open"]:
+                self._db.execute(self._sql["prune_blob"], {"blob": one.blob})
+                removed.append(one)
+                size += one.size
+            self._db.execute(self._sql["drop_idle"], {"blob": one.blob})
+        if removed:
+            self._blobs.pruned()
+            self._many_pages()
+        return removed
+
+    def forget_submissions(self, after: tuple[int, str], before: float, most: int) -> tuple[int, str] | None:
+        """Delete submission keys older than `before` (epoch seconds), from key `after` on.
+
+        Return the last key, or None at the end.
+        """
+        place = {"uid": after[0], "key": after[1], "most": most}
+        rows = self._db.execute(self._sql["old_submissions"], place).fetchall()
+        for row in rows:
+            if row["at"] < before:
+                self._db.execute(self._sql["drop_submission"], {"uid": row["uid"], "key": row["key"]})
+        return (rows[-1]["uid"], rows[-1]["key"]) if len(rows) == most else None
+
+    def shrink(self, pages: int) -> bool:
+        """Return up to `pages` free pages to the file system; return whether more are left.
+
+        A file created before version 3 of the schema keeps its free pages for reuse.
+        """
+        free = self._free()
+        if free <= _SLACK or self._pragma("auto_vacuum") != 2:
+            return False
+        self._many_pages()
+        for _ in range(min(pages, free - _SLACK)):
+            self._db.execute("PRAGMA incremental_vacuum(1)")  # of more, sqlite3 does the first only
+        return self._free() > _SLACK
+
+    def _free(self) -> int:
+        return self._pragma("freelist_count")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def has(self, uid: int, data: bytes) -> bool:
+        """Tell whether an open job of this user has this script or environment."""
+        blob = self._blobs.id_of(data)
+        about = {"blob": blob, "uid": uid}
+        return blob is not None and bool(
+            self._db.execute(self._sql["is_open_of"], about).fetchone()["is_open"]
+        )
+
+    def open_material(self, uid: int) -> dict[int, int]:
+        """Return {blob id: bytes} of the scripts and environments of a user's open jobs."""
+        return {
+            row["blob"]: row["size"] for row in self._db.execute(self._sql["open_material"], {"uid": uid})
+        }

@@ -1,12 +1,21 @@
-"""Connect to the queue file, and escape text that UTF-8 cannot represent."""
+"""The connection to the queue file, its prepared statements and its checkpoints."""
 
+import logging
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
+from fgsched.crash import point
+from fgsched.domain.errors import StorageError
 from fgsched.domain.text import storable
+from fgsched.store import files, wal
+from fgsched.store.commits import Record
+from fgsched.store.schema import SQL
+from fgsched.store.sums import State, Sums
 
 
 class Connection(sqlite3.Connection):
@@ -75,3 +84,125 @@ class Statement:
     def do_rows(self, db: sqlite3.Connection, rows: Iterable[Sequence[object]]) -> None:
         """Execute the statement for rows whose values are already in positional order."""
         db.executemany(self.text, rows)
+
+
+# -- the open queue -----------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+AT_ONCE = 2**14  # pages (64 MiB) that are checked before the queue is opened; the others are checked later
+_SLICE = 128  # pages that are checked in one step later
+_LONG = 1000  # frames of the write-ahead log at which a checkpoint is made
+_CHANGES = 250  # changed rows after which the log is looked at
+
+
+class Opened:
+    """One open queue. The controller makes all checkpoints; SQLite makes none before the queue is closed."""
+
+    def __init__(
+        self, db: sqlite3.Connection, record: Record, *, path: Path | None = None, sums: Sums | None = None
+    ) -> None:
+        """`path` and `sums` are None for a queue in memory."""
+        self.db, self.record = db, record
+        self._path, self._sums = path, sums
+        self._log = path.with_name(f"{path.name}-wal") if path else Path()
+        self._looked_at = db.total_changes
+        self._unchecked = 0  # the first page that is to be checked later; 0: none
+
+    def begin(self, *, holds: bool) -> None:
+        """Compute the checksums of the whole file, unless `holds`: the stored checksums are valid."""
+        if self._sums is None:
+            return
+        if not holds:
+            self._sum_all()
+        elif self._sums.pages > AT_ONCE:
+            self.checkpoint()  # what the log had was not checked, and has the sums of before
+            self._unchecked = AT_ONCE + 1
+
+    def _sum_all(self) -> None:
+        assert self._sums is not None
+        try:
+            self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            self._sums.rebuild(self._state(self._sums))
+        except (OSError, sqlite3.DatabaseError) as error:
+            self._do_without(error)
+
+    def _state(self, sums: Sums) -> State:
+        row = self.db.execute(SQL["get_commits"]).fetchone()
+        return State(self.record.last.queue, row["count"], row["rows"], sums.changes)
+
+    def committed(self) -> None:
+        """Make a checkpoint if the log is long."""
+        if self._sums is not None and self.db.total_changes - self._looked_at >= _CHANGES:
+            self._looked_at = self.db.total_changes
+            if wal.frames(self._log) > _LONG:
+                self.checkpoint()
+
+    def look_soon(self) -> None:
+        """Check the length of the log after this transaction, which changes many pages."""
+        self._looked_at = self.db.total_changes - _CHANGES
+
+    def checkpoint(self) -> None:
+        """Write all pages of the log into the file; make their checksums durable before the log restarts."""
+        if self._sums is None:
+            return
+        pages = wal.pages(self._log)
+        point("checkpoint_before")
+        try:
+            is_busy, size, done = self.db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.DatabaseError as error:
+            log.warning("no checkpoint could be made: %s", error)
+            return  # the log stays as it is, and grows
+        if is_busy or done != size or not self._sums.is_there:
+            return
+        point("checkpoint_without_sums")
+        try:
+            self._sums.refresh(pages, self._state(self._sums))
+        except (OSError, sqlite3.DatabaseError) as error:
+            self._do_without(error)
+        point("checkpoint_with_sums")
+
+    def _do_without(self, error: Exception) -> None:
+        """Discard the checksums: wrong ones would refuse an intact queue."""
+        assert self._sums is not None
+        log.warning("the sums of the queue's pages cannot be written: %s", error)
+        try:
+            self._sums.discard()
+        except OSError as again:
+            raise StorageError(
+                f"{self._sums.path} cannot be removed: {again}", "Check the disk that contains this file."
+            ) from again
+
+    # -- the pages that were not checked at the start -----------------------------------------------
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether pages remain to be checked."""
+        return self._unchecked > 0
+
+    def check_some(self) -> None:
+        """Check some pages, for a few milliseconds.
+
+        Raises:
+            StorageError: a page is damaged.
+        """
+        sums, first = self._sums, self._unchecked
+        if sums is None or not first or not sums.is_there:
+            self._unchecked = 0
+            return
+        last = min(first + _SLICE - 1, sums.pages)
+        bad = sums.damaged(first, last, wal.pages(self._log))  # of a checkpoint that failed half-way
+        sums.ahead(last + 1, _SLICE)
+        self._unchecked = last + 1 if last < sums.pages else 0
+        if bad:
+            assert self._path is not None
+            files.remember_damage(self._path, bad)
+            raise files.damage_error(self._path, bad)
+
+    def close(self) -> None:
+        with suppress(StorageError):
+            self.checkpoint()
+        self.db.close()
+        self.record.close()
+        if self._sums is not None:
+            self._sums.close()

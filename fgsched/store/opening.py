@@ -10,14 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fgsched.domain.errors import StorageError
-from fgsched.store import commits, damage, marker, wal
+from fgsched.store import commits, files, wal
 from fgsched.store.commits import Commit, Record
-from fgsched.store.connection import Connection
-from fgsched.store.damage import RECOVER
-from fgsched.store.marker import Marker
-from fgsched.store.opened import AT_ONCE, Opened
-from fgsched.store.schema import adapt, compare, migrate, version_of
-from fgsched.store.sql import SQL as SQL
+from fgsched.store.connection import AT_ONCE, Connection, Opened
+from fgsched.store.files import RECOVER, Marker
+from fgsched.store.schema import SQL, adapt, compare, migrate, version_of
 from fgsched.store.sums import State, Sums
 
 log = logging.getLogger(__name__)
@@ -80,7 +77,7 @@ def _recorded(db: sqlite3.Connection, path: Path, beside: Commit | None) -> Reco
     name = _name_of(db) or secrets.token_hex(4)
     now = Commit(name, db.execute(SQL["get_commits"]).fetchone()["count"], last_id(db))
     record = Record(path.with_name(commits.FILE), now, is_new=beside is None or beside.queue != name)
-    marker.write(path, Marker(name, _named(db, name)))
+    files.write_marker(path, Marker(name, _named(db, name)))
     return record
 
 
@@ -127,7 +124,7 @@ def _beside(path: Path, *, is_new: bool) -> Commit | None:
 
 
 def _compare_commits(path: Path, beside: Commit | None, found: Commit) -> None:
-    known = marker.read(path)
+    known = files.read_marker(path)
     if not found.queue and known is None:
         return  # it was being made
     if beside is None and known is not None:
@@ -161,14 +158,14 @@ def _examined(path: Path, beside: Commit | None, sums: Sums) -> bool:
     """Tell whether the checksums hold, without changes. Raises StorageError for an untrusted queue."""
     logged = wal.pages(path.with_name(f"{path.name}-wal"))
     bad = sums.damaged(1, min(sums.pages, AT_ONCE), logged) if sums.is_there else []
-    bad += [page for page in damage.known(path) if sums.damaged(page, page, logged)]
+    bad += [page for page in files.known_damage(path) if sums.damaged(page, page, logged)]
     try:
         holds = _compared(path, beside, sums, is_logged=bool(logged), bad=bad)
     except sqlite3.DatabaseError as error:
         if bad and "locked" not in str(error):
-            raise damage.refusal(path, bad) from error
+            raise files.damage_error(path, bad) from error
         raise
-    damage.forget(path)
+    files.forget_damage(path)
     return holds
 
 
@@ -182,7 +179,7 @@ def _compared(path: Path, beside: Commit | None, sums: Sums, *, is_logged: bool,
         if bad and holds and is_logged:
             holds = _without_log(path, sums) == was  # else another program made a checkpoint
         if bad and holds:
-            raise damage.refusal(path, bad)
+            raise files.damage_error(path, bad)
         if sums.is_there and not holds and found.queue:
             log.warning("%s was written by another program: only its structure can be checked", path)
         if not holds or path.stat().st_size <= _CHECKED:
@@ -248,14 +245,14 @@ def _connect(path: str) -> sqlite3.Connection:
 def _expect(path: Path) -> bool:
     """Tell whether the file must be created. Raises StorageError if it is missing or invalid."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    was_here = marker.path_of(path).exists()
+    was_here = files.marker_path(path).exists()
     try:
         found = path.lstat()
     except FileNotFoundError:
         if was_here:
             raise StorageError(
                 f"{path} is missing, and there was a queue here before",
-                f"Bring it back (is the disk mounted?), or remove {marker.path_of(path)} to start with an"
+                f"Bring it back (is the disk mounted?), or remove {files.marker_path(path)} to start with an"
                 " empty queue.",
             ) from None
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))

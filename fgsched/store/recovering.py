@@ -4,20 +4,159 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fgsched.domain.errors import StorageError
 from fgsched.domain.states import JobState
-from fgsched.store import commits, damage, marker, sums, wal
+from fgsched.store import commits, files, sums, wal
 from fgsched.store.commits import Commit
-from fgsched.store.files import replace_file, sync_directory, sync_file
-from fgsched.store.marker import Marker
+from fgsched.store.files import PAGE, Marker, replace_file, sync_directory, sync_file
 from fgsched.store.opening import open_queue, raise_ids
-from fgsched.store.salvage import SQL, Row, Salvage
-from fgsched.store.sql import SQL as QUERIES
+from fgsched.store.schema import SQL as QUERIES
+from fgsched.store.schema import named, source
+
+# -- rows that can still be read ----------------------------------------------
+
+
+RECOVER_SQL = named(source("recover.sql"))
+_NUMBERED = ("blob", "job", "card", "event")  # tables whose rows have numbers
+_FAILURES = 1_000_000  # ranges that cannot be read, after which the rest of a table is given up
+_DEADLINE = 600  # seconds for the program of SQLite's own
+Row = dict[str, Any]
+
+
+class Salvage:
+    """A copy of a damaged queue whose tables are read as far as possible."""
+
+    def __init__(self, copy: Path) -> None:
+        self._db = _opened(copy)
+        self.given_up: list[str] = []  # tables of which a part was not looked for any more
+
+    def close(self) -> None:
+        self._db.close()
+
+    def rows(self, table: str, most: int = 0) -> Iterator[Row]:
+        """Yield every readable row of a table; `most` is the highest valid row number, 0 for no limit."""
+        if not any(name == table for name, _ in self._db.execute(QUERIES["columns"])):
+            return
+        if table in _NUMBERED:
+            yield from self._numbered(table, max(most, self._last(table)))
+        else:
+            yield from self._keyed(table)
+
+    def commits(self) -> int | None:
+        """Return the number of the last commit, or None if it is unreadable or not counted."""
+        with suppress(sqlite3.DatabaseError):
+            return int(self._db.execute(QUERIES["get_commits"]).fetchone()["count"])
+        return None
+
+    def _last(self, table: str) -> int:
+        name = {"job": "last_of_jobs", "blob": "last_blob", "event": "last_event"}.get(table, "")
+        with suppress(sqlite3.DatabaseError):
+            return int(self._db.execute(RECOVER_SQL[name]).fetchone()[0] or 0) if name else 1024
+        return 1 << 22
+
+    def _numbered(self, table: str, last: int) -> Iterator[Row]:
+        """Read rows by number: a range that cannot be read is divided in halves."""
+        ranges, failures = [(0, last)], 0
+        while ranges:
+            low, high = ranges.pop()
+            try:
+                for row in self._db.execute(RECOVER_SQL[f"read_{table}"], {"low": low, "high": high}):
+                    yield dict(row)
+                    low = row[0] + 1
+            except sqlite3.DatabaseError:
+                failures += 1
+                if failures > _FAILURES:
+                    self.given_up.append(table)
+                    return
+                middle = (low + high) // 2
+                if low < high:
+                    ranges += [(middle + 1, high), (low, middle)]
+
+    def _keyed(self, table: str) -> Iterator[Row]:
+        """Read rows by key, from both ends as far as possible."""
+        seen: set[tuple[Any, ...]] = set()
+        for name in (f"read_{table}", f"read_{table}_backwards"):
+            try:
+                for row in self._db.execute(RECOVER_SQL[name]):
+                    if tuple(row) not in seen:
+                        seen.add(tuple(row))
+                        yield dict(row)
+                return
+            except sqlite3.DatabaseError:
+                continue
+        self.given_up.append(table)
+
+
+def _opened(copy: Path) -> sqlite3.Connection:
+    """Open the copy; if its schema is unreadable, use that of a new queue or sqlite3's .recover."""
+    try:
+        return _connected(copy)
+    except sqlite3.DatabaseError:
+        for attempt in (_with_new_schema, _looked_through):
+            with suppress(sqlite3.DatabaseError, OSError):
+                return _connected(attempt(copy))
+        raise
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.row_factory = sqlite3.Row
+    db.text_factory = lambda data: data.decode(errors="backslashreplace")
+    try:
+        db.execute(QUERIES["columns"]).fetchall()
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db
+
+
+def _with_new_schema(copy: Path) -> Path:
+    """Replace the first page, which lists the tables and is equal in all queues of this version."""
+    new, again = copy.with_name("template") / "queue.db", copy.with_name("again.db")
+    open_queue(new).close()
+    shutil.copyfile(copy, again)
+    with suppress(FileNotFoundError):
+        shutil.copyfile(f"{copy}-wal", f"{again}-wal")
+    with again.open("r+b") as file:
+        file.write(new.read_bytes()[:PAGE])
+        size = file.seek(0, 2) // PAGE
+        file.seek(28)
+        file.write(struct.pack(">3I", size, 0, 0))  # pages, and no list of free ones
+    return again
+
+
+def _looked_through(copy: Path) -> Path:
+    again = copy.with_name("looked-through.db")
+    if not _recovered(copy, again):
+        raise sqlite3.DatabaseError("nothing was found")
+    return again
+
+
+def _recovered(copy: Path, again: Path) -> bool:
+    """Run sqlite3's .recover on all pages; return whether it succeeded."""
+    program = shutil.which("sqlite3", path="/usr/local/bin:/usr/bin:/bin")
+    if program is None:
+        return False
+    with (
+        subprocess.Popen(
+            [program, copy, ".recover"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as reads,
+        subprocess.Popen([program, again], stdin=reads.stdout, stderr=subprocess.DEVNULL) as writes,
+    ):
+        writes.wait(_DEADLINE)
+    return again.exists() and again.stat().st_size > 0
+
+
+# -- the new queue ------------------------------------------------------------
+
 
 _TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after what it refers to
 _BESIDE = (commits.FILE, sums.FILE)
@@ -143,14 +282,16 @@ class _Rows:
         self._db, self._found, self._started, self._now = db, found, started, now
         self._blobs: set[int] = set()
         self._jobs: set[int] = set()
-        self._defaults = {row["name"]: _value(row["dflt_value"]) for row in db.execute(SQL["default_of"])}
+        self._defaults = {
+            row["name"]: _value(row["dflt_value"]) for row in db.execute(RECOVER_SQL["default_of"])
+        }
 
     def keep(self, table: str, row: Row) -> None:
         """Write a row, unless it is inconsistent."""
         if table == "job":
             row = self._job(self._defaults | row)
         try:
-            kept = self._db.execute(SQL[f"keep_{table}"], row).rowcount
+            kept = self._db.execute(RECOVER_SQL[f"keep_{table}"], row).rowcount
         except sqlite3.Error:  # a value that its column does not take
             kept = 0
         counts = self._found.rows if kept > 0 else self._found.refused
@@ -186,7 +327,7 @@ class _Rows:
         """Insert an empty blob for a lost script or environment."""
         if isinstance(blob, int):
             lost = {"id": blob, "digest": b"lost %d" % blob, "data": b""}
-            self._db.execute(SQL["keep_blob"], lost)
+            self._db.execute(RECOVER_SQL["keep_blob"], lost)
 
     def _note(self, row: Row) -> None:
         found = self._found
@@ -224,7 +365,7 @@ def _exchange(path: Path, fresh: Path, ending: str) -> None:
     `_UNFINISHED` names the damaged files until all new files are durable. A recovery that was interrupted
     before that is reverted by the next one. Meanwhile the queue is refused because of its marker.
     """
-    created = marker.read(fresh)
+    created = files.read_marker(fresh)
     names = [name for name in (path.name, *_beside_names(path)) if path.with_name(name).exists()]
     for name in names:
         os.link(path.with_name(name), path.with_name(f"{name}.{ending}"))
@@ -238,12 +379,12 @@ def _exchange(path: Path, fresh: Path, ending: str) -> None:
     for name in (*_BESIDE, path.name):
         with suppress(FileNotFoundError):
             fresh.with_name(name).rename(path.with_name(name))
-    damage.forget(path)
+    files.forget_damage(path)
     sync_directory(path.parent)
     unfinished.unlink()
     sync_directory(unfinished.parent)
     if created is not None:
-        marker.write(path, Marker(created.queue, created.created))
+        files.write_marker(path, Marker(created.queue, created.created))
 
 
 def _beside_names(path: Path) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, Hold, Job, JobState, Request
-from fgsched.store.columns import DEFAULTS, OF_END, OF_JOB, SAVED, Column
+from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, Column
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 

@@ -15,10 +15,8 @@ from fgsched.domain.job import Gpu, GpuState, Hold, Job, JobState, Reason, Reque
 from fgsched.domain.text import storable
 from fgsched.scheduling.explain.runtimes import Run
 from fgsched.scheduling.fairshare import Owner, Usage
-from fgsched.store.blobs import Blobs
+from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Statement
-from fgsched.store.idle import Idle
-from fgsched.store.opening import SQL as SQL
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.rows import (
     Allocation,
@@ -31,6 +29,7 @@ from fgsched.store.rows import (
     past_of,
     request_text,
 )
+from fgsched.store.schema import SQL
 from fgsched.store.tasks import Tasks
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from fgsched.jobs.launchspec import job_dir
 from fgsched.jobs.lifecycle import parse_claim
-from fgsched.system.beneath import open_beneath
 from fgsched.system.process import Identity, is_alive, may_be_of, started_below, started_with
+from fgsched.system.safeopen import open_beneath
 from fgsched.system.spaces import attempt_dirs
 
 _NAME = re.compile(r"[0-9a-f]{8}")

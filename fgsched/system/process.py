@@ -6,7 +6,7 @@ The kernel reuses a pid. A pid with its start time and boot id identifies one pr
 import os
 import re
 import signal as signals
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -181,3 +181,99 @@ def _stat(pid: int) -> _Stat | None:
     # The name is in parentheses and may itself contain parentheses, blanks and line feeds.
     words = text[text.rindex(b")") + 2 :].split()
     return _Stat(state=words[0].decode(), parent=int(words[1]), start=int(words[19]))
+
+
+# -- shepherds and spawners ---------------------------------------------------
+
+
+_PROGRAM = "fgspawn"
+
+
+def supervisor_above(pid: int, parents: Mapping[int, int]) -> Identity | None:
+    """Return the nearest ancestor that is a shepherd or spawner of this user, or None.
+
+    Args:
+        parents: {pid: parent pid} of all processes.
+    """
+    while (pid := parents.get(pid, 0)) > 1:
+        found = identify(pid)
+        if found is not None and is_own_supervisor(pid):
+            return found
+    return None
+
+
+def is_own_supervisor(pid: int) -> bool:
+    """Return whether a process is a shepherd or a spawner of this user."""
+    try:
+        return is_supervisor(pid) and os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def is_supervisor(pid: int) -> bool:
+    """Return whether a process is a shepherd or a spawner of any user.
+
+    The program file of another user's process cannot be read; then its name decides.
+    """
+    try:
+        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")  # an upgrade deletes the file
+    except PermissionError:
+        return _has_its_name(pid)
+    except OSError:
+        return False
+    return os.path.basename(program) == _PROGRAM
+
+
+def _has_its_name(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text() == f"{_PROGRAM}\n"
+    except OSError:
+        return False
+
+
+# -- a command that runs inside a job -----------------------------------------
+
+
+IN_A_JOB = "a controller cannot be started from inside a job: it would end with the job"
+_JOB_DIR = "FG_JOB_DIR"
+
+
+def is_inside_job(environ: Mapping[str, str]) -> bool:
+    """Return whether this process runs inside a job.
+
+    True if an ancestor is a shepherd or spawner of any user, or if the directory FG_JOB_DIR exists.
+    """
+    job_dir = environ.get(_JOB_DIR, "")
+    return any(map(is_supervisor, _ancestors())) or bool(job_dir and os.path.isdir(job_dir))
+
+
+def spawner_outside(run: Path) -> Identity | None:
+    """Return the spawner of the controllers of a run directory if this process runs in one of their jobs."""
+    job_pids: list[int] = [os.getpid()]
+    for pid in _ancestors():
+        if not is_supervisor(pid):
+            job_pids.append(pid)
+        elif _is_spawner(pid):
+            if _are_of(run, job_pids):
+                return identify(pid)
+            job_pids = []
+    return None
+
+
+def _ancestors() -> Iterator[int]:
+    parent_of, pid = parents(), os.getpid()
+    while (pid := parent_of.get(pid, 0)) > 1:
+        yield pid
+
+
+def _is_spawner(pid: int) -> bool:
+    """Return whether a process is a spawner; shepherds have the name of their job."""
+    try:
+        return is_own_supervisor(pid) and Path(f"/proc/{pid}/comm").read_text() == "fgspawn\n"
+    except OSError:
+        return False
+
+
+def _are_of(run: Path, pids: Sequence[int]) -> bool:
+    """Return whether one of the processes was started in a job of the run directory."""
+    return any(started_with(pid, _JOB_DIR).startswith(f"{run}/") for pid in pids)

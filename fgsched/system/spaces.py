@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fgsched.system.beneath import open_beneath
+from fgsched.system.safeopen import open_beneath
 
 _MAX_TIDY, _MAX_TIDY_USER = 2.0, 0.5  # seconds of tidying: in all, and for one user
 _MAX_DIGITS = 18  # of a slot number

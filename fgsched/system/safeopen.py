@@ -1,0 +1,65 @@
+"""Open and trust only safe files: none that others can change, none behind a link or mount of a user."""
+
+import ctypes
+import os
+import struct
+from errno import ENOSYS
+from pathlib import Path
+
+from fgsched.domain.errors import Refused
+
+# -- files that root relies on ------------------------------------------------
+
+
+def refuse_unless_safe(path: Path, *, owner: int, writers: int = 0o022) -> None:
+    """Refuse a file that an untrusted user could change, directly or through a directory above it.
+
+    Args:
+        owner: the uid that may own the file and the directories, beside root.
+        writers: the mode bits that must not be set; programs may be in a directory that a group of
+            administrators can write.
+
+    Raises:
+        Refused: the file, or a directory above it, has another owner or such a mode bit.
+    """
+    path = path.resolve()
+    for place in (path, *path.parents):
+        found = place.stat()
+        # In a sticky directory only the owner of a file can replace it.
+        sticky = place != path and found.st_mode & 0o1000
+        if found.st_uid not in (0, owner):
+            raise Refused(
+                f"{place} belongs to uid {found.st_uid}, but root relies on {path}.", f"chown root {place}"
+            )
+        if found.st_mode & writers and not sticky:
+            raise Refused(
+                f"{path} is writable by others ({place} has mode {found.st_mode & 0o7777:04o}).",
+                f"chmod go-w {place}",
+            )
+
+
+# -- files in a directory of a user -------------------------------------------
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_OPENAT2, _NO_XDEV, _NO_SYMLINKS = 437, 0x01, 0x04
+
+
+def open_beneath(path: str, place: int, flags: int) -> int:
+    """Open a path below the open directory `place`, without following links or entering mounts.
+
+    A file system that a user mounts there may never answer, or show another directory. Before Linux 5.6,
+    which lacks openat2, links and mounts are followed.
+
+    Raises:
+        OSError: the path cannot be opened; EXDEV if something is mounted on the way.
+    """
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
+    how = struct.pack("=3Q", flags, 0, _NO_XDEV | _NO_SYMLINKS)
+    descriptor = int(_LIBC.syscall(_OPENAT2, place, os.fsencode(path), how, ctypes.c_size_t(len(how))))
+    if descriptor >= 0:
+        return descriptor
+    number = ctypes.get_errno()
+    if number == ENOSYS:
+        return os.open(path, flags, dir_fd=place)
+    raise OSError(number, os.strerror(number), path)
