@@ -26,7 +26,7 @@ from fgsched.accounting.records import (
 from fgsched.domain.errors import StorageError
 from fgsched.domain.text import storable
 from fgsched.store.connection import Connection
-from fgsched.store.sql import named
+from fgsched.store.schema import named
 
 VERSION = 1
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
