@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from fixtures_cuda import built_driver, cuda_runtime, driver, driver_tools, job, new_job
+from fixtures_cuda import built_driver, cuda_runtime, driver, driver_package, job, new_job
 from fixtures_spawner import gate, go, spawner
 from live_host import home
 from simulated import simulate
@@ -19,7 +19,7 @@ __all__ = [
     "built_driver",
     "cuda_runtime",
     "driver",
-    "driver_tools",
+    "driver_package",
     "gate",
     "go",
     "home",

@@ -1,23 +1,42 @@
-"""NVIDIA's nvidia-smi and libnvidia-ml of several driver branches, from Debian's archive.
+"""NVIDIA's libcuda, libnvidia-ml and nvidia-smi of many driver branches, from Debian's non-free component.
 
-Fetched once with apt into a cache, without root and without a change of the host's apt; never stored here.
+They are fetched once into a cache, with apt, from the mirror that this host is configured for. This needs no
+root and does not change the host's apt. Nothing is installed, and nothing is stored in the repository.
 """
 
 import os
+import platform
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
 from cudapackages import NotHere, cache
 
-RELEASES = {"535": "bookworm", "550": "trixie", "555": "experimental"}  # branch: Debian release that has it
-PACKAGES = ("nvidia-smi", "libnvidia-ml1")
+# branch: the flavour in the names of its packages
+BRANCHES = {
+    "340": "legacy-340xx",
+    "390": "legacy-390xx",
+    "418": "tesla-418",
+    "450": "tesla-450",
+    "460": "tesla-460",
+    "470": "tesla-470",
+    "525": "tesla",
+    "535": "",
+    "550": "",
+    "555": "",
+}
+LOADERS = ("390", "418")  # their libcuda needs a library of another package
+SUITES = ("bookworm", "trixie", "sid", "experimental")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+COMMANDS = ("apt-get", "dpkg-deb")
 
 
 @dataclass(frozen=True, slots=True)
-class DriverTools:
+class Driver:
     """The unpacked packages of one branch."""
 
     branch: str
@@ -25,59 +44,116 @@ class DriverTools:
 
     @property
     def smi(self) -> Path:
-        return next(path for path in self.folder.rglob("nvidia-smi") if path.parent.name == "current")
+        return self._file("nvidia-smi")
 
     @property
-    def library(self) -> Path:
-        return next(path for path in self.folder.rglob("libnvidia-ml.so.*.*") if not path.is_symlink())
+    def nvml(self) -> Path:
+        return self._file("libnvidia-ml.so.*.*")
+
+    @property
+    def cuda(self) -> Path:
+        return self._file("libcuda.so.*.*")
+
+    @property
+    def libraries(self) -> list[Path]:
+        """All shared libraries of the branch, without the links to them."""
+        return [path for path in self.folder.rglob("lib*.so.*.*") if not path.is_symlink()]
 
     @property
     def version(self) -> str:
         """The version that the driver reports, such as 535.261.03."""
-        return self.library.name.removeprefix("libnvidia-ml.so.")
+        return self.cuda.name.removeprefix("libcuda.so.")
+
+    def _file(self, pattern: str) -> Path:
+        found = (path for path in self.folder.rglob(pattern) if path.is_file() and not path.is_symlink())
+        return next(path for path in found if "nvidia" in path.parent.parent.name)
 
 
-def tools(branch: str) -> DriverTools:
-    """Return the tools of a branch from the cache, or fetch them.
+def driver(branch: str) -> Driver:
+    """Return a branch from the cache; fetch it if it is missing there.
 
-    Raises: NotHere if they are not in the cache and apt cannot fetch them.
+    Raises: NotHere if it is not in the cache and apt cannot fetch it.
     """
-    folder = cache() / f"nvidia-driver-{branch}"
+    folder = _folder(branch)
     if not folder.exists():
-        _fetch(branch, folder)
-    return DriverTools(branch, folder)
+        with FileLock(cache() / "drivers.lock"):
+            fetch([branch])
+    return Driver(branch, folder)
 
 
-def _fetch(branch: str, folder: Path) -> None:
-    """Download and unpack; `folder` exists only when it is complete."""
-    if not KEYRING.exists() or not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise NotHere("NVIDIA's driver packages need apt and Debian's keyring, which are not here")
-    building = folder.with_name(f"{folder.name}.{os.getpid()}")
+def fetch(branches: Iterable[str]) -> None:
+    """Fetch the branches that are not in the cache.
+
+    Raises: NotHere if apt cannot fetch one of them; the earlier ones are then in the cache.
+    """
+    missing = [branch for branch in branches if not _folder(branch).exists()]
+    if not missing:
+        return
+    building = cache() / f"drivers.{os.getpid()}"
     building.mkdir(parents=True)
     try:
-        env = _apt(building, RELEASES[branch])
-        for words in (["update"], ["download", *(f"{name}={branch}.*" for name in PACKAGES)]):
-            done = subprocess.run(
-                ["apt-get", "-q", *words], cwd=building, env=env, capture_output=True, text=True, check=False
-            )
-            if done.returncode:
-                raise NotHere(f"apt-get {words[0]}: {done.stderr.strip().splitlines()[-1:]}")
-        for package in building.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", package, building / "root"], check=True)
-        (building / "root").rename(folder)
+        env = _apt_environment(building)
+        _apt(["update"], building, env)
+        for branch in missing:
+            _fetch(branch, building, env)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _apt(folder: Path, release: str) -> dict[str, str]:
-    """An environment in which apt uses directories of its own."""
+def _folder(branch: str) -> Path:
+    return cache() / f"driver-{branch}"
+
+
+def packages(branch: str) -> list[str]:
+    """Return the names of the packages of a branch."""
+    flavour = BRANCHES[branch]
+    if not flavour:
+        return ["libcuda1", "libnvidia-ml1", "nvidia-smi"]
+    loader = [f"libnvidia-{flavour}-fatbinaryloader"] if branch in LOADERS else []
+    return [f"libnvidia-{flavour}-cuda1", f"libnvidia-{flavour}-ml1", f"nvidia-{flavour}-smi", *loader]
+
+
+def _fetch(branch: str, building: Path, env: dict[str, str]) -> None:
+    """Download and unpack one branch. Its folder in the cache exists only when it is complete."""
+    archives, root = building / branch, building / f"{branch}.root"
+    archives.mkdir()
+    _apt(["download", *(f"{name}={branch}.*" for name in packages(branch))], archives, env)
+    for package in archives.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", package, root], check=True)
+    root.rename(_folder(branch))
+
+
+def _apt(words: list[str], folder: Path, env: dict[str, str]) -> None:
+    said = subprocess.run(
+        ["apt-get", "-q", *words], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    if said.returncode:
+        raise NotHere(f"apt-get {words[0]}: {said.stderr.strip().splitlines()[-1:]}")
+
+
+def _mirror() -> str:
+    """Return the address of the mirror from which this host gets its own release of Debian."""
+    if not KEYRING.exists() or not all(map(shutil.which, COMMANDS)):
+        raise NotHere("NVIDIA's driver packages need apt and Debian's keyring, which are not here")
+    codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    words = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
+    said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    for release, address in (line.split() for line in said.splitlines()):
+        if release == codename:
+            return address
+    raise NotHere("apt on this host has no mirror of Debian from which to fetch NVIDIA's driver packages")
+
+
+def _apt_environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which apt uses directories of its own and the non-free component."""
+    mirror = _mirror()
     for name in ("state/lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
-    source = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian {release} non-free\n"
-    (folder / "sources.list").write_text(source)
+    sources = [f"deb [signed-by={KEYRING}] {mirror} {suite} non-free\n" for suite in SUITES]
+    (folder / "sources.list").write_text("".join(sources))
     (folder / "apt.conf").write_text(
         f'Dir::Etc::sourcelist "{folder}/sources.list";\nDir::Etc::sourceparts "-";\n'
         f'Dir::State "{folder}/state";\nDir::State::status "/dev/null";\nDir::Cache "{folder}/cache";\n'
-        'Acquire::Retries "0";\nAcquire::http::Timeout "20";\n'
+        'Acquire::Languages "none";\nAcquire::Retries "0";\nAcquire::http::Timeout "20";\n'
     )
     return {**os.environ, "APT_CONFIG": str(folder / "apt.conf")}

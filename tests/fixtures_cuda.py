@@ -64,14 +64,14 @@ def cuda_runtime():
 
 
 @pytest.fixture(scope="session")
-def driver_tools():
-    """driver_tools("535") -> NVIDIA's nvidia-smi and libnvidia-ml of a branch. Skips without them."""
+def driver_package():
+    """driver_package("535") -> NVIDIA's libraries and nvidia-smi of a driver branch. Skips without them."""
     failed = {}
 
-    def fetch(branch: str) -> driverpackages.DriverTools:
+    def fetch(branch: str) -> driverpackages.Driver:
         if branch not in failed:
             try:
-                return driverpackages.tools(branch)
+                return driverpackages.driver(branch)
             except (cudapackages.NotHere, OSError) as error:
                 failed[branch] = str(error)
         pytest.skip(failed[branch])

@@ -1,7 +1,7 @@
 """The private table of NVML out of which nvidia-smi takes its list of processes.
 
 NVIDIA promises nothing about this table. The hook changes it only on the driver branches of
-`driverpackages.RELEASES`, where NVIDIA's own nvidia-smi shows here, over the fake NVML, that it reads the
+`BRANCHES`, where NVIDIA's own nvidia-smi shows here, over the fake NVML, that it reads the
 table as the hook writes it: which slots are lists, and how an entry of a list is laid out.
 """
 
@@ -21,7 +21,9 @@ from fakecuda.job import make_job
 pytestmark = pytest.mark.compiler
 pytest.importorskip("pynvml")
 MIB, GIB = 1 << 20, 1 << 30
-BRANCHES = sorted(driverpackages.RELEASES)
+BRANCHES = ["535", "550", "555"]
+WITHOUT_TABLE = ["340", "390", "418", "450", "460", "470"]  # nvidia-smi uses NVML's public functions
+OTHER_LAYOUTS = ["525"]  # the entries of its lists are laid out in another way
 LISTS = {"213": "C", "213,214": "M+C", "214,215": "M+C+G", "215": "G"}  # slots that list: the type shown
 
 SMI = """
@@ -69,13 +71,6 @@ def busy(driver, tmp_path):
         process.end()
 
 
-def seen(job, card=0, first="init", **extra):
-    """What a program finds in the table, and in the lists of that card; `first`: what it asks for first."""
-    words = [sys.executable, "-c", SMI, str(card), first]
-    done = subprocess.run(words, env=job.environment(**extra), check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
-
-
 def table_of(job, card=0, first="init", **extra):
     """What a program finds in the table, and in the lists of that card; `first`: what it asks for first."""
     words = [sys.executable, "-c", SMI, str(card), first]
@@ -109,9 +104,9 @@ def stranger(job):
 
 @pytest.mark.driverpackages
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_nvidias_program_reads_the_table_as_the_fake_writes_it(busy, driver_tools, branch):
+def test_nvidias_program_reads_the_table_as_the_fake_writes_it(busy, driver_package, branch):
     job, pids = busy
-    tools, program = driver_tools(branch), str(job.driver.program)
+    tools, program = driver_package(branch), str(job.driver.program)
     assert rows(tools, stranger(job)) == sorted((pid, 64) for pid in pids)
     for slots, kind in LISTS.items():
         assert details(tools, stranger(job), slots) == sorted((pid, kind, program, 64) for pid in pids)
@@ -119,9 +114,9 @@ def test_nvidias_program_reads_the_table_as_the_fake_writes_it(busy, driver_tool
 
 @pytest.mark.driverpackages
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_nvidias_program_shows_in_a_job_only_the_jobs_processes(busy, driver_tools, branch):
+def test_nvidias_program_shows_in_a_job_only_the_jobs_processes(busy, driver_package, branch):
     job, pids = busy
-    tools, program = driver_tools(branch), str(job.driver.program)
+    tools, program = driver_package(branch), str(job.driver.program)
     assert rows(tools, job.environment()) == [(pids[0], 64)]
     for slots, kind in LISTS.items():
         assert details(tools, job.environment(), slots) == [(pids[0], kind, program, 64)]
@@ -129,14 +124,39 @@ def test_nvidias_program_shows_in_a_job_only_the_jobs_processes(busy, driver_too
 
 @pytest.mark.driverpackages
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_nvidias_program_shows_in_a_job_only_the_jobs_gpus(busy, driver_tools, branch):
-    said = smi(driver_tools(branch), busy[0].environment(), "-L")
+def test_nvidias_program_shows_in_a_job_only_the_jobs_gpus(busy, driver_package, branch):
+    said = smi(driver_package(branch), busy[0].environment(), "-L")
     assert re.findall(r"GPU (\d): (\w+)", said) == [("0", "two")]
 
 
 @pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", WITHOUT_TABLE)
+def test_nvidias_older_programs_show_in_a_job_only_the_jobs_processes_and_gpus(busy, driver_package, branch):
+    job, pids = busy
+    tools = driver_package(branch)
+    assert rows(tools, stranger(job)) == sorted((pid, 64) for pid in pids)
+    assert rows(tools, job.environment()) == [(pids[0], 64)]
+    assert re.findall(r"GPU (\d): (\w+)", smi(tools, job.environment(), "-L")) == [("0", "two")]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", OTHER_LAYOUTS)
+def test_nvidias_program_of_another_layout_gets_the_lists_as_they_are(busy, driver_package, branch):
+    job, _ = busy
+    tools = driver_package(branch)
+    words = ("--query-compute-apps=pid,used_memory", "--format=csv")
+    plain, hooked = (smi(tools, env, *words) for env in (stranger(job), job.environment()))
+    assert plain == hooked != ""
+
+
+@pytest.mark.driverpackages
+def test_the_programs_of_all_branches_are_tried_here():
+    assert sorted([*BRANCHES, *WITHOUT_TABLE, *OTHER_LAYOUTS]) == sorted(driverpackages.BRANCHES)
+
+
+@pytest.mark.driverpackages
 @pytest.mark.parametrize("branch", BRANCHES)
-def test_nvidias_library_has_the_table_and_it_is_long_enough(driver_tools, branch):
+def test_nvidias_library_has_the_table_and_it_is_long_enough(driver_package, branch):
     """The library gives its table without a driver. Nothing in it is called here."""
     code = """
 import ctypes, sys
@@ -145,7 +165,7 @@ ident = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
 status = ctypes.CDLL(sys.argv[1]).nvmlInternalGetExportTable(ctypes.byref(table), ident)
 print(status, table[0] // 8 > 215, all(table[slot] for slot in (81, 213, 214, 215)))
 """
-    words = [sys.executable, "-c", code, driver_tools(branch).library]
+    words = [sys.executable, "-c", code, driver_package(branch).nvml]
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     assert said == "0 True True\n"
 
@@ -164,7 +184,7 @@ def test_on_a_proved_branch_a_job_sees_its_processes_and_its_gpus(busy, branch):
     assert (said["status"], said["unknown"], said["other"]) == (0, 2, 42)
 
 
-@pytest.mark.parametrize("version", ["470.256.02", "575.57.08", "580.65.06", "5350.1"])
+@pytest.mark.parametrize("version", ["470.256.02", "525.147.05", "575.57.08", "580.65.06", "5350.1"])
 def test_on_any_other_branch_the_table_is_the_drivers_own(busy, version):
     job, pids = busy
     said = table_of(job, 1, FAKE_NVML_VERSION=version)

@@ -9,9 +9,9 @@ from fakecuda.everyname import exports
 from fgshim import calls, unhooked_calls
 
 pytestmark = pytest.mark.cudapackages
-ENUMERATES = re.compile(
+REVEALS = re.compile(  # GPUs or processes outside the job
     r"nvml(DeviceGet(Count|HandleBy|Index|MemoryInfo)|\w*(Nearest|Set)Gpus|SystemGetTopologyGpuSet|UnitGetDevices"
-    r"|(Device|System)Get(?!Vgpu)\w*(Process|AccountingPids|AccountingStats))"
+    r"|(Device|System)Get(?!Vgpu)\w*(Process|AccountingPids|AccountingStats|Sessions))"
 )
 
 
@@ -41,13 +41,16 @@ def test_every_row_has_the_name_that_the_driver_exports(abis, cuda_runtime):
         assert call.export in known
 
 
-def test_no_name_of_a_hooked_group_is_neither_hooked_nor_left_alone_for_a_reason(abis):
-    concerned = {abi.name for abi in abis if unhooked_calls.CONCERNS.match(abi.name)}
+def test_every_name_is_hooked_or_left_to_the_driver_for_a_reason(abis):
+    names, ours = {abi.name for abi in abis}, {call.name for call in hooked()}
     left = set(unhooked_calls.unhooked())
-    ours = {call.name for call in hooked()}
-    assert concerned - ours - left == set(), "hookable names that the table lacks"
-    assert ours & left == set(), "hooked, and said to be left alone"
-    assert left - {abi.name for abi in abis} == set(), "left alone, and unknown to CUDA"
+    assert names - ours - left == set(), "names that are in neither list"
+    assert ours & left == set(), "names that are in both lists"
+
+
+def test_no_name_is_left_to_the_driver_for_two_reasons():
+    names = [name for names in unhooked_calls.UNHOOKED.values() for name in names.split()]
+    assert len(names) == len(set(names))
 
 
 def test_what_the_hook_asks_is_known_to_cuda(abis):
@@ -66,4 +69,4 @@ def test_every_call_of_nvml_that_tells_of_cards_or_processes_is_in_the_table():
     pynvml = pytest.importorskip("pynvml")
     known = set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', inspect.getsource(pynvml)))
     ours = {call.export for call in calls.CALLS if call.library == calls.NVML}
-    assert {name for name in known if ENUMERATES.match(name)} - ours == set()
+    assert {name for name in known if REVEALS.match(name)} - ours == unhooked_calls.nvml()
