@@ -9,15 +9,12 @@ from msgspec.structs import replace
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
 from fgsched.domain.policy import Limits, Partition, Policy
-from fgsched.scheduling.explain.advice import advice
-from fgsched.scheduling.explain.blockers import blockers
-from fgsched.scheduling.explain.forecast import forecast
-from fgsched.scheduling.explain.runtimes import History, Run
+from fgsched.scheduling.explain import advice, blockers, forecast
 from fgsched.scheduling.limits import NOBODY, Owner
 from fgsched.scheduling.placement import Host, rooms
-from fgsched.scheduling.planner import Queue, QueuedJob, Running
+from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
 from fgsched.scheduling.priority import Order
-from fgsched.scheduling.snapshot import Snapshot
+from fgsched.scheduling.runtimes import History, Run
 
 PLENTY = Host(cpus=1000, memory=2**50)
 

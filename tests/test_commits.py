@@ -13,7 +13,7 @@ import pytest
 from builders import a_demand, new_jobs
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import GpuState, JobState
-from fgsched.scheduling.fairshare import Usage
+from fgsched.scheduling.priority import Usage
 from fgsched.store import Store
 from fgsched.store.schema import VERSION
 

@@ -232,7 +232,7 @@ def test_planning_that_fails_for_one_kind_of_job_holds_the_jobs_of_that_kind(mon
             raise Broken("of a kind")
         return plan(queue, *rest, **more)
 
-    monkeypatch.setattr("fgsched.scheduling.snapshot.plan", fails)
+    monkeypatch.setattr("fgsched.scheduling.planner.plan", fails)
     world = World([a_gpu(0)])
     world.submit([a_demand(2500)] * 2, time_limit=777)
     world.submit([a_demand(2500)])

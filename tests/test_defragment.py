@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from builders import GIB, LIMITS, World, a_demand, a_gpu, a_result
 from fgsched.domain.job import WHOLE, Hold, HostLimits, JobState
-from fgsched.scheduling.defragmentation import Movable, Place, moves
+from fgsched.scheduling.fragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import Host, rooms
 from live_host import living
 

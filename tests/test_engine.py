@@ -11,10 +11,9 @@ from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded
 from fgsched.controller.jobtable import Slots
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
-from fgsched.domain.waiting import Gate
+from fgsched.domain.waiting import Gate, gate_of
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.protocol import Cancel
-from fgsched.scheduling.explain.causes import gate
 from fgsched.store import StorageBroken
 
 
@@ -103,7 +102,7 @@ def test_a_job_whose_start_the_host_was_short_for_waits_and_is_not_blamed(befall
         assert (job.state, job.warning, job.failures, job.restarts) == (JobState.PENDING, why, 0, 0)
         assert world.engine.jobtable.reason(job) is Reason.HOST_SHORTAGE
         assert job.not_before == world.now + 10
-        assert gate(job, Reason.HOST_SHORTAGE) == Gate(
+        assert gate_of(job, Reason.HOST_SHORTAGE) == Gate(
             reason=Reason.HOST_SHORTAGE, error=why, not_before=job.not_before
         )
         world.now += 10

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.domain.policy import Account, Policy, User
-from fgsched.scheduling.fairshare import Usage, accrued, by_scope, factors, standings
+from fgsched.scheduling.priority import Usage, accrued, by_scope, factors, standings
 
 WEEK = 604_800.0
 times = st.floats(0, 1e7)

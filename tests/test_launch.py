@@ -11,8 +11,8 @@ from fgsched.domain.errors import Refused, StorageError
 from fgsched.domain.job import JobState
 from fgsched.jobs.launchspec import JobOwner, LaunchContext, launch
 from fgsched.jobs.lifecycle import Unclaimed
-from fgsched.launch.message import pack
 from fgsched.launch.rundir import RunDir
+from fgsched.launch.spawner import pack
 
 SITE = LaunchContext(host="h", run="/run/fg", hook="/hook", tmp="/tmp/fg-", kill_wait=5, become_user=False)
 

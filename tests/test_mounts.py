@@ -13,7 +13,7 @@ from fgsched.domain.errors import Refused
 from fgsched.domain.job import Hold, JobState
 from fgsched.jobs.enforcement import MountPlan, others_of, preload_of
 from fgsched.jobs.launchspec import AssignedGpu, JobOwner, LaunchContext, launch
-from fgsched.launch.message import pack
+from fgsched.launch.spawner import pack
 from fgsched.system.mounts import find, make_preload, nodes, nodes_of
 from spawner_driver import HEAD
 

@@ -33,10 +33,10 @@ from fgsched.protocol import ResumeJobs
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.limits import Owner
 from fgsched.scheduling.placement import Host, rooms
+from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.preemption import Occupant, candidates, victims, without
 from fgsched.scheduling.priority import Order
 from fgsched.scheduling.queue import Queue, QueuedJob
-from fgsched.scheduling.snapshot import Snapshot
 from live_host import living
 
 NOW = 10_000.0

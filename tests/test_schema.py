@@ -21,7 +21,7 @@ from fgsched.domain.job import (
     Reason,
     Request,
 )
-from fgsched.scheduling.fairshare import Usage
+from fgsched.scheduling.priority import Usage
 from fgsched.store import Allocation, Store, schema
 from fgsched.store.schema import PARTS, Column
 

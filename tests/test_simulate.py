@@ -17,9 +17,7 @@ from fgsched.gpus.simulated import parse
 from fgsched.simulate import SimHost, Task, replay
 from fgsched.simulate.metrics import measure, percentile
 from fgsched.simulate.svg import svg
-from fgsched.simulate.synthetic import generate
-from fgsched.simulate.traces import read
-from fgsched.simulate.workload import known, runnable
+from fgsched.simulate.workload import generate, known, read, runnable
 
 HOST = HostLimits(cpus=64, host_memory=1 << 50)
 

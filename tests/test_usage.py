@@ -5,7 +5,7 @@ import pytest
 from builders import PowerCut, World, a_demand, a_gpu, a_result
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.domain.policy import Policy, Weights
-from fgsched.scheduling.fairshare import Usage
+from fgsched.scheduling.priority import Usage
 
 OWNER = ("", "ann")
 

@@ -6,8 +6,18 @@ from msgspec.structs import replace
 from builders import a_job
 from fgsched.cli.wording import note, remedy, unknown_start, why
 from fgsched.domain.job import Hold, JobState, Preemption, Reason
-from fgsched.domain.waiting import Blocker, Gate, Outlook, Preempted, Preempting, Shortfall, Unblock
-from fgsched.scheduling.explain.causes import gate, preemption, suspension
+from fgsched.domain.waiting import (
+    Blocker,
+    Gate,
+    Outlook,
+    Preempted,
+    Preempting,
+    Shortfall,
+    Unblock,
+    gate_of,
+    preemption_of,
+    suspension_of,
+)
 
 GATES = [
     *(Reason.HELD_USER, Reason.HELD_ADMIN, Reason.HELD_MAX_REQUEUE, Reason.INTERNAL_ERROR),
@@ -19,14 +29,14 @@ AT = 1_700_000_000.0
 
 @pytest.mark.parametrize("reason", GATES)
 def test_every_gate_has_a_sentence(reason):
-    assert " " in why(gate(a_job(depends="afterok:3"), reason))
+    assert " " in why(gate_of(a_job(depends="afterok:3"), reason))
 
 
 def test_failures_of_the_host_are_counted_in_words():
     once = replace(a_job(), failures=1)
     said = "held: the host failed it {}; its owner can release it"
-    assert why(gate(once, Reason.HELD_MAX_REQUEUE)) == said.format("once")
-    assert why(gate(replace(once, failures=2), Reason.HELD_MAX_REQUEUE)) == said.format("2 times")
+    assert why(gate_of(once, Reason.HELD_MAX_REQUEUE)) == said.format("once")
+    assert why(gate_of(replace(once, failures=2), Reason.HELD_MAX_REQUEUE)) == said.format("2 times")
 
 
 def test_a_limit_is_told_with_its_figures():
@@ -38,10 +48,10 @@ def test_a_suspended_job_tells_what_it_keeps_and_a_preempted_job_who_preempted_i
     found = Preemption(by=7, at=AT, mode="suspend", attempt=1)
     job = a_job(state=JobState.SUSPENDED, attempt=1, preemption=found)
     job = replace(job, holds=(Hold(gpu=0, share=0, memory=4 << 30),))
-    assert note(suspension(job)) == "suspended: preempted by job 7; keeps 4096M on GPU 0"
+    assert note(suspension_of(job)) == "suspended: preempted by job 7; keeps 4096M on GPU 0"
     over = replace(job, state=JobState.PREEMPTED, preemption=replace(found, mode="cancel"))
-    assert preemption(over) == Preempted(by=7, mode="cancel", at=AT)
-    assert note(preemption(over)).startswith("preempted by job 7 at 2023-11-1")
+    assert preemption_of(over) == Preempted(by=7, mode="cancel", at=AT)
+    assert note(preemption_of(over)).startswith("preempted by job 7 at 2023-11-1")
 
 
 def test_preemption_has_a_sentence_for_each_outcome():

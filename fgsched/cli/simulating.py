@@ -108,21 +108,19 @@ def _limits(config: "Config", options: dict[str, Any]) -> "HostLimits":
 
 
 def _workload(file: str | None, options: dict[str, Any], cards: int) -> "Workload":
-    from fgsched.simulate import synthetic, traces
+    from fgsched.simulate.workload import generate, read
 
     if file is None:
         if options["partition"]:
             raise BadUsage("--partition selects jobs of a FILE, but none is given.", "Give a FILE.")
-        return synthetic.generate(
-            seed=options["seed"], hours=options["hours"], load=options["load"], cards=cards
-        )
+        return generate(seed=options["seed"], hours=options["hours"], load=options["load"], cards=cards)
     try:
         text = _stdin() if file == "-" else Path(file).read_text()
     except UnicodeDecodeError:
         raise BadUsage(f"{file}: this is not text.") from None
     except OSError as error:
         raise BadUsage(f"{file}: cannot be read: {error.strerror}.") from error
-    workload = traces.read("standard input" if file == "-" else file, text)
+    workload = read("standard input" if file == "-" else file, text)
     names = set(filter(None, options["partition"].split(",")))
     tasks = tuple(task for task in workload.tasks if not names or task.partition in names)
     if not tasks:

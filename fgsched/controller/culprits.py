@@ -7,9 +7,8 @@ from msgspec.structs import replace
 
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import Gpu, HostLimits, Readings
-from fgsched.scheduling.planner import Queue
+from fgsched.scheduling.planner import Queue, Snapshot
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.snapshot import Snapshot
 
 
 def culprits(

@@ -9,7 +9,7 @@ from fgsched.controller.effects import Requeue
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import WHOLE, Job, JobState
 from fgsched.scheduling.backfill import BackfillReservation
-from fgsched.scheduling.defragmentation import Movable, Place, moves
+from fgsched.scheduling.fragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import JobClass, Plan
 

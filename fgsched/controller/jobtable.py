@@ -14,9 +14,8 @@ from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.fragmentation import Recent
 from fgsched.scheduling.limits import Key, Owner, counts_in
 from fgsched.scheduling.placement import Host, Room, Shortfall, rooms
-from fgsched.scheduling.planner import Plan, Queue, QueuedJob
+from fgsched.scheduling.planner import Plan, Queue, QueuedJob, Snapshot
 from fgsched.scheduling.priority import JobClass, Order
-from fgsched.scheduling.snapshot import Snapshot
 from fgsched.store import Allocation
 
 _NOTHING = Demand(cpus=0)

@@ -11,15 +11,13 @@ from fgsched.controller.effects import Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
-from fgsched.domain.waiting import Note, Outlook, Preempting
+from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
 from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.protocol import Outcome
-from fgsched.scheduling.explain.causes import preemption, suspension
-from fgsched.scheduling.planner import Plan, Start
+from fgsched.scheduling.planner import Plan, Snapshot, Start
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 _MOST = 16  # preempting jobs in one turn
@@ -215,8 +213,8 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = Non
 def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
     """Return the preemptions that a job takes part in, as the preempted job or as the preempting one."""
     if job.is_suspended_by_preemption:
-        return [suspension(job)]
-    if (found := preemption(job)) is not None:
+        return [suspension_of(job)]
+    if (found := preemption_of(job)) is not None:
         return [found]
     going = [
         (one.id, one.preemption.until)

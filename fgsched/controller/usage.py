@@ -8,21 +8,29 @@ from msgspec.structs import replace
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job
 from fgsched.domain.policy import Policy
-from fgsched.scheduling.fairshare import Owner, Standing, Usage, accrued, by_scope, factors, standings
-from fgsched.scheduling.priority import Order
+from fgsched.scheduling.priority import (
+    AccountUser,
+    Order,
+    Standing,
+    Usage,
+    accrued,
+    by_scope,
+    factors,
+    standings,
+)
 from fgsched.store import Allocation
 
 
-def owner_of(job: Job) -> Owner:
+def owner_of(job: Job) -> AccountUser:
     return job.request.account, job.user
 
 
 class Ledger(Protocol):
     """Where usage is recorded: the store, or its replacement in a simulation."""
 
-    def usage(self) -> dict[Owner, Usage]: ...
+    def usage(self) -> dict[AccountUser, Usage]: ...
 
-    def put_usage(self, owner: Owner, usage: Usage) -> None: ...
+    def put_usage(self, owner: AccountUser, usage: Usage) -> None: ...
 
 
 class UsageCharges:
@@ -30,8 +38,8 @@ class UsageCharges:
 
     def __init__(self, store: Ledger) -> None:
         self._store = store
-        self._usage: dict[Owner, Usage] = {}
-        self._unwritten: set[Owner] = set()
+        self._usage: dict[AccountUser, Usage] = {}
+        self._unwritten: set[AccountUser] = set()
         self._order = Order()
         self._ordered_at = float("-inf")
 
@@ -57,7 +65,7 @@ class UsageCharges:
             self._store.put_usage(owner, self._usage[owner])
         self._unwritten.clear()
 
-    def used(self, jobtable: JobTable, policy: Policy, now: float) -> dict[Owner, float]:
+    def used(self, jobtable: JobTable, policy: Policy, now: float) -> dict[AccountUser, float]:
         """Return the charged GPU seconds of each owner, decayed to `now`, including running jobs."""
         half_life = policy.weights.half_life
         found = {owner: usage.now(now, half_life) for owner, usage in self._usage.items()}

@@ -20,10 +20,9 @@ from fgsched.jobs import enforcement
 from fgsched.jobs.launchspec import LAST_WAIT, AssignedGpu, JobOwner, LaunchContext, job_dir, launch, limit_of
 from fgsched.jobs.lifecycle import Seen, Shepherd
 from fgsched.launch import shepherds
-from fgsched.launch.message import pack
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Following, Watch
-from fgsched.launch.spawner import Spawner
+from fgsched.launch.spawner import Spawner, pack
 from fgsched.store import Allocation
 from fgsched.system.accounts import Account, Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups

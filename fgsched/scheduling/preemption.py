@@ -15,10 +15,9 @@ from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits
 from fgsched.domain.policy import CANCEL, OFF, REQUEUE, SUSPEND, Policy, PreemptRule
 from fgsched.scheduling.backfill import Running, attempt
 from fgsched.scheduling.placement import Host, Room, Shortfall, charged, fits
-from fgsched.scheduling.planner import Start
+from fgsched.scheduling.planner import Snapshot, Start
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.snapshot import Snapshot
 
 _MAX_PAIRED = 12  # jobs on one GPU of which all pairs are tried
 _MAX_SETS = 6  # sets of victims that are tried in a plan for one job

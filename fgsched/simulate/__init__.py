@@ -12,7 +12,7 @@ svg         the curves as a picture
 
 from fgsched.simulate.clock import replay
 from fgsched.simulate.host import SimHost
-from fgsched.simulate.outcome import Outcome, Simulated
+from fgsched.simulate.metrics import Outcome, Simulated
 from fgsched.simulate.workload import Task
 
 __all__ = ["Outcome", "SimHost", "Simulated", "Task", "replay"]

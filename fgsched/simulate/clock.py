@@ -7,7 +7,7 @@ from fgsched.controller.preemption import Preempter, claim_for_tasks
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.simulate.host import SimHost, VirtualHost
-from fgsched.simulate.outcome import Simulated
+from fgsched.simulate.metrics import Simulated
 from fgsched.simulate.workload import Task
 
 # A job that waits for one of these reasons can start only after another job has ended.

@@ -10,10 +10,10 @@ from fgsched.controller.usage import UsageCharges
 from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings
 from fgsched.domain.policy import Policy
 from fgsched.jobs.lifecycle import Result, complete, finish
-from fgsched.scheduling.fairshare import Owner, Usage
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import Plan, Start
-from fgsched.simulate.outcome import Outcome, Run
+from fgsched.scheduling.priority import AccountUser, Usage
+from fgsched.simulate.metrics import Outcome, Run
 from fgsched.simulate.workload import Task
 from fgsched.store import Allocation
 
@@ -30,11 +30,11 @@ class SimHost:
 class _NoStore:
     """Replaces the store, in which the controller keeps usage."""
 
-    def usage(self) -> dict[Owner, Usage]:
+    def usage(self) -> dict[AccountUser, Usage]:
         """Return no usage: a simulation starts without."""
         return {}
 
-    def put_usage(self, owner: Owner, usage: Usage) -> None:
+    def put_usage(self, owner: AccountUser, usage: Usage) -> None:
         """Do nothing: usage is not kept after the simulation."""
 
 

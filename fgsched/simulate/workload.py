@@ -1,10 +1,16 @@
-"""Workloads: tasks with a submission time, a demand and a run time."""
+"""Workloads of a simulation: tasks with a submission time, a demand and a run time, recorded or synthetic."""
 
+import csv
+import json
+import math
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from fgsched.domain.errors import FgschedError
-from fgsched.domain.job import Demand, Gpu, HostLimits, Job, Request
+from fgsched.domain.errors import BadUsage, FgschedError
+from fgsched.domain.job import WHOLE, Demand, Gpu, HostLimits, Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.scheduling.admission import check_demand
 
@@ -98,3 +104,176 @@ def _could_run(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> bool:
     except FgschedError:
         return False
     return True
+
+
+# -- recorded workloads -------------------------------------------------------
+
+
+_MIB = 1 << 20
+_OPENB = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
+
+
+def read(file: str, text: str) -> Workload:
+    """Parse the workload in the text of a file.
+
+    Raises:
+        BadUsage: the text has neither format, or a malformed value.
+    """
+    start = text.lstrip()[:1]
+    return _accounts(file, text) if start == "{" else _openb(file, text)
+
+
+# -- fgacct --json --------------------------------------------------------------------------------
+
+
+def _accounts(file: str, text: str) -> Workload:
+    try:
+        jobs = json.loads(text)["jobs"]
+        found = [_job(job) for job in jobs]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadUsage(
+            f"{file}: this is not the output of fgacct --json: {error!r}", "Use fgacct --json -a -S …"
+        ) from error
+    tasks = [task for task in found if task]
+    return Workload.of(
+        tasks, f"{counted(len(tasks), 'job')} of {Path(file).name}", left_out=len(found) - len(tasks)
+    )
+
+
+def _job(job: dict[str, Any]) -> Task | None:
+    """Return the task of one record; None for a job that never started, whose run time is unknown."""
+    if job["start_time"] is None or job["req_gpu"] is None:
+        return None
+    submitted = float(job.get("eligible_time") or job["submit_time"])
+    return Task(
+        demand=_demand(job),
+        submitted=submitted,
+        waited=max(0.0, float(job["start_time"]) - submitted),
+        run=float(job["elapsed"]),
+        time_limit=int(job["time_limit"] or 0),
+        id=int(job["job_id"]),
+        name=str(job["name"]),
+        user=str(job["user"]),
+        uid=int(job["uid"]),
+        partition=str(job["partition"]),
+        account=str(job.get("account") or ""),
+        qos=str(job.get("qos") or ""),
+    )
+
+
+def _demand(job: dict[str, Any]) -> Demand:
+    """Return a demand for the share and the memory that were allocated to the job."""
+    units = round(float(job["req_gpu"]) * WHOLE)
+    cpus, memory = int(job["req_cpus"]), int(job["req_mem"] or 0)
+    if not units:
+        return Demand(cpus=cpus, host_memory=memory)
+    cards = max(1, units // WHOLE)
+    is_part = units < WHOLE
+    return Demand(
+        gpus=cards,
+        share=units // cards,
+        memory=int(job["req_gpu_mem"] or 0) if is_part else 0,
+        cpus=cpus,
+        host_memory=memory,
+    )
+
+
+# -- the openb trace ------------------------------------------------------------------------------
+
+
+def _openb(file: str, text: str) -> Workload:
+    rows = list(csv.DictReader(text.splitlines()))
+    missing = [name for name in _OPENB if not rows or name not in rows[0]]
+    if missing:
+        raise BadUsage(
+            f"{file}: neither the output of fgacct --json nor a list of tasks in the openb format "
+            f"(no column {missing[0]})",
+            "Name such a file, or none for a generated workload.",
+        )
+    try:
+        tasks, left_out = _tasks(rows)
+    except (ValueError, TypeError) as error:
+        raise BadUsage(f"{file}: {error}") from error
+    return Workload.of(tasks, f"{counted(len(tasks), 'task')} of {Path(file).name}", left_out=left_out)
+
+
+def _tasks(rows: Iterable[dict[str, str]]) -> tuple[list[Task], int]:
+    tasks, left_out = [], 0
+    for row in rows:
+        started, ended = row.get("scheduled_time") or row["creation_time"], row["deletion_time"]
+        if not started or not ended:
+            left_out += 1
+            continue
+        gpus = int(row["num_gpu"])
+        demand = Demand(
+            gpus=gpus,
+            share=(WHOLE if gpus > 1 else int(row["gpu_milli"]) * WHOLE // 1000) if gpus else 0,
+            # Any GPU model is accepted, whatever the trace requested.
+            cpus=max(1, -(-int(row["cpu_milli"]) // 1000)),
+            host_memory=int(row["memory_mib"]) * _MIB,
+        )
+        run = max(1.0, float(ended) - float(started))
+        tasks.append(Task(demand=demand, submitted=float(row["creation_time"]), run=run, name=row["name"]))
+    return tasks, left_out
+
+
+# -- synthetic workloads ------------------------------------------------------
+
+
+# Weights of the requests: most are small, as in traces of shared hosts.
+_SHARES = {1250: 18, 2500: 28, 5000: 24, 7500: 6, WHOLE: 18}
+_GPU_COUNTS = {2: 3, 4: 2, 8: 1}
+_MEDIAN, _SIGMA = 15 * 60, 1.3  # seconds of run time, and the standard deviation of its logarithm
+_LONGEST = 12 * 3600  # seconds
+_USERS = 12
+_NO_LIMIT = 0.1  # fraction of the jobs that request no time limit and get a day
+_DAY = 24 * 3600  # seconds
+
+
+def generate(*, seed: int, hours: float, load: float, cards: int, began: float = 0.0) -> Workload:
+    """Generate jobs that are submitted within a number of hours, more of them by day than by night.
+
+    Args:
+        load: GPU time of all jobs, relative to that of the GPUs in these hours.
+        cards: number of GPUs.
+        began: seconds since the epoch of the first hour, which is midnight.
+    """
+    chance = random.Random(seed)
+    length, target = hours * 3600, load * cards * hours * 3600
+    tasks: list[Task] = []
+    total = 0.0  # GPU seconds
+    while total < target:
+        task = _task(chance, cards, began + _submission(chance, length))
+        tasks.append(task)
+        total += task.lasts * task.demand.gpus * task.demand.share / WHOLE
+    return Workload.of(tasks, f"{counted(len(tasks), 'generated job')} (seed {seed})")
+
+
+def _task(chance: random.Random, cards: int, submitted: float) -> Task:
+    run = min(_LONGEST, math.ceil(_MEDIAN * math.exp(chance.gauss(0, _SIGMA))))
+    limit = math.ceil(run * chance.uniform(1.1, 4) / 900) * 900
+    user = min(chance.randrange(_USERS), chance.randrange(_USERS))  # few users submit most jobs
+    return Task(
+        demand=_random_demand(chance, cards),
+        submitted=submitted,
+        run=run,
+        time_limit=_DAY if chance.random() < _NO_LIMIT else limit,
+        user=f"user{user}",
+        uid=1000 + user,
+    )
+
+
+def _random_demand(chance: random.Random, cards: int) -> Demand:
+    several = {number: weight for number, weight in _GPU_COUNTS.items() if number <= cards}
+    kinds = [(1, share) for share in _SHARES] + [(number, WHOLE) for number in several]
+    gpus, share = chance.choices(kinds, [*_SHARES.values(), *several.values()])[0]
+    return Demand(gpus=gpus, share=share)
+
+
+def _submission(chance: random.Random, length: float) -> float:
+    """Return the seconds from the start, which is midnight, to a submission."""
+    while True:
+        at = chance.uniform(0, length)
+        busy = 0.6 - 0.4 * math.cos(2 * math.pi * at / _DAY)
+        if chance.random() < busy:
+            return at

@@ -13,8 +13,8 @@ from fgsched.crash import point
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Gpu, GpuState, Hold, Job, JobState, Reason, Request
 from fgsched.domain.text import storable
-from fgsched.scheduling.explain.runtimes import Run
-from fgsched.scheduling.fairshare import Owner, Usage
+from fgsched.scheduling.priority import AccountUser, Usage
+from fgsched.scheduling.runtimes import Run
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Statement
 from fgsched.store.opening import last_id, open_queue, raise_ids
@@ -401,12 +401,12 @@ class Metadata:
     def remember(self, key: str, value: str) -> None:
         self._db.execute(self._sql["put_meta"], {"key": key, "value": value})
 
-    def usage(self) -> dict[Owner, Usage]:
+    def usage(self) -> dict[AccountUser, Usage]:
         """Return the charged GPU seconds by account and user."""
         rows = self._db.execute(self._sql["all_usage"])
         return {(row["account"], row["user"]): Usage(row["seconds"], row["at"]) for row in rows}
 
-    def put_usage(self, owner: Owner, usage: Usage) -> None:
+    def put_usage(self, owner: AccountUser, usage: Usage) -> None:
         account, user = owner
         row = {"account": account, "user": user, "seconds": usage.seconds, "at": usage.at}
         self._db.execute(self._sql["put_usage"], row)

@@ -15,15 +15,12 @@ from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
 from fgsched.domain.job import Hold, Job, JobState, Reason
-from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock
+from fgsched.domain.waiting import Advice, Blocker, ExpectedStart, Explanation, Trial, Unblock, gate_of
 from fgsched.scheduling.backfill import Running
-from fgsched.scheduling.explain.advice import TRIES, advice
-from fgsched.scheduling.explain.blockers import blockers
-from fgsched.scheduling.explain.causes import gate
-from fgsched.scheduling.explain.forecast import Expected, forecast
-from fgsched.scheduling.explain.runtimes import History
+from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, forecast
+from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
-from fgsched.scheduling.snapshot import Snapshot
+from fgsched.scheduling.runtimes import History
 
 _MOST = 50  # jobs in one answer
 _QUANTILES = {"likely": 0.5, "late": 0.9}  # of the earlier runs of the same name
@@ -95,9 +92,9 @@ class ExplainHandlers:
         jobtable, found = self._engine.jobtable, []
         closed = jobtable.wait_index.closed(job)
         if job.held:
-            found.append(Blocker(gate(job, jobtable.reason(job))))
+            found.append(Blocker(gate_of(job, jobtable.reason(job))))
         if closed is not None:
-            found.append(Blocker(gate(job, closed), Unblock(at=opens(job) or None)))
+            found.append(Blocker(gate_of(job, closed), Unblock(at=opens(job) or None)))
         return found
 
     def _scene(self, now: float) -> Snapshot:
@@ -197,11 +194,11 @@ class ExplainHandlers:
     def _closed(self, job: Job, now: float) -> list[Blocker]:
         """Return the gate that would keep a new job out of the queue."""
         if job.held:
-            return [Blocker(gate(job, Reason.HELD_USER))]
+            return [Blocker(gate_of(job, Reason.HELD_USER))]
         if job.depends:
-            return [Blocker(gate(job, Reason.DEPENDENCY))]
+            return [Blocker(gate_of(job, Reason.DEPENDENCY))]
         if opens(job) > now:
-            return [Blocker(gate(job, Reason.BEGIN_TIME), Unblock(at=opens(job)))]
+            return [Blocker(gate_of(job, Reason.BEGIN_TIME), Unblock(at=opens(job)))]
         return []
 
 

@@ -13,11 +13,10 @@ from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
-from fgsched.domain.waiting import Cause
+from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.jobs.arrays import format_array
 from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
 from fgsched.jobs.lifecycle import suspended_seconds
-from fgsched.scheduling.explain.causes import gate, preemption, suspension
 from fgsched.scheduling.placement import cost, is_of_type
 from fgsched.store import JobRecord
 
@@ -148,10 +147,10 @@ def cause(jobtable: JobTable, job: Job) -> Cause | None:
     if (short := jobtable.shortfall(job)) is not None:
         return short
     if job.state is JobState.SUSPENDED:
-        return suspension(job)
+        return suspension_of(job)
     if job.state.holds or job.state.is_final:
-        return preemption(job)
-    return gate(job, jobtable.reason(job)) if job.state is JobState.PENDING else None
+        return preemption_of(job)
+    return gate_of(job, jobtable.reason(job)) if job.state is JobState.PENDING else None
 
 
 def elapsed(job: Job, now: float) -> float:

@@ -1,0 +1,413 @@
+"""Explain with the planner why a job waits, what would start it, and when it starts. Facts, no sentences."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from msgspec.structs import replace
+
+from fgsched.domain.job import WHOLE, Demand, Hold, Reason
+from fgsched.domain.waiting import UNKNOWN, Blocker, Shortfall, Unblock
+from fgsched.scheduling.backfill import Running, attempt, reserve
+from fgsched.scheduling.capacity import Capacity
+from fgsched.scheduling.limits import Scope, scopes
+from fgsched.scheduling.placement import Host, Room, is_of_type
+from fgsched.scheduling.planner import Plan, Snapshot, Start, demand_parts, ends_by, plan
+from fgsched.scheduling.priority import JobClass
+from fgsched.scheduling.queue import QueuedJob
+from fgsched.scheduling.reservations import boundaries
+
+# -- blockers -----------------------------------------------------------------
+
+
+def blockers(snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None) -> list[Blocker]:
+    """Return every blocker of a queued job, the binding one first; none if it starts now.
+
+    `decided` is the plan of `snapshot`, if the caller already has it.
+    """
+    decided = decided or snapshot.plan()
+    if any(start.job_id == job.id for start in decided.starts):
+        return []
+    kind, capacity = job.kind, snapshot.capacity()
+    found = [each for name in kind.partitions for each in _in_partition(snapshot, capacity, kind, name)]
+    if not any(each.cause.reason is not Reason.RESERVED_FOR_TOP for each in found):
+        found += _reservations(snapshot, kind, decided)
+    shown = decided.shortfall(kind)
+    if shown is not None and all(each.cause != shown for each in found):
+        found.append(Blocker(shown, partition=kind.partitions[0]))
+    return sorted(dict.fromkeys(found), key=lambda each: each.cause != shown)
+
+
+def _in_partition(snapshot: Snapshot, capacity: Capacity, kind: JobClass, name: str) -> Iterator[Blocker]:
+    if (rule := capacity.rule(kind, name)) is not None:
+        begins = rule.reason is Reason.RESERVATION and rule.what == "begin"
+        yield Blocker(rule, Unblock(at=float(rule.left)) if begins else UNKNOWN, name)
+        return
+    for scope, shortfall in capacity.limits_reached(kind, name):
+        yield Blocker(shortfall, _end_within(snapshot, scope, shortfall), name)
+    rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
+    if kind.reservation:
+        rooms = list(capacity.rooms_for(kind, name))
+    for part in demand_parts(kind.demand):
+        tried = attempt(part, rooms, snapshot.host, limits)
+        if isinstance(tried, Shortfall):
+            yield Blocker(tried, _room_for(snapshot, part, name), name)
+        elif part.gpus and (booked := capacity.reserved_for_others(kind, name, part)) is not None:
+            yield Blocker(booked, Unblock(at=float(booked.total)), name)
+
+
+def _end_within(snapshot: Snapshot, scope: Scope, shortfall: Shortfall) -> Unblock:
+    """Return the first end among the running jobs that count towards a limit."""
+    if shortfall.what == "minutes":
+        return UNKNOWN
+    policy = snapshot.queue.order.policy
+    inside = [
+        job
+        for job in snapshot.running
+        if any(each.key == scope.key for each in scopes(job.partition, job.who, policy))
+    ]
+    first = min(inside, key=lambda job: (job.until, job.id), default=None)
+    return Unblock((first.id,), _known(first.until)) if first else UNKNOWN
+
+
+def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
+    """Return the ends that free enough for a part of a demand, at the latest by the time limits."""
+    rooms, limits = snapshot.rooms_of(name), snapshot.limits_of(name)
+    backfill = reserve(part, snapshot.running, rooms, snapshot.host, limits=limits)
+    if backfill is None:
+        return UNKNOWN
+    cards = {hold.gpu for hold in backfill.holds}
+
+    def matters(job: Running) -> bool:
+        if not (ends_by(job, backfill.at) or (backfill.at == math.inf and job.until == math.inf)):
+            return False
+        return bool(cards & {hold.gpu for hold in job.holds}) if cards else _gives_back(job.demand, part)
+
+    named = sorted(filter(matters, snapshot.running), key=lambda job: (job.until, job.id))
+    return Unblock(tuple(job.id for job in named if job.id), _known(backfill.at))
+
+
+def _gives_back(demand: Demand, part: Demand) -> bool:
+    """Tell whether a job with this demand holds some of what `part` asks for."""
+    wanted = {name for name, _ in part.resources}
+    if wanted:
+        return any(name in wanted for name, _ in demand.resources)
+    return demand.host_memory > 0 if part.host_memory else demand.cpus > 0
+
+
+def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator[Blocker]:
+    """Yield the backfill reservations of jobs ahead of it that its start would delay."""
+    until = snapshot.now + kind.time_limit if kind.time_limit else math.inf
+    for name, backfill in decided.reserved.items():
+        if backfill.is_over(until):
+            continue
+        for partition in kind.partitions:
+            limits = snapshot.limits_of(partition)
+            found = attempt(
+                kind.demand, snapshot.capacity().rooms_for(kind, partition), snapshot.host, limits
+            )
+            if isinstance(found, Shortfall):
+                continue
+            if not backfill.allows(kind.demand, found, until, kind.reservation):
+                gpu = min((hold.gpu for hold in found if hold.gpu in backfill.spare), default=None)
+                shortfall = Shortfall(Reason.RESERVED_FOR_TOP, gpu=gpu)
+                lift = Unblock((backfill.job,), _known(backfill.at), is_start=True)
+                yield Blocker(shortfall, lift, name.split(" ")[0])
+
+
+def _known(at: float) -> float | None:
+    """Return a time, or None for one that is never reached."""
+    return at if at < math.inf else None
+
+
+# -- advice -------------------------------------------------------------------
+
+
+_MIB = 2**20
+_STEP = 500  # ten-thousandths: rather 0.5 than 0.5417
+_MEMORY_STEPS = (1024 * _MIB, 256 * _MIB, _MIB)
+_SHORTEST = 60  # seconds: a limit below it is no advice
+TRIES = 64  # plans for one question, where they are cheap
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one option. `option` is the name in fgsub, without dashes."""
+
+    option: str
+    job: QueuedJob  # with the change made
+    before: int  # ten-thousandths, bytes, seconds or a number
+    after: int  # the same; of a type: 0, any
+
+    @property
+    def size(self) -> float:
+        """The part of the request that is given up, from 0 to 1."""
+        return 1 - self.after / self.before if self.before else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A change with which the job starts now, and its start."""
+
+    change: Change
+    start: Start
+
+
+def advice(
+    snapshot: Snapshot, job: QueuedJob, decided: Plan | None = None, *, most: int = TRIES
+) -> list[Advice]:
+    """Return the smallest sufficient change of each option, the smallest first. At most `most` are tried."""
+    decided = decided or snapshot.plan()
+    found: list[Advice] = []
+    tries = 0
+    for changes in _changes(snapshot, job, decided):
+        for change in changes:  # the smallest change first: the first that is sufficient is taken
+            if not _may_fit(snapshot, change.job):
+                continue
+            tries += 1
+            start = _start_with(snapshot, change.job) if tries <= most else None
+            if start is not None:
+                found.append(Advice(change, start))
+                break
+    return sorted(found, key=lambda each: each.change.size)
+
+
+def _may_fit(snapshot: Snapshot, job: QueuedJob) -> bool:
+    """Check quickly whether a change can help, before the whole queue is planned again."""
+    return any(
+        not isinstance(
+            attempt(job.demand, snapshot.rooms_of(name), snapshot.host, snapshot.limits_of(name)), Shortfall
+        )
+        for name in job.partitions
+    )
+
+
+def _start_with(snapshot: Snapshot, job: QueuedJob) -> Start | None:
+    with snapshot.with_job(job):
+        return next((start for start in snapshot.plan().starts if start.job_id == job.id), None)
+
+
+def _changes(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Iterable[Change]]:
+    demand = job.demand
+    rooms = [room for name in job.partitions for room in snapshot.rooms_of(name)]
+    if demand.gpus:
+        yield _smaller_shares(job, rooms)
+        yield _smaller_memories(job, rooms)
+        yield _fewer_gpus(job)
+        if demand.gpu_type and any(not is_of_type(room.gpu, demand.gpu_type) for room in rooms):
+            other = replace(demand, gpu_type="")
+            yield [Change("gpu-type", replace(job, demand=other), 0, 0)]
+    yield _shorter_limits(snapshot, job, decided)
+    yield _smaller_amount(
+        job, "cpus-per-task", demand.cpus, snapshot.host.cpus, lambda n: replace(demand, cpus=n)
+    )
+    if demand.host_memory:
+        left = snapshot.host.memory // _MIB * _MIB
+        yield _smaller_amount(job, "mem", demand.host_memory, left, lambda n: replace(demand, host_memory=n))
+
+
+def _smaller_shares(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
+    """Yield smaller shares, the largest first; memory that is requested in bytes stays."""
+    demand = job.demand
+    if not demand.share:
+        return
+    if demand.memory_part:
+        return
+    exact = {room.share // 100 * 100 for room in rooms}
+    for share in sorted(exact | set(range(_STEP, WHOLE, _STEP)), reverse=True):
+        if 0 < share < demand.share:
+            yield Change("gpus", _with(job, replace(demand, share=share)), demand.share, share)
+
+
+def _smaller_memories(job: QueuedJob, rooms: Iterable[Room]) -> Iterator[Change]:
+    demand = job.demand
+    if not demand.memory:
+        return
+    frees = {max(0, room.memory) for room in rooms if room.memory < demand.memory}
+    for memory in sorted({free // step * step for free in frees for step in _MEMORY_STEPS}, reverse=True):
+        if memory:
+            yield Change("gpu-mem", _with(job, replace(demand, memory=memory)), demand.memory, memory)
+
+
+def _fewer_gpus(job: QueuedJob) -> Iterator[Change]:
+    demand = job.demand
+    for gpus in range(demand.gpus - 1, 0, -1):
+        changed = _with(job, replace(demand, gpus=gpus))
+        yield Change("gpus", changed, demand.gpus * WHOLE, gpus * WHOLE)
+
+
+def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
+    """Yield time limits with which it ends before a reservation, or that a partition allows."""
+    most = [
+        int(backfill.at - snapshot.now)
+        for backfill in decided.reserved.values()
+        if snapshot.now < backfill.at < math.inf and backfill.job != job.id
+    ]
+    policy = snapshot.queue.order.policy
+    most += [int(one.start - snapshot.now) for one in policy.reservations if one.start > snapshot.now]
+    if reservation := policy.reservation(job.reservation):
+        most.append(int(reservation.end - snapshot.now))
+    for name in job.partitions:
+        partition = policy.partition(name)
+        if partition is not None and partition.most.time:
+            most.append(partition.most.time)
+    for limit in sorted({seconds // 60 * 60 for seconds in most}, reverse=True):
+        if limit >= _SHORTEST and (not job.time_limit or limit < job.time_limit):
+            yield Change("time", replace(job, time_limit=limit), job.time_limit, limit)
+
+
+def _smaller_amount(
+    job: QueuedJob, option: str, asked: int, left: int, changed: Callable[[int], Demand]
+) -> Iterator[Change]:
+    """Yield the one smaller amount of an option: what is left."""
+    if 0 < left < asked:
+        yield Change(option, _with(job, changed(left)), asked, left)
+
+
+def _with(job: QueuedJob, demand: Demand) -> QueuedJob:
+    return replace(job, demand=demand)
+
+
+# -- forecast -----------------------------------------------------------------
+
+
+LOOKED_AHEAD = 400  # plans of one forecast: a job that starts later has an unknown start
+Length = Callable[[QueuedJob], float]  # seconds that a waiting job is assumed to run; infinite: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A start that is forecast."""
+
+    at: float  # seconds since the epoch
+    holds: tuple[Hold, ...]
+    partition: str
+    before: tuple[int, ...]  # jobs that end before it
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The starts that could be forecast."""
+
+    starts: dict[int, Expected]  # by job id
+    is_cut_off: bool = False  # too many jobs are ahead of the wanted jobs that have no start here
+
+
+@dataclass(slots=True)
+class _Later:
+    """The host at a later time."""
+
+    running: dict[int, Running]
+    rooms: dict[int, Room]
+    host: Host
+    ends: list[tuple[float, int, int]]  # a heap of (end time, number of the start, job id)
+    left: dict[int, int]  # queue entry -> how many of its jobs have not started
+    boundaries: list[float]  # starts and ends of reservations, in order
+    over: list[int] = field(default_factory=list)  # ids of the jobs that have ended
+    count: int = 0
+
+    def begin(self, job: Running, end: float) -> int:
+        """Add a running job that ends at `end`; return its number here."""
+        self.count += 1
+        self.running[self.count] = job
+        heappush(self.ends, (end, self.count, job.id))
+        return self.count
+
+    def start(self, start: Start, entry: QueuedJob, until: float, end: float) -> None:
+        job = Running(
+            entry.demand, start.holds, until, start.partition, entry.who, start.job_id, entry.reservation
+        )
+        self.begin(job, end)
+        self.host = self.host.less(entry.demand)
+        for hold in start.holds:
+            self.rooms[hold.gpu] = self.rooms[hold.gpu].less(hold)
+
+    def end_next(self) -> float:
+        """Advance to the next end of a job, or to the next boundary of a reservation if that is earlier.
+
+        Return that time in seconds since the epoch; infinity if nothing happens any more.
+        """
+        at = self.ends[0][0] if self.ends else math.inf
+        if self.boundaries and self.boundaries[0] < at:
+            return self.boundaries.pop(0)
+        while at < math.inf and self.ends and self.ends[0][0] == at:
+            _, place, job_id = heappop(self.ends)
+            job = self.running.pop(place)
+            self.over.append(job_id)
+            self.host = self.host.plus(job.demand)
+            for hold in job.holds:
+                if hold.gpu in self.rooms:
+                    self.rooms[hold.gpu] = _cleaned(self.rooms[hold.gpu].plus(hold))
+        return at
+
+
+def _cleaned(room: Room) -> Room:
+    """Return a room whose ended jobs have left the GPU by then."""
+    return replace(room, cleaning=False)
+
+
+def forecast(
+    snapshot: Snapshot, length: Length, ends: Callable[[Running], float], wanted: Collection[int]
+) -> Forecast:
+    """Forecast the starts of the wanted queue entries; of an array, the start of its first task.
+
+    `ends` returns when a running job is assumed to end, in seconds since the epoch. The queue of `snapshot`
+    is changed meanwhile, and restored.
+    """
+    later = _begun(snapshot, ends)
+    found: dict[int, Expected] = {}
+    taken: list[QueuedJob] = []
+    missing, at = set(wanted), snapshot.now
+    try:
+        for _ in range(snapshot.plans(LOOKED_AHEAD)):
+            decided = plan(
+                snapshot.queue,
+                list(later.running.values()),
+                list(later.rooms.values()),
+                later.host,
+                limits=snapshot.limits,
+                now=at,
+            )
+            for start in decided.starts:
+                if start.job_id in missing:
+                    missing.discard(start.job_id)
+                    found[start.job_id] = Expected(at, start.holds, start.partition, tuple(later.over))
+                _take(snapshot, later, start, taken, length=length, at=at)
+            if not missing or (at := later.end_next()) == math.inf:
+                return Forecast(found)
+    finally:
+        _put_back(snapshot, taken)
+    return Forecast(found, is_cut_off=True)
+
+
+def _begun(snapshot: Snapshot, ends: Callable[[Running], float]) -> _Later:
+    bounds = boundaries(snapshot.queue.order.policy.reservations, snapshot.now)
+    later = _Later({}, {room.gpu.index: room for room in snapshot.free}, snapshot.host, [], {}, bounds)
+    for job in snapshot.running:
+        later.begin(job, max(snapshot.now, ends(job)))
+    heapify(later.ends)
+    return later
+
+
+def _take(
+    snapshot: Snapshot, later: _Later, start: Start, taken: list[QueuedJob], *, length: Length, at: float
+) -> None:
+    """Start one job of a queue entry at `at`."""
+    entry = snapshot.queue.entry(start.job_id)
+    assert entry is not None, "it was planned from this queue"
+    if entry.id not in later.left:
+        taken.append(entry)
+        later.left[entry.id] = entry.count
+    later.left[entry.id] -= 1
+    until = at + entry.time_limit if entry.time_limit else math.inf
+    later.start(start, entry, until, at + max(1.0, length(entry)))
+    if later.left[entry.id] > 0:
+        snapshot.queue.add(replace(entry, count=later.left[entry.id]))
+    else:
+        snapshot.queue.remove(entry.id)
+
+
+def _put_back(snapshot: Snapshot, taken: Iterable[QueuedJob]) -> None:
+    for entry in taken:
+        snapshot.queue.add(entry)
