@@ -1,4 +1,4 @@
-"""The clients' end of the controller's socket. In user mode it starts the controller if none is running."""
+"""Connect commands to the controller. In user mode, start a controller if none is running."""
 
 import itertools
 import os
@@ -39,7 +39,7 @@ class TimedOut(Unreachable):
 
 
 class _Pauses:
-    """The waiting times before a busy controller is asked again: random, increasing, and limited."""
+    """Yield the pauses before retries of a busy controller: random, increasing and limited."""
 
     def __init__(self) -> None:
         self._longest, self._until = 0.0, 0.0
@@ -83,9 +83,9 @@ class Client:
     ) -> Answer:
         """Send a request and return its answer.
 
-        It is sent again if the controller went away half-way, unless `call.repeats` is false. `patience` is
-        in seconds; None waits for ever. `progress` is called with news of the jobs that are waited for.
-        `unanswered` is what to tell a person when no answer comes.
+        The request is sent again if the connection is lost before the answer, unless `call.repeats` is false.
+        `patience` is in seconds; None: no limit. `progress` is called with the progress of awaited jobs.
+        `unanswered` is the remedy to show if there is no answer.
 
         Raises: the controller's refusal; Unreachable, and TimedOut if it does not answer in time.
         """
@@ -137,7 +137,7 @@ class Client:
         raise AssertionError("unreachable")
 
     def watch(self, ids: Sequence[int | str]) -> "Watch":
-        """Watch for the end of jobs on a separate connection, beside other work."""
+        """Open a separate connection that reports the end of jobs."""
         return Watch(self.places, ids, may_start=self._may_start)
 
     def _whose(self) -> str:
@@ -245,7 +245,7 @@ class Watch:
 
 
 def _advice(*, only_reads: bool, repeat: bool) -> str:
-    """Return what a person can do about a request that received no answer."""
+    """Return the remedy for a request without an answer."""
     if only_reads:
         return _AGAIN
     if repeat:
@@ -397,7 +397,7 @@ def _execute(ready: int, log: int, options: tuple[str, ...]) -> "subprocess.Pope
 def _start_outside(places: Paths, options: tuple[str, ...]) -> None:
     """Make the spawner start a controller that survives the job in which this process runs.
 
-    It gets the variables, the GPUs and the limits of the last controller, and nothing of the job.
+    It gets the variables, GPUs and limits of the last controller; nothing is inherited from the job.
     """
     from fgsched.launch.shepherds import ask_for_controller
     from fgsched.system.process import IN_A_JOB, spawner_outside

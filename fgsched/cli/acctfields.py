@@ -1,4 +1,4 @@
-"""fgacct's fields and output: what each field is called and shows; tables, delimited text and JSON."""
+"""The fields of fgacct with their names and values, and its output as table, delimited text or JSON."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -51,18 +51,18 @@ def amount(size: int, unit: str) -> str:
 
 
 def requested_share(job: JobInfo) -> int | None:
-    """Return the ten-thousandths of all its GPUs; None if they follow from the memory, not known yet."""
+    """Return the requested ten-thousandths of all GPUs; None if they follow from memory and are not known."""
     each, gpus = job.request.demand.share, job.request.demand.gpus
     return each * gpus if each or not gpus else allocated_share(job) or None
 
 
 def allocated_share(job: JobInfo) -> int:
-    """Return the ten-thousandths that it was given of all its GPUs."""
+    """Return the allocated share of all GPUs, in ten-thousandths."""
     return sum(given.share for given in job.allocated)
 
 
 def requested_memory(job: JobInfo) -> int | None:
-    """Return the bytes of each GPU; None if they follow from the share and are not known yet."""
+    """Return the requested bytes on each GPU; None if they follow from the share and are not known."""
     if not job.request.demand.gpus:
         return 0
     return job.request.demand.memory or (job.allocated[0].memory if job.allocated else None)
@@ -74,12 +74,12 @@ def peak(job: JobInfo) -> int | None:
 
 
 def gpu_hours(job: JobInfo) -> float:
-    """Return the charged share times the hours for which it was held."""
+    """Return the charged share multiplied by the hours of its allocation."""
     return float(sum(given.charged for given in job.allocated)) * _held_for(job) / WHOLE / HOUR
 
 
 def _held_for(job: JobInfo) -> float:
-    """Return the seconds for which it held its GPUs, suspensions included."""
+    """Return the seconds of the job's allocation, including suspensions."""
     return job.elapsed + job.suspended
 
 
@@ -119,12 +119,12 @@ def models(job: JobInfo) -> str:
 
 
 def ended_at(job: JobInfo) -> float | None:
-    """Return when it ended, in seconds since the epoch; None while its GPUs are not clean yet."""
+    """Return the end time in seconds since the epoch; None while the job still holds its GPUs."""
     return job.ended_at if job.state.is_final else None
 
 
 def planned(job: JobInfo) -> float | None:
-    """Return the seconds between when it could have started and its start; None if it never started."""
+    """Return the seconds from eligibility to start; None if the job never started."""
     if job.eligible_at is None or job.started_at is None:
         return None
     return max(0.0, job.started_at - job.eligible_at)
@@ -264,7 +264,7 @@ def field(name: str) -> Field:
 
 
 class Column(NamedTuple):
-    """A field with the width and side that it is shown with."""
+    """A field with its width and alignment."""
 
     field: Field
     width: int
@@ -379,7 +379,7 @@ def _times(job: JobInfo) -> dict[str, Any]:
 
 
 def _enforcement(job: JobInfo) -> dict[str, Any]:
-    """Return how a job was held to its share, and the result."""
+    """Return the enforcement level of a job and the result of its check."""
     return {
         "oom_kind": oom_kind(job) or None,
         "post_mortem": to_builtins(job.post_mortem),

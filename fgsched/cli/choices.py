@@ -81,14 +81,14 @@ def spelled(names: Iterable[Name]) -> str:
 
 
 def exactly(job: JobInfo) -> Name:
-    """Return the name of this job alone; of an array's pending tasks, a name that means no others."""
+    """Return an id that names exactly this job, or exactly the pending tasks of an array."""
     if job.array is None:
         return job.id
     return _name(job, (job.tasks or "").partition("%")[0] or None)
 
 
 def name_of(job: JobInfo) -> str:
-    """Return what a job is called: 12, 12_3, 12_[4-15%2]."""
+    """Return the displayed id of a job: 12, 12_3, 12_[4-15%2]."""
     return _name(job, job.tasks)
 
 

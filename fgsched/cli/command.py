@@ -114,8 +114,8 @@ class Group(Command, click.Group):
 def run(command: click.Command) -> NoReturn:
     """Run `command` as this process, and end the process without tearing down the interpreter.
 
-    A command lives for some hundredths of a second: to collect cycles and to free every module would take a
-    good part of that.
+    Collecting cycles and freeing every module would take a considerable part of the run time of a command,
+    which is some hundredths of a second.
     """
     gc.disable()
     try:

@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the running controller reports, if there is one."""
+    """The report of the running controller, or None."""
 
     about: About | None  # None: no controller runs
     queue: str

@@ -89,7 +89,7 @@ class _Trials:
         return Row(*row, HOLDS, "the job was ended" if kills else "the job was warned")
 
     def _run(self, tier: Tier, command: list[str]) -> tuple[protocol.JobInfo, list[dict[str, Any]]]:
-        """Run a job; return how it ended, and what it printed."""
+        """Run a job; return its state at the end and its output."""
         output = self.folder / f"{tier.value}{secrets.token_hex(4)}"
         request = Request(
             name=f"doctor-{tier.value}",

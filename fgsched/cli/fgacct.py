@@ -1,4 +1,4 @@
-"""fgacct: show what jobs did and used, as sacct does."""
+"""fgacct: show accounting data of jobs, as sacct does."""
 
 import math
 import os

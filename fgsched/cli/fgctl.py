@@ -1,4 +1,4 @@
-"""fgctl: look at one thing closely, and change it."""
+"""fgctl: show and change jobs, GPUs, partitions and reservations, as scontrol does."""
 
 import os
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def _show_log(words: Sequence[str], *, as_json: bool) -> None:
 
 
 def _each(call: Call[Outcomes]) -> int:
-    """Send a request about several jobs; the largest exit status of the jobs for which it failed."""
+    """Send a request about several jobs; return the largest exit status of the failures, 0 without any."""
     with Client(find_places()) as client:
         return _reported(client.call(call).jobs)
 
@@ -154,7 +154,7 @@ def _reservation(verb: str, words: Sequence[str]) -> int:
 
 
 def _site(verb: str, words: Sequence[str]) -> int:
-    """'reservation NAME …' means reservation=NAME, as with scontrol."""
+    """Replace 'reservation NAME …' by 'reservation=NAME …', as scontrol does."""
     if words[0].lower() in ("reservation", "partition"):
         kind, rest = words[0].lower(), words[1:]
         is_named = bool(rest) and "=" in rest[0]

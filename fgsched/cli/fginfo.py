@@ -228,7 +228,7 @@ def _fullness(allocated: int, idle: int) -> str:
 
 
 def _host_state(gpus: Sequence[GpuInfo]) -> str:
-    """Return the state of all the GPUs together, in sinfo's words for a node."""
+    """Return the combined state of all GPUs, in sinfo's terms for a node."""
     states = {_state(one) for one in gpus}
     if states and states <= {"drain", "drng", "suspect", "down"}:
         return "down" if states == {"down"} else "drng" if "drng" in states else "drain"

@@ -83,7 +83,7 @@ def _why(options: dict[str, Any]) -> int:
 
 
 def _format(options: dict[str, Any]) -> Format:
-    """Return how rows are set, from the option that chooses the columns."""
+    """Return the row format that the options select."""
     form, names, long, as_slurm = (options[key] for key in ("form", "names", "long", "as_slurm"))
     if long and options["start"]:
         raise BadUsage("-l and --start each choose the columns; give one of them")
@@ -103,7 +103,7 @@ def _format(options: dict[str, Any]) -> Format:
 
 
 def _request(options: dict[str, Any], wanted: Format) -> protocol.ListQueue:
-    """Return what the controller is asked for: attributes, and which jobs."""
+    """Return the request to the controller: attributes, and the filter of jobs."""
     fields = queueformat.JSON_FIELDS if options["as_json"] else wanted.fields
     names = dict.fromkeys([*fields, *(column.key for column, _ in options["keys"]), *_NAMES])
     if options["start"] or not names.keys().isdisjoint(_EXPECTED):

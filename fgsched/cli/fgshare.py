@@ -1,4 +1,4 @@
-"""fgshare: show shares, their use and the fair-share factor, as sshare does."""
+"""fgshare: show fair-share shares, usage and the fair-share factor, as sshare does."""
 
 from typing import Any
 

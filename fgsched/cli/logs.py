@@ -1,4 +1,6 @@
-"""The controller's log: `fgsched logs` reads it where it is written, `fgctl show log` asks the controller."""
+"""Print the controller's log: from files or the journal (`fgsched logs`), or from the controller's memory
+(`fgctl show log`).
+"""
 
 import os
 import re
@@ -97,7 +99,7 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _follow(path: Path, file: IO[str], wanted: Callable[[str], bool]) -> None:
-    """Print what is added to the log, which may begin a new file, until the command is interrupted."""
+    """Print new lines of the log, also after its rotation, until the command is interrupted."""
     wait = _waiting(path.parent)
     part = ""
     while True:
@@ -115,7 +117,7 @@ def _follow(path: Path, file: IO[str], wanted: Callable[[str], bool]) -> None:
 
 
 def _waiting(directory: Path) -> Callable[[], object]:
-    """Return what waits for a change in a directory."""
+    """Return a function that waits for a change in a directory."""
     from fgsched.system.inotify import Inotify
 
     with suppress(OSError):
@@ -149,7 +151,7 @@ def _journal(wanted: Callable[[str], bool], lines: int | None, *, follow: bool) 
 
 
 def asked(client: Client, words: Sequence[str]) -> list[LogLine]:
-    """Return the lines that the controller has in memory, as far as the caller may see them.
+    """Return the lines in the controller's memory that the caller may see.
 
     Raises: BadUsage, if `words` are more than one id of a job or an array.
     """

@@ -1,4 +1,4 @@
-"""Show why jobs wait, what would start them, and when: fgq --why, fgq --start and fgsub --test-only."""
+"""Show reasons, remedies and expected starts of pending jobs: fgq --why and --start, fgsub --test-only."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,12 @@ def add_starts(client: Client, jobs: Iterable[protocol.JobInfo]) -> None:
 
 
 def _known(start: ExpectedStart) -> str:
-    """Return how many of the jobs that end before it have earlier runs: 3/4."""
+    """Format the number of jobs ahead with earlier runs: '3/4'."""
     return f"{start.known}/{start.before}" if start.before else "-"
 
 
 def show_why(client: Client, names: Sequence[protocol.Reference] | None, *, as_json: bool) -> None:
-    """Print everything that keeps jobs from starting: the named jobs, or the caller's pending jobs."""
+    """Print all blockers of the named jobs, or of the caller's pending jobs."""
     answer = client.call(protocol.ExplainJobs(ids=names))
     if as_json:
         write(json.dumps({"jobs": [_document(job) for job in answer.jobs]}, indent=1) + "\n")
@@ -107,7 +107,7 @@ def _lines(job: Explanation) -> list[str]:
 
 
 def _blocker_lines(blockers: Sequence[Blocker], called: int | str) -> list[str]:
-    """Return a line for each blocker, and one for what removes it."""
+    """Return a line for each blocker, and one for its remedy."""
     lines = []
     for blocker in blockers:
         lines.append(f"  {wording.why(blocker.cause) or blocker.cause.reason.value}")

@@ -1,7 +1,7 @@
-"""fgq's columns and formats: %-letters of -o, names of -O, rows set in them, and the queue as JSON.
+"""Format the queue for fgq: columns by letter (-o) and by name (-O), rows, and JSON.
 
-`COLUMNS` says what each column is called, which attributes of a job it needs and how it shows them; `_KEYS`
-says the same of the JSON document.
+`COLUMNS` declares the name, the attributes and the text of each column; `_KEYS` declares the keys of the JSON
+document.
 """
 
 import os
@@ -59,7 +59,7 @@ class Column(NamedTuple):
         return self.by or self.fields[0]
 
     def order(self, value: Any) -> Any:
-        """Return what rows are sorted by, given that attribute."""
+        """Return the sort key for a value of this column."""
         if self.fields[0] == "state":
             return _ORDER[value]
         if isinstance(value, Reason):
@@ -72,7 +72,7 @@ def _value(word: JobState | Reason) -> str:
 
 
 def _end(ended: float | None, started: float | None, limit: int) -> str:
-    """Return when a job ended, or will have to."""
+    """Return the end of a job, or the latest possible end of a running one."""
     return shown_time(ended or (started + limit if started and limit else None))
 
 
@@ -254,7 +254,7 @@ class Format(Struct, frozen=True):
             yield line if plain else self._line([clean(cell) for cell in cells])
 
     def widened(self, jobs: Sequence[JobInfo], room: int) -> "Format":
-        """Return the format with name and user columns that use what is spare of `room` columns."""
+        """Return the format with wider NAME and USER columns, so that a line uses `room` terminal columns."""
         longest = max((width_of(line) for line in self.lines(jobs)), default=0)
         spare = room - max(longest, width_of(self.header()))
         pieces = []
@@ -344,7 +344,7 @@ def sort_keys(text: str) -> list[tuple[Column, bool]]:
 
 
 def expanded(jobs: Iterable[JobInfo]) -> list[JobInfo]:
-    """Return each pending task of an array as a job of its own."""
+    """Yield each pending task of an array as a separate job."""
     found = []
     for job in jobs:
         listed = (job.tasks or "").partition("%")[0]
@@ -354,7 +354,7 @@ def expanded(jobs: Iterable[JobInfo]) -> list[JobInfo]:
 
 
 def _order(column: Column) -> Callable[[JobInfo], Any]:
-    """Return what rows are sorted by; the tasks of an array stand together."""
+    """Return the sort key of rows by id; the tasks of an array are adjacent."""
     value = attrgetter(column.key)
     if column.fields[:3] != ("id", "array", "task"):
         return lambda job: column.order(value(job))
@@ -362,7 +362,7 @@ def _order(column: Column) -> Callable[[JobInfo], Any]:
 
 
 def ordered(jobs: list[JobInfo], keys: Sequence[tuple[Column, bool]]) -> list[JobInfo]:
-    """Sort jobs by the keys; equal ones stay in the order of their ids."""
+    """Sort jobs by the keys, and jobs with equal keys by id."""
     for column, down in reversed(keys):
         jobs.sort(key=_order(column), reverse=down)
     return jobs

@@ -35,7 +35,7 @@ def recovered(places: Paths) -> str:
 
 
 def _why(places: Paths) -> str:
-    """Return what is wrong with the queue, or "" if it can be opened."""
+    """Return the damage of the queue, or "" if it can be opened."""
     try:
         with closing(Store(places.queue)) as store:
             answer = store.check()

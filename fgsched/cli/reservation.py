@@ -119,7 +119,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 def reservation_call(client: Client, verb: str, words: Sequence[str]) -> Call[ReservationName]:
     """Return the request that creates, updates or deletes a reservation.
 
-    Raises: BadUsage or BadValue, which name the word that is not right.
+    Raises: BadUsage or BadValue, which name the invalid word.
     """
     name, texts = _by_key(words)
     given: Record = {}

@@ -1,4 +1,4 @@
-"""`fgctl show`: everything about a job, a GPU, a partition, a reservation or the configuration."""
+"""`fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -127,7 +127,7 @@ def _why(job: protocol.JobInfo) -> str:
 
 
 def _ended_at(job: protocol.JobInfo) -> float | None:
-    """Return when a job ended, in seconds since the epoch; None while its GPUs are not clean yet."""
+    """Return the end time in seconds since the epoch; None while the job still holds its GPUs."""
     return job.ended_at if job.state.is_final else None
 
 
@@ -170,7 +170,7 @@ def _host_needs(demand: Demand) -> list[tuple[str, object]]:
 
 
 def _gpu_lines(job: protocol.JobInfo) -> Group:
-    """Return what was requested of the GPUs, what was given, and how the job is held to it."""
+    """Return the requested GPUs, the allocated GPUs and the enforcement of a job."""
     demand, given = job.request.demand, job.allocated
     asked = format_share(demand.share * demand.gpus)
     lines: Group = [[("ReqGpus", demand.gpus), ("ReqFraction", asked), ("ReqGpuMem", _asked(demand))]]

@@ -1,4 +1,4 @@
-"""Show partitions: what they give and allow, their GPUs and their jobs."""
+"""Show partitions: defaults, limits, access, GPUs and jobs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -72,7 +72,7 @@ def lines(found: Found) -> list[Line]:
 
 
 def _access(access: Access) -> Line:
-    """Return who may use it; ALL for everybody, as in Slurm."""
+    """Return the users, groups and accounts that may use the partition; ALL if it is open, as in Slurm."""
     lists = {
         "AllowUsers": access.users,
         "AllowGroups": access.groups,
@@ -104,7 +104,7 @@ def _most(most: PerJobLimits) -> Line:
 
 
 def _precedence(preempt: Sequence[str], rule: PreemptRule) -> Line:
-    """Return whose jobs its own preempt, and how its own are preempted."""
+    """Return the partitions whose jobs may be preempted, and the preemption mode of this partition's jobs."""
     own: Line = [("PreemptMode", rule.mode.upper()), ("GraceTime", rule.grace)]
     exempt = [("PreemptExemptTime", format_limit(rule.exempt))] if rule.exempt else []
     return ([("Preempt", ",".join(preempt))] if preempt else []) + own + exempt

@@ -35,9 +35,9 @@ class Progress:
 def wait_for(
     client: Client, ids: Sequence[int | str], *, any_will_do: bool = False, patience: float | None = None
 ) -> list[protocol.JobEnd]:
-    """Wait until all jobs have ended, or the first of them, and return how they ended.
+    """Wait until all jobs, or the first of them, have ended; return their final states.
 
-    The controller may be restarted meanwhile. `patience` is in seconds; None waits for ever.
+    A restart of the controller does not end the wait. `patience` is in seconds; None: no limit.
 
     Raises: TimedOut after `patience`; Unreachable if there is no controller.
     """

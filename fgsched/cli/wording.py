@@ -1,4 +1,4 @@
-"""Put the facts about waiting jobs into sentences, in the reader's time zone and time format."""
+"""Format the facts about pending jobs as sentences, in the reader's time zone and time format."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -165,7 +165,7 @@ def _shortfall(short: Shortfall) -> str:
 
 
 def _gate(gate: Gate) -> str:
-    """Return the sentence on a gate; "" for a reason that has none."""
+    """Return the sentence for a condition of eligibility; "" for any other reason."""
     host_failed = gate.reason is Reason.BEGIN_TIME and gate.failures
     text = _HOST_FAILED if host_failed else _GATES.get(gate.reason, "")
     return text.format(
@@ -220,7 +220,7 @@ def _jobs(ids: Sequence[int]) -> str:
 
 
 def remedy(blocker: Blocker, called: int | str) -> str:
-    """Return what removes a blocker of the job that is called so, and when; "" if that is not known."""
+    """Return the event that removes a blocker of the named job, with its time; "" if unknown."""
     cause, lift = blocker.cause, blocker.lift
     if isinstance(cause, Gate):
         return _RELEASES.get(cause.reason, "").format(called)
@@ -239,7 +239,7 @@ def remedy(blocker: Blocker, called: int | str) -> str:
 
 
 def requested(advice: Advice) -> tuple[str, str]:
-    """Return what to request, and what the job requests now."""
+    """Return the suggested and the present value of a change."""
     if advice.option == "gpu-type":
         return "any", "one type"
     form = _AMOUNTS[advice.option]
@@ -247,7 +247,7 @@ def requested(advice: Advice) -> tuple[str, str]:
 
 
 def update_word(advice: Advice) -> str:
-    """Return the change as fgctl update takes it, such as 'gpus=0.5'."""
+    """Return the change as an argument of fgctl update, such as 'gpus=0.5'."""
     if advice.option == "gpu-type":
         return "gputype="
     return f"{_UPDATE_KEYS.get(advice.option, advice.option)}={requested(advice)[0]}"
@@ -280,7 +280,7 @@ def starts(start: ExpectedStart | None) -> list[str]:
 
 
 def unknown_start(blockers: Sequence[Blocker], *, is_behind_too_many: bool) -> str:
-    """Return a sentence on why it is not known when a job starts."""
+    """Return a sentence that explains why the start time of a job is unknown."""
     if is_behind_too_many:
         return "start time unknown: too many jobs are ahead of it"
     if any(blocker.lift.jobs for blocker in blockers):
@@ -289,7 +289,7 @@ def unknown_start(blockers: Sequence[Blocker], *, is_behind_too_many: bool) -> s
 
 
 def is_in_queue(reason: Reason) -> bool:
-    """Tell whether a pending job with this reason is considered, so that its start can be forecast."""
+    """Tell whether the planner considers a pending job with this reason, so that it has a forecast."""
     return reason not in _NOT_IN_QUEUE
 
 

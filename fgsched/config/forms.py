@@ -18,7 +18,7 @@ def _as_toml(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How a value is written in the file: in words, from TOML to the plain value, and back."""
+    """The syntax of a kind of value: its description, its parser from TOML and its writer."""
 
     takes: str
     read: Callable[[object], object] = lambda value: value  # raises ValueError or BadUsage

@@ -23,7 +23,7 @@ _SWITCH = {"yes": True, "true": True, "no": False, "false": False}
 
 
 def key_of(word: str) -> str:
-    """Return the partition key that `word` names; case, '-' and '_' are ignored, Slurm's names are known.
+    """Return the partition key that `word` names. Case, '-' and '_' are ignored; Slurm's names are accepted.
 
     Raises:
         BadUsage: there is no such key; suggests the most similar one.
@@ -56,7 +56,7 @@ def decode_values(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _as_toml(key: Key, text: str) -> object:
-    """Return a word of the command line as the file would write it."""
+    """Convert a word of the command line to the syntax of the file."""
     plain = key.type.__origin__
     if plain is bool:
         return _SWITCH.get(text.lower(), text)

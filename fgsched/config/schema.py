@@ -49,7 +49,7 @@ _STANDARD = Weights()
 def _key(
     table: str, description: str, *, ge: float | None = None, le: float | None = None, **more: str
 ) -> Meta:
-    """Describe a key of `[table]`; `more` has another `name` in the file, or a `default` in words."""
+    """Declare a key of `[table]`. `more`: `name` in the file, `default` as a description."""
     return Meta(description=description, ge=ge, le=le, extra={"table": table, **more})
 
 
@@ -272,7 +272,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def site(self) -> SubmitContext:
-        """Return what converts the amounts of a request: shards, units and the host's memory."""
+        """Return the settings that convert amounts of a request: shards, fGPUs and host memory."""
         return SubmitContext(
             shards_per_gpu=self.shards_per_gpu,
             fgpu_per_gpu=self.fgpu_per_gpu,

@@ -1,1 +1,1 @@
-"""The controller: it takes in events, decides with the core, commits, and then carries out the effects."""
+"""The controller: take in events, decide, commit, and then carry out the effects."""

@@ -26,7 +26,7 @@ def attend(
     is_service: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until told to stop. `gpus` prevails over what environment and configuration say.
+    """Run the controller until it is stopped. `gpus` overrides the environment and the configuration.
 
     `is_service`: notify the service manager that NOTIFY_SOCKET names. A controller that a command started
     must not do so: it may have inherited that variable from another service.
@@ -46,7 +46,7 @@ def attend(
 
 
 def main() -> int:
-    """Serve; says on the descriptor READY_FD, in one line, that it is ready or why it cannot be."""
+    """Run the controller; write to descriptor READY_FD that it is ready, or why it cannot start."""
     options, rest = getopt.gnu_getopt(sys.argv[1:], "", ["gpus=", "system", "service"])
     given = dict(options)
     descriptor = int(rest[0]) if rest else -1

@@ -1,4 +1,4 @@
-"""The user who sends a request, and what this user may do to which job."""
+"""The user who sends a request, and the rights of this user."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

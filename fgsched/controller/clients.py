@@ -1,4 +1,4 @@
-"""Client connections: what is read, which connection is served next, and the budgets of each user.
+"""Client connections: reading requests, the order of service, and the budgets of each user.
 
 A connection is read only while no complete request of it is pending, and served only when the client has read
 all answers. All other data stays in the kernel. In addition each user has budgets: bytes of incomplete
@@ -167,7 +167,10 @@ class Clients:
             self.welcome(Connection(sock))
 
     def _turn_away(self) -> bool:
-        """Out of descriptors: tell the next client to retry, using the spare one. False: accept no more."""
+        """Without a free descriptor, use the spare one to make the next client retry.
+
+        False: accept no more.
+        """
         if self._spare < 0:
             self._pause_listening()
             return False
@@ -210,7 +213,7 @@ class Clients:
         self.ready(connection, selectors.EVENT_READ)  # mostly the request is here already
 
     def _classify(self, uid: int, user: User) -> None:
-        """Give a user a share of their own if they have an account, else the share of all who have none."""
+        """Assign a share: a separate one to a user with an account, a common one to all other uids."""
         is_listed = uid == 0 or self.has_account(uid)
         if is_listed == (user.share is not self._unlisted):
             return
@@ -311,7 +314,7 @@ class Clients:
         return selectors.EVENT_READ if self._room(connection, user) else 0
 
     def _room(self, connection: Connection, user: User) -> int:
-        """Return how many bytes may be received from it now; 0: it waits for other connections."""
+        """Return the number of bytes that may be received now; 0: other connections use the budget."""
         if user.large is connection:
             return _PIECE
         if connection.buffered < _SMALL and self._may_buffer(connection.uid, user):
@@ -341,7 +344,7 @@ class Clients:
         return user.share is not self._unlisted or not any(one.large for one in self._unlisted_users.values())
 
     def _is_over(self, user: User) -> bool:
-        """Tell whether a user is not served until clients have read answers."""
+        """Tell whether a user has too many unread answers to be served."""
         if user.share is self._unlisted and sum(u.output for u in self._unlisted_users.values()) > _OUTPUT:
             return user.output > 0
         return user.output > _OUTPUT or (self._output > _ALL_OUTPUT and user.output > _LITTLE)
@@ -520,14 +523,14 @@ class Clients:
         self.mind(connection)
 
     def wake(self, uid: int) -> None:
-        """Serve a user again whose account was looked up."""
+        """Resume service of a user after the query of the account."""
         if user := self._users.get(uid):
             user.is_parked = False
             self._classify(uid, user)
             self._turns.enter(user.share)
 
     def leave(self) -> None:
-        """Close everything except connections."""
+        """Close the listener and the other descriptors, but no connections."""
         self._close_spare()
 
 

@@ -26,7 +26,7 @@ class Doomed(Exception):
 
 
 class Unattributed(Exception):
-    """Raised if a turn fails for no single job, even without planning; `error` is the cause."""
+    """Raised if a turn fails without planning and no single job is the cause; `error` is the exception."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(told(error))
@@ -34,7 +34,7 @@ class Unattributed(Exception):
 
 
 class Stuck(Exception):
-    """Raised if a repeated turn found nothing that it can leave out."""
+    """Raised if a repeated turn fails although no further job can be excluded."""
 
 
 class AlreadyMarked(Exception):
@@ -43,7 +43,7 @@ class AlreadyMarked(Exception):
 
 @dataclass(slots=True)
 class Containment:
-    """The jobs that the current turn leaves out."""
+    """The jobs that the current turn excludes."""
 
     faults: Faults
     damaged: dict[int, str] = field(default_factory=dict)  # job -> the columns of its row that cannot be read

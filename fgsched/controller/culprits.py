@@ -14,7 +14,7 @@ from fgsched.scheduling.queue import QueuedJob
 def culprits(
     jobtable: JobTable, gpus: Iterable[Gpu], readings: Readings, limits: HostLimits, now: float
 ) -> list[int]:
-    """Return the ids of jobs for which a plan raises even alone; [] if it takes several."""
+    """Return the ids of jobs for which a plan fails even alone; [] if only several together make it fail."""
     running = [job.id for job in jobtable.holding.values() if _fails(partial(jobtable.running, job, now))]
     if running:
         return running

@@ -34,7 +34,7 @@ def serve(
     is_service: bool = False,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Be the controller until told to stop; `ready` is called once requests are accepted.
+    """Run the controller until it is stopped; `ready` is called once requests are accepted.
 
     When the spawner is lost the process executes itself again: it must not fork while the queue is open, and
     a start works from any state.

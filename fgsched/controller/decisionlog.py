@@ -1,4 +1,4 @@
-"""The log of decisions: one line each, as `key=value`, written once the decision is committed.
+"""Log each decision as one line of `key=value`, after its commit.
 
 A line has ids, names of users, GPUs, shares, exit codes and reasons. It never has a script, an environment,
 an argument, a job's name or a path. Values that users choose are quoted, so that none can forge a line.
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def value(text: str) -> str:
-    """Return `text` as a value of a line: itself if it is one plain word, else quoted and escaped."""
+    """Format `text` as a value of a line: a plain word unchanged, any other text quoted and escaped."""
     if len(text) > _LONGEST:
         text = text[: _LONGEST - 1] + "…"
     if _PLAIN.fullmatch(text):
@@ -62,7 +62,7 @@ def without_paths(text: str) -> str:
 
 
 def fields(**values: object) -> str:
-    """Return values as `key=value`, separated by blanks; a None is left out."""
+    """Format values as `key=value`, separated by blanks; None is omitted."""
     return " ".join(f"{key}={value(str(one))}" for key, one in values.items() if one is not None)
 
 
@@ -76,7 +76,7 @@ class DecisionLog:
         self.by = ""  # the user whose request is being carried out
 
     def step(self, before: Job, after: Job) -> None:
-        """Record that a job changed. Most changes are decisions; `line_of` tells which."""
+        """Record a change of a job; `line_of` selects the changes that are logged."""
         self._found.append((before, after, self.by))
 
     def note(self, event: str, *, level: int = INFO, **values: object) -> None:
@@ -90,11 +90,11 @@ class DecisionLog:
         self._found.append(Line(0.0, INFO, text, first.uid, first.id, first.id + count - 1, first.array))
 
     def drop(self) -> None:
-        """Forget what was recorded: the turn was undone."""
+        """Discard the recorded decisions, because the turn was rolled back."""
         self._found.clear()
 
     def flush(self, now: float) -> None:
-        """Write what was recorded: the turn was committed. `now`: seconds since the epoch."""
+        """Write the recorded decisions after the commit of the turn. `now`: seconds since the epoch."""
         found, self._found = self._found, []
         lines = [line for one in found if (line := _line(one, now)) is not None]
         if lines:

@@ -29,7 +29,7 @@ class EarlierJobs:
         self.jobs: tuple[Earlier, ...] = ()
 
     def look(self, now: float) -> None:
-        """Find earlier jobs, delete what ended ones left, and keep new jobs off their GPUs."""
+        """Find jobs of earlier queues; remove files of ended ones, mark GPUs of the others as suspect."""
         before = self.jobs
         self.jobs = self._found()
         while not all([self._follow(one.processes[0]) for one in self.jobs]):
@@ -75,7 +75,7 @@ class EarlierJobs:
                 log.warning("job %d of an earlier queue is over", one.job)
 
     def _follow(self, process: Identity) -> bool:
-        """Call `look` again when the process ends; False if it has ended."""
+        """Call `look` when the process ends; return False if it has already ended."""
         if process in self._watched:
             return True
         pidfd = open_pidfd(process)

@@ -27,7 +27,7 @@ _SUPERVISED = {JobState.RUNNING, JobState.SUSPENDED}  # an earlier state has no 
 
 
 class Launch(Struct, frozen=True):
-    """Start an attempt on the GPU shares that were allocated to it."""
+    """Start an attempt on its allocated GPUs."""
 
     job: Job
     given: Sequence[Allocation]
@@ -48,7 +48,7 @@ class Remind(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """Remove the traces of an attempt whose end is committed."""
+    """Remove the files of an attempt whose end is committed."""
 
     job: Job
     marks: bool = False  # a failure marks the job, which is still being cleaned up
@@ -66,7 +66,7 @@ class Cancel(Order, frozen=True):
 
 
 class Requeue(Order, frozen=True):
-    """End the job, which returns to the queue."""
+    """End the job and requeue it."""
 
 
 class Preempt(Order, frozen=True):
@@ -74,7 +74,7 @@ class Preempt(Order, frozen=True):
 
 
 class Suspend(Order, frozen=True):
-    """Stop the job's processes and the clock of its time limit."""
+    """Stop the job's processes and its time limit."""
 
 
 class Resume(Order, frozen=True):
@@ -105,7 +105,7 @@ NO_REPLY = Reply(lambda answer: None)  # to a request that has no reader
 
 
 class Reconfigure(Struct, frozen=True):
-    """Use a changed configuration outside the engine."""
+    """Apply a changed configuration in the parts outside the engine."""
 
     obey: Callable[[Config], None]
     config: Config
@@ -174,7 +174,7 @@ class Executor:
         }
 
     def perform(self, effect: Effect) -> None:
-        """Carry out one effect, between the two points at which tests kill the controller."""
+        """Carry out one effect. Tests kill the controller immediately before and after it."""
         before, act, after = self._acts[type(effect)]
         point(before)
         act(effect)
@@ -258,6 +258,6 @@ def _delivered(give: Callable[[], bool]) -> bool:
 
 
 def _amend(answer: Outcome, job: Job, remedy: str) -> None:
-    """Turn the answer, which is sent after the orders of its turn, into an error."""
+    """Replace the outcome of an order that was not delivered by an error, before its answer is sent."""
     error = Refused(f"job {job.id}: not delivered: the job's supervisor cannot be reached", remedy)
     answer.outcome, answer.error = "", Problem.of(error)

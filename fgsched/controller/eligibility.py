@@ -26,7 +26,7 @@ class Eligibility:
         self._engine = engine
 
     def settle(self, now: float) -> None:
-        """Update the jobs for which something may have changed, and no others."""
+        """Update the eligibility of the jobs that may be affected by a change."""
         jobtable = self._engine.jobtable
         contained = self._engine.containment.run
         for job_id in jobtable.wait_index.due(now):
@@ -82,7 +82,7 @@ class Eligibility:
         return judge(term, fact, now)
 
     def _is_alone(self, job: Job) -> bool:
-        """Tell whether no other job with this name and user is running, or pending before this one."""
+        """Tell whether no other job of this name and user is running or was submitted earlier (singleton)."""
         jobtable = self._engine.jobtable
         others = (jobtable.jobs[one] for one in jobtable.wait_index.same(job) if one != job.id)
         return not any(
@@ -112,7 +112,7 @@ class Eligibility:
     # -- tasks that correspond ------------------------------------------------------------------
 
     def _open(self, rest: Job, dependency: Dependency, now: float) -> None:
-        """Make the pending tasks eligible whose corresponding tasks have completed."""
+        """Make the pending tasks eligible if their corresponding tasks have completed."""
         array = self._engine.jobtable.arrays.get(rest.array)
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
         if array is None or not terms:
@@ -154,7 +154,7 @@ class Eligibility:
         return made
 
     def _opened(self, rest: Job, task: int) -> float:
-        """Return when the last corresponding task ended."""
+        """Return the end time of the last corresponding task."""
         terms = parse_dependency(rest.depends).terms
         found = [self._engine.store.tasks.get(term.job, task) for term in terms]
         return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)

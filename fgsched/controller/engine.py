@@ -72,7 +72,7 @@ from fgsched.store import JobRecord, StorageBroken, Store, is_fatal
 
 
 class Engine:
-    """The engine. It holds no state that a crash could lose: durable state is in the store."""
+    """The engine of the controller. All durable state is in the store, so a crash loses none."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Engine:
 
     @property
     def policy(self) -> Policy:
-        """What the site allows now."""
+        """The policy of the site that is in effect."""
         return self.site.policy
 
     @property
@@ -154,8 +154,8 @@ class Engine:
     def _commit(self, steps: Callable[[], None], now: float) -> StorageError | None:
         """Run `steps` in one transaction; repeat it without the jobs for which it fails.
 
-        Returns the error of a store that cannot be written: nothing is stored then. Raises Unattributed when
-        something fails, twice, for no single job: nothing is stored either.
+        Returns the error if the store cannot be written. Raises Unattributed if `steps` fail twice and no
+        single job is the cause. In both cases nothing is stored.
         """
         orphans, settled, self._ended_before = dict(self.orphans), -1, list(self.ended)
         while True:
@@ -183,7 +183,7 @@ class Engine:
             self._forget_turn(now)
 
     def _turn_each(self, events: Sequence[Event], error: Exception, now: float) -> None:
-        """After a failure that no job caused, make a turn for each event to find the one that causes it."""
+        """Make a turn for each event alone, to find the event that causes a failure."""
         self.containment.begin()
         self.containment.refused.clear()
         self._forget_turn(now)
@@ -229,7 +229,7 @@ class Engine:
         return False
 
     def _finish(self, now: float) -> None:
-        """Log and carry out what is committed."""
+        """Log the committed decisions and carry out their effects."""
         self.faults.run("the log", partial(self.log.flush, now))
         self.carry_out(self._drain())
 
@@ -245,7 +245,7 @@ class Engine:
         self._executor.perform(effect)
 
     def _effect_failed(self, effect: Effect, error: Exception) -> None:
-        """Let the next turn find out what happened to the job."""
+        """Make the next turn determine the state of the job, after its effect failed."""
         job = job_to_mark(effect)
         if isinstance(error, StorageError) or is_fatal(error):
             self.is_broken = True  # what is committed and not done yet, the next controller does
@@ -314,10 +314,10 @@ class Engine:
                 self.containment.damage(past.job, past.damage)
 
     def _filled_table(self, found: Iterable[JobRecord]) -> dict[int, Exception]:
-        """Build the job table from the open jobs; return the jobs that it cannot take, and why.
+        """Build the job table from the open jobs; return the error of each job that it cannot contain.
 
-        A failed `put` may leave the table inconsistent. So every later job that fails is tried in a table of
-        its own, and is named only if it fails there as well.
+        A failed `put` may leave the table inconsistent. Therefore each later job that fails is also tried in
+        an empty table, and is reported only if it fails there, too.
         """
         self.jobtable = JobTable(made=self.store.tasks.made)
         bad = dict[int, Exception]()
@@ -342,7 +342,7 @@ class Engine:
     def _mark_blamed(self, now: float) -> None:
         """Mark the jobs that caused errors; set aside those that cannot be marked.
 
-        One round finds all of them, so that their number does not multiply the rounds of a turn.
+        One round handles all of them, so the number of rounds does not grow with the number of jobs.
         """
         failed = False
         for job_id, why in list(self.containment.unmarked.items()):
@@ -390,7 +390,10 @@ class Engine:
             self.then(Forget(job))
 
     def _plan(self, now: float) -> None:
-        """Start what fits. Jobs for which planning fails are held; if no job causes it, planning pauses."""
+        """Plan, and start the jobs that fit.
+
+        Jobs for which planning fails are held; if no job is the cause, planning pauses.
+        """
         if now < self._plans_again_at <= now + PAUSE:
             return
         try:
@@ -588,7 +591,7 @@ class Engine:
         self.then(Forget(job))
 
     def _requeue(self, job: Job, now: float) -> None:
-        """Requeue a job of which nothing was executed. A cancelled job ends instead."""
+        """Requeue a job whose script was not executed. A cancelled job ends instead."""
         if job.cancelled_by is not None:
             self.end(job, Finish(JobState.CANCELLED, Reason.NONE, Ended(status=0)), now)
             return

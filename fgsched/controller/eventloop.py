@@ -135,7 +135,7 @@ class EventLoop:
         return min(each for each in (timeout, due) if each is not None) if due is not None else timeout
 
     def _hear(self, wait: float | None) -> bool:
-        """Wait at most `wait` seconds; return whether anything but clients was heard."""
+        """Wait at most `wait` seconds for events; return whether any but client events arrived."""
         heard = False
         for key, mask in self.selector.select(wait):
             if isinstance(key.fileobj, Connection):
@@ -191,7 +191,7 @@ class EventLoop:
         return cost
 
     def _go_on(self, connection: Connection, work: Work) -> None:
-        """Produce pieces of an answer for a moment, as long as the client reads them."""
+        """Send further pieces of a long answer for a limited time, while the client reads them."""
         until = time.monotonic() + _PIECES
         try:
             while not connection.unsent and not connection.is_closed and time.monotonic() < until:
@@ -219,7 +219,7 @@ class EventLoop:
             connection.fail(error)
 
     def known(self, uid: int) -> None:
-        """Continue the requests of a user whose account was looked up."""
+        """Resume the requests of a user after the query of the account."""
         self._clients.wake(uid)
 
     def _request(self, connection: Connection, request: protocol.Call[Any]) -> float:

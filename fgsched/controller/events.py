@@ -24,7 +24,7 @@ class Launcher(Protocol):
         """Begin an attempt, leaving a trace that `seize` finds. JobStarted or Failed follows."""
 
     def follow(self, job: Job, shepherd: Shepherd) -> None:
-        """Watch a shepherd. JobEnded follows, at once if it is gone."""
+        """Watch a shepherd. JobEnded follows, immediately if the shepherd has already ended."""
 
     def has_supervisor(self, job: Job) -> bool:
         """Tell whether the job has a supervisor that accepts orders."""
@@ -57,7 +57,7 @@ class Launcher(Protocol):
         """Kill the remaining processes of a job without shepherd; return whether none is left."""
 
     def forget(self, job: Job) -> None:
-        """Remove the traces of an attempt whose end is committed."""
+        """Remove the files of an attempt whose end is committed."""
 
     def sweep(self, keep: Container[tuple[int, int]]) -> None:
         """Remove the traces of all attempts except `keep` (job, attempt)."""
@@ -90,7 +90,7 @@ class HostShort:
 
 
 class JobEnded(NamedTuple):
-    """A job has ended, or its shepherd has."""
+    """The end of a job or of its shepherd."""
 
     job: int
     attempt: int = 0  # of which this was told; 0: of the one under way

@@ -24,7 +24,7 @@ class Turns:
         self.now = 0.0
 
     def enter(self, share: Share) -> None:
-        """Add a user who has pending requests again."""
+        """Add a user who has become active again."""
         share.served = max(share.served, self.now)
 
     def next(self, shares: Iterable[Share]) -> Share | None:
@@ -35,7 +35,7 @@ class Turns:
         return first
 
     def is_settled(self, share: Share) -> bool:
-        """Tell whether the user can be forgotten: no service beyond that of the others is recorded."""
+        """Tell whether a user's record can be deleted: it shows no more service than the others'."""
         return share.served <= self.now
 
 

@@ -27,7 +27,7 @@ class Faults:
 
     @contextmanager
     def contained(self, part: str) -> Iterator[None]:
-        """End the block, and nothing else, at an exception. Errors of the queue file pass."""
+        """Contain an exception of the block: log and count it. Errors of the queue file are raised."""
         try:
             yield
         except StorageError:

@@ -75,5 +75,5 @@ def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
 
 
 def post_mortem(engine: EngineContext, job: Job, refusal: Refusal) -> OomReport:
-    """Return which processes used the GPU when the job ran out of GPU memory."""
+    """Report the memory of all jobs and processes on the GPU on which a job ran out of memory."""
     return oom_report(job, refusal, engine.jobtable.holding.values(), engine.cards.readings)

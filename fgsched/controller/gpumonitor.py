@@ -1,4 +1,4 @@
-"""Monitor the GPUs: when to query them, which job each process belongs to, and what the watchdog finds."""
+"""Monitor the GPUs: query them, assign their processes to jobs, and check the jobs' limits."""
 
 import logging
 import os
@@ -35,9 +35,9 @@ _PATIENCE = 60.0  # seconds after which an unanswered query is lost
 
 
 class ContextCosts:
-    """Keep the size of a CUDA context on each GPU model: the smallest one that a process had.
+    """Record the smallest measured size of a CUDA context on each GPU model.
 
-    A process can have more memory that no call of it allocated, such as code, so larger sizes say nothing.
+    Larger measurements are ignored, because they can include other memory outside the hook, such as code.
     """
 
     def __init__(self, default: int) -> None:
@@ -59,7 +59,7 @@ class ContextCosts:
 
 
 class UnresolvedPids:
-    """Keep the pids that a GPU lists and no process here has, as in a container; warn of them once."""
+    """Record listed pids that do not exist in this PID namespace (container), and warn about them once."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
@@ -67,7 +67,10 @@ class UnresolvedPids:
         self._told = False
 
     def saw(self, pids: Iterable[int], *, now: float, interval: float) -> None:
-        """Take in the pids of one query. `interval`: seconds for which an ended process may be listed."""
+        """Record the pids of one query.
+
+        `interval`: seconds for which an ended process may still be listed.
+        """
         self._since = {pid: self._since.get(pid, now) for pid in pids}
         self.pids = tuple(sorted(pid for pid, since in self._since.items() if now - since >= interval))
         if self.pids and not self._told:
@@ -85,7 +88,7 @@ class UnresolvedPids:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Hold the readings of the GPUs and what they mean for the jobs."""
+    """The last readings of the GPUs, with the jobs of the listed processes."""
 
     readings: dict[int, Reading]  # with the bytes of foreign processes
     there: set[int]  # ended jobs that a GPU still lists
@@ -105,7 +108,7 @@ def interpreted(
     """Find the job of each process on the GPUs.
 
     `shepherds`: {pid: job} of the running jobs. `ended`: jobs that hold their shares until their processes
-    are gone. `stayed`: jobs whose clean-up timed out; they hold nothing.
+    have ended. `stayed`: jobs whose clean-up timed out; they hold no shares.
 
     A process belongs to a job if the job's shepherd is its ancestor, or if it is the owner's and was started
     with the job's environment. The driver may still list a process that has ended and whose pid no longer
@@ -132,7 +135,7 @@ def interpreted(
 
 
 def _is_on(reading: Reading | None, pids: set[int]) -> bool:
-    """Return whether a GPU may have one of these processes: one that does not answer may."""
+    """Tell whether a GPU may have one of these processes; True if the GPU did not answer."""
     if reading is None or reading.is_lost:
         return False
     return bool(reading.error) or any(process.pid in pids for process in reading.processes)
@@ -168,7 +171,7 @@ def _by_directory(run: str, running: Mapping[int, Job]) -> dict[str, Job]:
 
 
 def _of_environment(pid: int, directories: Mapping[str, Job]) -> int | None:
-    """Return the job in whose environment a process was started; no user can imitate another user's job."""
+    """Return the job that FG_JOB_DIR of a process names, if the process runs as the job's user."""
     job = directories.get(started_with(pid, "FG_JOB_DIR"))
     try:
         return job.id if job and os.stat(f"/proc/{pid}").st_uid == job.uid else None
@@ -180,7 +183,7 @@ def _of_environment(pid: int, directories: Mapping[str, Job]) -> int | None:
 
 
 class Watchdog:
-    """Judge the running jobs by each query of the GPUs, and report findings to the engine."""
+    """Compare the running jobs with each reading of the GPUs, and report findings to the engine."""
 
     def __init__(
         self,
@@ -240,7 +243,7 @@ class Watchdog:
 
 
 def watchdog_policy(config: Config) -> Policy:
-    """Return what the configuration says of the watchdog."""
+    """Return the watchdog's settings."""
     return Policy(kills=config.watchdog == "kill", tolerance=config.tolerance)
 
 
@@ -307,7 +310,7 @@ class GpuMonitor:
         return max(0.0, self._looked_at + pause - time.monotonic())
 
     def look(self) -> None:
-        """Make a query if one is due and none is unanswered: they would pile up at a driver that hangs."""
+        """Make a query if one is due and the previous one was answered."""
         due = self.due
         if due is not None and due <= 0.001:
             self._looked_at = now = time.monotonic()
@@ -317,7 +320,7 @@ class GpuMonitor:
             self._gate.remind()
 
     def see(self) -> None:
-        """Take in the answers that have come."""
+        """Process the received answers."""
         for answer in self._sampler.read():
             if answer.want == gpus.READING:
                 self._asked_at = None

@@ -79,7 +79,7 @@ class GpuStates:
         return not self.needs_cleaning or 0 <= now - self._seen_at <= self._interval
 
     def ask(self) -> None:
-        """Request a reading, which arrives in `saw`. After a lost one, later readings count less."""
+        """Request a reading; its result is passed to `saw`."""
         self._asked_for.append(self.watched)
         self._ask()
 
@@ -130,7 +130,7 @@ class GpuStates:
         return ""
 
     def _told(self, reading: Reading | None) -> str:
-        """Return new Xids since the last reading for which the GPU is drained."""
+        """Return the Xids since the last reading for which the GPU is drained."""
         fatal = [xid for xid in reading.xids if xid in self._fatal] if reading and not reading.is_lost else []
         return f"the driver told of Xid {', '.join(map(str, dict.fromkeys(fatal)))}" if fatal else ""
 
@@ -161,7 +161,7 @@ class GpuStates:
 
     @property
     def watched(self) -> frozenset[int]:
-        """Return the ended jobs whose processes are looked for on the GPUs."""
+        """Return the ended jobs that still hold GPUs, or left processes on them."""
         return frozenset(self._cleaning) | frozenset(self._stayed)
 
     def cleans(self, job_id: int) -> bool:
@@ -199,7 +199,7 @@ class GpuStates:
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))
 
     def left_alive(self, job: Job, pid: int, now: float) -> None:
-        """Mark the GPUs of an ended job with an unkillable process as suspect, until an operator resumes."""
+        """Mark GPUs that an unkillable process may use as suspect, until an operator resumes them."""
         note = f"process {pid} of job {job.id} {_LIVES_ON}"
         for index in {hold.gpu for hold in job.holds} & self._gpus.keys():
             self._kept.add(index)
@@ -258,7 +258,7 @@ class GpuStates:
         return list(self._unsaved.values())
 
     def undone(self) -> None:
-        """Make `changed` return its last result again, because it was not stored."""
+        """Undo the last call of `changed`, because its result was not stored."""
         self._changed = self._unsaved | self._changed
 
 

@@ -1,7 +1,7 @@
-"""Lend idle time of shared GPUs, and tell the jobs' hooks what the driver measured.
+"""Lend idle time of shared GPUs, and write the driver's measurements into the jobs' regions.
 
-The hooks keep their shares by themselves. What is written into their regions are leases: while no controller
-runs, or it is late, nothing is lent and each job has its share.
+The hooks enforce the shares without the controller. Loans in the regions expire: if no controller runs, or it
+is late, nothing is lent and each job has its share.
 """
 
 import logging
@@ -48,7 +48,7 @@ class GpuTime:
         return max(0.0, self._looked_at + self._pause() - time.monotonic())
 
     def look(self) -> None:
-        """Lend idle time, if it is due."""
+        """Lend idle time, if a step is due."""
         due = self.due
         if due is None or due > 0.001:
             return
@@ -71,7 +71,7 @@ class GpuTime:
                     measure(borrower, [row for row in rows if row[0] in own], ahead)
 
     def mechanism(self, job: Job) -> str:
-        """Return how the job's time is measured: "nvml", "events", or "" if it is not."""
+        """Return the method of measuring the job's GPU time: "nvml", "events", or "" without pacing."""
         paced = self._jobs.get((job.id, job.attempt))
         found = [one for one in paced.borrowers.values() if one.policy != COMPUTE_NONE] if paced else []
         return found[0].mechanism if found else ""
@@ -130,7 +130,7 @@ class GpuTime:
 
 
 def measure(borrower: region.Borrower, told: list[list[int]], ahead: int) -> None:
-    """Use the driver's figures of a job's processes: [pid, percent, from, to] of each, in microseconds.
+    """Use the driver's measurements of a job's processes: [pid, percent, from, to], times in microseconds.
 
     `ahead`: nanoseconds by which the controller's clock is ahead of the driver's.
     """

@@ -65,7 +65,7 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
 
 
 def owner_of(job: Job) -> Owner:
-    """Return whose limits and fair share a job counts against."""
+    """Return the owner whose limits and fair share apply to a job."""
     return Owner(job.user, job.request.account, job.request.qos)
 
 

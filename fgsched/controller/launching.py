@@ -70,7 +70,7 @@ class Launching:
 def build(
     places: Paths, config: Config, store: Store, beside: Beside, run: RunDir, reports: Reports
 ) -> Launching:
-    """Return what launches the jobs of a queue in its run directory `run`."""
+    """Create the launcher and its parts for a queue with the run directory `run`."""
     inventory, is_real = beside.inventory, beside.inventory.source == "nvml"
     memory = cgroups.find()
     device = cgroups.for_devices() if inventory.limits and os.geteuid() == 0 else None

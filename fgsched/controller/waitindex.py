@@ -231,5 +231,5 @@ def eligible(job: Job) -> float | None:
 
 
 def last_start(job: Job) -> float:
-    """Return after when a job can no longer end before its deadline (seconds since the epoch)."""
+    """Return the latest start with which a job can end before its deadline (seconds since the epoch)."""
     return float(job.request.deadline - job.request.time_limit)

@@ -138,7 +138,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
 
 
 def read_request(values: object) -> Request:
-    """Return the request that plain values describe. Raises BadUsage, which names the field."""
+    """Create a request from plain values. Raises BadUsage, which names the invalid field."""
     try:
         return convert(values, Request)
     except ValidationError as error:

@@ -67,7 +67,7 @@ class Preempting(Struct, frozen=True, kw_only=True, tag_field="kind", tag="preem
 
 
 class Outlook(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="outlook"):
-    """What preemption could do for a waiting job that may preempt others."""
+    """The effect that preemption could have for a pending job."""
 
     victims: tuple[int, ...] = ()  # running jobs that it would preempt
     not_before: float | None = None  # until then, in seconds since the epoch, they are exempt
@@ -124,7 +124,7 @@ class ExpectedStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Everything that `fgq --why` knows of one job."""
+    """The explanation of one job for `fgq --why`."""
 
     id: int
     called: int | str  # 12, or "12_3" for a task of an array

@@ -168,7 +168,7 @@ class SimSampler(_Selected):
         os.eventfd_write(self._event, 1)
 
     def read(self) -> list[Answer]:
-        """Return the answers to all questions."""
+        """Return the results of all pending queries."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)
         asked, self._asked = self._asked, []

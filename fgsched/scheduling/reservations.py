@@ -48,7 +48,7 @@ class Calendar(Struct):
         return made
 
     def relevant(self, until: float) -> int:
-        """Return how many times concern a job that may run until `until` (epoch seconds)."""
+        """Return the number of capacity changes before `until` (epoch seconds)."""
         return sum(1 for boundary in self._boundaries if boundary.at < until)
 
     def rooms(self, name: str, until: float) -> Sequence[Room]:

@@ -1,1 +1,1 @@
-"""Handlers of requests. Those that write run within the transaction of a turn."""
+"""Handlers of requests. Handlers that write run within the transaction of a turn."""

@@ -1,4 +1,4 @@
-"""Describe the controller: what it is, where it runs, and what it enforces."""
+"""Describe the controller: version, host, directories and enforcement."""
 
 import os
 import socket
@@ -22,7 +22,7 @@ from fgsched.system.spaces import Spaces
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """The controller: its host, its configuration, and the state of what it enforces."""
+    """The controller's host, configuration and enforcement, for `ping`."""
 
     places: Paths
     config: Config

@@ -22,7 +22,10 @@ from fgsched.system.paths import Paths
 
 
 class Requests:
-    """The handlers of all requests. `obey` puts a configuration that was read again into force elsewhere."""
+    """The handlers of all requests.
+
+    `obey` applies a reread configuration in the other parts of the controller.
+    """
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class Dispatcher:
         return self.about.accounts.is_known(connection.uid) or connection.uid in {0, os.geteuid()}
 
     def has_account(self, uid: int) -> bool:
-        """Return whether the user database lists a uid, as far as that is known; if not, it is looked up."""
+        """Tell whether the user database lists a uid; an unknown uid is queried in the background."""
         if uid == os.geteuid() or not self.about.accounts.has_helper:
             return True
         self.about.accounts.is_known(uid)
@@ -103,7 +103,7 @@ class Dispatcher:
         return self._apart.get(kind)
 
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
-        """Describe the controller, and what a client needs in order to read amounts."""
+        """Describe the controller, with the settings that clients need to parse amounts."""
         site = self._answers.policy.told(self.about.config.site)
         return self.about.described(site, self._loop.faults.told(), operator=caller.is_operator)
 

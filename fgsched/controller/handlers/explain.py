@@ -1,4 +1,4 @@
-"""Handle the requests about the future: why a job waits, when it starts, what a submission would become."""
+"""Handle requests for explanations and forecasts of pending jobs and of trial submissions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _REMEMBERED = 30 * 86400.0  # seconds of history that count
 
 
 class ExplainHandlers:
-    """Answer why jobs wait, when they start, and what a submission would become."""
+    """The handlers of explanations, forecasts and trial submissions."""
 
     def __init__(self, engine: Engine, handlers: JobHandlers) -> None:
         self._engine, self._job_handlers = engine, handlers
@@ -42,7 +42,7 @@ class ExplainHandlers:
     # -- why ------------------------------------------------------------------------------------
 
     def why(self, caller: Caller, call: protocol.ExplainJobs, now: float) -> protocol.Explanations:
-        """Return every blocker of the named jobs, or of the caller's pending jobs, and what removes it."""
+        """Return all blockers of the named jobs, or of the caller's pending jobs, with their remedies."""
         jobs = self._meant(caller, call.ids)
         snapshot = self._scene(now)
         jobs, left_out = jobs[:_MOST], len(jobs) - _MOST
@@ -105,7 +105,7 @@ class ExplainHandlers:
     # -- when -----------------------------------------------------------------------------------
 
     def starts(self, caller: Caller, call: protocol.ListStarts, now: float) -> protocol.Starts:
-        """Return when the pending jobs will start: at the latest, and likely."""
+        """Return the latest and the likely starts of the pending jobs."""
         snapshot = self._scene(now)
         waiting = {job.id for job in self._engine.jobtable.jobs.values() if job.state is JobState.PENDING}
         found, _ = self._starts(snapshot, {one for one in waiting if snapshot.queue.entry(one)})
@@ -115,7 +115,7 @@ class ExplainHandlers:
         return protocol.Starts(starts=sorted(found.items(), key=lambda pair: pair[0]))
 
     def _starts(self, snapshot: Snapshot, wanted: set[int]) -> tuple[dict[int, ExpectedStart], bool]:
-        """Return the starts that can be forecast, and whether others are missing behind too many jobs."""
+        """Return the forecast starts, and whether the forecast was cut off because of too many jobs."""
         worst = forecast(snapshot, _by_limit, lambda job: job.until, wanted)
         history = History(self._engine.store.runs_since(snapshot.now - _REMEMBERED))
         lengths = {name: self._lengths(history, part, snapshot.now) for name, part in _QUANTILES.items()}
@@ -164,7 +164,10 @@ class ExplainHandlers:
     # -- test -----------------------------------------------------------------------------------
 
     def test(self, caller: Caller, call: protocol.Test, now: float) -> protocol.Trials:
-        """Return what would become of a submission; queue nothing. Refused as the submission would be."""
+        """Return the expected starts of a trial submission, without queueing its jobs.
+
+        Raises the errors of a submission.
+        """
         made = self._job_handlers.tried(caller, call, now)
         first = self._engine.store.last_id() + 1
         who = (caller.uid, caller.gid, caller.name)
@@ -205,7 +208,7 @@ class ExplainHandlers:
 def _blockers_and_advice(
     snapshot: Snapshot, entry: QueuedJob, tries: int
 ) -> tuple[list[Blocker], list[Advice]]:
-    """Return what keeps a queue entry waiting, and the changes with which it would start.
+    """Return the blockers of a queue entry, and the changes with which it would start.
 
     At most `tries` changes are tried.
     """
@@ -231,6 +234,6 @@ def _at(expected: Expected | None) -> float | None:
 
 
 def _holds(snapshot: Snapshot, entry: QueuedJob) -> tuple[Hold, ...]:
-    """Return what a queue entry would get if it started now; empty if it would not start."""
+    """Return the holds of a queue entry if it started now; empty if it cannot start."""
     start = next((one for one in snapshot.plan().starts if one.job_id == entry.id), None)
     return start.holds if start else ()

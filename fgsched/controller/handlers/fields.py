@@ -35,10 +35,10 @@ class Look:
         mechanism: Callable[[Job], str] = lambda job: "",
         refusal: Callable[[Job], str] = lambda job: "",
     ) -> None:
-        """Prepare a look at `now`, in seconds since the epoch.
+        """Prepare a view at `now`, in seconds since the epoch.
 
-        `mechanism` returns how a job's compute share is enforced, `refusal` the last allocation of device
-        memory that a job was refused.
+        `mechanism` returns the pacing method of a job, `refusal` its last refused allocation of device
+        memory.
         """
         self.engine = engine
         self.now = now
@@ -51,7 +51,7 @@ class Look:
         self._allocated: dict[int, list[protocol.Allocation]] = {}
 
     def know(self, record: JobRecord) -> Job:
-        """Note what a job was allocated, for the attributes that show it; return the job."""
+        """Cache the allocation of a job for its attributes; return the job."""
         given = [protocol.Allocation(**one._asdict()) for one in record.allocated]
         self._allocated[record.job.id] = given if record.job.attempt else []
         return record.job
@@ -60,7 +60,7 @@ class Look:
         return self._allocated.get(job.id, [])
 
     def hold(self, job: Job) -> Hold | None:
-        """Return what the job has of each GPU, or would get; None if that differs from GPU to GPU."""
+        """Return the hold on each GPU, present or expected; None if it is not equal on all GPUs."""
         if job.holds:
             return job.holds[0]
         demand = job.request.demand
@@ -133,7 +133,7 @@ class Look:
 
 
 def rest_text(engine: Engine, job: Job) -> str | None:
-    """Return the tasks that a row stands for, as Slurm writes them: 3-15:4%2; None where it is one job."""
+    """Return the pending tasks of an array's row in Slurm's form, 3-15:4%2; None for a single job."""
     if not job.is_rest:
         return None
     array = engine.jobtable.arrays.get(job.array)
@@ -143,7 +143,7 @@ def rest_text(engine: Engine, job: Job) -> str | None:
 
 
 def cause(jobtable: JobTable, job: Job) -> Cause | None:
-    """Return why a job does not run; None if it does, or has ended by itself."""
+    """Return the cause for which a job is not running; None for a running job or one that ended by itself."""
     if (short := jobtable.shortfall(job)) is not None:
         return short
     if job.state is JobState.SUSPENDED:
@@ -265,7 +265,7 @@ class Choice:
         ]
 
     def of(self, jobs: Iterable[Job]) -> list[Job]:
-        """Return the chosen ones of some jobs."""
+        """Return the jobs that match the filter."""
         found = self._named.of(jobs) if self._named else list(jobs)
         for get, wanted in self._wanted:
             found = [job for job in found if get(self._look, job) in wanted]

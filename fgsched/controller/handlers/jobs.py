@@ -74,7 +74,7 @@ class JobActions:
     ) -> Outcomes:
         """Apply `act` to every row of `names`.
 
-        Of a whole array to the rows for which `meant` is true, if any.
+        For a whole array, apply it only to the rows for which `meant` is true, if there are any.
         """
         found: list[Outcome] = []
         for name in dict.fromkeys(names):
@@ -245,7 +245,7 @@ class JobHandlers:
         return jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
-        """Return the jobs with the values that only the controller knows.
+        """Complete the jobs with values that the controller determines.
 
         Raises Refused if they are too many.
         """
@@ -258,7 +258,7 @@ class JobHandlers:
         return [conditions.settled(job, caller, now) for job in jobs]
 
     def _asker_of(self, caller: Caller, job: Job) -> Submitter:
-        """Return whose rights count for a change: the owner's, or those of an operator."""
+        """Return the submitter whose rights apply to a change: the owner, or the operator who makes it."""
         return replace(caller.submitter, user=job.user)
 
     @property
@@ -272,7 +272,7 @@ class JobHandlers:
         )
 
     def cancel(self, caller: Caller, call: protocol.Cancel, now: float) -> Outcomes:
-        """Cancel jobs; the outcome of a job that had ended before is "over", with its state."""
+        """Cancel jobs. The outcome of a job that has already ended is "over", with its state."""
         return self._actions.each(caller, call.ids, partial(self._cancel, call.reason), now)
 
     def signal(self, caller: Caller, call: protocol.Signal, now: float) -> Outcomes:
@@ -424,12 +424,12 @@ _OF_ARRAYS = {"throttle"}  # of all tasks together
 
 
 def changed_fields(changes: JobChanges) -> set[str]:
-    """Return the names of the fields that `changes` gives another value."""
+    """Return the names of the fields whose values `changes` replaces."""
     return {name for name, value in structs.asdict(changes).items() if value is not UNSET}
 
 
 def rows_to_change(rows: Sequence[Job], changes: JobChanges, submitter: Submitter) -> list[Job]:
-    """Return the rows of an array that a change is for; if there is none, the first, which refuses it."""
+    """Return the rows of an array to which a change applies; otherwise the first row, which refuses it."""
     allowed = [row for row in rows if _is_for(row, changes, submitter)]
     return allowed or list(rows[:1])
 
@@ -443,7 +443,7 @@ def _is_for(row: Job, changes: JobChanges, submitter: Submitter) -> bool:
 
 
 def _may_limit(job: Job, changes: JobChanges, submitter: Submitter) -> bool:
-    """Tell whether the submitter may set this time limit of a running job: only operators raise it."""
+    """Tell whether the caller may set this time limit of a running job: only operators may raise it."""
     if submitter.is_operator or changes.time_limit is UNSET:
         return True
     new = changes.time_limit if changes.time_limit > 0 else math.inf

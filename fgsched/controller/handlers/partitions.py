@@ -42,17 +42,17 @@ class PartitionHandlers:
         }
 
     def reconfigure(self, caller: Caller, call: protocol.Reconfigure, now: float) -> protocol.Reconfigured:
-        """Read the configuration file again. If it is wrong, the settings in force stay.
+        """Reread the configuration file. If it has an error, the present settings remain.
 
-        Raises: NotPermitted; the error of a file that is wrong.
+        Raises: NotPermitted; the error in the file.
         """
         caller.must_operate("read the configuration again")
         return self.reread()
 
     def reread(self) -> protocol.Reconfigured:
-        """Read the configuration file again, on behalf of an operator.
+        """Reread the configuration file on behalf of an operator.
 
-        Raises: the error of a file that is wrong.
+        Raises: the error in the file.
         """
         site = self._engine.site
         changes = site.reread(self._actions.load())
@@ -78,7 +78,7 @@ class PartitionHandlers:
     def create(self, caller: Caller, call: protocol.CreatePartition, now: float) -> protocol.PartitionName:
         """Add a partition after those of the configuration file.
 
-        Raises: NotPermitted; Refused if there is one of that name; BadUsage for a bad value.
+        Raises: NotPermitted; Refused if the name exists; BadUsage for a bad value.
         """
         caller.must_operate("create a partition")
         name = call.name

@@ -18,7 +18,7 @@ from fgsched.scheduling.priority import Factors
 
 
 class PriorityHandlers:
-    """Answer `calls`; carry out `writing`, which changes something."""
+    """The handlers of partitions, priorities and shares (`calls`), and of `top` (`writing`)."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -90,7 +90,7 @@ class PriorityHandlers:
         engine.charges.bring_up_to_date(engine.jobtable, engine.policy, engine.cards.gpus, engine.limits, now)
 
     def shares(self, caller: Caller, call: protocol.ListShares, now: float) -> protocol.Shares:
-        """Return the shares of accounts and users, what they used, and the factor that follows."""
+        """Return the shares, the usage and the fair-share factor of accounts and users."""
         engine = self._engine
         rows = engine.charges.standings(engine.jobtable, engine.policy, now)
         return protocol.Shares(

@@ -1,4 +1,4 @@
-"""Handle the requests that change nothing: the queue, jobs, history, GPUs. Long answers come in pieces."""
+"""Handle requests that only read: queue, jobs, history, GPUs. Long answers are sent in pieces."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
@@ -75,7 +75,7 @@ class QueryHandlers:
         return Look(self._engine, caller, now, self._mechanism, self._refusal)
 
     def _info(self, look: Look, job: Job, wanted: Getters) -> protocol.JobInfo:
-        """Return the wanted attributes of a job; if that fails, those of a job with an empty request."""
+        """Return the selected attributes of a job; if that fails, those of the job with an empty request."""
         try:
             return protocol.JobInfo(**{name: get(look, job) for name, get in wanted.items()})
         except Exception as error:
@@ -84,7 +84,7 @@ class QueryHandlers:
             return protocol.JobInfo(**{name: get(look, bare) for name, get in wanted.items()})
 
     def _chosen(self, choice: Choice, jobs: Sequence[Job]) -> Iterable[Job]:
-        """Return the chosen jobs; a job for which that fails is left out."""
+        """Return the jobs that match the filter; a job that causes an exception is omitted."""
         try:
             return choice.of(jobs)
         except Exception as error:
@@ -92,7 +92,7 @@ class QueryHandlers:
             return [] if len(jobs) == 1 else [one for job in jobs for one in self._chosen(choice, [job])]
 
     def _snapshot(self) -> "_Snapshot":
-        """Return all open jobs as they are now; the same object as long as nothing changes."""
+        """Return a snapshot of all open jobs, cached until a job changes."""
         jobtable, last = self._engine.jobtable, self._last()
         if last is None or last.jobtable is not jobtable or last.revision != jobtable.revision:
             last = _Snapshot(jobtable)
@@ -104,7 +104,7 @@ class QueryHandlers:
         return self._full(self._one(call.id), caller, now)
 
     def jobs(self, caller: Caller, call: protocol.ShowJobs, now: float) -> protocol.JobInfos:
-        """Return all attributes of the jobs that a name means."""
+        """Return all attributes of the jobs that a reference names."""
         found = self._references.past(call.id)
         return protocol.JobInfos(jobs=[self._full(record, caller, now) for record in found])
 
@@ -113,7 +113,7 @@ class QueryHandlers:
         return self._info(look, look.know(record), FIELDS)
 
     def _one(self, name: protocol.Reference) -> JobRecord:
-        """Return the one job that is named. Raises Refused if the name means several."""
+        """Return the job that a reference names. Raises Refused if it names several jobs."""
         found = self._references.past(name)
         if len(found) > 1:
             raise Refused(f"{name} is an array of {len(found)} rows", f"Name one task, such as {name}_0.")
@@ -148,8 +148,8 @@ class QueryHandlers:
     def waited(self, ids: Any) -> Generator[None, None, tuple[list[Job], set[Key]]]:
         """Return (ended jobs, keys to wait for).
 
-        Ended jobs are looked up in steps, because they no longer change. Open jobs are examined in the last
-        step, because nothing reports those that end before it.
+        Ended jobs no longer change and are looked up in steps. Open jobs are examined in the last step: an
+        end before that step would not be reported.
 
         Raises:
             BadUsage: a reference is invalid.
@@ -183,7 +183,7 @@ class QueryHandlers:
         return keys
 
     def _keys(self, job: Job, name: Any) -> set[Key]:
-        """Return what waiting for an open row means: the whole array, some tasks, or the job."""
+        """Return the keys to wait for: of the whole array, of some tasks, or of the job."""
         if job.array and name == job.array:
             return {(job.array, None)}
         _, wanted = split_reference(name)
@@ -245,7 +245,7 @@ class QueryHandlers:
     # -- the host -------------------------------------------------------------------------------
 
     def gpus(self, caller: Caller, call: protocol.ListGpus, now: float) -> protocol.Gpus:
-        """Return the GPUs, what is left of each, the last reading of it, and its jobs."""
+        """Return all GPUs with their free capacity, last reading and jobs."""
         engine = self._engine
         host = engine.jobtable.host(engine.limits)
         rooms = engine.jobtable.rooms(engine.cards.gpus, engine.cards.readings)
@@ -281,7 +281,7 @@ class QueryHandlers:
         return found
 
     def check(self, caller: Caller, call: protocol.CheckQueue, now: float) -> protocol.QueueCheck:
-        """Return what a check of the queue file finds. It takes long: others get the last result."""
+        """Check the queue file. Requests during a check, which can take long, get the previous result."""
         if caller.is_operator or not self._verdict or not 0 <= now - self._checked_at < _CHECKED:
             self._verdict, self._checked_at = self._engine.store.check(), now
         return protocol.QueueCheck(queue=self._verdict)

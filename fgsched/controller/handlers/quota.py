@@ -13,7 +13,7 @@ _REST = 20  # times as long as counting took is waited before it is counted agai
 
 @dataclass(slots=True)
 class _Count:
-    """Bytes of one user, as an upper bound: jobs that ended since are still counted."""
+    """The bytes of one user, as an upper bound: recently ended jobs are still counted."""
 
     size: int
     again_at: float = 0.0

@@ -38,7 +38,7 @@ class ReservationHandlers:
     def reservations(
         self, caller: Caller, call: protocol.ListReservations, now: float
     ) -> protocol.Reservations:
-        """Return every reservation that is not over, with its jobs."""
+        """Return all active and future reservations with their jobs."""
         jobs = self._engine.jobtable.jobs.values()
         reservations = sorted(self._engine.policy.reservations, key=lambda one: (one.start, one.name))
         return protocol.Reservations(

@@ -48,7 +48,7 @@ def read_submission(
 ) -> list[NewJob]:
     """Return the jobs of a submission; `max_script` is in bytes.
 
-    Raises: Refused or BadUsage for the first part of it that cannot be taken.
+    Raises: Refused or BadUsage for the first invalid part.
     """
     if not 0 < len(batch.jobs) <= MAX_JOBS:
         raise Refused(f"{len(batch.jobs)} jobs in one request", f"Submit 1 to {MAX_JOBS} at a time.")
@@ -126,14 +126,14 @@ _LONGEST = 8192  # characters of a dependency
 
 
 class Conditions:
-    """Checks against open and ended jobs."""
+    """Checks of a request that depend on open and ended jobs."""
 
     def __init__(self, engine: Engine, *, kill_invalid: bool) -> None:
         self._engine = engine
         self._kill_invalid = "yes" if kill_invalid else "no"
 
     def settled(self, job: NewJob, caller: Caller, now: float) -> NewJob:
-        """Return the job with the values that only the controller knows. Raises Refused."""
+        """Complete the job with values that the controller determines. Raises Refused."""
         request = job.request
         if request.dependency:
             request = replace(
@@ -200,7 +200,7 @@ class Conditions:
             raise Refused(f"Job dependency problem: cycle: {around}", "Jobs cannot wait for each other.")
 
     def _path(self, dependency: str, goal: int) -> list[int]:
-        """Return the jobs on the way from a dependency to job `goal`; empty if there is no way."""
+        """Return the chain of dependencies from a job to job `goal`; empty if there is none."""
         seen: set[int] = set()
         stack: list[tuple[str, list[int]]] = [(dependency, [])]
         while stack:

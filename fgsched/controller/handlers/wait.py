@@ -31,7 +31,10 @@ class _Waiter:
 
 
 class WaitHandlers:
-    """Waiting clients: each is answered once, when all of its jobs have ended, or on request the first."""
+    """Clients that wait for jobs.
+
+    Each is answered once: after the end of all jobs, or of the first if it asked so.
+    """
 
     def __init__(self, send: Send, faults: Faults | None = None) -> None:
         """`send(connection, effect)` sends an answer and accounts for the connection."""
@@ -43,7 +46,7 @@ class WaitHandlers:
         self.delay: float | None = None  # seconds until there is something to tell; None: nothing is
 
     def add(self, connection: Connection, over: Iterable[Job], keys: set[Key], call: Wait) -> None:
-        """Answer a client once the jobs `keys` have ended; the jobs `over` have ended already.
+        """Register a client that waits for the jobs `keys`; the jobs `over` have already ended.
 
         Raises: Refused, if the connection waits already; Busy, if its user waits for too many jobs.
         """
@@ -128,7 +131,7 @@ class WaitHandlers:
 
 
 def _keys(job: Job, jobtable: JobTable) -> Iterable[Key]:
-    """Return what ends with a job: itself, or all tasks of a cancelled array."""
+    """Return the keys that end with a job: its own, or all tasks of a cancelled array."""
     yield job.id
     if job.task is not None:
         yield job.array, job.task
