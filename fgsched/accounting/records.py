@@ -59,6 +59,7 @@ class JobAccount(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     oom: str = ""  # "", "gpu" or "host"
     refusals: int = 0  # allocations that the hook refused
+    refused: int = 0  # bytes of the largest of them
     charged: float = 0.0  # GPU seconds, in all attempts
     cpu_seconds: float = 0.0
     max_rss: int = 0  # bytes
