@@ -1,17 +1,17 @@
-"""Cases in one line, and a pretend host for the conductor: processes as a table, crashes on purpose."""
+"""Cases in one line, and a pretend host for the conductor: processes as a table."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from crashing import CrashingEngine, CrashingStore
 from fgsched.controller.effects import Effect, Reply
-from fgsched.controller.engine import Engine
 from fgsched.controller.events import ClientRequest, Event, JobEnded, JobStarted, due_now
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed
-from fgsched.store import Allocation, NewJob, Store
+from fgsched.store import Allocation, NewJob
 
 GIB = 2**30
 LIMITS = HostLimits(cpus=1000, host_memory=2**50)
@@ -55,10 +55,6 @@ def new_jobs(demands: Iterable[Demand], **more: object) -> list[NewJob]:
         NewJob(request=Request(name="t", demand=demand, **more), script=b"#!/bin/sh\n", environment=b"A=1\0")
         for demand in demands
     ]
-
-
-class PowerCut(BaseException):
-    """The controller is no more."""
 
 
 @dataclass
@@ -181,38 +177,6 @@ class PretendHost:
         return [key for key, attempt in self.attempts.items() if attempt.alive]
 
 
-class Crashing(Engine):
-    """A conductor whose power fails after so many effects; the commit counts as one."""
-
-    left: int = 10**9
-
-    def count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise PowerCut
-
-    def perform(self, effect: Effect) -> None:
-        self.count()
-        super().perform(effect)
-
-    def carry_out(self, effects: Iterable[Effect]) -> None:
-        super().carry_out(effects)
-        self.count()
-
-
-class CrashingStore(Store):
-    """Its transaction may be cut before it is committed."""
-
-    engine: Crashing | None = None
-
-    @contextmanager
-    def write(self) -> Iterator[None]:
-        with super().write():
-            yield
-            if self.engine is not None:
-                self.engine.count()
-
-
 class World:
     """A store and a host that last, and one controller after another."""
 
@@ -234,7 +198,7 @@ class World:
         self.store.engine = None
         self.host.inbox.clear()
         self.begun: list[JobStarted] = []  # beginnings that were put off
-        self.engine = Crashing(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
+        self.engine = CrashingEngine(self.store, self.host, self.new_cards(), limits=self.limits, tier="shim")
         self.furnish()
         self.engine.recover(self.now)
         self.store.engine = self.engine

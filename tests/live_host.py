@@ -154,6 +154,12 @@ class Home:
         """FG_JOB_DIR of an attempt, which has no links in it."""
         return f"{(self.places.run / 'job').resolve()}/{job}.{attempt}"
 
+    def disconnect(self) -> None:
+        """Close the connection to the controller; the next use of `client` opens another one."""
+        if self._client:
+            self._client.__exit__()
+        self._client = None
+
     def leave(self) -> None:
         """Cancel all, stop the controller, and see that it is gone with all its processes."""
         for gate in self._wait_index:

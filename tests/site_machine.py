@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from msgspec import to_builtins
 
-from builders import GIB, PowerCut, a_demand, a_gpu
+from builders import GIB, a_demand, a_gpu
+from crashing import Power
 from fgsched import protocol
 from fgsched.cli.changes import read_changes, words_by_key
 from fgsched.cli.wording import update_word
@@ -253,14 +254,10 @@ class Happenings(RuleBasedStateMachine):
 
     @rule(left=st.integers(0, 8), request=requests)
     def crash_in_a_turn(self, left, request):
-        yard = self.yard
-        yard.is_calm = False
-        yard.engine.left = left
-        try:
-            self.send(BOB, **request)
-        except PowerCut:
-            yard.start_anew()
-        yard.engine.left = 10**9
+        self.yard.is_calm = False
+        power = Power(self.yard, left, restart=self.yard.start_anew)
+        power.step(lambda: self.send(BOB, **request), again=False)
+        power.restore()
 
     # -- what is said ---------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from awaiting import until_stopped, until_written
 from fgsched import protocol
 from fgsched.domain.errors import Exit
 from live_host import PATIENCE, living
@@ -135,8 +136,7 @@ def test_a_job_begins_when_its_time_comes_and_not_before(cards):
 def test_a_requeued_job_adds_to_its_output_and_is_told_how_often(cards):
     script = "echo run $FG_RESTART_COUNT; [ $FG_RESTART_COUNT = 1 ] || exec sleep 1000"
     job = sub(cards, "--output=out", "--wrap", script)
-    while not (cards.path / "out").exists() or "run 0" not in (cards.path / "out").read_text():
-        cards.client.ask("ping")
+    until_written(cards.path / "out", "run 0\n")
     assert cards.run("fgctl", "requeue", job).status == 0
     assert cards.run("fgwait", job).status == 0
     text = (cards.path / "out").read_text().splitlines()
@@ -149,19 +149,12 @@ def test_a_suspended_job_stands_still_and_says_what_it_keeps(cards):
     job = cards.running(share=5000)
     (pid,) = cards.client.call(protocol.ListPids(id=job)).pids
     assert cards.run("fgctl", "suspend", str(job)).status == 0
-    while _stat(pid) != "T":
-        cards.client.ask("ping")
+    until_stopped(pid)
     assert lines(cards, "fgq", "-h", "-t", "S", "-o", "%i %t %g") == [f"{job} S 0"]
     assert "Why=suspended; keeps 8192M on GPU 0" in cards.run("fgctl", "show", "job", str(job)).out
     assert cards.run("fgctl", "resume", str(job)).status == 0
-    while _stat(pid) == "T":
-        cards.client.ask("ping")
+    until_stopped(pid, is_stopped=False)
     assert lines(cards, "fgq", "-h", "-o", "%t") == ["R"]
-
-
-def _stat(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
 
 
 def test_the_output_of_a_task_is_followed_from_before_it_has_a_row(cards):

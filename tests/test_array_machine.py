@@ -4,7 +4,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders import PowerCut, a_demand, a_gpu, a_result
+from builders import a_demand, a_gpu, a_result
+from crashing import Power
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.jobs.arrays import bits_of
@@ -77,13 +78,9 @@ class Floor(RuleBasedStateMachine):
 
     @rule(left=st.integers(0, 8))
     def crash_in_a_turn(self, left):
-        self.hall.engine.left = left
-        try:
-            self.hall.submit([a_demand(2500)], array="0-3")
-            self.hall.turn()
-        except PowerCut:
-            self.hall.start()
-        self.hall.engine.left = 10**9
+        power = Power(self.hall, left)
+        power.step(lambda: (self.hall.submit([a_demand(2500)], array="0-3"), self.hall.turn()), again=False)
+        power.restore()
 
     @invariant()
     def no_card_is_over_held(self):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asking import carried_out, plain
-from builders import PowerCut, World, a_demand, a_gpu, a_result
+from builders import World, a_demand, a_gpu, a_result
+from crashing import Power, power_cuts
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest
@@ -245,40 +246,26 @@ def test_all_that_a_submission_writes_goes_to_each_task():
     assert columns("add_job") - {"id"} <= columns("make_task")
 
 
-class ArrayStory:
-    """Six tasks, one cancelled, one requeued; the power fails after `left` effects."""
-
-    def __init__(self, left):
-        self.hall = Hall([a_gpu(0)])
-        self.hall.engine.left = left
-        self.crashes = 0
-
-    def step(self, act):
-        try:
-            act()
-        except PowerCut:
-            self.crashes += 1
-            self.hall.start()
-            act()
-
-    def tell(self):
-        hall = self.hall
-        submit = {"array": "0-5", "throttle": 2, "key": "key-of-the-array-0123"}
-        self.step(lambda: hall.submit([a_demand(2500)], **submit))
-        self.step(hall.settle)
-        self.step(lambda: hall.ask("cancel", ids=["1_4"]))
-        self.step(lambda: hall.ask("requeue", ids=["1_0"]))
-        for _ in range(8):
-            self.step(hall.settle)
-            for job, attempt in list(hall.host.running):
-                hall.host.finish(job, attempt, a_result())
-        self.step(hall.settle)
-        return hall
+def six_tasks(effects):
+    """Six tasks: one is cancelled, one is requeued; the power fails after some effects."""
+    hall = Hall([a_gpu(0)])
+    power = Power(hall, effects)
+    submit = {"array": "0-5", "throttle": 2, "key": "key-of-the-array-0123"}
+    power.step(lambda: hall.submit([a_demand(2500)], **submit))
+    power.step(hall.settle)
+    power.step(lambda: hall.ask("cancel", ids=["1_4"]))
+    power.step(lambda: hall.ask("requeue", ids=["1_0"]))
+    for _ in range(8):
+        power.step(hall.settle)
+        for job, attempt in list(hall.host.running):
+            hall.host.finish(job, attempt, a_result())
+    power.step(hall.settle)
+    return power
 
 
 @pytest.mark.parametrize("effects", range(70))
 def test_a_crash_at_any_effect_loses_no_task_and_makes_none_twice(effects):
-    hall = ArrayStory(effects).tell()
+    hall = six_tasks(effects).world
     states = dict(hall.rows())
     assert set(states) == set(range(6)), "each task has a row in the end, and one only"
     assert {task for task, state in states.items() if state == "CA"} == {4}
@@ -290,11 +277,9 @@ def test_a_crash_at_any_effect_loses_no_task_and_makes_none_twice(effects):
 
 
 def test_the_crashes_above_reach_from_the_first_effect_to_the_last():
-    stories = [ArrayStory(effects) for effects in range(70)]
-    for story in stories:
-        story.tell()
-    assert sum(story.crashes for story in stories) >= 30
-    assert stories[69].crashes == 0
+    cuts = power_cuts(six_tasks, 70)
+    assert sum(cuts) >= 30
+    assert cuts[69] == 0
 
 
 def test_every_task_that_waits_is_counted():

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from builders import a_demand, new_jobs
+from crashing import QUEUE_FILES, copy_files
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import GpuState, JobState
 from fgsched.scheduling.priority import Usage
@@ -19,7 +20,7 @@ from fgsched.store.schema import VERSION
 
 ANN = (1, 1, "ann")
 KEPT = Path(__file__).parent / "data" / "queue-v1.db"
-FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised")
+FILES = QUEUE_FILES[:4]  # without the checksums
 
 
 def submit(store, number):
@@ -34,12 +35,9 @@ def killed(tmp_path):
     store = Store(tmp_path / "before" / "queue.db")
     for number in range(10):
         submit(store, number)
-    left = tmp_path / "left"
-    left.mkdir()
-    for name in FILES:
-        shutil.copy(tmp_path / "before" / name, left / name)
+    left = copy_files(tmp_path / "before" / "queue.db", tmp_path / "left", FILES)
     store.close()
-    return left / "queue.db"
+    return left
 
 
 def ids(path):

@@ -3,14 +3,15 @@
 import os
 import signal
 from collections import Counter
-from contextlib import contextmanager
 
 import pytest
 
+from crashing import crashing, kill, leftovers, shepherd_of
 from fgsched.crash import POINTS
 from live_host import living
 
 pytestmark = pytest.mark.compiler
+CPUS = "[host]\ncpus = 4\n"
 ONCE = {"controller_in_recovery", "controller_before_signal"}  # passed once in this story
 AS_OFTEN_AS_JOBS_LAST = "controller_before_follow"  # a job that ends within its turn is not followed
 SHEPHERDS = (
@@ -20,14 +21,6 @@ SHEPHERDS = (
     "shepherd_before_result",
     "shepherd_after_result",
 )
-
-
-@contextmanager
-def crashing(path, point):
-    """A home whose first controller, with its spawner, dies at a point; the next ones do not."""
-    with living(path / "home", config="[host]\ncpus = 4\n") as home:
-        home.run("fgq", "-h", env={"FG_CRASH_AT": point})
-        yield home
 
 
 def story(home):
@@ -54,13 +47,13 @@ def standing(home, job):
     [(point, nth) for point in POINTS for nth in (1, 2) if (point, nth) != (AS_OFTEN_AS_JOBS_LAST, 2)],
 )
 def test_the_controller_may_die_anywhere(tmp_path, point, nth):
-    with crashing(tmp_path, f"{point}:{nth}") as home:
+    with crashing(tmp_path, f"{point}:{nth}", config=CPUS) as home:
         check_the_story(home, must_have_died=nth == 1 or point not in ONCE)
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_the_tasks_of_an_array_run_once_each_wherever_the_controller_dies(tmp_path, point):
-    with crashing(tmp_path, f"{point}:1") as home:
+    with crashing(tmp_path, f"{point}:1", config=CPUS) as home:
         script = 'echo "$FG_ARRAY_TASK_ID" >>witness; exit 0'
         done = home.run("fgsub", "--parsable", "--array=0-4%2", "--output=/dev/null", "--wrap", script)
         array = done.out.strip()
@@ -68,7 +61,7 @@ def test_the_tasks_of_an_array_run_once_each_wherever_the_controller_dies(tmp_pa
         assert sorted((home.path / "witness").read_text().split()) == ["0", "1", "2", "3", "4"]
         tasks = home.history(int(array))
         assert [(job["task"], job["state"]) for job in tasks] == [(task, "COMPLETED") for task in range(5)]
-        assert leftovers(home) == []
+        assert leftovers(home.places.run) == []
 
 
 def check_the_story(home, *, must_have_died):
@@ -79,13 +72,13 @@ def check_the_story(home, *, must_have_died):
     assert Counter((home.path / "witness").read_text().split()) == Counter(str(job) for job in jobs)
     assert home.queue("id") == []
     assert len(home.history()) == 4, "no repeat of a command queued a job twice"
-    assert leftovers(home) == []
+    assert leftovers(home.places.run) == []
     assert (home.places.lock.read_text() != first) is must_have_died
 
 
 @pytest.mark.parametrize("point", SHEPHERDS)
 def test_every_shepherd_may_die_anywhere(tmp_path, point):
-    with crashing(tmp_path, point) as home:
+    with crashing(tmp_path, point, config=CPUS) as home:
         check_the_shepherds(home)
 
 
@@ -103,16 +96,7 @@ def check_the_shepherds(home):
             assert (state, exit_code) == ("FAILED" if code else "COMPLETED", code)
         else:
             assert state == "FAILED", "what never ran is never called completed"
-    assert leftovers(home) == []
-
-
-def leftovers(home):
-    return [
-        f"{name}/{entry}"
-        for name in ("claim", "result", "job")
-        for entry in os.listdir(home.places.run / name)
-        if name == "job" or os.readlink(home.places.run / name / entry) != "T"
-    ]
+    assert leftovers(home.places.run) == []
 
 
 @pytest.mark.parametrize("cancelled_first", [False, True])
@@ -124,11 +108,11 @@ def test_a_cancelled_job_whose_shepherd_was_killed_is_asked_before_it_is_ended(t
             f"trap 'echo asked >{told}; exit 0' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"
         )
         ready.read_text()
-        shepherd = int(os.readlink(home.places.run / f"claim/{job}.1").split(":")[1])
+        shepherd = shepherd_of(home, job)
         if cancelled_first:
             os.kill(shepherd, signal.SIGSTOP)  # it will never hear of it
             home.client.ask("cancel", ids=[job])
-        os.kill(shepherd, signal.SIGKILL)
+        kill(shepherd)
         if not cancelled_first:
             home.client.ask("cancel", ids=[job])
         home.wait(job)

@@ -5,7 +5,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from builders import GIB, PowerCut, World, a_demand, a_gpu, a_result, full_disk
+from builders import GIB, World, a_demand, a_gpu, a_result, full_disk
+from crashing import Power, power_cuts
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded, JobStarted, due_now
 from fgsched.controller.jobtable import Slots
@@ -315,48 +316,27 @@ def test_a_late_notice_of_an_earlier_attempt_leaves_the_next_its_claim():
 # -- a crash at every effect --------------------------------------------------------------------
 
 
-class Story:
-    """Three jobs, one of them cancelled, another ending by itself; the power fails after `left` effects."""
-
-    def __init__(self, left: int) -> None:
-        self.world = World([a_gpu(0)])
-        self.world.engine.left = left
-        self.crashes = 0
-
-    def step(self, act) -> None:
-        """Do something; if the power fails meanwhile, another controller comes and it is done again."""
-        try:
-            act()
-        except PowerCut:
-            self.crashes += 1
-            self.world.start()
-            act()
-
-    def tell(self) -> World:
-        world = self.world
-        for key, share in (("first", 5000), ("second", 5000), ("third", WHOLE)):
-            self.step(
-                lambda key=key, share=share: world.submit([a_demand(share)], key=f"key-{key}-0123456789")
-            )
-        self.step(world.settle)
-        self.step(lambda: cancel(world, 1))
-        self.step(world.settle)
+def three_jobs(effects):
+    """Three jobs: one is cancelled, two end; the power fails after some effects."""
+    world = World([a_gpu(0)])
+    power = Power(world, effects)
+    for key, share in (("first", 5000), ("second", 5000), ("third", WHOLE)):
+        power.step(lambda key=key, share=share: world.submit([a_demand(share)], key=f"key-{key}-0123456789"))
+    power.step(world.settle)
+    power.step(lambda: cancel(world, 1))
+    power.step(world.settle)
+    for job, status in ((2, 3 << 8), (3, 0)):
         running = dict(world.host.running)
-        if 2 in running:
-            world.host.finish(2, running[2], a_result(3 << 8))
-        self.step(world.settle)
-        running = dict(world.host.running)
-        if 3 in running:
-            world.host.finish(3, running[3], a_result())
-        self.step(world.settle)
-        self.step(world.settle)
-        return world
+        if job in running:
+            world.host.finish(job, running[job], a_result(status))
+        power.step(world.settle)
+    power.step(world.settle)
+    return power
 
 
 @pytest.mark.parametrize("effects", range(40))
 def test_a_crash_at_any_effect_costs_no_job_and_starts_none_twice(effects):
-    story = Story(effects)
-    world = story.tell()
+    world = three_jobs(effects).world
     assert [world.job(number).state for number in (1, 2, 3)] == [
         JobState.CANCELLED,
         JobState.FAILED,
@@ -371,12 +351,10 @@ def test_a_crash_at_any_effect_costs_no_job_and_starts_none_twice(effects):
 
 
 def test_the_crashes_above_really_reach_from_the_first_effect_to_the_last():
-    reached = [Story(effects) for effects in range(40)]
-    for story in reached:
-        story.tell()
-    assert sum(story.crashes for story in reached) >= 25
-    assert Story(10**6).tell() is not None
-    assert reached[39].crashes == 0, "there are no more effects than crashes were injected at"
+    cuts = power_cuts(three_jobs, 40)
+    assert sum(cuts) >= 25
+    assert three_jobs(10**6).cuts == 0
+    assert cuts[39] == 0, "there are no more effects than crashes were injected at"
 
 
 # -- any order of events ------------------------------------------------------------------------
@@ -430,13 +408,9 @@ class Queue(RuleBasedStateMachine):
 
     @rule(left=st.integers(0, 6), share=st.integers(1, WHOLE))
     def crash_in_a_turn(self, left, share):
-        self.world.engine.left = left
-        try:
-            self.world.submit([a_demand(share)])
-            self.world.turn()
-        except PowerCut:
-            self.world.start()
-        self.world.engine.left = 10**9
+        power = Power(self.world, left)
+        power.step(lambda: (self.world.submit([a_demand(share)]), self.world.turn()), again=False)
+        power.restore()
 
     @invariant()
     def holds_never_exceed_a_card(self):

@@ -1,12 +1,9 @@
 """fgcancel: which jobs it ends, what it says, and with which status it ends itself."""
 
-import os
-import time
-
 import pytest
 
+from awaiting import until
 from fgsched.domain.errors import Exit
-from live_host import PATIENCE
 
 
 def states(home, *ids):
@@ -15,9 +12,7 @@ def states(home, *ids):
 
 def until_up(home):
     """A script has got as far as its line `echo > up`."""
-    end = time.monotonic() + PATIENCE
-    while not os.path.exists(home.path / "up"):
-        assert time.monotonic() < end, "the script did not get that far"
+    until(home.path, (home.path / "up").exists)
 
 
 def test_a_running_job_and_a_range_of_pending_ones_are_cancelled_silently(home):

@@ -1,7 +1,6 @@
 """fgsched: the controller started, stopped, looked after; its settings printed and checked."""
 
 import os
-import select
 import signal
 import sqlite3
 import subprocess
@@ -11,6 +10,7 @@ import tomllib
 import pytest
 from msgspec.structs import replace
 
+from crashing import kill
 from fgsched.cli.doctor import examine
 from fgsched.client import Client
 from fgsched.config.keys import KEYS
@@ -77,10 +77,7 @@ def test_the_cards_named_at_the_start_prevail_and_last(home):
 def lose_the_spawner(home, pid):
     """The controller executes itself anew."""
     spawner = next(child for child in children(pid) if "fgspawn" in child[1])
-    watched = os.pidfd_open(spawner[0])
-    signal.pidfd_send_signal(watched, signal.SIGKILL)
-    assert select.select([watched], [], [], PATIENCE)[0]
-    os.close(watched)
+    kill(spawner[0])
     while not any("fgspawn" in name and child != spawner[0] for child, name in children(pid)):
         assert os.path.exists(f"/proc/{pid}")
     while home.run("fgctl", "ping").status:

@@ -3,7 +3,6 @@
 import os
 import resource
 import secrets
-import select
 import signal
 import socket
 import sqlite3
@@ -16,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from asking import AskingClient
+from crashing import controller_of, crashing, kill
 from fgsched.client import TimedOut
 from fgsched.domain.errors import Exit, Unreachable
 from live_host import PATIENCE, living
@@ -32,10 +32,6 @@ def history(home):
     return [job["id"] for job in home.history()]
 
 
-def controller(home):
-    return int(home.places.lock.read_text())
-
-
 def controllers(home):
     """The pids of all controllers of this home."""
     found = []
@@ -50,14 +46,6 @@ def controllers(home):
     return found
 
 
-def kill(pid):
-    """Kill a process of ours that is not our child, and wait until it is gone."""
-    watched = os.pidfd_open(pid)
-    signal.pidfd_send_signal(watched, signal.SIGKILL)
-    assert select.select([watched], [], [], PATIENCE)[0]
-    os.close(watched)
-
-
 # -- the controller dies ------------------------------------------------------------------------
 
 
@@ -65,8 +53,7 @@ def kill(pid):
 @pytest.mark.parametrize("nth", range(2, 9))
 @pytest.mark.parametrize("point", ["controller_before_commit", "controller_after_commit"])
 def test_a_turn_that_is_cut_short_costs_no_job_and_starts_none_twice(tmp_path, point, nth):
-    with living(tmp_path / "home") as home:
-        home.run("fgq", "-h", env={"FG_CRASH_AT": f"{point}:{nth}"})
+    with crashing(tmp_path, f"{point}:{nth}") as home:
         assert home.run("fgsub", "--parsable", *WITNESS).out == "1\n"
         assert home.run("fgwait", "1").status == 0
         assert history(home) == [1]
@@ -74,12 +61,11 @@ def test_a_turn_that_is_cut_short_costs_no_job_and_starts_none_twice(tmp_path, p
 
 
 def test_a_controller_that_dies_before_it_answers_has_queued_the_job_once(tmp_path):
-    with living(tmp_path / "home") as home:
-        home.run("fgq", "-h", env={"FG_CRASH_AT": "controller_before_answer"})
-        before = controller(home)
+    with crashing(tmp_path, "controller_before_answer") as home:
+        before = controller_of(home)
         done = home.run("fgsub", "--parsable", *WITNESS)
         assert (done.status, done.out) == (0, "1\n")
-        assert controller(home) != before
+        assert controller_of(home) != before
         home.wait(1)
         assert history(home) == [1]
         assert witnesses(home) == ["1"]
@@ -101,7 +87,7 @@ def test_the_same_request_again_has_the_same_ids(home):
 
 def test_the_socket_of_a_controller_that_was_killed_is_no_obstacle(home):
     assert home.run("fgsub", "--hold", *WITNESS).status == 0
-    kill(controller(home))
+    kill(controller_of(home))
     assert home.places.socket.exists()
     assert home.run("fgsub", "--parsable", "--hold", *WITNESS).out == "2\n"
 
@@ -116,7 +102,7 @@ def test_first_commands_at_once_start_one_controller(home, count):
     ]
     said = [one.communicate(timeout=PATIENCE) for one in running]
     assert sorted(int(out) for out, _ in said) == list(range(1, count + 1)), said
-    assert controllers(home) == [controller(home)]
+    assert controllers(home) == [controller_of(home)]
     home.wait(*range(1, count + 1))
     assert sorted(witnesses(home)) == [str(one) for one in range(1, count + 1)]
 
@@ -126,7 +112,7 @@ def test_first_commands_at_once_start_one_controller(home, count):
 
 def test_a_controller_that_is_silent_is_named_by_its_pid(home):
     assert home.client.ask("ping")
-    pid = controller(home)
+    pid = controller_of(home)
     os.kill(pid, signal.SIGSTOP)
     try:
         with AskingClient(home.places) as client, pytest.raises(TimedOut) as caught:
@@ -186,7 +172,7 @@ def test_a_socket_where_nobody_listens_is_no_obstacle(home):
 
 def test_a_disk_that_takes_no_more_is_told_and_nothing_is_queued(home):
     home.run("fgq")
-    pid = controller(home)
+    pid = controller_of(home)
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     largest = max(path.stat().st_size for path in home.path.glob("queue.db*"))
     script = "#!/bin/sh\n" + "# a long script\n" * 100_000 + "true\n"
@@ -255,7 +241,7 @@ def fill(path):
 def test_a_full_disk_is_told_and_survived(small_disk):
     with living(small_disk / "home") as home:
         assert home.run("fgsub", "--hold", *WITNESS).status == 0
-        before = controller(home)
+        before = controller_of(home)
         filler = small_disk / "filler"
         fill(filler)
         long = "#!/bin/sh\n" + "# a long script\n" * 20_000 + "true\n"
@@ -265,4 +251,4 @@ def test_a_full_disk_is_told_and_survived(small_disk):
         assert history(home) == [1]
         filler.unlink()
         assert home.run("fgsub", "--parsable", "--wait", input=long).out == "2\n"
-        assert controller(home) == before
+        assert controller_of(home) == before

@@ -2,7 +2,6 @@
 
 import io
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 
 import pytest
 
+from crashing import controller_of, kill
 from fgsched import protocol
 from fgsched.cli.waiting import Progress
 from live_host import PATIENCE
@@ -74,11 +74,7 @@ def test_it_waits_through_a_restart_of_the_controller(home):
     job = home.running()
     with waiting(home, str(job)) as waiter:
         until(lambda: waits(home))
-        controller = home.client.ask("ping")["pid"]
-        gone = os.pidfd_open(controller)
-        signal.pidfd_send_signal(gone, signal.SIGKILL)
-        assert select.select([gone], [], [], PATIENCE)[0]
-        os.close(gone)
+        kill(controller_of(home))
         assert home.run("fgq", "-h").status == 0  # whoever comes first starts another one
         assert waiter.poll() is None
         home.run("fgcancel", str(job))

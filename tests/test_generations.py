@@ -1,7 +1,6 @@
 """The directories of earlier queues: their results are no new job's, and their cards are given to none."""
 
 import os
-import select
 import signal
 import subprocess
 from contextlib import contextmanager
@@ -9,11 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from builders import a_gpu
+from crashing import await_end, controller_of
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import GpuState
 from fgsched.system import generations
 from fgsched.system.process import descendants, identify, kill
-from live_host import PATIENCE, living
+from live_host import living
 
 OLD, NEW = "0123abcd", "89abcdef"
 
@@ -166,12 +166,10 @@ def test_an_operator_takes_a_card_back_for_good():
 
 def stop(home):
     """Stop its controller, and wait until it is gone."""
-    controller = os.pidfd_open(int(home.places.lock.read_text()))
+    controller = os.pidfd_open(controller_of(home))
     home.client.ask("stop")
-    home._client.__exit__()
-    home._client = None
-    assert select.select([controller], [], [], PATIENCE)[0]
-    os.close(controller)
+    home.disconnect()
+    await_end(controller)
 
 
 @pytest.mark.compiler

@@ -4,13 +4,13 @@ import os
 import resource
 import select
 import signal
-import time
-from pathlib import Path
 
 import pytest
 
+from awaiting import state_of, until, until_stopped
+from crashing import await_end, controller_of, crashing, kill, shepherd_of
 from fgsched.domain.errors import Unreachable
-from live_host import PATIENCE, living
+from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 TELLS = (  # a job that writes a word for each signal, and ends at TERM
@@ -43,33 +43,11 @@ def told(home):
     os.close(one.fd)
 
 
-def kill(pid):
-    watched = os.pidfd_open(pid)
-    signal.pidfd_send_signal(watched, signal.SIGKILL)
-    assert select.select([watched], [], [], PATIENCE)[0]
-    os.close(watched)
-
-
-def shepherd_of(home, job):
-    return int(os.readlink(home.places.run / f"claim/{job}.1").split(":")[1])
-
-
 def lose_supervisors(home, job):
     """The shepherd is killed, then the controller; another one takes its place, with another spawner."""
     kill(shepherd_of(home, job))
-    kill(int(home.places.lock.read_text()))
+    kill(controller_of(home))
     assert home.run("fgq", "-h").status == 0
-
-
-def state(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def until_stopped(pid):
-    until = time.monotonic() + PATIENCE
-    while state(pid) != "T":
-        assert time.monotonic() < until, f"process {pid} is not stopped"
-        os.sched_yield()
 
 
 def standing(home, job):
@@ -101,9 +79,7 @@ def test_a_job_whose_shepherd_and_controller_were_killed_as_it_began_runs_and_he
     job = home.submit(f"kill -9 $PPID; {TELLS}")
     told.word()
     assert home.run("fgq", "-h").status == 0
-    until = time.monotonic() + PATIENCE
-    while standing(home, job) != "RUNNING":
-        assert time.monotonic() < until, standing(home, job)
+    until(home.path, lambda: standing(home, job) == "RUNNING")
     assert home.run("fgcancel", "-s", "USR1", str(job)).status == 0
     assert told.word() == "heard"
 
@@ -173,20 +149,15 @@ def test_a_job_that_was_suspended_is_stopped_though_its_shepherd_never_heard_of_
 
 
 def test_a_suspend_is_given_before_it_is_answered(tmp_path):
-    with living(tmp_path / "home") as home:
+    with crashing(tmp_path, "controller_before_answer:2") as home:  # the first is the submission
         told = Told(home)
-        home.run(
-            "fgq", "-h", env={"FG_CRASH_AT": "controller_before_answer:2"}
-        )  # the first is the submission
-        pid = int(home.places.lock.read_text())
-        watched = os.pidfd_open(pid)
+        watched = os.pidfd_open(controller_of(home))
         job = home.submit(TELLS)
         script = int(told.word())
         with pytest.raises(Unreachable):
             home.client.ask("suspend", ids=[job])
-        assert select.select([watched], [], [], PATIENCE)[0], "the controller died before it answered"
+        await_end(watched)  # the controller died before it answered
         until_stopped(script)
-        os.close(watched)
         assert home.run("fgq", "-h").status == 0
         os.close(told.fd)
 
@@ -209,7 +180,7 @@ def test_an_order_that_is_not_delivered_is_said_to_be_so_and_given_again(home, t
         f"fgctl: error: job {job}: not delivered: the job's supervisor cannot be reached\n"
         "The order is kept and given again until the job has heard of it.\n",
     )
-    assert state(pid) == "S"
+    assert state_of(pid) == "S"
     resource.prlimit(shepherd, resource.RLIMIT_SIGPENDING, before)
     until_stopped(pid)
 

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from awaiting import until
 from fgsched import protocol
 from fgsched.domain.errors import Exit
 from live_host import living
@@ -208,9 +209,8 @@ def test_a_hang_up_reads_the_configuration_too(home):
     before = partitions()
     (home.path / "fgsched.toml").write_text("[host]\ncpus = 64\n[partitions.night]\n")
     os.kill(int(home.places.lock.read_text()), signal.SIGHUP)
-    while (after := partitions()) == before:
-        pass  # the signal is on its way
-    assert (before, after) == (["main"], ["night", "main"])
+    until(home.path, lambda: partitions() != before)  # the log tells of the new configuration
+    assert (before, partitions()) == (["main"], ["night", "main"])
 
 
 def test_jobs_of_a_partition_that_is_gone_wait_for_it(home):

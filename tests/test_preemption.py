@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from builders import GIB, LIMITS, PowerCut, World, a_demand, a_gpu, a_job, a_result
+from builders import GIB, LIMITS, World, a_demand, a_gpu, a_job, a_result
+from crashing import Power
 from fgsched.config.load import check_preemption
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import RunningJobHandlers
@@ -599,11 +600,13 @@ def test_what_a_job_did_in_its_grace_is_no_end_of_its_own():
 def test_a_crash_at_any_effect_changes_nothing_of_how_it_comes_out(mode, effects):
     world = a_world(mode, memory=4 * GIB)
     policy = world.engine.policy
-    world.engine.left = effects
-    with suppress(PowerCut):
+
+    def preempts():
         comes(world, memory=4 * GIB, key="key-of-the-submission")
         world.host.finish(2, 1, a_result())
         world.settle()
+
+    Power(world, effects).lasts(preempts)
     world.start()
     world.engine.site.policy = policy
     with suppress(KeyError):

@@ -2,8 +2,6 @@
 
 import os
 import random
-import select
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
+from crashing import QUEUE_FILES, Countdown, PowerCut, copy_files, kill_controller
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Ended, Hold, JobState
 from fgsched.store import Allocation, Store, wal
 from fgsched.store.recovering import recover
-from live_host import PATIENCE, ROOT, living
+from live_host import ROOT, living
 
 ANN = (1, 1, "ann")
-FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised")
+FILES = QUEUE_FILES[:4]  # without the checksums
 PAGE = 4096
 
 
@@ -62,12 +61,10 @@ def killed(path, into):
     a_queue(path)
     store = Store(path)
     submit(store, 2, "second")
-    into.mkdir()
-    for name in FILES:
-        shutil.copy(path.with_name(name), into / name)
+    left = copy_files(path, into, FILES)
     store.close()
     (into / "queue.db-wal").unlink()
-    return into / "queue.db"
+    return left
 
 
 def recovered(path, **more):
@@ -183,31 +180,23 @@ def test_a_queue_whose_first_page_is_damaged_is_read_by_the_schema_of_a_new_one(
     assert [(job.id, job.state) for job in standing(path).values()][-1] == (3, JobState.PENDING)
 
 
-class Cut(Exception):
-    """The power fails."""
-
-
 @pytest.mark.parametrize("step", range(1, 6))
 def test_a_recovery_that_is_cut_short_leaves_a_queue_that_is_refused_and_can_be_repeated(
     tmp_path, monkeypatch, step
 ):
     path = killed(tmp_path / "queue.db", tmp_path / "left")
-    steps = iter(range(1, 99))
-    link, rename = os.link, Path.rename
 
-    def cut(act):
-        def does(*words):
-            is_ours = str(words[-1]).startswith(f"{path.parent}/queue") and "recovering" not in str(words[-1])
-            if is_ours and next(steps) == step:
-                raise Cut
-            return act(*words)
+    def is_ours(*words):
+        return str(words[-1]).startswith(f"{path.parent}/queue") and "recovering" not in str(words[-1])
 
-        return does
+    def cut():
+        raise PowerCut
 
+    countdown = Countdown(step, cut)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "link", cut(link))
-        patch.setattr(Path, "rename", cut(rename))
-        with pytest.raises(Cut):
+        patch.setattr(os, "link", countdown.around(os.link, is_ours))
+        patch.setattr(Path, "rename", countdown.around(Path.rename, is_ours))
+        with pytest.raises(PowerCut):
             recovered(path)
     with pytest.raises(StorageError):
         Store(path)
@@ -220,34 +209,24 @@ def damaged_with_a_log(tmp_path):
     a_queue(tmp_path / "queue.db")
     store = Store(tmp_path / "queue.db")
     submit(store, 2, "second")
-    (tmp_path / "left").mkdir()
-    for name in FILES[:3]:
-        shutil.copy(tmp_path / name, tmp_path / "left" / name)
+    copy_files(tmp_path / "queue.db", tmp_path / "left", FILES[:3])
     submit(store, 1, "third")
-    for name in FILES[2:]:
-        shutil.copy(tmp_path / name, tmp_path / "left" / name)
+    left = copy_files(tmp_path / "queue.db", tmp_path / "left", FILES[2:])
     store.close()
-    return tmp_path / "left" / "queue.db"
+    return left
 
 
 STEPS = """
-import os, signal, sys
+import os, sys
 from pathlib import Path
+sys.path.append("tests")
+from crashing import Countdown, kill_self
 from fgsched.store import recovering
-left = int(sys.argv[2])
-def counted(owner, name):
-    real = getattr(owner, name)
-    def act(*words, **more):
-        global left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*words, **more)
-    setattr(owner, name, act)
+countdown = Countdown(int(sys.argv[2]), kill_self)
 exchange = recovering._exchange
 def watched(*words):
     for owner, name in ((os, "link"), (os, "fsync"), (Path, "unlink"), (Path, "rename")):
-        counted(owner, name)
+        setattr(owner, name, countdown.around(getattr(owner, name)))
     exchange(*words)
     os._exit(3)
 recovering._exchange = watched
@@ -275,11 +254,9 @@ def test_what_follows_damage_in_the_write_ahead_log_is_saved(tmp_path, seed):
     store = Store(path)
     for number in range(12):
         submit(store, 1, f"k{number}")
-    (tmp_path / "left").mkdir()
-    for name in FILES:
-        shutil.copy(path.with_name(name), tmp_path / "left" / name)
+    left = copy_files(path, tmp_path / "left", FILES)
     store.close()
-    path = tmp_path / "left" / "queue.db"
+    path = left
     log = bytearray(path.with_name("queue.db-wal").read_bytes())
     bit = random.Random(seed).randrange(len(log) * 8)
     log[bit // 8] ^= 1 << bit % 8
@@ -311,13 +288,7 @@ def test_what_is_not_there_cannot_be_recovered(tmp_path):
 def test_the_doctor_recovers_a_queue_that_no_controller_starts_from(tmp_path):
     with living(tmp_path / "home") as home:
         home.submit("exit 0", hold=True, count=2)
-        controller = int(home.places.lock.read_text())
-        gone = os.pidfd_open(controller)
-        os.kill(controller, signal.SIGKILL)
-        assert select.select([gone], [], [], PATIENCE)[0]
-        os.close(gone)
-        home._client.__exit__()
-        home._client = None
+        kill_controller(home)
         queue = home.path / "queue.db"
         queue.with_name("queue.db-wal").write_bytes(b"")
         refused = home.run("fgq")

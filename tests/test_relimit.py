@@ -2,24 +2,23 @@
 
 import os
 import re
-from contextlib import suppress
 
 import pytest
 
 from asking import carried_out
-from builders import PowerCut, World, a_demand, a_gpu
+from builders import World, a_demand, a_gpu
+from crashing import Power, crashing
 from fgsched.controller.caller import Caller
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.domain.job import WHOLE, JobState
-from live_host import living
 
 ROOT = Caller(0, 0, "root", is_operator=True)
 TIMED = "trap 'exit 9' TERM; echo >{ready}; while :; do sleep 1000 & wait; done"
 
 
-def update(world, limit, answered=lambda limit: None):
+def update(world, limit, answered):
     def act(now):
         handlers = JobHandlers(world.engine, Rules(max_script=1000, default_time=0))
         carried_out([handlers], "update", ROOT, {"id": 1, "changes": {"time_limit": limit}}, now)
@@ -28,17 +27,26 @@ def update(world, limit, answered=lambda limit: None):
     world.turn(ClientRequest(act, lambda error: None))
 
 
-@pytest.mark.parametrize("effects", range(12))
-def test_a_crash_at_any_effect_leaves_the_shepherd_with_the_limit_that_is_written_down(effects):
+def two_limits(effects, answered):
+    """A job that runs is given two limits; the power fails after some effects."""
     world = World([a_gpu(0)])
     world.submit([a_demand(WHOLE)], time_limit=1000)
     world.settle()
-    world.engine.left = effects
-    answered = [1000]
-    with suppress(PowerCut):
+
+    def updates():
         for limit in (500, 700):
-            update(world, limit, answered.append)
+            update(world, limit, answered)
         world.settle()
+
+    power = Power(world, effects)
+    power.lasts(updates)
+    return power
+
+
+@pytest.mark.parametrize("effects", range(12))
+def test_a_crash_at_any_effect_leaves_the_shepherd_with_the_limit_that_is_written_down(effects):
+    answered = [1000]
+    world = two_limits(effects, answered.append).world
     world.start()
     world.settle()
     job, attempt = world.job(1), world.host.attempts[1, 1]
@@ -52,18 +60,10 @@ def test_a_crash_at_any_effect_leaves_the_shepherd_with_the_limit_that_is_writte
 def test_the_crashes_above_reach_from_before_the_commit_to_after_the_last_order():
     seen = set()
     for effects in range(12):
-        world = World([a_gpu(0)])
-        world.submit([a_demand(WHOLE)], time_limit=1000)
-        world.settle()
-        world.engine.left = effects
-        try:
-            update(world, 500)
-            update(world, 700)
-            world.settle()
-        except PowerCut:
-            seen.add((world.job(1).request.time_limit, world.host.attempts[1, 1].limit))
-        else:
-            seen.add("whole")
+        power = two_limits(effects, lambda limit: None)
+        world = power.world
+        found = world.job(1).request.time_limit, world.host.attempts[1, 1].limit
+        seen.add(found if power.cuts else "whole")
     assert {(1000, 1000), (500, 1000), (500, 500), (700, 500), (700, 700), "whole"} == seen
 
 
@@ -105,9 +105,8 @@ def test_a_limit_that_is_over_already_ends_the_job_with_timeout(home):
     "point", ["controller_before_commit", "controller_after_commit", "controller_before_signal"]
 )
 def test_a_controller_that_dies_on_the_way_has_the_next_one_give_the_order(tmp_path, point):
-    with living(tmp_path / "home") as home:
-        nth = 1 if point == "controller_before_signal" else 6
-        home.run("fgq", "-h", env={"FG_CRASH_AT": f"{point}:{nth}"})
+    nth = 1 if point == "controller_before_signal" else 6
+    with crashing(tmp_path, f"{point}:{nth}") as home:
         job = begun(home, "--time=1:00:00")
         for text in ("30:00", "20:00", "0:01"):
             home.run("fgctl", "update", f"job={job}", f"timelimit={text}")

@@ -9,16 +9,14 @@ import time
 import pytest
 
 from asking import AskingClient
+from awaiting import until
+from crashing import controller_of
 from fgsched.client import TimedOut
 from fgsched.system.unanswered import VALID, Unanswered
 from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 LINE = "--output=/dev/null --wrap true\n"
-
-
-def controller(home):
-    return int(home.places.lock.read_text())
 
 
 def keys(home):
@@ -45,11 +43,11 @@ def begin(home, batch):
         words, env=home.environ, cwd=home.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     with open(batch, "w") as file:  # until it reads
-        os.kill(controller(home), signal.SIGSTOP)
+        os.kill(controller_of(home), signal.SIGSTOP)
         file.write(LINE)
-    while not keys(home):
-        assert command.poll() is None
-        os.sched_yield()
+    until(home.places.run, lambda: (home.places.run / "unanswered").exists())
+    until(home.places.run / "unanswered", lambda: keys(home))
+    assert command.poll() is None
     return command
 
 
@@ -75,7 +73,7 @@ def test_a_command_that_was_interrupted_and_is_repeated_queues_one_job(home, bat
             "fgsub: interrupted. It may have been queued all the same. Repeat the same command within 10 "
             "minutes: it is queued only once.\n",
         )
-    os.kill(controller(home), signal.SIGCONT)
+    os.kill(controller_of(home), signal.SIGCONT)
     assert repeat(home, batch) == (0, "1\n", "")
     assert history(home) == [1]
     assert keys(home) == []
@@ -87,7 +85,7 @@ def test_a_moment_that_is_counted_from_now_is_the_same_when_the_command_is_repea
     command = begin(home, batch)
     command.kill()
     command.communicate()
-    os.kill(controller(home), signal.SIGCONT)
+    os.kill(controller_of(home), signal.SIGCONT)
     now = int(time.time())
     while int(time.time()) == now:  # the moment is told in seconds
         os.sched_yield()
@@ -128,13 +126,13 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
         "jobs": [[0, 0, 0, True]],
     }
     key = Unanswered(home.places.run / "unanswered", b"request", time.time())
-    os.kill(controller(home), signal.SIGSTOP)
+    os.kill(controller_of(home), signal.SIGSTOP)
     try:
         with AskingClient(home.places) as client, pytest.raises(TimedOut) as told:
             client.ask("submit", patience=0.2, key=key.value, **request)
         assert "Nothing was changed" not in told.value.remedy
     finally:
-        os.kill(controller(home), signal.SIGCONT)
+        os.kill(controller_of(home), signal.SIGCONT)
     assert home.client.ask("submit", key=key.value, **request) == {"first": 1, "count": 1}
     assert history(home) == [1]
 
@@ -157,12 +155,12 @@ def test_a_submission_that_had_no_answer_is_said_to_be_maybe_queued(home):
 )
 def test_what_is_said_of_a_request_without_an_answer_is_true_of_it(home, operation, more, advice):
     assert home.client.ask("ping")
-    os.kill(controller(home), signal.SIGSTOP)
+    os.kill(controller_of(home), signal.SIGSTOP)
     try:
         with AskingClient(home.places) as client, pytest.raises(TimedOut) as told:
             client.ask(operation, patience=0.2, **more)
     finally:
-        os.kill(controller(home), signal.SIGCONT)
+        os.kill(controller_of(home), signal.SIGCONT)
     assert told.value.remedy == advice
 
 

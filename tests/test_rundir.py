@@ -4,7 +4,6 @@ import fcntl
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from itertools import product
 import pytest
 
 from builders import BOOT
+from crashing import kill_controller
 from fgsched import protocol
 from fgsched.client import Client
 from fgsched.controller.presence import Presence
@@ -179,21 +179,10 @@ def lay(home, jobs, *, places=PLACES):
                 KINDS[kind](path)
 
 
-def kill(home):
-    """The controller, as if by the kernel."""
-    pid = int(home.places.lock.read_text())
-    watched = os.pidfd_open(pid)
-    os.kill(pid, signal.SIGKILL)
-    assert select.select([watched], [], [], PATIENCE)[0]
-    os.close(watched)
-    home._client.__exit__()
-    home._client = None
-
-
 def test_a_controller_starts_whatever_lies_in_its_run_directory(home):
     waits = [home.submit(hold=True) for _ in range(10)]
     runs = home.running()
-    kill(home)
+    kill_controller(home)
     lay(home, [*waits, runs])
     assert home.job(runs)["state"] == "RUNNING"
     home.client.ask("release", ids=waits)
@@ -271,7 +260,7 @@ WIDE = "for n in range(20_000): open(str(n), 'x').close()\n"
 def test_what_a_job_left_keeps_no_controller_from_starting_and_serving(home, program):
     """rmtree calls itself for each level: a tree of 1,500 levels ended each start."""
     job = home.ended()
-    kill(home)
+    kill_controller(home)
     left = own(home) / "job" / f"{job}.1"
     left.mkdir()
     subprocess.run([sys.executable, "-c", program], cwd=left, check=True)

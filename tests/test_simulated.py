@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from awaiting import LOOKS, until
 from live_host import Home
 
 
@@ -12,7 +13,8 @@ from live_host import Home
 def scripted(tmp_path):
     """A home whose cards show what a script says, looked at every second."""
     home = Home(tmp_path / "home", devices="sim:2x16G", config="[host]\ncpus = 8\n[sampling]\ninterval = 1\n")
-    script = home.path / "cards.json"
+    script = home.path / "cards" / "script.json"
+    script.parent.mkdir()
     script.write_text("{}")
 
     def show(**cards):
@@ -24,13 +26,16 @@ def scripted(tmp_path):
     home.leave()
 
 
+def until_seen(home, is_so):
+    """Wait until something is so; it is checked after each look of the controller at the cards."""
+    return until(home.path / "cards", is_so, LOOKS)
+
+
 def test_strangers_memory_is_in_the_way_until_it_is_gone(scripted):
     home, show = scripted
     show(**{"0": {"used": "12G"}, "1": {"used": "12G"}})
     job = home.submit(share=5000)
-    waiting = home.job(job)
-    while waiting["reason"] != "GpuExternalUse":
-        waiting = home.job(job)
+    until_seen(home, lambda: home.job(job)["reason"] == "GpuExternalUse")
     left = "GPU 0 has 4096M left, because processes outside fgsched hold 12288M"
     assert home.why(job) == f"needs 8192M of GPU memory; {left}"
     show()
@@ -65,8 +70,7 @@ def test_a_card_with_errors_is_drained_and_who_fails_on_it_runs_elsewhere(script
     job = home.submit(script, share=5000)
     started.read_text()
     show(**{"0": sickness})
-    while home.gpus()[0]["state"] != "drained":
-        pass
+    until_seen(home, lambda: home.gpus()[0]["state"] == "drained")
     assert home.run("fginfo", "-g", "-h").out.split()[2] == "drng", "its job goes on"
     go.write_text("on\n")
     home.wait(job)
@@ -88,8 +92,7 @@ def test_the_doctor_says_when_the_driver_lists_processes_that_do_not_exist_here(
     pid = (1 << 22) - 1
     show(**{"0": {"processes": [{"pid": pid, "memory": "1G"}]}})
     home.running(share=5000)
-    while not home.client.ask("ping")["unresolved_pids"]:
-        pass
+    until_seen(home, lambda: home.client.ask("ping")["unresolved_pids"])
     done = home.run("fgsched", "doctor")
     warning = f"WARN processes   the driver lists pids that do not exist in this PID namespace: {pid}"
     assert (done.status, warning in done.lines) == (0, True)

@@ -3,10 +3,10 @@
 import os
 import re
 import signal
-from pathlib import Path
 
 import pytest
 
+from awaiting import until_stopped
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import (
     ALL,
@@ -107,8 +107,7 @@ def test_a_cancelled_job_says_so_in_its_output(spawner, gate):
 def test_a_stopped_job_is_continued_to_hear_of_its_end(spawner, gate):
     job = spawner.launch("#!/bin/sh\ntrap 'exit 9' TERM\necho $$ >gate; kill -STOP $$; while :; do :; done\n")
     pid = gate.number()
-    while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
-        os.sched_yield()
+    until_stopped(pid)
     job.order(CANCEL)
     assert job.result().exit_code == 9
 
@@ -119,8 +118,7 @@ def test_a_suspended_job_stands_still_and_so_does_its_clock(spawner, gate):
     pids = gate.line().split()
     job.order(SUSPEND)
     for pid in pids:
-        while "State:\tT" not in Path(f"/proc/{pid}/status").read_text():
-            os.sched_yield()
+        until_stopped(int(pid))
     job.order(RESUME)
     result = job.result()
     assert (result.cause, result.exit_code) == ("timeout", 9)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from awaiting import until
 from fixtures_spawner import NEEDS_SPAWNER
 from spawner_driver import (
     ALL,
@@ -242,8 +243,8 @@ def test_a_result_that_cannot_be_stored_is_kept_until_it_can(spawner, gate, go, 
     gate.line()
     (tmp_path / "run/result").rename(tmp_path / "run/away")
     os.write(go.fd, b"13\n")
-    while job.wish.directory.exists():  # removed right before the result is stored
-        os.sched_yield()
+    directory = job.wish.directory  # removed right before the result is stored
+    until(directory.parent, lambda: not directory.exists())
     (tmp_path / "run/away").rename(tmp_path / "run/result")
     assert job.result().exit_code == 13
 

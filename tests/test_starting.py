@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from awaiting import until
+from crashing import await_end, controller_of, kill
 from fakehost import why_not
 from fgsched.system.process import parents
 from live_host import PATIENCE, living
@@ -21,21 +23,6 @@ _COMMAND = f"{sys.executable} -m fgsched.cli"
 
 def watched(pid):
     return os.pidfd_open(pid)
-
-
-def until_gone(descriptor):
-    assert select.select([descriptor], [], [], PATIENCE)[0], "it does not end"
-    os.close(descriptor)
-
-
-def kill(pid):
-    descriptor = watched(pid)
-    os.kill(pid, signal.SIGKILL)
-    until_gone(descriptor)
-
-
-def controller(home):
-    return int(home.places.lock.read_text())
 
 
 def ancestors(pid):
@@ -94,11 +81,11 @@ def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
         + calling(home, "fgsub --parsable --gpus=0.5 --output=/dev/null --wrap 'read -r _ <second; exit 5'")
     )
     shepherd = int(said.line())
-    before = controller(home)
+    before = controller_of(home)
     kill(before)
     go.say()
     assert (said.line(), (home.path / "err").read_text()) == ("0", "")
-    job, now = int((home.path / "out").read_text()), controller(home)
+    job, now = int((home.path / "out").read_text()), controller_of(home)
     assert now != before
     assert shepherd not in ancestors(now)
     variables = Path(f"/proc/{now}/environ").read_bytes().split(b"\0")
@@ -111,14 +98,14 @@ def test_a_controller_that_a_job_needs_is_none_of_the_job(home, fifo):
     second.say()
     ended = home.wait(job)[0]
     assert (ended["state"], ended["exit_code"], ended["signal"]) == ("FAILED", 5, 0)
-    assert controller(home) == now
+    assert controller_of(home) == now
 
 
 def test_a_controller_that_a_job_needs_is_started_though_the_shepherd_of_the_job_was_killed(home, fifo):
     said, go = fifo("said"), fifo("go")
     job = home.submit(calling(home, "fgq -h"))
     kill(int(said.line()))
-    kill(controller(home))
+    kill(controller_of(home))
     go.say()
     assert (said.line(), (home.path / "err").read_text()) == ("0", "")
     go.say()
@@ -132,7 +119,7 @@ def test_fgsched_start_inside_a_job_starts_it_as_it_was_started_before(tmp_path)
         said, go = Fifo(home, "said"), Fifo(home, "go")
         home.submit(calling(home, "fgsched start"))
         said.line()
-        kill(controller(home))
+        kill(controller_of(home))
         go.say()
         assert (said.line(), (home.path / "err").read_text()) == ("0", "")
         assert len(home.gpus()) == 3
@@ -143,11 +130,11 @@ def test_two_jobs_that_need_a_controller_at_once_get_one(home, fifo):
     said, go = fifo("said"), fifo("go")
     home.submit(calling(home, "fgq -h"), count=2)
     said.line(), said.line()
-    kill(controller(home))
+    kill(controller_of(home))
     go.say(), go.say()
     assert [said.line(), said.line()] == ["0", "0"]
     go.say(), go.say()
-    assert home.client.ask("ping")["pid"] == controller(home)
+    assert home.client.ask("ping")["pid"] == controller_of(home)
 
 
 @pytest.mark.parametrize("command", ["fgq -h", "fgsched start", "fgsched start --gpus=2", "fgsched run"])
@@ -201,7 +188,7 @@ def test_soft_limits_of_the_shell_are_raised_to_the_hard_ones(home):
     names = (resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_DATA)
     small = [(name, 1 << 28, resource.getrlimit(name)[1]) for name in names]
     assert start(home, limits=[*small, (resource.RLIMIT_NOFILE, 64, 1024)]).status == 0
-    found = [resource.prlimit(controller(home), name)[0] for name in (*names, resource.RLIMIT_NOFILE)]
+    found = [resource.prlimit(controller_of(home), name)[0] for name in (*names, resource.RLIMIT_NOFILE)]
     assert found == [*(hard for _, _, hard in small), 1024]
 
 
@@ -212,9 +199,9 @@ def test_signals_that_a_shell_ignores_or_blocks_reach_the_controller(home):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
     assert start(home, prepare=prepare).status == 0
-    gone = watched(controller(home))
-    os.kill(controller(home), signal.SIGTERM)
-    until_gone(gone)
+    gone = watched(controller_of(home))
+    os.kill(controller_of(home), signal.SIGTERM)
+    await_end(gone)
 
 
 # -- a command that is killed ---------------------------------------------------------------------
@@ -249,12 +236,11 @@ def test_whoever_waits_for_a_controller_may_be_gone_when_it_is_ready(home):
         os.close(ours)  # as if it had been killed
         one = subprocess.Popen(words, env=home.environ, pass_fds=[theirs], stdout=log, stderr=log)
     os.close(theirs)
-    while not home.places.socket.exists():  # a command would start another one
-        assert one.poll() is None, (home.path / "log").read_text()
-        os.sched_yield()
+    until(home.path, home.places.run.exists)  # a command would start another one
+    until(home.places.run, home.places.socket.exists)
     try:
         assert home.run("fgq", "-h").status == 0
-        assert controller(home) == one.pid
+        assert controller_of(home) == one.pid
     finally:
         home.leave()
         assert one.wait(PATIENCE) == 0
@@ -290,7 +276,7 @@ def test_a_command_without_standard_streams_starts_a_controller(home):
     command = f"exec {_COMMAND}.fgq -h <&- >&- 2>&-"
     done = subprocess.run(["sh", "-c", command], env=home.environ, cwd=home.path, timeout=PATIENCE)
     assert done.returncode == 6  # it cannot write its output
-    assert home.client.ask("ping")["pid"] == controller(home)
+    assert home.client.ask("ping")["pid"] == controller_of(home)
 
 
 @pytest.mark.mounts

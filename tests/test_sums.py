@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from builders import a_demand, a_gpu, new_jobs
+from crashing import QUEUE_FILES, copy_files
 from fgsched.controller.filecheck import FileCheck
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Request
@@ -19,7 +21,6 @@ from live_host import living
 
 ANN = (1, 1, "ann")
 PAGE = 4096
-FILES = ("queue.db", "queue.db-wal", "queue.commits", "queue.initialised", "queue.sums")
 
 
 def submit(store, number, count=1):
@@ -47,11 +48,11 @@ def filled(path, count=300):
 
 
 def kept(path):
-    return {name: path.with_name(name).read_bytes() for name in FILES if path.with_name(name).exists()}
+    return {name: path.with_name(name).read_bytes() for name in QUEUE_FILES if path.with_name(name).exists()}
 
 
 def restore(path, files):
-    for name in FILES:
+    for name in QUEUE_FILES:
         path.with_name(name).unlink(missing_ok=True)
     for name, data in files.items():
         path.with_name(name).write_bytes(data)
@@ -130,11 +131,10 @@ def test_what_another_program_wrote_is_no_damage(tmp_path, change):
 
 def killed(path, store):
     """The files as they are while the store is open: what a kill -9 leaves."""
-    left = path.parent / "left"
-    left.mkdir(exist_ok=True)
-    restore(left / "queue.db", kept(path))
+    shutil.rmtree(path.parent / "left", ignore_errors=True)
+    left = copy_files(path, path.parent / "left")
     store.close()
-    return left / "queue.db"
+    return left
 
 
 def test_a_program_that_only_looked_after_a_kill_left_no_damage(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from awaiting import until_written
 from fakehost import LAB, UIDS, hosting, why_not
 from fgsched.domain.errors import Exit
 from fgsched.domain.text import escape_bytes
@@ -168,8 +169,7 @@ def test_a_fork_bomb_leaves_the_host_to_others():
         settings.write_text(settings.read_text() + "max_processes = 40\n")
         host.stop_and_start()
         bomb = host.submit("alice", BOMB)
-        while not (host.home("alice") / "out").exists() or "full" not in host.output("alice"):
-            os.sched_yield()
+        until_written(host.home("alice") / "out", "full\n")
         assert host.ended("bob", "echo ran")["state"] == "COMPLETED"
         assert host.run("alice", "fgcancel", str(bomb)).status == 0
         assert host.over(bomb)["state"] == "CANCELLED"
@@ -231,8 +231,7 @@ def test_a_user_who_fills_the_run_directory_keeps_nobody_else_from_starting():
         settings.write_text(settings.read_text() + 'run_space = "1M"\n')
         host.stop_and_start()
         filling = host.submit("alice", FILLS)
-        while not (host.home("alice") / "out").exists() or not host.output("alice"):
-            os.sched_yield()
+        until_written(host.home("alice") / "out")
         assert host.output("alice") == ["No space left on device"]
         waiting = host.submit("alice", "echo ran", "-o", "later")
         while (job := host.job(waiting))["reason"] != "HostShortage":

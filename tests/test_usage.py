@@ -2,7 +2,8 @@
 
 import pytest
 
-from builders import PowerCut, World, a_demand, a_gpu, a_result
+from builders import World, a_demand, a_gpu, a_result
+from crashing import Power
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.domain.policy import Policy, Weights
 from fgsched.scheduling.priority import Usage
@@ -58,12 +59,7 @@ def test_memory_counts_where_it_is_more_than_the_share():
 @pytest.mark.parametrize("effects", range(4))
 def test_a_crash_around_the_end_charges_once(world, effects):
     world.host.finish(1, 1, a_result(ended_at=world.job(1).started_at + 100))
-    world.engine.left = effects
-    try:
-        world.settle()
-    except PowerCut:
-        world.start()
-        world.settle()
+    Power(world, effects).step(world.settle)
     assert world.job(1).state is JobState.COMPLETED
     assert charged(world).seconds == pytest.approx(100, rel=0.001)
     used = world.engine.charges.used(world.engine.jobtable, Policy(), charged(world).at)
