@@ -4,6 +4,7 @@ import itertools
 import os
 import select
 import socket
+import stat
 import struct
 import sys
 import time
@@ -32,6 +33,10 @@ _LOG_FLAGS = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 )  # a FIFO may have no reader
 _AGAIN = "Nothing was changed; it is safe to repeat the command."
+
+
+class NotRunning(Unreachable):
+    """No controller is running."""
 
 
 class TimedOut(Unreachable):
@@ -261,7 +266,8 @@ def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
     """Connect to the controller; in user mode start it first, unless `may_start` is false.
 
     Raises:
-        Unreachable: no controller is running, or it accepts no connections.
+        NotRunning: no controller is running.
+        Unreachable: it accepts no connections, or something else is in the place of its socket.
     """
     places.check(os.geteuid())
     try:
@@ -273,14 +279,25 @@ def connect(places: Paths, *, may_start: bool = True) -> socket.socket:
         ) from None
     except (FileNotFoundError, ConnectionRefusedError):
         if places.mode == "system":
-            raise Unreachable("the controller is not running", "Start it: systemctl start fgsched") from None
+            raise _absent(places, "systemctl start fgsched") from None
         if not may_start:
-            raise Unreachable("the controller is not running", "Start it: fgsched start") from None
+            raise _absent(places, "fgsched start") from None
     start(places)
     try:
         return _dial(places)
     except OSError as error:
         raise Unreachable(f"the controller has just started and does not answer: {error.strerror}") from None
+
+
+def _absent(places: Paths, start: str) -> Unreachable:
+    """Return why nothing answers at the socket. `start`: the command that starts a controller."""
+    with suppress(OSError):
+        if not stat.S_ISSOCK(os.lstat(places.socket).st_mode):
+            return Unreachable(
+                f"{places.socket} is not a socket: it has replaced that of the controller",
+                "Remove it, end the controller with kill if one is running, and start it again.",
+            )
+    return NotRunning("the controller is not running", f"Start it: {start}")
 
 
 def _dial(places: Paths) -> socket.socket:

@@ -37,9 +37,9 @@ def test_the_build_writes_the_completions_of_the_commands_and_nothing_else(writt
 def environment(tmp_path):
     """Commands on the PATH as an installation would put them there."""
     for command, target in COMMANDS.items():
-        module = target.partition(":")[0]
+        module, _, function = target.partition(":")
         path = tmp_path / command
-        path.write_text(f"#!{sys.executable}\nfrom {module} import main\nmain()\n")
+        path.write_text(f"#!{sys.executable}\nfrom {module} import {function}\n{function}()\n")
         path.chmod(0o755)
     return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
@@ -66,3 +66,25 @@ def test_bash_completes_what_a_command_takes(command, written, environment):
 
 def test_bash_completes_a_part_of_an_option(written, environment):
     assert completions(written, "fgsub", "fgsub --gpu-m", environment) == ["--gpu-mem"]
+
+
+@pytest.mark.parametrize("instruction", ["bash_source", "bash_complete"])
+def test_completions_that_cannot_be_written_are_reported_in_one_line(environment, instruction):
+    asked = {"_FGQ_COMPLETE": instruction, "COMP_WORDS": "fgq --", "COMP_CWORD": "1"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            ["fgq"], env=environment | asked, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (
+        6,
+        "fgq: error: cannot write the output: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_while_a_command_is_imported_prints_nothing(command, environment, tmp_path):
+    (tmp_path / "early").mkdir()
+    (tmp_path / "early" / "click.py").write_text("raise KeyboardInterrupt\n")
+    environment = environment | {"PYTHONPATH": f"{tmp_path / 'early'}:{ROOT}"}
+    done = subprocess.run([command], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

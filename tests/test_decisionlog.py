@@ -61,6 +61,38 @@ def test_the_end_by_a_signal_tells_the_signal(site):
     assert " signal=9 " in site.said()
 
 
+def test_the_end_of_a_job_whose_gpu_is_not_clean_yet_has_its_reason(site):
+    site.submit([a_demand(2500)])
+    site.settle()
+    site.engine.cards.needs_cleaning = True
+    site.said()
+    site.host.finish(1, 1, a_result(3 << 8))
+    site.settle()
+    assert site.said() == (
+        "info job=1 user=ann event=end state=FAILED attempt=1 exit=3 cpu=0.50 max_rss=1 gpu_peak=0"
+        " elapsed=1.00 reason=NonZeroExitCode\n"
+    )
+    site.engine.cards.needs_cleaning = False
+    site.settle()
+    assert site.said() == ""
+
+
+def test_the_end_of_an_attempt_that_is_requeued_says_so(site):
+    site.submit([a_demand(2500)])
+    site.settle()
+    site.engine.cards.needs_cleaning = True
+    site.ask(ROOT, "requeue", ids=[1])
+    site.settle()
+    assert site.said().splitlines()[1:] == [
+        "info job=1 user=ann event=requeue by=root",
+        "info job=1 user=ann event=end requeue=yes attempt=1 signal=15 cpu=0.50 max_rss=1 gpu_peak=0"
+        " elapsed=1.00",
+    ]
+    site.engine.cards.needs_cleaning = False
+    site.settle()
+    assert site.said().splitlines()[0] == "info job=1 user=ann event=requeued attempt=1"
+
+
 def test_who_cancelled_held_released_or_requeued_a_job_is_told(site):
     site.submit([a_demand(WHOLE)] * 2)
     site.settle()

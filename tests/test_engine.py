@@ -1,5 +1,7 @@
 """Turns, crashes at every effect, and any order of events: what must hold after each."""
 
+import sqlite3
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from builders import GIB, World, a_demand, a_gpu, a_result, full_disk
 from crashing import Power, power_cuts
+from fgsched.controller.containment import Containment
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded, JobStarted, due_now
 from fgsched.controller.jobtable import Slots
@@ -282,6 +285,27 @@ def test_a_failing_disk_refuses_what_was_asked_and_ends_the_controller():
     world.start()
     world.settle()
     assert world.job(1).state is JobState.RUNNING
+
+
+def test_a_queue_that_cannot_be_read_again_after_an_error_is_written_no_more(monkeypatch):
+    """An error of one job repeats the round; the table of jobs is read again for it."""
+    world = World([a_gpu(0)])
+    world.submit([a_demand(WHOLE)])
+    world.settle()
+    rounds, refused = [], []
+    begin = Containment.begin_round
+    counted = lambda self, settled: rounds.append(1) or begin(self, settled)  # noqa: E731
+    monkeypatch.setattr(Containment, "begin_round", counted)
+
+    def unreadable():
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def blame(now):
+        world.engine.containment.blame(1, ZeroDivisionError())
+
+    monkeypatch.setattr(world.engine.store, "open_past", unreadable)
+    world.turn(ClientRequest(blame, lambda error: refused.append(error.cause)))
+    assert (len(rounds), refused, world.engine.is_broken) == (1, ["the queue cannot be read"], True)
 
 
 def test_an_answer_of_the_spawner_that_comes_twice_does_no_harm():

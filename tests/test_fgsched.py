@@ -40,6 +40,21 @@ def test_a_controller_is_started_once_and_stopped(home):
     assert home.run("fgsched", "stop").status == 0
 
 
+def test_to_stop_a_controller_that_does_not_run_is_no_error(home):
+    done = home.run("fgsched", "stop")
+    assert (done.status, done.out, done.err) == (Exit.DONE, "the controller is not running\n", "")
+
+
+def test_a_directory_in_the_place_of_the_socket_is_named(home):
+    home.places.run.mkdir(mode=0o700)
+    home.places.socket.mkdir()
+    done = home.run("fgsched", "stop")
+    assert (done.status, done.out) == (Exit.UNREACHABLE, "")
+    cause = f"{home.places.socket} is not a socket: it has replaced that of the controller"
+    assert done.err.startswith(f"fgsched: error: {cause}\n")
+    home.places.socket.rmdir()
+
+
 def test_a_second_controller_names_the_first_and_leaves(home):
     home.run("fgsched", "start")
     done = home.run("fgsched", "run")
@@ -49,7 +64,7 @@ def test_a_second_controller_names_the_first_and_leaves(home):
 
 def test_jobs_go_on_while_no_controller_runs(home):
     one = home.running()
-    assert "1 running jobs go on" in home.run("fgsched", "stop").out
+    assert "; 1 running job goes on\n" in home.run("fgsched", "stop").out
     home.run("fgsched", "start")
     assert home.job(one)["state"] == "RUNNING"
 

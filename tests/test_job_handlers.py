@@ -317,7 +317,15 @@ def test_an_impossible_change_changes_nothing(office):
     assert office.job(2).request.demand == a_demand(WHOLE)
 
 
-@pytest.mark.parametrize("changes", [{}, [], None, {"uid": 0}, {"demand": None}, {"demand": []}, {"name": 1}])
+@pytest.mark.parametrize("field", ["account", "reservation", "qos", "partition"])
+def test_a_name_with_control_characters_is_refused_by_a_change_too(office, field):
+    with pytest.raises(BadUsage, match="is not UTF-8, or has control characters"):
+        office.update(job_id=2, **{field: "a\x1b[31m"})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"demand": {}}, {}, [], None, {"uid": 0}, {"demand": None}, {"demand": []}, {"name": 1}]
+)
 def test_a_change_that_is_none_is_refused(office, changes):
     with pytest.raises(FgschedError):
         office.ask(ANN, "update", id=2, changes=changes)

@@ -65,7 +65,7 @@ def plain(markup: str) -> str:
 
 
 def command_of(name: str) -> click.Command:
-    module = importlib.import_module(COMMANDS[name].partition(":")[0])
+    module = importlib.import_module(f"fgsched.cli.{name}")
     command = getattr(module, name)
     assert isinstance(command, click.Command)
     return command
@@ -129,7 +129,7 @@ def test_the_manual_begins_as_the_help_does(command):
 
 @every_command
 def test_the_help_fits_on_a_screen_and_names_the_manual(command):
-    module = COMMANDS[command].partition(":")[0]
+    module = f"fgsched.cli.{command}"
     done = subprocess.run(
         [sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True, cwd=ROOT
     )

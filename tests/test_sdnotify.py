@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_start_life_and_stop_are_told(manager):
     assert one.due(12.0) == 2.0
     one.stopping()
     assert heard(manager) == ["STOPPING=1"]
+
+
+@pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "4000000"}])
+def test_a_start_that_the_manager_had_no_room_to_hear_of_is_told_again(manager, watchdog):
+    one = ServiceManager({"NOTIFY_SOCKET": manager.getsockname()} | watchdog)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other, suppress(BlockingIOError):
+        other.setblocking(False)
+        while other.sendto(b"STATUS=full", manager.getsockname()):
+            pass
+    one.ready("2 GPUs", 10.0)
+    assert (one.is_due(10.4), one.is_due(10.5)) == (False, True)
+    one.alive("2 GPUs", 10.5)  # no room yet
+    until(manager, "STATUS=full")
+    one.alive("2 GPUs", 11.0)
+    assert until(manager, "READY=1") == ["READY=1", "WATCHDOG=1", "STATUS=2 GPUs"]
+    assert one.due(11.0) == (2.0 if watchdog else None)
 
 
 def test_an_abstract_socket_is_told_as_well():

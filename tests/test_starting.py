@@ -175,6 +175,7 @@ def start(home, *, limits=(), prepare=lambda: None, **more):
         (resource.RLIMIT_NOFILE, 20, "open files (ulimit -n) of this shell: 20, and it needs 256"),
         (resource.RLIMIT_AS, 500 << 20, "virtual memory (ulimit -v) of this shell: 524288000"),
         (resource.RLIMIT_FSIZE, 1 << 20, "file size (ulimit -f) of this shell: 1048576"),
+        (resource.RLIMIT_NPROC, 20, "processes of the user (ulimit -u) of this shell: 20, and it needs 64"),
     ],
 )
 def test_hard_limits_of_the_shell_that_would_harm_a_controller_are_refused(home, limit, hard, said):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from builders import BOOT, GIB, a_demand, a_gpu, new_jobs
 from fgsched.domain.errors import StorageError
-from fgsched.domain.job import Ended, GpuState, Hold, JobState, Request
+from fgsched.domain.job import WHOLE, Ended, GpuState, Hold, JobState, Request
 from fgsched.store import Allocation, DiskError, NewJob, StorageBroken, Store
 from fgsched.store.connection import Statement
 from fgsched.store.rows import past_of
@@ -481,12 +481,19 @@ def test_what_was_undone_leaves_neither_events_nor_scripts_that_are_only_remembe
 
 
 @pytest.mark.parametrize(
-    ("says", "is_broken"), [("database or disk is full", False), ("disk I/O error", True)]
+    ("says", "is_broken"),
+    [
+        ("database or disk is full", False),
+        ("disk I/O error", True),
+        ("attempt to write a readonly database", True),
+    ],
 )
 def test_only_a_full_disk_leaves_the_queue_usable(store, says, is_broken):
     with pytest.raises(StorageError, match=says) as error, store.write():
         raise DiskError(says)
     assert isinstance(error.value, StorageBroken) is is_broken
+    assert ("Free some space" in error.value.remedy) is not is_broken
+    assert ("is read-only" in error.value.remedy) is is_broken
     submit(store, 1)
 
 
@@ -562,6 +569,14 @@ def test_a_hold_without_its_job_keeps_no_other_job_from_being_read(store, runnin
     store._db.execute("PRAGMA foreign_keys = OFF")
     change(store, "DELETE FROM job WHERE id = ?", 1)
     assert [past.job.id for past in store.open_past()] == [2]
+    second = store.open_jobs()[0]
+    with pytest.raises(sqlite3.IntegrityError, match="held beyond"):
+        start(store, second, share=WHOLE)
+    with store.write():
+        assert store.drop_orphan_holds() == 1
+    start(store, second, share=WHOLE)
+    with store.write():
+        assert store.drop_orphan_holds() == 0
 
 
 def change(store, statement, *values):

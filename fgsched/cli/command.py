@@ -29,13 +29,14 @@ class Friendly(click.Command):
     ) -> NoReturn:
         """Run the command and exit. `args` defaults to the arguments of the process."""
         name = prog_name or self.name or ""
-        if f"_{name.upper()}_COMPLETE" in os.environ:  # a shell asks for completions
-            super().main(args, name, **extra)
+        is_completion = f"_{name.upper()}_COMPLETE" in os.environ  # a shell asks for completions
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")
         extra.pop("standalone_mode", None)
         try:
+            if is_completion:
+                super().main(args, name, **extra)
             sys.exit(self._run(name, list(sys.argv[1:] if args is None else args), extra))
         except FgschedError as error:
             self.fail(error.cause, error.remedy, error.exit_code)

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli.cells import table
-from fgsched.cli.command import Group, warn, write
+from fgsched.cli.command import Group, write
 from fgsched.cli.simulating import simulate
-from fgsched.client import Client, find_places, start
+from fgsched.client import Client, NotRunning, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
 from fgsched.domain.job import JobState
 from fgsched.domain.times import format_runtime
@@ -87,10 +87,10 @@ def _stop(kill: bool) -> int:
     with Client(find_places(), may_start=False) as client:
         try:
             about = client.call(protocol.Ping())
-        except Unreachable as error:
+        except NotRunning as error:
             if client.was_there:
                 raise
-            warn("fgsched", error.cause)
+            write(f"{error.cause}\n")
             return Exit.DONE
         if not about.operator:  # before any job is ended
             raise NotPermitted("only an operator may stop the controller", "Ask root, or an operator.")
@@ -102,8 +102,8 @@ def _stop(kill: bool) -> int:
     with open(gone, "rb") as watched:
         if not select.select([watched], [], [], _LEAVING)[0]:
             raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
-    jobs = f"; {running} running jobs go on" if running else ""
-    write(f"controller stopped (pid {pid}){jobs}\n")
+    jobs = "; 1 running job goes on" if running == 1 else f"; {running} running jobs go on"
+    write(f"controller stopped (pid {pid}){jobs if running else ''}\n")
     return Exit.DONE
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.jobs.lifecycle import reason_of
 
 log = logging.getLogger(__name__)
 ERROR, WARNING, INFO = 3, 4, 6  # levels as syslog(3) numbers them
@@ -183,8 +184,9 @@ def _moved(before: Job, after: Job) -> tuple[int, str] | None:
 
 
 def _because(job: Job) -> str:
-    is_final = job.reason not in (Reason.NONE, Reason.GPU_CLEANING)
-    return f" reason={job.reason.value}" if is_final else ""
+    """Return the reason of an end; a job whose GPUs are not clean yet has that of its end."""
+    reason = reason_of(job) if job.reason is Reason.GPU_CLEANING else job.reason
+    return "" if reason is Reason.NONE else f" reason={reason.value}"
 
 
 def _started(job: Job) -> str:
@@ -199,7 +201,9 @@ def _ended(job: Job) -> tuple[int, str]:
     if job.reason is Reason.LAUNCH_FAILURE:
         why = without_paths(job.ended.detail if job.ended else "")
         return WARNING, f"event=refuse-launch attempt={job.attempt} why={value(why)}"
-    text = f"event=end state={(job.outcome or job.state).value} attempt={job.attempt}"
+    outcome = job.outcome or job.state
+    how = "requeue=yes" if outcome is JobState.PENDING else f"state={outcome.value}"
+    text = f"event=end {how} attempt={job.attempt}"
     if (ended := job.ended) is not None:
         text += f" signal={ended.signal}" if ended.signal else f" exit={ended.exit_code}"
         text += f" cpu={ended.cpu_seconds:.2f} max_rss={ended.max_rss} gpu_peak={ended.gpu_peak}"

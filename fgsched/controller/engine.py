@@ -181,6 +181,8 @@ class Engine:
                 self._planning_failed(error, now)
             self.orphans = dict(orphans)
             self._forget_turn(now)
+            if self.is_broken:  # the table of jobs is not what the queue says: no further round
+                return StorageBroken("the queue cannot be read", "Repeat the command.")
 
     def _turn_each(self, events: Sequence[Event], error: Exception, now: float) -> None:
         """Make a turn for each event alone, to find the event that causes a failure."""
@@ -264,7 +266,7 @@ class Engine:
 
     def _undo(self, events: Iterable[Event], error: StorageError, now: float) -> None:
         """Roll back the turn: drop its changes, refuse its requests, and keep its events."""
-        self.is_broken = isinstance(error, StorageBroken)
+        self.is_broken = self.is_broken or isinstance(error, StorageBroken)
         self.containment.begin()
         self.containment.refused.clear()
         self._forget_turn(now)

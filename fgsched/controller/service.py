@@ -226,6 +226,8 @@ class Controller:
 
     def _recover(self) -> None:
         with self._store.write():
+            if dropped := self._store.drop_orphan_holds():
+                log.warning("%d holds without a job are dropped from the queue", dropped)
             marks = self._store.card_marks()  # before the GPUs that are here now take the indices
             self._store.put_cards(self._beside.inventory.gpus)
             self._gpus.restore(marks)

@@ -124,6 +124,9 @@ UPDATE hold SET share = :share WHERE gpu = :gpu AND job = :job;
 -- name: drop_hold
 DELETE FROM hold WHERE gpu = :gpu AND job = :job;
 
+-- name: drop_orphan_holds
+DELETE FROM hold WHERE job NOT IN (SELECT id FROM job);
+
 -- name: all_holds
 SELECT job, gpu, share, memory FROM hold ORDER BY job, gpu;
 

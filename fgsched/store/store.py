@@ -51,9 +51,11 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def _unwritten(error: sqlite3.DatabaseError) -> StorageError:
-    kind = StorageError if "full" in str(error) else StorageBroken
-    remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
-    return kind(f"the queue cannot be written: {error}", remedy)
+    cause = f"the queue cannot be written: {error}"
+    if "full" in str(error):
+        remedy = "Nothing of this request was stored. Free some space on its disk and repeat it."
+        return StorageError(cause, remedy)
+    return StorageBroken(cause, "Its disk has failed or is read-only: see the log of the kernel (dmesg).")
 
 
 def _lenient(text: bytes) -> str:
@@ -338,6 +340,13 @@ class Store:
     def raise_ids(self, beyond: int) -> None:
         """Make the next job get an id above `beyond`."""
         raise_ids(self._db, beyond)
+
+    def drop_orphan_holds(self) -> int:
+        """Delete holds without a job, which only damage leaves; return their number.
+
+        The rules of the schema count them: a GPU that they hold would be given to no job.
+        """
+        return self._db.execute(SQL["drop_orphan_holds"]).rowcount
 
     # -- cards ----------------------------------------------------------------------------------
 

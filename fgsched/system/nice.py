@@ -22,7 +22,7 @@ class _Minimum:
     """The smallest hard limit with which the controller can run."""
 
     limit: int
-    value: int  # in the kernel's unit: seconds, bytes or files
+    value: int  # in the kernel's unit: seconds, bytes, files or processes
     name: str
     text: str
 
@@ -33,8 +33,9 @@ _MINIMUMS = (
     _Minimum(resource.RLIMIT_AS, 1 << 30, "virtual memory (ulimit -v)", "1 GiB"),
     _Minimum(resource.RLIMIT_DATA, 256 << 20, "data (ulimit -d)", "256 MiB"),
     _Minimum(resource.RLIMIT_FSIZE, 1 << 30, "file size (ulimit -f)", "1 GiB"),
+    _Minimum(resource.RLIMIT_NPROC, 64, "processes of the user (ulimit -u)", "64"),
 )
-_RAISED = (*(one.limit for one in _MINIMUMS), resource.RLIMIT_NPROC)
+_RAISED = tuple(one.limit for one in _MINIMUMS)
 _KEPT_SIGNALS = {
     signal.SIGKILL,
     signal.SIGSTOP,

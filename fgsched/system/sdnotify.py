@@ -3,7 +3,8 @@
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
+
+_RETRY = 0.5  # seconds until a message that was not taken is sent again
 
 
 class ServiceManager:
@@ -14,11 +15,12 @@ class ServiceManager:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._period = _period(environ) if self._address else None
         self._due: float | None = None  # monotonic seconds of the next keep-alive message
+        self._is_unready = False  # the queue of the service manager was full when it was to be told
 
     def ready(self, status: str, now: float) -> None:
         """Report that requests are served from now on. `now`: seconds of the monotonic clock, as below."""
-        self._send(f"READY=1\nSTATUS={_one_line(status)}")
-        self._due = now + self._period if self._period is not None else None
+        self._is_unready = not self._send(f"READY=1\nSTATUS={_one_line(status)}")
+        self._due = self._next(now)
 
     def stopping(self) -> None:
         """Report that the controller is stopping."""
@@ -34,21 +36,33 @@ class ServiceManager:
 
     def alive(self, status: str, now: float) -> None:
         """Send a keep-alive message."""
-        self._send(f"WATCHDOG=1\nSTATUS={_one_line(status)}")
-        if self._period is not None:
-            self._due = now + self._period
+        ready = "READY=1\n" if self._is_unready else ""
+        if self._send(f"{ready}WATCHDOG=1\nSTATUS={_one_line(status)}"):
+            self._is_unready = False
+        self._due = self._next(now)
 
-    def _send(self, message: str) -> None:
-        """Send a message; errors are ignored, because the service manager notices the silence."""
+    def _next(self, now: float) -> float | None:
+        if self._is_unready:
+            return now + _RETRY
+        return now + self._period if self._period is not None else None
+
+    def _send(self, message: str) -> bool:
+        """Send a message; return False if the queue of the service manager is full.
+
+        Other errors are ignored, because the service manager notices the silence.
+        """
         if not self._address:
-            return
+            return True
         name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with (
-            suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ours,
-        ):
-            ours.setblocking(False)
-            ours.sendto(message.encode(errors="backslashreplace"), os.fsencode(name))
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as ours:
+                ours.setblocking(False)
+                ours.sendto(message.encode(errors="backslashreplace"), os.fsencode(name))
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
 
 
 def _period(environ: Mapping[str, str]) -> float | None:

@@ -25,6 +25,7 @@ from fgsched.jobs.arrays import size
 from fgsched.jobs.enforcement import check_tier
 from fgsched.protocol import (
     Call,
+    DemandChanges,
     JobChanges,
     Outcome,
     Outcomes,
@@ -34,7 +35,7 @@ from fgsched.protocol import (
     ResumeJobs,
     Suspend,
 )
-from fgsched.scheduling.admission import AdmissionContext, Submitter, admit
+from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 from fgsched.store import NewJob
 
 _LONGEST_NOTE = 255  # characters
@@ -425,7 +426,10 @@ _OF_ARRAYS = {"throttle"}  # of all tasks together
 
 def changed_fields(changes: JobChanges) -> set[str]:
     """Return the names of the fields whose values `changes` replaces."""
-    return {name for name, value in structs.asdict(changes).items() if value is not UNSET}
+    found = {name for name, value in structs.asdict(changes).items() if value is not UNSET}
+    if changes.demand == DemandChanges():
+        found.discard("demand")
+    return found
 
 
 def rows_to_change(rows: Sequence[Job], changes: JobChanges, submitter: Submitter) -> list[Job]:
@@ -467,6 +471,7 @@ def changed_request(job: Job, changes: JobChanges, submitter: Submitter, ground:
     if changes.demand is not UNSET:
         record |= {"demand": to_builtins(job.request.demand) | to_builtins(changes.demand)}
     request = read_request(record)
+    check_plain(request)
     if job.state is not JobState.PENDING or fields <= _ALWAYS:
         return structs.replace(request, time_limit=max(0, request.time_limit))
     return admit(structs.replace(request, time_limit=request.time_limit or NO_LIMIT), submitter, ground)
