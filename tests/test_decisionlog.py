@@ -8,8 +8,8 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog, fields, text_of, value, without_paths
 from fgsched.controller.effects import Reply
 from fgsched.controller.events import ClientRequest, Failed, HostShort
+from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.handlers.log import shown
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.protocol import ShowLog
 
@@ -228,10 +228,10 @@ def test_the_request_for_the_log_shows_a_user_only_lines_about_own_jobs(site):
     site.engine.log.note("reconfigure", changed="nothing")
     site.turn()
     log, bob = site.engine.log, Caller(2, 2, "bob", is_operator=False)
-    assert [line.text[:5] for line in shown(log, ANN, ShowLog()).lines] == ["job=1"]
-    assert shown(log, bob, ShowLog(job=1)).lines == []
-    assert len(shown(log, ROOT, ShowLog()).lines) == 2
-    assert len(shown(log, ROOT, ShowLog(job=1)).lines) == 1
+    assert [line.text[:5] for line in log_lines(log, ANN, ShowLog()).lines] == ["job=1"]
+    assert log_lines(log, bob, ShowLog(job=1)).lines == []
+    assert len(log_lines(log, ROOT, ShowLog()).lines) == 2
+    assert len(log_lines(log, ROOT, ShowLog(job=1)).lines) == 1
 
 
 def test_a_change_that_cannot_be_told_costs_no_line_of_other_jobs(caplog):

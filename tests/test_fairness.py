@@ -8,8 +8,7 @@ import socket
 import pytest
 
 from fgsched import PROTOCOL
-from fgsched.controller.clients import Clients
-from fgsched.controller.fairness import Share, Turns
+from fgsched.controller.clients import Clients, Share, Turns
 from fgsched.server import MAX_FRAME, Connection, listen
 
 ANN, BOB, CID = 1001, 1002, 1003

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from fgsched.controller.faults import Faults
+from fgsched.controller.containment import Faults
 from fgsched.domain.errors import StorageError
 from fgsched.protocol import InternalErrors
 

@@ -8,9 +8,9 @@ import pytest
 
 from fgsched import codec, protocol
 from fgsched.controller.handlers import dispatch, explain, jobs, partitions, priority, query, reservations
-from fgsched.controller.pieces import LongAnswer
 from fgsched.domain.errors import BadUsage, Unreachable
 from fgsched.domain.job import Request
+from fgsched.server import LongAnswer
 
 CLASSES = [
     *(jobs.JobHandlers, jobs.RunningJobHandlers, partitions.PartitionHandlers, priority.PriorityHandlers),

@@ -9,8 +9,8 @@ from asking import carried_out, plain
 from builders import World
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
-from fgsched.controller.handlers.quota import MaterialQuota
-from fgsched.controller.pruner import FOREVER, Keep, Pruner
+from fgsched.controller.handlers.submit import MaterialQuota
+from fgsched.controller.upkeep import FOREVER, Keep, Pruner
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import JobState, Request
 from fgsched.store import NewJob, Store

@@ -15,7 +15,7 @@ from builders import BOOT
 from crashing import kill_controller
 from fgsched import protocol
 from fgsched.client import Client
-from fgsched.controller.presence import Presence
+from fgsched.controller.upkeep import Presence
 from fgsched.jobs.lifecycle import Gone, Unclaimed
 from fgsched.launch.rundir import RunDir
 from fgsched.system import generations

@@ -16,12 +16,11 @@ from fgsched.controller.eventloop import EventLoop
 from fgsched.controller.events import Failed, JobEnded, JobStarted
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.pieces import LongAnswer
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import JobState
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer
-from fgsched.server import MAX_FRAME, Connection, listen, parse
+from fgsched.server import MAX_FRAME, Connection, LongAnswer, listen, parse
 from fgsched.store import DiskError
 
 

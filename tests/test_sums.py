@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from builders import a_demand, a_gpu, new_jobs
 from crashing import QUEUE_FILES, copy_files
-from fgsched.controller.filecheck import FileCheck
+from fgsched.controller.upkeep import FileCheck
 from fgsched.domain.errors import Exit, StorageError
 from fgsched.domain.job import Request
 from fgsched.store import NewJob, Store, connection, opening, sums, wal

@@ -1,23 +1,87 @@
-"""Contain unexpected errors: an error that concerns one job affects only that job.
-
-An unexpected exception while data of one job is processed dooms the turn: the transaction is rolled back, the
-job is blamed, and the turn is repeated without it. The repeated turn first marks the blamed job (see
-`marked`). A job that cannot be marked is set aside: its row is unchanged, its holds stay counted, and the
-next controller tries again. So each repetition settles at least one job, and no job blocks the turn of
-others.
-"""
+"""Contain unexpected exceptions: record them, and repeat the turn without the job that caused them."""
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
-from fgsched.controller.faults import Faults, told
+from msgspec.structs import replace
+
+from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import FgschedError, OurFault, StorageError
-from fgsched.domain.job import Ended, Job, JobState, Reason
+from fgsched.domain.job import Ended, Gpu, HostLimits, Job, JobState, Readings, Reason
+from fgsched.domain.text import storable
+from fgsched.protocol import InternalErrors
+from fgsched.scheduling.planner import Queue, Snapshot
+from fgsched.scheduling.queue import QueuedJob
 from fgsched.store import is_fatal
 
+# -- faults: logged, counted, and reported by `fgsched doctor` -------------------------------------
+
+
 log = logging.getLogger("fgsched.controller")
-_LONGEST = 300  # characters of an error's text
+_LONGEST_TEXT = 300  # characters of an error's text
+_QUIET = 1.0  # seconds within which the same fault of the same part is counted and not logged again
+
+
+@dataclass(slots=True)
+class Faults:
+    """The number of contained exceptions, and the last one."""
+
+    count: int = 0
+    text: str = ""
+    at: float = 0.0  # seconds since the epoch
+    logged_at: float = 0.0
+
+    @contextmanager
+    def contained(self, part: str) -> Iterator[None]:
+        """Contain an exception of the block: log and count it. Errors of the queue file are raised."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:
+            self.note(part, error)
+
+    def run(self, part: str, act: Callable[[], Any]) -> bool:
+        """Call `act`; return False if it raised an unexpected exception."""
+        before = self.count
+        with self.contained(part):
+            act()
+        return self.count == before
+
+    def note(self, part: str, error: Exception) -> str:
+        """Count the exception being handled, log its traceback, and return it as one line."""
+        text, now = f"{part}: {told(error)}", time.time()
+        if text != self.text or not 0 <= now - self.logged_at < _QUIET:
+            self.logged_at = now
+            log.error("internal error in %s", part, exc_info=error)
+        self.count, self.text, self.at = self.count + 1, text, now
+        return told(error)
+
+    def told(self) -> InternalErrors:
+        """Return the count as `ping` shows it."""
+        return InternalErrors(count=self.count, last=self.text[:500], at=self.at or None)
+
+
+def told(error: BaseException) -> str:
+    """Return an exception as one line that can be stored and shown."""
+    text = " ".join(str(error).split())
+    return storable(f"{type(error).__name__}: {text}" if text else type(error).__name__)[:_LONGEST_TEXT]
+
+
+# -- turns without the jobs that fail --------------------------------------------------------------
+#
+# An unexpected exception while data of one job is processed dooms the turn: the transaction is rolled back,
+# the job is blamed, and the turn is repeated without it. The repeated turn first marks the blamed job (see
+# `marked`). A job that cannot be marked is set aside: its row is unchanged, its holds stay counted, and the
+# next controller tries again. So each repetition settles at least one job, and no job blocks the turn of
+# others.
+
+
 PAUSE = 5.0  # seconds until planning is tried again after it failed for no single job
 
 
@@ -100,7 +164,7 @@ class Containment:
 
         Marking repairs some columns only, so the text may differ at the next start.
         """
-        why = f"internal error: its row in the queue cannot be read: {what}"[:_LONGEST]
+        why = f"internal error: its row in the queue cannot be read: {what}"[:_LONGEST_TEXT]
         is_new = self.damaged.get(job.id) != why and job.warning != why
         if is_new and not is_held_for_an_error(job):
             self.blamed[job.id] = why
@@ -160,3 +224,40 @@ def _cleaned_up(job: Job, why: str, now: float) -> Job:
     outcome = job.outcome if job.outcome and job.outcome.is_final else JobState.FAILED
     over = {"holds": (), "outcome": None, "ended_at": job.ended_at or now, "reason": Reason.INTERNAL_ERROR}
     return job.changed(state=outcome, **over)
+
+
+# -- jobs for which planning fails -----------------------------------------------------------------
+
+
+def culprits(
+    jobtable: JobTable, gpus: Iterable[Gpu], readings: Readings, limits: HostLimits, now: float
+) -> list[int]:
+    """Return the ids of jobs for which a plan fails even alone; [] if only several together make it fail."""
+    running = [job.id for job in jobtable.holding.values() if _fails(partial(jobtable.running, job, now))]
+    if running:
+        return running
+    try:
+        snapshot = jobtable.snapshot(gpus, readings, limits=limits, now=now)
+    except Exception:
+        return []
+    found = []
+    for group in list(snapshot.queue.groups):
+        first = next(group.in_order())[1]
+        entry = snapshot.queue.entry(first)
+        if entry is not None and _fails(partial(_plan_alone, snapshot, entry)):
+            found += [job_id for _, job_id in group.in_order()]
+    return found
+
+
+def _plan_alone(snapshot: Snapshot, entry: QueuedJob) -> None:
+    alone = Queue([entry], order=snapshot.queue.order)
+    plan = replace(snapshot, queue=alone, running=[]).plan()
+    _ = plan.reserved, plan.shortfall(entry.kind)
+
+
+def _fails(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except Exception:
+        return True
+    return False

@@ -13,14 +13,15 @@ from fgsched.controller.containment import (
     AlreadyMarked,
     Containment,
     Doomed,
+    Faults,
     Unattributed,
+    culprits,
     is_held_for_an_error,
     marked,
+    told,
 )
-from fgsched.controller.culprits import culprits
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.effects import Effect, Executor, Follow, Forget, Remind, job_to_mark
-from fgsched.controller.eligibility import Eligibility
 from fgsched.controller.events import (
     ClientRequest,
     Event,
@@ -32,7 +33,6 @@ from fgsched.controller.events import (
     Launcher,
     WatchdogFinding,
 )
-from fgsched.controller.faults import Faults, told
 from fgsched.controller.followup import (
     follow_up_orphans,
     post_mortem,
@@ -43,7 +43,7 @@ from fgsched.controller.followup import (
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.sitepolicy import SitePolicy
-from fgsched.controller.starting import Starter
+from fgsched.controller.starting import Eligibility, Starter
 from fgsched.controller.usage import UsageCharges
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError

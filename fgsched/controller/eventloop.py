@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from fgsched import codec, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.clients import Clients, Work
+from fgsched.controller.containment import Faults
 from fgsched.controller.effects import Reply
 from fgsched.controller.engine import Engine
 from fgsched.controller.events import (
@@ -29,13 +30,11 @@ from fgsched.controller.events import (
     JobStarted,
     due_now,
 )
-from fgsched.controller.faults import Faults
-from fgsched.controller.pieces import LongAnswer
 from fgsched.domain.errors import Busy, FgschedError, OurFault
 from fgsched.domain.job import Job
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.launch.spawner import Answer, Spawner
-from fgsched.server import Connection, parse
+from fgsched.server import Connection, LongAnswer, parse
 from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")

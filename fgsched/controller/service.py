@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config
-from fgsched.controller.earlier import EarlierJobs
 from fgsched.controller.effects import RETRY
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
 from fgsched.controller.events import ClientRequest, JobEnded
-from fgsched.controller.filecheck import FileCheck
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
@@ -34,8 +32,7 @@ from fgsched.controller.launching import (
     run_directory,
 )
 from fgsched.controller.logfile import decision_log
-from fgsched.controller.presence import Presence
-from fgsched.controller.pruner import Keep, Pruner
+from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.server import listen
 from fgsched.store import Store

@@ -1,19 +1,268 @@
-"""Start jobs: those that fit, then those that fit once others are preempted for them."""
+"""Start jobs: update which are eligible, start those that fit, then those that fit once others make way."""
 
+import logging
+import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
 from fgsched.controller.context import EngineContext
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.defragmentation import Defragmenter
-from fgsched.controller.effects import AskGpus, Launch
-from fgsched.controller.eligibility import Eligibility
+from fgsched.controller.effects import AskGpus, Launch, Requeue
+from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.preemption import Preempter, claim_for_tasks
 from fgsched.controller.usage import UsageCharges
-from fgsched.domain.job import JobState, Reason
+from fgsched.controller.waitindex import last_start
+from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.jobs.dependencies import (
+    Dependency,
+    Fact,
+    Standing,
+    Term,
+    due,
+    fact_of,
+    for_task,
+    judge,
+    left,
+    parse_dependency,
+)
 from fgsched.jobs.enforcement import MountPlan, is_hooked, tier_of
 from fgsched.jobs.launchspec import Binding
-from fgsched.scheduling.planner import Plan, Start
+from fgsched.scheduling.backfill import BackfillReservation
+from fgsched.scheduling.fragmentation import Movable, Place, moves
+from fgsched.scheduling.placement import charged
+from fgsched.scheduling.planner import JobClass, Plan, Start
+
+# -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
+
+
+class Eligibility:
+    """Begin times, deadlines, dependencies and array tasks. Changes jobs through the engine."""
+
+    def __init__(self, engine: EngineContext) -> None:
+        self._engine = engine
+
+    def settle(self, now: float) -> None:
+        """Update the eligibility of the jobs that may be affected by a change."""
+        jobtable = self._engine.jobtable
+        contained = self._engine.containment.run
+        for job_id in jobtable.wait_index.due(now):
+            if (job := jobtable.jobs.get(job_id)) is not None and job.state is JobState.PENDING:
+                contained(job_id, partial(self._ring, job, now))
+        while jobtable.wait_index.stirred or jobtable.wait_index.corresponding:
+            while jobtable.wait_index.stirred:
+                job_id = jobtable.wait_index.stirred.pop()
+                contained(job_id, partial(self._look, job_id, now))
+            pairs, jobtable.wait_index.corresponding = jobtable.wait_index.corresponding, set()
+            for job_id, task in pairs:
+                contained(job_id, partial(self._pair, job_id, task, now))
+
+    def _ring(self, job: Job, now: float) -> None:
+        if job.request.deadline and last_start(job) <= now:
+            over = {"state": JobState.DEADLINE, "reason": Reason.DEADLINE, "ended_at": now}
+            self._engine.change(job, now, **over)
+            return
+        if job.depends:
+            self._engine.jobtable.wait_index.stirred.add(job.id)
+        self._engine.jobtable.offer(job)
+
+    # -- dependencies ---------------------------------------------------------------------------
+
+    def _look(self, job_id: int, now: float) -> None:
+        """Store the unmet part of a job's dependency."""
+        job = self._engine.jobtable.jobs.get(job_id)
+        if job is None or job.state is not JobState.PENDING or not job.depends:
+            return
+        if job.reason is Reason.DEPENDENCY_NEVER:
+            return
+        dependency = parse_dependency(job.depends)
+        standings = {term: self._standing(job, term, dependency, now) for term in dependency.terms}
+        still = left(dependency, standings)
+        if still is None:
+            self._never(job, now)
+        elif still != dependency:
+            opened_at = job.opened_at if still.terms else now
+            job = self._engine.change(job, now, depends=str(still), opened_at=opened_at)
+        if still and job.is_rest and job.state is JobState.PENDING:
+            self._open(job, still, now)
+
+    def _standing(self, job: Job, term: Term, dependency: Dependency, now: float) -> Standing:
+        if term.kind == "singleton":
+            return Standing.MET if self._is_alone(job) else Standing.OPEN
+        fact = self.fact(term)
+        if fact is None:
+            return Standing.NEVER  # it was there when this was submitted
+        if _corresponds(job, term, dependency):
+            return Standing.MET if fact.is_over and not fact.has_failed else Standing.OPEN
+        if term.kind == "after" and now < due(term, fact) < float("inf"):
+            self._engine.jobtable.wait_index.ring(due(term, fact), job.id)
+        return judge(term, fact, now)
+
+    def _is_alone(self, job: Job) -> bool:
+        """Tell whether no other job of this name and user is running or was submitted earlier (singleton)."""
+        jobtable = self._engine.jobtable
+        others = (jobtable.jobs[one] for one in jobtable.wait_index.same(job) if one != job.id)
+        return not any(
+            other.state.holds or other.id < job.id
+            for other in others
+            if not (job.array and other.array == job.array)
+        )
+
+    def fact(self, term: Term) -> Fact | None:
+        """Return the state on which a condition depends; None if there is no such job."""
+        store = self._engine.store
+        if term.task is not None and (own := store.tasks.get(term.job, term.task)) is not None:
+            return fact_of(own.job)
+        past = store.past(term.job)
+        if past is None:
+            return None
+        if term.task is not None or past.job.array != past.job.id:
+            return fact_of(past.job)
+        found = store.tasks.sum(past.job.id)
+        return Fact(found.over == found.rows, found.over > found.completed, found.started_at)
+
+    def _never(self, job: Job, now: float) -> None:
+        """Mark a job whose dependency can never be met, or cancel it if that is configured."""
+        over = {"state": JobState.CANCELLED, "ended_at": now} if job.request.kill_invalid == "yes" else {}
+        self._engine.change(job, now, reason=Reason.DEPENDENCY_NEVER, **over)
+
+    # -- tasks that correspond ------------------------------------------------------------------
+
+    def _open(self, rest: Job, dependency: Dependency, now: float) -> None:
+        """Make the pending tasks eligible if their corresponding tasks have completed."""
+        array = self._engine.jobtable.arrays.get(rest.array)
+        terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
+        if array is None or not terms:
+            return
+        for task in set().union(*(self._engine.store.tasks.ended(term.job) for term in terms)):
+            self._pair(rest.id, task, now)
+
+    def _pair(self, job_id: int, task: int | None, now: float) -> None:
+        """Update the task that corresponds to a task that has ended."""
+        jobtable = self._engine.jobtable
+        rest = jobtable.jobs.get(job_id)
+        if rest is None or not rest.is_rest or not rest.depends or rest.state is not JobState.PENDING:
+            return
+        if task is None:
+            jobtable.wait_index.stirred.add(job_id)
+            return
+        array, dependency = jobtable.arrays.get(rest.array), parse_dependency(rest.depends)
+        terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
+        if array is None or not terms or not array.rest >> task & 1:
+            return
+        facts = [self.fact(Term(term.kind, term.job, task)) for term in terms]
+        if any(fact is None or fact.has_failed for fact in facts):
+            self._never(self.split(rest, task), now)
+        elif all(fact.is_over for fact in facts if fact is not None):
+            array.open |= 1 << task
+            jobtable.offer(rest)
+
+    # -- rows of arrays -------------------------------------------------------------------------
+
+    def split(self, rest: Job, task: int, *, depends: str | None = None) -> Job:
+        """Give one pending task its own row."""
+        engine = self._engine
+        is_last = engine.jobtable.take(rest, task)
+        opened_at = self._opened(rest, task) if rest.depends and depends == "" else 0.0
+        depends = for_task(rest.depends, task) if depends is None else depends
+        made = engine.store.tasks.make(rest, task, is_last=is_last, depends=depends, opened_at=opened_at)
+        assert made is not None, "what the book has waiting, the store has"
+        engine.jobtable.put(made)
+        return made
+
+    def _opened(self, rest: Job, task: int) -> float:
+        """Return the end time of the last corresponding task."""
+        terms = parse_dependency(rest.depends).terms
+        found = [self._engine.store.tasks.get(term.job, task) for term in terms]
+        return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)
+
+    def task_of(self, job: Job) -> Job | None:
+        """Return the job to start for an entry of the queue; None if its array is at its limit."""
+        jobtable = self._engine.jobtable
+        if not job.array:
+            return job
+        if not jobtable.arrays.ready(job):
+            return None
+        task = jobtable.arrays.next_task(job.array) if job.is_rest else None
+        return job if task is None else self.split(job, task, depends="")
+
+
+def _corresponds(job: Job, term: Term, dependency: Dependency) -> bool:
+    """Tell whether a condition applies to each task of an array separately."""
+    return job.is_rest and term.kind == "aftercorr" and term.task is None and not dependency.one_will_do
+
+
+# -- jobs that are requeued so that a pending job fits on one GPU ----------------------------------
+
+
+log = logging.getLogger(__name__)
+
+
+class Defragmenter:
+    """Moves each job at most once, and none while another move is in progress."""
+
+    def __init__(self) -> None:
+        self._moved: set[int] = set()
+
+    def make_room(self, host: EngineContext, decided: Plan, now: float) -> None:
+        """Requeue jobs so that the first pending job of a partition can start after their end."""
+        self._moved &= host.jobtable.jobs.keys()
+        if any(
+            job.wish or job.is_being_preempted or job.state is JobState.COMPLETING
+            for job in host.jobtable.holding.values()
+        ):
+            return
+        for partition, backfill in decided.reserved.items():
+            if backfill.pool:
+                continue
+            chosen = self._choose(host, partition, backfill, now)
+            for job in chosen:
+                self._moved.add(job.id)
+                asked = host.change(host.jobtable.jobs[job.id], now, wish="requeue")
+                host.then(Requeue(asked))
+                log.info("job %d: requeued to make room in %s, after %.0f GPU s", job.id, partition, job.loss)
+            if chosen:
+                return
+
+    def _choose(
+        self, host: EngineContext, partition: str, backfill: BackfillReservation, now: float
+    ) -> Iterable[Movable]:
+        """Return jobs that lose less than the pending job gains, within the limit of the site."""
+        there = host.policy.partition(partition)
+        if there is None:
+            return ()
+        snapshot = host.jobtable.snapshot(
+            host.cards.gpus_for_planning(now), host.cards.readings, limits=host.limits, now=now
+        )
+        free = tuple(snapshot.capacity().rooms_for(JobClass(backfill.demand, 0, (partition,)), partition))
+        limits = there.limits(host.limits)
+        gains = (backfill.at - now) * sum(hold.share for hold in backfill.holds) / WHOLE
+        movable = [
+            Movable(job.id, job.request.demand, job.holds, self._loss(job, host.cards, now))
+            for job in host.jobtable.holding.values()
+            if self._may_move(job, partition)
+        ]
+        place = Place(free, host.jobtable.host(host.limits), limits)
+        return moves(backfill.demand, movable, place, most=min(gains, host.limits.defragment))
+
+    def _may_move(self, job: Job, partition: str) -> bool:
+        return (
+            job.state is JobState.RUNNING
+            and job.request.requeue
+            and not job.is_to_end
+            and not job.request.reservation
+            and job.partition == partition
+            and job.id not in self._moved
+        )
+
+    def _loss(self, job: Job, cards: GpuStates, now: float) -> float:
+        if job.started_at is None:
+            return math.inf
+        share = sum(charged(hold, cards.gpu(hold.gpu).usable) for hold in job.holds)
+        return (now - job.started_at) * share / WHOLE
+
+
+# -- the start -------------------------------------------------------------------------------------
 
 
 class StartHost(EngineContext, Protocol):

@@ -1,4 +1,4 @@
-"""Describe the controller: version, host, directories and enforcement."""
+"""Describe the controller: version, host, directories, enforcement and log of decisions."""
 
 import os
 import socket
@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from fgsched import PROTOCOL, __version__, gpus
 from fgsched.config.keys import document
 from fgsched.config.load import Config
-from fgsched.controller.earlier import EarlierJobs
+from fgsched.controller.caller import Caller
+from fgsched.controller.decisionlog import LEVELS, DecisionLog
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.gpumonitor import UnresolvedPids
+from fgsched.controller.upkeep import EarlierJobs
 from fgsched.domain.units import SubmitContext
 from fgsched.jobs.enforcement import MountPlan
-from fgsched.protocol import About, InternalErrors
+from fgsched.protocol import About, InternalErrors, LogLine, LogLines, ShowLog
 from fgsched.system.accounts import Accounts
 from fgsched.system.cgroups import MemoryCgroup, PidsCgroups
 from fgsched.system.paths import Paths
@@ -74,3 +76,10 @@ class ControllerInfo:
             site=site,
             config=document(self.config),
         )
+
+
+def log_lines(log: DecisionLog, caller: Caller, call: ShowLog) -> LogLines:
+    """Return the lines in memory that the caller may see: all for operators, else those about own jobs."""
+    uid = None if caller.is_operator else caller.uid
+    found = log.lines(uid=uid, job=call.job)
+    return LogLines(lines=[LogLine(at=one.at, level=LEVELS[one.level], text=one.text) for one in found])

@@ -10,9 +10,9 @@ from fgsched import codec, protocol
 from fgsched.controller.caller import Caller, operators
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
+from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers
-from fgsched.controller.handlers.log import shown
 from fgsched.controller.handlers.partitions import PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
@@ -108,7 +108,7 @@ class Dispatcher:
         return self.about.described(site, self._loop.faults.told(), operator=caller.is_operator)
 
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:
-        return shown(self._answers.log, caller, call)
+        return log_lines(self._answers.log, caller, call)
 
     def _wait(self, connection: Connection, caller: Caller, call: protocol.Wait) -> None:
         self._loop.refuse_to_wait(connection)

@@ -12,11 +12,17 @@ from msgspec.structs import replace
 from fgsched import protocol
 from fgsched.controller import effects
 from fgsched.controller.caller import Caller
+from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
-from fgsched.controller.faults import told
 from fgsched.controller.handlers.jobref import References, name_of
-from fgsched.controller.handlers.quota import MaterialQuota
-from fgsched.controller.handlers.submit import MAX_PENDING, Admission, Conditions, read_submission, room_for
+from fgsched.controller.handlers.submit import (
+    MAX_PENDING,
+    Admission,
+    Conditions,
+    MaterialQuota,
+    read_submission,
+    room_for,
+)
 from fgsched.controller.preemption import go_on, has_room
 from fgsched.domain.errors import BadUsage, FgschedError, NotPermitted, OurFault, Refused
 from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_request

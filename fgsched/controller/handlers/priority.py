@@ -10,11 +10,11 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller, no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.jobtable import owner_of, pending
-from fgsched.controller.pieces import LongAnswer, cut
 from fgsched.domain.errors import Refused
 from fgsched.domain.job import NICEST, Job, JobState
 from fgsched.domain.policy import Partition
 from fgsched.scheduling.priority import Factors
+from fgsched.server import LongAnswer, cut
 
 
 class PriorityHandlers:

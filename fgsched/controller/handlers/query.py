@@ -13,12 +13,12 @@ from fgsched.controller.handlers.fields import FIELDS, Choice, Look, getters
 from fgsched.controller.handlers.jobref import References, split_reference
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.pieces import PIECE, LongAnswer, cut
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import tasks
 from fgsched.scheduling.placement import Room
+from fgsched.server import PIECE, LongAnswer, cut
 from fgsched.store import JobRecord
 
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
