@@ -418,6 +418,27 @@ def test_whoever_made_room_has_others_make_room_and_still_comes_after_the_one_it
     assert states(world, 1, 2, 3, 4) == ["RUNNING", "PENDING", "PENDING", "RUNNING"]
 
 
+def test_a_job_that_starts_elsewhere_uses_its_room_claim_though_the_preempted_job_still_runs():
+    """A claim of an earlier start would have it start before the job that it was preempted for."""
+    world = three_tiers(a_gpu(0), a_gpu(1))
+    world.host.preempt = lambda job: True
+    world.submit([a_demand(WHOLE)], partition="night")
+    world.submit([a_demand(WHOLE)], partition="day")
+    world.settle()
+    world.submit([a_demand(WHOLE)], partition="evening")
+    world.settle()
+    world.host.finish(2, 1, a_result())
+    world.settle()
+    assert states(world, 1, 3) == ["RUNNING", "RUNNING"]
+    assert (world.job(1).preemption.by, world.job(1).preemption.used) == (3, True)
+    world.submit([a_demand(WHOLE, gpus=2)], partition="day")
+    world.settle()
+    for one in (1, 3):
+        world.host.finish(one, 1, a_result(15, "cancel"))
+    world.settle()
+    assert states(world, 1, 3, 4) == ["PENDING", "PENDING", "RUNNING"]
+
+
 def test_nobody_leaving_for_one_that_would_start_beside_them_once_its_room_is_kept():
     """Until then the last place in evening is kept for the first that waits for it, and it would start in
     day; then in evening, as whoever made room and is of its own kind: that was sent away again, for ever.
@@ -520,7 +541,7 @@ def test_whoever_requeued_for_a_task_of_an_array_made_it_for_no_other_task():
     world.submit([a_demand(WHOLE)], partition="first")
     world.settle()
     assert states(world, 1, 2, 3, 4) == ["PENDING", "PENDING", "RUNNING", "PENDING"]
-    assert world.job(1).preemption.by == 3
+    assert (world.job(1).preemption.by, world.job(1).preemption.used) == (2, True)
     world.host.finish(3, 1, a_result())
     world.settle()
     assert states(world, 1, 2, 4) == ["PENDING", "PENDING", "RUNNING"], "its next task has to wait"

@@ -2,13 +2,13 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
 from fgsched.controller.waitindex import Arrays, WaitIndex
-from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
+from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Preemption, Readings, Reason
 from fgsched.domain.policy import MAIN
 from fgsched.scheduling.backfill import Running
 from fgsched.scheduling.fragmentation import Recent
@@ -112,30 +112,15 @@ def _whose(job: Job) -> tuple[str, Owner, int, str]:
     return job.partition, owner_of(job), job.id, job.request.reservation
 
 
-def preempted_for(job: Job) -> int:
-    """Return the job for which a job was preempted last; 0 if it never was."""
-    return job.preemption.by if job.preemption is not None else 0
+def claims(queue: Queue, made: Iterable[Preemption]) -> Counter[JobClass]:
+    """Return how many pending jobs of each class have a room claim, the oldest claim first.
 
-
-def claims(queue: Queue, preempted: Iterable[Job]) -> Counter[JobClass]:
-    """Return how many jobs of each class others were preempted for, in their start order.
-
-    A preempted job starts after the job it was preempted for, so that order is acyclic. `preempted`: the jobs
-    that are being preempted, and those that are pending again since.
+    `made`: the preemptions whose claim is not used, in the order in which they were made. A job that has a
+    claim is pending since it made that claim. So if it was preempted before, for a job that still has its own
+    claim, that claim is older: the order of the claims is also the order in which these jobs have to start.
     """
-    after = {job.id: preempted_for(job) for job in preempted}
-    waiting = {one: entry for one in after.values() if (entry := queue.entry(one)) is not None}
-    order = sorted(waiting, key=lambda one: (_behind(one, after), waiting[one].since, one))
-    return Counter(waiting[one].kind for one in order)
-
-
-def _behind(one: int, after: Mapping[int, int]) -> int:
-    """Return how many jobs have to start before this one."""
-    passed: set[int] = set()
-    while one in after and one not in passed:
-        passed.add(one)
-        one = after[one]
-    return len(passed)
+    waiting = dict.fromkeys(one.by for one in sorted(made, key=lambda one: one.at))
+    return Counter(kind for one in waiting if (kind := queue.kind(one)) is not None)
 
 
 class JobTable:
@@ -158,8 +143,7 @@ class JobTable:
         self._queue = Queue()
         self._slots = Slots()
         self._runs = RunningJobs()
-        self._leaving: set[int] = set()  # jobs that are being preempted
-        self._sent: set[int] = set()  # jobs that were preempted and are pending again
+        self._claims: dict[int, Preemption] = {}  # preempted job -> its preemption, whose claim is not used
         self._recent = Recent()
         self._queued: Counter[tuple[str, Owner]] = Counter()  # pending jobs by partitions and owner
         for job in jobs:
@@ -180,7 +164,7 @@ class JobTable:
         else:
             self.jobs[job.id] = job
         if job.preemption is not None:
-            self._note_preemption(job)
+            self._note_claim(job, job.preemption)
         if job.state.holds:
             self.holding[job.id] = job
             self._slots.take(job.slot)
@@ -203,23 +187,17 @@ class JobTable:
         if job.state.holds:
             self._slots.take(job.slot)
 
-    def _note_preemption(self, job: Job) -> None:
-        """Note whether a job is being preempted, or is pending again since it was."""
+    def _note_claim(self, job: Job, found: Preemption) -> None:
+        """Note the claim on the room of a job that is being preempted, or is pending again since."""
         waits_again = job.state is JobState.PENDING and bool(job.preempt_mode)
-        (self._leaving.add if job.is_being_preempted else self._leaving.discard)(job.id)
-        (self._sent.add if waits_again else self._sent.discard)(job.id)
+        if not found.used and (job.is_being_preempted or waits_again):
+            self._claims[job.id] = found
+        else:
+            self._claims.pop(job.id, None)
 
-    def requeued_for(self, job_id: int) -> list[Job]:
-        """Return the jobs that are pending again since they were preempted for this job."""
-        return [job for one in self._sent if preempted_for(job := self.jobs[one]) == job_id]
-
-    def leaving_for(self, job_id: int) -> list[Job]:
-        """Return the jobs that are being preempted for this job."""
-        return [job for one in self._leaving if preempted_for(job := self.jobs[one]) == job_id]
-
-    def _preempted(self) -> list[Job]:
-        """Return the jobs that are being preempted, and those that are pending again since."""
-        return [self.jobs[one] for one in (*self._leaving, *self._sent)]
+    def claimed_by(self, job_id: int) -> list[tuple[Job, Preemption]]:
+        """Return the jobs whose room a job claims, and their preemptions."""
+        return [(self.jobs[one], found) for one, found in self._claims.items() if found.by == job_id]
 
     def take(self, rest: Job, task: int) -> bool:
         """Take a task, which gets its own row, from the rest of its array; return whether it was the last."""
@@ -270,7 +248,7 @@ class JobTable:
     ) -> Snapshot:
         """Return what a plan is made of. It shares the queue of this table."""
         running = self._runs.of(self.holding.values(), now)
-        self._queue.claims = claims(self._queue, self._preempted())
+        self._queue.claims = claims(self._queue, self._claims.values())
         return Snapshot(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
 
     def running(self, job: Job, now: float) -> object:

@@ -14,7 +14,7 @@ from fgsched.domain.policy import SUSPEND
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
 from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.protocol import Outcome
-from fgsched.scheduling.planner import Plan, Snapshot, Start
+from fgsched.scheduling.planner import Snapshot, Start
 from fgsched.scheduling.preemption import Occupant, Victim, may_preempt, preempt_rule_for, victims, without
 from fgsched.scheduling.priority import JobClass
 from fgsched.scheduling.queue import QueuedJob
@@ -82,15 +82,10 @@ class Preempter:
                 go_on(host, job, now)
 
 
-def claim_for_tasks(host: PreemptionHost, decided: Plan, now: float) -> None:
-    """Pass on the claims of an array to its task that starts: the next task has no claim."""
-    for one in decided.starts:
-        for job in host.jobtable.requeued_for(one.job_id):
-            there = host.jobtable.holding.values()
-            tasks = (other for other in there if other.array == one.job_id and other.started_at == now)
-            last = max((other.id for other in tasks), default=one.job_id)
-            if job.preemption is not None and last != one.job_id:
-                host.change(job, now, preemption=replace(job.preemption, by=last))
+def use_claims(host: PreemptionHost, job_id: int, now: float) -> None:
+    """End the room claims of a job, or of an array of which a task has started."""
+    for job, found in host.jobtable.claimed_by(job_id):
+        host.change(job, now, preemption=replace(found, used=True))
 
 
 def _scene(host: PreemptionHost, now: float) -> Snapshot:
@@ -134,7 +129,6 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     until = now + victim.grace + host.limits.kill_wait
     found = Preemption(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
     log.info("job %d: makes room for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
-    _settle_debts(host, job, by, now)
     if victim.mode != SUSPEND:
         asked = host.change(job, now, preemption=found)
         host.then(Preempt(asked))
@@ -148,16 +142,6 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     )
     host.step(job, aside, now)
     host.then(Suspend(aside))
-
-
-def _settle_debts(host: PreemptionHost, job: Job, by: int, now: float) -> None:
-    """A preempted job loses its own room claim: it no longer precedes the jobs preempted for it."""
-    for one in host.jobtable.requeued_for(job.id):
-        if one.preemption is not None:
-            host.change(one, now, preemption=replace(one.preemption, attempt=0))
-    for one in host.jobtable.leaving_for(job.id):
-        if one.preemption is not None:
-            host.change(one, now, preemption=replace(one.preemption, by=by))
 
 
 def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:

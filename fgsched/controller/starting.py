@@ -10,7 +10,7 @@ from fgsched.controller.context import EngineContext
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.effects import AskGpus, Launch, Requeue
 from fgsched.controller.gpustate import GpuStates
-from fgsched.controller.preemption import Preempter, claim_for_tasks
+from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import WHOLE, Job, JobState, Reason
@@ -303,9 +303,7 @@ class Starter:
         for start in decided.starts:
             if is_fresh or not start.holds:
                 host.containment.run(start.job_id, partial(_start, host, start, now))
-        decided = decided if is_fresh else plan(host.cards.gpus_for_planning(now))
-        claim_for_tasks(host, decided, now)
-        return decided
+        return decided if is_fresh else plan(host.cards.gpus_for_planning(now))
 
 
 def _start(host: StartHost, start: Start, now: float) -> None:
@@ -334,4 +332,5 @@ def _start(host: StartHost, start: Start, now: float) -> None:
         host.log.step(job, after)
         host.jobtable.put(after)
         host.jobtable.given[after.id] = given
+        use_claims(host, start.job_id, now)
         host.then(Launch(after, given))

@@ -196,6 +196,7 @@ class Preemption(Struct, frozen=True, kw_only=True, gc=False):
     attempt: int  # the attempt that is preempted; 0: the order was withdrawn
     grace: int = 0  # seconds between the warning and the end
     until: float = 0.0  # seconds since the epoch by which the job has certainly ended
+    used: bool = False  # the other job has started since: its room claim is over
 
 
 class Refusal(Struct, frozen=True, kw_only=True, gc=False):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from fgsched.controller.jobtable import JobTable
-from fgsched.controller.preemption import Preempter, claim_for_tasks
+from fgsched.controller.preemption import Preempter, use_claims
 from fgsched.domain.job import Job, JobState, Reason
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.simulate.host import SimHost, VirtualHost
@@ -58,15 +58,15 @@ class _Clock:
             has_changed = has_forked or has_ended
 
     def _start_and_preempt(self, preempter: Preempter, now: float) -> None:
-        claim_for_tasks(self.host, self._start_planned(now), now)
+        self._start_planned(now)
         if preempter.preempt(self.host, now):
-            claim_for_tasks(self.host, self._start_planned(now), now)
+            self._start_planned(now)
 
-    def _start_planned(self, now: float) -> Plan:
+    def _start_planned(self, now: float) -> None:
         plan = Plan(tuple(self._decide(self.host.jobtable, now))) if self._decide else self.host.plan(now)
         for start in plan.starts:
             self.host.start(start, now)
-        return plan
+            use_claims(self.host, start.job_id, now)
 
     def _offer_due(self, now: float) -> None:
         jobtable = self.host.jobtable
