@@ -54,6 +54,7 @@ def test_every_key_is_read(configured):
         """
         [gpus]
         devices = [1, 3]
+        exclusive = false
         headroom = "256M"
         max_jobs_per_gpu = 4
         share_step = 0.05
@@ -117,6 +118,7 @@ def test_every_key_is_read(configured):
     )
     assert found == Config(
         devices="1,3,",
+        exclusive=False,
         headroom=256 * MIB,
         max_jobs_per_gpu=4,
         share_step=500,

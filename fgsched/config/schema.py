@@ -61,6 +61,9 @@ class Config(Struct, frozen=True, kw_only=True):
     """All settings of a site; without arguments, the defaults."""
 
     devices: Annotated[forms.Devices, _key("gpus", "GPUs that jobs may use.")] = "auto"
+    exclusive: Annotated[
+        Switch, _key("gpus", "Refuse to start if another controller of the host gives out one of the GPUs.")
+    ] = True
     headroom: Annotated[
         Bytes, _key("gpus", "Memory of each GPU that is kept free of jobs.", ge=0, le=64 * GIB)
     ] = 0

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from filelock import FileLock, Timeout
 
@@ -14,6 +14,7 @@ from fgsched.controller.gpustate import with_known_gpus
 from fgsched.controller.launching import Beside
 from fgsched.controller.service import Controller
 from fgsched.domain.errors import Unreachable
+from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.store import Store
 from fgsched.system import nice
@@ -39,10 +40,13 @@ def serve(
     When the spawner is lost the process executes itself again: it must not fork while the queue is open, and
     a start works from any state.
 
-    Raises: Unreachable, if there is another controller; StorageError, if the queue cannot be used.
+    Raises:
+        Unreachable: this queue has another controller.
+        Refused: another controller gives out the GPUs.
+        StorageError: the queue cannot be used.
     """
     _prepare(places)
-    with taken(places):
+    with taken(places), ExitStack() as held:
         child = Spawner(spawner())
         arguments = _arguments(places, option, is_service=is_service)
         if places.mode == "user":
@@ -50,21 +54,24 @@ def serve(
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
         store = Store(places.queue)
-        try:
-            inventory = with_known_gpus(inventory, store, sampler)
-            beside = Beside(child, sampler, accounts, inventory)
-            manager = ServiceManager(environ if is_service else {})
-            controller = Controller(places, config, store, beside, manager)
-            with nice.before_jobs():
-                again = controller.run(ready)
-        finally:
-            store.close()
-            child.close()
-            sampler.close()
-            accounts.close()
+        for one in (accounts, sampler, child, store):
+            held.callback(one.close)
+        inventory = with_known_gpus(inventory, store, sampler)
+        held.callback(_own(inventory, config, places).close)
+        beside = Beside(child, sampler, accounts, inventory)
+        manager = ServiceManager(environ if is_service else {})
+        controller = Controller(places, config, store, beside, manager)
+        with nice.before_jobs():
+            again = controller.run(ready)
     if again:
         log.warning("the spawner is gone: starting again")
         os.execv(sys.executable, arguments)
+
+
+def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
+    """Take the real GPUs of the inventory. Raises Refused if another controller gives them out."""
+    real = inventory.gpus if inventory.source == "nvml" else ()
+    return own(real, exclusive=config.exclusive, is_root=places.mode == "system")
 
 
 def _prepare(places: Paths) -> None:

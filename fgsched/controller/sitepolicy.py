@@ -23,6 +23,7 @@ log = logging.getLogger("fgsched.controller")
 _PARTITIONS, _RESERVATIONS = "partitions", "reservations"  # keys in the store
 _AT_START = {
     "devices",
+    "exclusive",
     "headroom",
     "tmp",
     "run_space",

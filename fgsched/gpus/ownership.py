@@ -1,0 +1,114 @@
+"""Let one controller of the host give out a GPU: the kernel keeps a name for it as long as the process lives.
+
+The name is an abstract socket of the GPU's UUID. It ends with its process and needs no file, so it cannot be
+left behind. A controller in another network namespace, such as a container, is not noticed.
+"""
+
+import errno
+import logging
+import pwd
+import socket
+import struct
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Gpu
+
+log = logging.getLogger("fgsched.controller")
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """The controller that gives out a GPU."""
+
+    pid: int
+    uid: int
+
+    @property
+    def words(self) -> str:
+        """Return the user and the process, for a person."""
+        try:
+            name = pwd.getpwuid(self.uid).pw_name
+        except KeyError:
+            name = f"uid {self.uid}"
+        return f"{name} (pid {self.pid})"
+
+
+class Ownership:
+    """The GPUs that this controller gives out."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[str, socket.socket] = {}
+
+    def take(self, gpus: Iterable[Gpu]) -> dict[int, Holder]:
+        """Take GPUs; return {index: holder} of those that another controller gives out."""
+        held = {}
+        for gpu in gpus:
+            if gpu.uuid not in self._sockets and (holder := self._take(gpu.uuid)):
+                held[gpu.index] = holder
+        return held
+
+    def close(self) -> None:
+        """Release the GPUs."""
+        for one in self._sockets.values():
+            one.close()
+        self._sockets.clear()
+
+    def _take(self, uuid: str) -> Holder | None:
+        name = f"\0fgsched/gpu/{uuid.lower()}"
+        mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            mine.bind(name)
+            mine.listen(64)  # nobody accepts: a caller needs the credentials only
+        except OSError as error:
+            mine.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return _holder(name)
+        self._sockets[uuid] = mine
+        return None
+
+
+def _holder(name: str) -> Holder:
+    """Return who listens under a name; pid 0 if the process does not say."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+        try:
+            caller.connect(name)
+            raw = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:  # full, not yet listening, or just gone
+            return Holder(pid=0, uid=-1)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return Holder(pid=pid, uid=uid)
+
+
+def own(gpus: Iterable[Gpu], *, exclusive: bool, is_root: bool) -> Ownership:
+    """Take GPUs for a controller; log who gives out those that it shares.
+
+    A user cannot keep the host's controller from its GPUs: root shares them with a controller of a user.
+
+    Raises:
+        Refused: another controller gives out one of them, and this one is not told to share.
+    """
+    owned = Ownership()
+    held = owned.take(gpus)
+    refused = {gpu: holder for gpu, holder in held.items() if exclusive and (holder.uid <= 0 or not is_root)}
+    if refused:
+        owned.close()
+        raise refusal(refused)
+    for gpu, holder in held.items():
+        log.warning("GPU %d is also given out by the controller of %s", gpu, holder.words)
+    return owned
+
+
+def refusal(held: dict[int, Holder]) -> Refused:
+    """Return the error of a controller whose GPUs another controller gives out."""
+    who = sorted({holder.words for holder in held.values()})
+    gpus = ", ".join(map(str, sorted(held)))
+    return Refused(
+        f"another controller of this host gives out GPU {gpus}: that of {', '.join(who)}",
+        "Submit to that controller, or choose other GPUs with [gpus] devices in fgsched.toml, "
+        "or set exclusive = false there to share them: memory that the other controller's jobs use is then "
+        "counted as used by foreign processes.",
+    )
