@@ -1,4 +1,4 @@
-"""Points at which a test has the controller killed: FG_CRASH_AT names one. Nothing happens without it."""
+"""Crash points: the controller kills itself at the point that FG_CRASH_AT names, for tests."""
 
 import os
 import signal

@@ -24,7 +24,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Connection:
-    """A client connection. Its user is the one that the kernel states, whatever it sends."""
+    """A client connection. The kernel states its user."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -157,7 +157,7 @@ class Connection:
 def parse(line: bytes | bytearray, calls: codec.Decoder) -> protocol.Call[Any]:
     """Return the request in `line`.
 
-    Raises: BadUsage, which names the field that is wrong; Unreachable for another version of the protocol.
+    Raises: BadUsage, which names the wrong field; Unreachable for another version of the protocol.
     """
     if len(line) > _LARGE:
         _refuse_too_many(line)
@@ -185,7 +185,7 @@ def listen(path: Path, *, for_all: bool) -> socket.socket:
     """Return the listening socket at `path`, replacing a stale one. The caller holds the controller's lock.
 
     The socket is bound under another name in the same directory and renamed when its mode is set. A file that
-    is not a socket is left alone.
+    is not a socket is not changed.
 
     Raises:
         Refused: another kind of file is at `path`.
@@ -215,7 +215,7 @@ PIECE = 100  # rows
 
 @dataclass(frozen=True, slots=True)
 class LongAnswer(Generic[Answer]):
-    """An answer of the protocol whose field `field` is a long list: its rows are sent as they are made.
+    """An answer with a long list in `field`, whose rows are sent in pieces.
 
     A piece may be made much later than the request came: its client reads slowly, or other users come first.
     So it is made of what existed when the request came, as far as that cannot change. What is wrong with the

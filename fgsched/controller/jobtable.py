@@ -1,4 +1,4 @@
-"""Keep the jobs that are not over in memory, as the store has them, indexed for the planner."""
+"""Keep all open jobs in memory, equal to their rows in the store and indexed for the planner."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ _NOTHING = Demand(cpus=0)
 
 
 class Slots:
-    """Number the running jobs: each gets the lowest number that no other running job has."""
+    """Assign slot numbers to running jobs: each job gets the lowest free number."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
@@ -47,7 +47,7 @@ class Slots:
 
 
 def pending(job: Job, count: int = 1) -> QueuedJob:
-    """Return a pending job for the planner; a row of an array stands for `count` jobs."""
+    """Convert a pending job for the planner; the row of an array represents `count` jobs."""
     request = job.request
     since = max(job.submitted_at, request.begin)  # the time before --begin is no age
     return QueuedJob(
@@ -70,22 +70,22 @@ def owner_of(job: Job) -> Owner:
 
 
 def demand_of(job: Job) -> Demand:
-    """Return what a running job uses of the host; a job suspended by preemption uses no CPUs."""
+    """Return the host resources of a running job; a job suspended by preemption uses no CPUs."""
     return replace(job.request.demand, cpus=0) if job.is_suspended_by_preemption else job.request.demand
 
 
 class RunningJobs:
-    """Convert the jobs that hold something for the planner, once for each change of a job."""
+    """Convert the jobs with allocations for the planner, once for each change of a job."""
 
     def __init__(self) -> None:
         self._known: dict[int, Running] = {}
 
     def changed(self, job_id: int) -> None:
-        """Convert a job again: it changed."""
+        """Convert a changed job again."""
         self._known.pop(job_id, None)
 
     def of(self, jobs: Iterable[Job], now: float) -> list[Running]:
-        """Return jobs as the planner takes them. `now`: seconds since the epoch."""
+        """Return jobs in the planner's form. `now`: seconds since the epoch."""
         return [self._of(job, now) for job in jobs]
 
     def _of(self, job: Job, now: float) -> Running:
@@ -99,7 +99,7 @@ class RunningJobs:
 
 
 def _running(job: Job, now: float) -> Running:
-    """A job that is only being cleaned up uses its GPUs a moment longer, and nothing else."""
+    """Convert a job with its allocations; a completing job holds only its GPUs, for a short time."""
     if job.state is JobState.COMPLETING:
         return Running(_NOTHING, job.holds, now, *_whose(job))
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
@@ -124,7 +124,7 @@ def claims(queue: Queue, made: Iterable[Preemption]) -> Counter[JobClass]:
 
 
 class JobTable:
-    """Every job that is not over. After a failed commit it is read again from the store."""
+    """The table of all open jobs. After a failed commit it is rebuilt from the store."""
 
     def __init__(
         self, jobs: Iterable[Job] = (), made: Callable[[int], Iterable[int]] = lambda array: ()
@@ -182,7 +182,7 @@ class JobTable:
         self.is_torn = False
 
     def set_aside(self, job: Job) -> None:
-        """Count what a job holds, and leave it alone otherwise."""
+        """Count the allocation of a job, and exclude the job from all other processing."""
         self.aside[job.id] = job
         if job.state.holds:
             self._slots.take(job.slot)
@@ -200,17 +200,17 @@ class JobTable:
         return [(self.jobs[one], found) for one, found in self._claims.items() if found.by == job_id]
 
     def take(self, rest: Job, task: int) -> bool:
-        """Take a task, which gets its own row, from the rest of its array; return whether it was the last."""
+        """Remove a task, which gets its own row, from its array's row; return whether it was the last."""
         self._queued[rest.request.partition, owner_of(rest)] -= 1
         return self.arrays.take(rest.array, task)
 
     def tasks(self, job: Job) -> int:
-        """Return how many jobs a row stands for."""
+        """Return the number of jobs that a row represents."""
         array = self.arrays.get(job.array) if job.is_rest else None
         return array.rest.bit_count() if array else 1
 
     def offer(self, job: Job) -> None:
-        """Have the planner consider a pending job, unless it is held, dependent or too early."""
+        """Add a pending job to the planner's queue if it is eligible."""
         is_ready = job.state is JobState.PENDING and not job.held and job.id not in self.unreadable
         if is_ready and self.wait_index.closed(job) is None:
             self._queue.add(pending(job, self.arrays.ready(job) if job.array else 1))
@@ -218,7 +218,7 @@ class JobTable:
             self._queue.remove(job.id)
 
     def _offer_rest(self, job: Job) -> None:
-        """Offer the other pending rows of an array again: how many of them may start has changed."""
+        """Update the other pending rows of an array in the planner's queue."""
         array = self.arrays.get(job.array)
         if array is not None:
             others = array.waiting if array.throttle else array.waiting & {job.array}
@@ -230,23 +230,23 @@ class JobTable:
             self._queued[job.request.partition, owner_of(job)] += change * self.tasks(job)
 
     def waiting_in(self, key: Key) -> int:
-        """Return how many pending jobs are within one scope of limits."""
+        """Return the number of pending jobs in one scope of limits."""
         return sum(count for (names, who), count in self._queued.items() if counts_in(key, names, who))
 
     def open_of(self, user: str) -> int:
-        """Return how many jobs of a user are not over, without a walk through the queue."""
+        """Return the number of open jobs of a user, without examining the whole queue."""
         waiting = sum(count for (_, who), count in self._queued.items() if who.user == user)
         return waiting + sum(job.user == user for job in self.holding.values())
 
     def plan(self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float) -> Plan:
-        """Plan: which jobs start now, and what the others wait for."""
+        """Plan which jobs start now."""
         self._decided = decided = self.snapshot(gpus, readings, limits=limits, now=now).plan()
         return decided
 
     def snapshot(
         self, gpus: Iterable[Gpu], readings: Readings, *, limits: HostLimits, now: float
     ) -> Snapshot:
-        """Return what a plan is made of. It shares the queue of this table."""
+        """Return the input of a plan. It shares the queue of this table."""
         running = self._runs.of(self.holding.values(), now)
         self._queue.claims = claims(self._queue, self._claims.values())
         return Snapshot(self._queue, running, self.rooms(gpus, readings), self.host(limits), limits, now)
@@ -264,7 +264,7 @@ class JobTable:
         self._queue.reorder(order)
 
     def count_again(self, order: Order) -> None:
-        """Take in new usage figures that leave the order as it is."""
+        """Use new usage figures that do not change the order of the queue."""
         self._queue.order = order
 
     def pick(self, demand: Demand) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -299,11 +299,11 @@ class JobTable:
         return self._slots.lowest()
 
     def rooms(self, gpus: Iterable[Gpu], readings: Readings) -> list[Room]:
-        """Return what is free of each GPU."""
+        """Return the free capacity of each GPU."""
         return rooms(gpus, self._holds(), readings)
 
     def host(self, limits: HostLimits) -> Host:
-        """Return what is free of CPUs, host memory and the site's own resources."""
+        """Return the free CPUs, host memory and resources of the site."""
         busy = [demand_of(job) for job in self._busy()]
         left = {one.name: one.count for one in self.order.policy.resources}
         for name, count in (each for demand in busy for each in demand.resources):
@@ -324,7 +324,7 @@ class JobTable:
                 yield hold, False
 
     def shortfall(self, job: Job) -> Shortfall | None:
-        """Return what a pending job lacks according to the last plan; None if that did not consider it."""
+        """Return the shortfall of a pending job in the last plan; None if it was not considered."""
         if job.state is not JobState.PENDING or job.held or self.wait_index.closed(job) is not None:
             return None
         return self._decided.shortfall(pending(job).kind)

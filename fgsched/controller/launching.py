@@ -98,7 +98,10 @@ def build(
 
 
 def run_directory(places: Paths, store: Store) -> RunDir:
-    """Return the run directory of a queue. Ids continue after the highest one that an earlier queue left."""
+    """Return the run directory of a queue.
+
+    Its ids continue after the highest id in the files of earlier queues.
+    """
     own = generations.directory_of(places.run, store.name, lambda: _attempts(store))
     store.raise_ids(generations.highest_id(places.run, own))
     return RunDir(own, boot_id())
@@ -110,7 +113,7 @@ def _attempts(store: Store) -> set[tuple[int, int]]:
 
 
 def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) -> LaunchContext:
-    """Return what all jobs that are launched from now on share."""
+    """Return the values that are equal for all launches."""
     return LaunchContext(
         host=socket.gethostname(),
         run=str(run),
@@ -124,7 +127,7 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
 
 
 def _of_users(places: Paths, config: Config, name: str) -> tuple[Spaces | None, cgroups.PidsCgroups | None]:
-    """Return the tmpfs and the cgroup for each user's jobs, which only the host's controller has."""
+    """Return the tmpfs and the cgroups of users; only the host's controller has them."""
     if places.mode == "user":
         return None, None
     return Spaces(places.run, size=config.run_space), cgroups.PidsCgroups(name, config.max_processes)

@@ -1,7 +1,7 @@
-"""Where the controller's log goes: a file that is rotated, the journal, or standard error as it is.
+"""Write the controller's log to a rotated file, to the journal, or to standard error.
 
-A file line is `2026-11-22T15:30:01.123+01:00 info job=12 …`. The journal gets `<6>job=12 …`: the level as
-sd-daemon(3) has it, and its own time. Nothing that fails here stops the controller.
+A file line is `2026-11-22T15:30:01.123+01:00 info job=12 …`. The journal gets `<6>job=12 …`: the level in
+the form of sd-daemon(3), without a time. Errors of this module never stop the controller.
 """
 
 import logging
@@ -41,7 +41,10 @@ def leveled(at: float, level: int) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """Formats messages of `logging` as lines. The lines of a traceback are set off: they are no decisions."""
+    """Formats messages of `logging` as lines.
+
+    The lines of a traceback are indented to distinguish them from decisions.
+    """
 
     def __init__(self, prefix: Prefix) -> None:
         super().__init__()
@@ -92,7 +95,7 @@ class LogHandler(logging.Handler):
             data = data[count:]
 
     def _offer(self, data: bytes) -> None:
-        """Write lines as far as the reader takes them at once, and count the others."""
+        """Write lines without blocking; count the lines that do not fit."""
         with _unblocked(self._descriptor) as descriptor:
             if self._dropped:
                 lines = "line of the log was" if self._dropped == 1 else "lines of the log were"
@@ -104,7 +107,7 @@ class LogHandler(logging.Handler):
             self._dropped = self._left(descriptor, data)
 
     def _left(self, descriptor: int, data: bytes) -> int:
-        """Write whole lines as long as that does not block. Return how many are left."""
+        """Write whole lines without blocking. Return the number of lines that were not written."""
         if self._is_torn:
             data = b"\n" + data
         at = 0
@@ -120,7 +123,7 @@ class LogHandler(logging.Handler):
 
 
 class LogFile(LogHandler):
-    """Writes to a descriptor, which stays that of the file with this name."""
+    """Write to the log file, and reopen it if it was moved or removed."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         super().__init__(descriptor)
@@ -141,7 +144,7 @@ class LogFile(LogHandler):
                 self._reopen()
 
     def _reopen(self) -> None:
-        """Open the file again; the old descriptor stays where that is not possible."""
+        """Reopen the file; keep the old descriptor if that fails."""
         with suppress(OSError):
             fresh = os.open(self._path, _OPEN, 0o600)
             if stat.S_ISREG(os.fstat(fresh).st_mode):
@@ -152,10 +155,10 @@ class LogFile(LogHandler):
 
 @contextmanager
 def _unblocked(descriptor: int) -> Iterator[int]:
-    """Give a non-blocking descriptor of the same pipe or terminal; the same one where there is none.
+    """Return a non-blocking descriptor of the same pipe or terminal; the same one if that fails.
 
-    The one we have is shared with other processes, which would not expect O_NONBLOCK. Without it, a terminal
-    may block although it was writable.
+    The present descriptor is shared with other processes, which do not expect O_NONBLOCK. Without it, a
+    terminal may block although it was writable.
     """
     own = None
     with suppress(OSError):
@@ -176,7 +179,7 @@ def _is_writable(descriptor: int) -> bool:
 
 
 def handler(path: Path, environ: Mapping[str, str], descriptor: int = 2) -> LogHandler:
-    """Return what writes the log: to the journal or the file if the descriptor is its, else as it is."""
+    """Return the handler for a descriptor: for the journal, for the log file, or for any other file."""
     with suppress(OSError):
         found = os.fstat(descriptor)
         if environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}":
@@ -192,7 +195,7 @@ def _formatting(one: LogHandler, prefix: Prefix) -> LogHandler:
 
 
 def writer(handlers: Sequence[logging.Handler]) -> Callable[[Sequence[Line]], None]:
-    """Return what writes the lines of a turn: to the controller's own handlers, in one write each."""
+    """Return the function that writes the lines of a turn, in one write, to each handler of the log."""
     own = [(one, _prefix_of(one)) for one in handlers if isinstance(one, LogHandler)]
 
     def write(lines: Sequence[Line]) -> None:

@@ -25,7 +25,10 @@ _LOOKED_AT = 32  # waiting jobs for which that is tried
 
 
 class Preempter:
-    """Preemptions in progress are recorded in the jobs. This object only remembers when to check again."""
+    """Preempt jobs.
+
+    Preemptions in progress are recorded in the jobs; this object only stores the time of the next check.
+    """
 
     def __init__(self) -> None:
         self._rung: set[tuple[float, int]] = set()
@@ -145,7 +148,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
 
 
 def _whole(host: PreemptionHost, job: Job) -> tuple[Hold, ...]:
-    """Return what the job held before it was suspended."""
+    """Return the allocation of the job before its suspension."""
     return tuple(one.hold for one in host.jobtable.given.get(job.id, ()))
 
 
@@ -176,7 +179,7 @@ def _comes_first(host: PreemptionHost, snapshot: Snapshot, start: Start, job: Jo
 
 
 def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
-    """Return the snapshot in which the job was resumed."""
+    """Return the snapshot with the job resumed."""
     taken = {hold.gpu: hold.share for hold in _whole(host, job)}
     free = [replace(room, share=room.share - taken.get(room.gpu.index, 0)) for room in snapshot.free]
     cpus = snapshot.host.cpus - job.request.demand.cpus
@@ -184,7 +187,10 @@ def _with(snapshot: Snapshot, host: PreemptionHost, job: Job) -> Snapshot:
 
 
 def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = None) -> None:
-    """Resume a suspended job with all that it held before. `said` is the answer to the request, if any."""
+    """Resume a suspended job with its whole allocation.
+
+    `said` is the outcome for a request, if there is one.
+    """
     changes: dict[str, object] = {"suspended": suspended_seconds(job, now), "suspended_at": None}
     if job.is_suspended_by_preemption and job.preemption is not None:
         over = replace(job.preemption, attempt=0)
@@ -195,7 +201,7 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = Non
 
 
 def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
-    """Return the preemptions that a job takes part in, as the preempted job or as the preempting one."""
+    """Return the preemptions in which a job is the preempted or the preempting job."""
     if job.is_suspended_by_preemption:
         return [suspension_of(job)]
     if (found := preemption_of(job)) is not None:
@@ -211,7 +217,7 @@ def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
 
 
 def outlook(host: PreemptionHost, snapshot: Snapshot, entry: QueuedJob) -> list[Note]:
-    """Return what preemption could do for a job of the snapshot's queue; none if it may not preempt."""
+    """Return the possible effect of preemption for a job of the snapshot's queue, or None."""
     if not may_preempt(host.policy, entry.kind):
         return []
     occupants = _occupants(host, snapshot)

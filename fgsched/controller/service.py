@@ -1,4 +1,4 @@
-"""Run the controller: build its parts, and give each part its turn until the controller is stopped."""
+"""Run the controller: build its parts, and call each part after each round of the event loop."""
 
 import gc
 import logging
@@ -46,7 +46,7 @@ _SOON = 0.1  # seconds between two attempts to end what is left of a job without
 
 
 class _Part(NamedTuple):
-    """A part that runs after each round of the event loop, and by itself when it is due."""
+    """A part that runs after each round of the event loop, and also when its time is due."""
 
     name: str
     act: Callable[[], object]
@@ -96,7 +96,7 @@ class Controller:
         self._monitor.measured = self._gputime.measured
 
     def _timed(self) -> list[_Part]:
-        """Return what has its turn after each round. A fault in one part costs only that part its turn."""
+        """Return the parts that run after each round. An exception in one part does not affect the others."""
         clock, requests = time.monotonic, self._requests
         presence, cleaner, pruner = self._presence, self._cleaner, self._pruner
         accounts, waiters = self._beside.accounts, requests.waiters
@@ -145,7 +145,7 @@ class Controller:
         )
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Serve until told to stop; return whether the controller is to be started again.
+        """Run the event loop until the stop; return whether the process should execute itself again.
 
         Raises: StorageError, if the queue cannot be used.
         """
@@ -299,7 +299,7 @@ class Controller:
 
 
 def _never() -> None:
-    """Return None as the due time of a part that needs no turn by itself."""
+    """Return None, for a part that runs only after rounds of the event loop."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Own what the site allows: the configuration, operators' changes of partitions, and reservations.
+"""Manage the policy of the site: the configuration, operators' changes of partitions, and reservations.
 
-The changes and the reservations are in the store, and are read from it each time: a turn that is rolled back
-takes its changes with it. `restore` then returns to what was in force before.
+Changes and reservations are in the store and are read from it each time, so rolling back a turn also rolls
+back its changes. `restore` then returns to the policy in the store.
 """
 
 import json
@@ -55,7 +55,7 @@ class Changes(NamedTuple):
 
 
 class SitePolicy:
-    """What the site allows now. Until `configure`, that is everything."""
+    """The policy in effect. Before `configure` it has no limits."""
 
     def __init__(self, store: Store, gpus: GpuStates, limits: HostLimits) -> None:
         self.policy = Policy()
@@ -71,21 +71,21 @@ class SitePolicy:
         return self._config
 
     def configure(self, config: Config) -> None:
-        """Put a configuration, and what the store has beside it, into force at the start."""
+        """Apply a configuration and the changes in the store, at the start."""
         self._config = self._in_force = config
         self.restore()
 
     def restore(self) -> None:
-        """Return to what is in force according to the store: the turn was rolled back."""
+        """Return to the policy in the store after a turn was rolled back."""
         if self._in_force is not None:
             self._config = self._in_force
             self._use(self._stored_policy(self._in_force))
             self._use_reservations()
 
     def reread(self, config: Config) -> Changes:
-        """Use a configuration that was read again, from this turn on.
+        """Apply a reread configuration in this turn.
 
-        Raises: BadUsage, if it does not fit the operators' changes; then nothing changes.
+        Raises: BadUsage, if it contradicts the operators' changes; nothing is changed then.
         """
         before = self.config
         policy = _policy(config, self.overrides)
@@ -96,7 +96,7 @@ class SitePolicy:
         return Changes(now, [name for name in names if name in _AT_START])
 
     def put_in_force(self, config: Config) -> None:
-        """Keep a configuration of `reread`, whose turn was committed."""
+        """Make the configuration of `reread` permanent, after the commit of its turn."""
         self._in_force = config
 
     def _use(self, policy: Policy) -> None:
@@ -151,7 +151,7 @@ class SitePolicy:
         self.policy = structs.replace(self.policy, reservations=reservations)
 
     def reservation(self, record: Record) -> Reservation:
-        """Return the reservation of a record. A GPU that is gone is not part of it."""
+        """Convert a stored reservation. GPUs that no longer exist are omitted."""
         there = {gpu.uuid: gpu for gpu in self._gpus.gpus}
         holds = [
             Hold(gpu=gpu.index, share=share, memory=gpu.usable * share // WHOLE)
@@ -175,7 +175,7 @@ class SitePolicy:
             self.policy = structs.replace(self.policy, reservations=left)
 
     def next_due(self, now: float) -> float | None:
-        """Return when the next reservation begins or ends (seconds since the epoch); None if none does."""
+        """Return the next begin or end of a reservation (seconds since the epoch), or None."""
         return next(iter(boundaries(self.policy.reservations, now)), None)
 
 

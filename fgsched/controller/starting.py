@@ -266,7 +266,7 @@ class Defragmenter:
 
 
 class StartHost(EngineContext, Protocol):
-    """What starting a job needs of the engine."""
+    """The interface of the engine for starting jobs."""
 
     charges: UsageCharges
     eligibility: Eligibility
@@ -277,13 +277,19 @@ class StartHost(EngineContext, Protocol):
 
 
 class Starter:
-    """Starts what fits. The jobs have all that lasts; this only remembers what preemption waits for."""
+    """Start jobs.
+
+    All durable state is in the jobs; this object only stores the time of the next check of preemption.
+    """
 
     def __init__(self) -> None:
         self._preempter, self._defragmenter = Preempter(), Defragmenter()
 
     def start_what_fits(self, host: StartHost, now: float) -> None:
-        """Start jobs, preempt for others, and start what fits then. `now`: seconds since the epoch."""
+        """Start jobs, preempt for others, and start the jobs that fit then.
+
+        `now`: seconds since the epoch.
+        """
         self._preempter.resume(host, now)
         if not host.jobtable.waiting:
             return
@@ -297,7 +303,7 @@ class Starter:
             self._defragmenter.make_room(host, decided, now)
 
     def _start_planned(self, host: StartHost, now: float) -> Plan:
-        """Start what a plan starts. Before the GPUs were queried, only jobs without GPUs start."""
+        """Start the jobs of a plan. Before the first reading of the GPUs, only jobs without GPUs start."""
         plan = partial(host.jobtable.plan, readings=host.cards.readings, limits=host.limits, now=now)
         decided, is_fresh = plan(host.cards.gpus), host.cards.is_fresh(now)
         for start in decided.starts:
@@ -307,7 +313,7 @@ class Starter:
 
 
 def _start(host: StartHost, start: Start, now: float) -> None:
-    """Store what the job holds; it is launched once that is committed."""
+    """Store the allocation of a job, which is launched after the commit."""
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:
         return  # other rows of its array took the last places

@@ -143,7 +143,7 @@ _LONGEST_SLEEP = 86_400.0  # seconds until the next look where nothing is due: c
 
 
 class Keep(NamedTuple):
-    """What is kept of ended jobs."""
+    """The retention of data of ended jobs."""
 
     seconds: int  # since the end; FOREVER
     size: int  # bytes of each user
@@ -178,7 +178,7 @@ class Pruner:
         self.ended(now)
 
     def step(self, now: float, wall: float) -> None:
-        """Do a part if it is due. `now` is in monotonic seconds, `wall` in epoch seconds."""
+        """Do a step of the work if one is due. `now` is in monotonic seconds, `wall` in epoch seconds."""
         if self._due is None or now < self._due:
             return
         self._since = self._since or now

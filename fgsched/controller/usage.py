@@ -26,7 +26,7 @@ def owner_of(job: Job) -> AccountUser:
 
 
 class Ledger(Protocol):
-    """Where usage is recorded: the store, or its replacement in a simulation."""
+    """The interface to recorded usage: the store, or its replacement in a simulation."""
 
     def usage(self) -> dict[AccountUser, Usage]: ...
 
@@ -34,7 +34,7 @@ class Ledger(Protocol):
 
 
 class UsageCharges:
-    """Recorded usage of ended jobs, plus that of running jobs."""
+    """The recorded usage of ended jobs, plus the present usage of running jobs."""
 
     def __init__(self, store: Ledger) -> None:
         self._store = store

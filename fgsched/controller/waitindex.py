@@ -1,7 +1,7 @@
-"""Index what keeps pending jobs from being considered: begin times, dependencies, limits of their arrays.
+"""Index the conditions of eligibility of pending jobs: begin times, dependencies, array limits.
 
-An index from each job to its dependants makes the end of a job cost only those; a heap of times tells when a
-job becomes due without an event.
+At the end of a job only its dependants are examined. A heap of times has the jobs that become eligible
+without an event.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ _Key = tuple[int, int | None]  # (job, None), (array, None) or (array, task)
 
 @dataclass(slots=True)
 class Array:
-    """Hold one array that is not over. Its rest is the row of the tasks that have no row of their own yet."""
+    """An open array. Its rest is the row of all tasks that have no separate row yet."""
 
     rest: int = 0  # its tasks without a row of their own, as bits
     open: int = -1  # tasks of the rest whose counterpart in another array has completed, as bits
@@ -33,7 +33,7 @@ class Array:
 
 
 class Arrays:
-    """Index the arrays that are not over. `made(array)` returns the indices of an array that have rows."""
+    """The index of open arrays. `made(array)` returns the indices of the tasks that have rows."""
 
     def __init__(self, made: Callable[[int], Iterable[int]] = lambda array: ()) -> None:
         self._made = made
@@ -79,13 +79,13 @@ class Arrays:
         return lowest(it.rest & it.open) if it.rest & it.open else None
 
     def ready(self, job: Job) -> int:
-        """Return how many tasks of a pending row may start now."""
+        """Return the number of tasks of a pending row that may start now."""
         it = self._arrays[job.array]
         return max(0, min(it.room, (it.rest & it.open).bit_count() if job.is_rest else 1))
 
 
 class WaitIndex:
-    """Index of the pending jobs. All of it derives from the jobs that `put` was given."""
+    """The index of pending jobs. It is derived from the jobs that were passed to `put`."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
@@ -133,7 +133,7 @@ class WaitIndex:
             (held.add if present else held.discard)(job.id)
 
     def _name(self, before: Job | None, job: Job) -> None:
-        """Index a job by its name; when it ends, the first singleton of that name is to be evaluated."""
+        """Index a job by name. At its end the first singleton job of that name is evaluated."""
         key = (job.uid, job.request.name)
         if before is not None and before.request.name != job.request.name:
             self._same.get((job.uid, before.request.name), set()).discard(job.id)
@@ -175,18 +175,18 @@ class WaitIndex:
     # -- time -----------------------------------------------------------------------------------
 
     def _times(self, job: Job) -> Iterable[float]:
-        """Return when a pending job is to be considered again (seconds since the epoch)."""
+        """Return the times at which a pending job must be examined again (seconds since the epoch)."""
         if opens(job) > 0:
             yield opens(job)
         if job.request.deadline:
             yield last_start(job)
 
     def ring(self, when: float, job_id: int) -> None:
-        """Have a job considered again at this time (seconds since the epoch)."""
+        """Schedule the next examination of a job (seconds since the epoch)."""
         heappush(self._timers, (when, job_id))
 
     def due(self, now: float) -> list[int]:
-        """Return the jobs that have become due, and forget their times. `now`: seconds since the epoch."""
+        """Return and remove the jobs that are due for examination. `now`: seconds since the epoch."""
         self.now = now
         found = []
         while self._timers and self._timers[0][0] <= now:
@@ -195,7 +195,7 @@ class WaitIndex:
 
     @property
     def next_due(self) -> float | None:
-        """When the next job becomes due (seconds since the epoch); None: none does."""
+        """The time of the next examination of a job (seconds since the epoch), or None."""
         return self._timers[0][0] if self._timers else None
 
     # -- answers --------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def opens(job: Job) -> float:
 
 
 def eligible(job: Job) -> float | None:
-    """Return since when a job is neither held nor dependent (seconds since the epoch); None while it is."""
+    """Return the time since which a job is neither held nor dependent (seconds since the epoch), or None."""
     since = max(job.submitted_at, opens(job), job.opened_at)
     is_kept = not job.attempt and bool(job.held or job.depends)
     return None if is_kept or (job.ended_at is not None and since > job.ended_at) else since

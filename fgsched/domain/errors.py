@@ -44,7 +44,7 @@ class NoSuchJob(FgschedError):
 
 
 class NotPermitted(FgschedError):
-    """The caller may not do this to the job."""
+    """The caller has no permission for this."""
 
     exit_code = Exit.NOT_PERMITTED
 

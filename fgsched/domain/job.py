@@ -48,7 +48,7 @@ class Demand(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What a job needs in order to start. Jobs with equal demands fit on the same GPUs."""
+    """The resources that a placement needs. Jobs with equal demands fit on the same GPUs."""
 
     gpus: Annotated[int, Meta(ge=0, le=1024)] = 0  # number of GPUs; 0: the job sees none
     share: Share = 0  # of each GPU; 0: follows from the memory
@@ -68,7 +68,7 @@ class Demand(
 
     @property
     def is_whole(self) -> bool:
-        """Whether the job asks for GPUs that no other job shares."""
+        """Whether the job requests whole GPUs."""
         return self.share == WHOLE or self.memory_part == WHOLE
 
 
@@ -85,7 +85,7 @@ class EarlySignal(Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fi
 
 
 class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """What a user asked for. It does not change after submission; `fgctl update` replaces it."""
+    """The request of a user. It is immutable; `fgctl update` replaces it by a new one."""
 
     name: Label
     demand: Demand = Demand()
@@ -124,7 +124,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
     requeue: bool = True  # whether the job may run again after a failure of the host
 
     def __post_init__(self) -> None:
-        """Check what the types cannot express. Raises BadUsage, which names the field."""
+        """Check the rules that types cannot express. Raises BadUsage, which names the field."""
         if self.chdir[:1] != "/":
             raise BadUsage(f"request: chdir={self.chdir!r} is not absolute")
         if len(self.chdir) + len(self.output) + len(self.error) + len(self.input) > _LONGEST_PATH // 4:
@@ -165,11 +165,11 @@ class Hold(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class IllegalStep(AssertionError):
-    """A state change that the table of states does not have: a bug of fgsched."""
+    """A state change that the table of states does not permit: a bug of fgsched."""
 
 
 class Ended(Struct, frozen=True, kw_only=True, gc=False):
-    """How the processes of a job ended, and what they used."""
+    """The end of a job's processes, and their usage."""
 
     status: int  # as wait(2) returns it
     cpu_seconds: float = 0.0
@@ -200,7 +200,7 @@ class Preemption(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Refusal(Struct, frozen=True, kw_only=True, gc=False):
-    """The last allocation of device memory that a job was refused."""
+    """The last refused allocation of device memory of a job."""
 
     gpu: int  # index
     asked: int  # bytes
@@ -208,7 +208,7 @@ class Refusal(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OomReport(Struct, frozen=True, kw_only=True, gc=False):
-    """Why a job ran out of device memory, and what else used the GPU."""
+    """The cause for which a job ran out of device memory, with the other memory on the GPU."""
 
     gpu: int  # index
     asked: int  # bytes; 0: no allocation was refused, the watchdog found too much in use
@@ -275,7 +275,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_being_preempted(self) -> bool:
-        """Whether the job has to end because another job needs its resources."""
+        """Whether the job is ending because of a preemption."""
         return self.preemption is not None and self.state.holds and self.preempt_mode in ("requeue", "cancel")
 
     @property

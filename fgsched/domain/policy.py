@@ -173,7 +173,7 @@ class Resource(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reservation(Struct, frozen=True, kw_only=True, gc=False):
-    """A reservation of an operator: parts of GPUs, kept for some users during a period."""
+    """A reservation of an operator: GPUs or fractions of them, for users or maintenance."""
 
     name: str
     start: int  # seconds since the epoch
@@ -240,7 +240,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
         return next((one for one in self.partitions if one.is_default), self.partitions[0])
 
     def told(self, site: SubmitContext) -> SubmitContext:
-        """Return what clients need to know to parse requests."""
+        """Return the settings with which clients parse amounts."""
         return replace(
             site,
             resources=tuple(one.name for one in self.resources),

@@ -1,6 +1,6 @@
 """Text from outside: how it is stored, shown to a person and matched, and the error about a bad value.
 
-Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal can take one.
+Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal accepts one.
 """
 
 import re
@@ -49,7 +49,7 @@ def escape_bytes(text: str) -> str:
 
 
 def restore_bytes(text: str) -> str:
-    """Return the text that `escape_bytes` was given.
+    """Undo `escape_bytes`.
 
     Raises: ValueError, if `text` has a NUL that is not part of an escaped byte.
     """
@@ -63,7 +63,7 @@ def _restored_byte(found: "re.Match[str]") -> str:
 
 
 def is_half(text: str) -> bool:
-    """Return whether `text` holds half a surrogate pair, which is no character."""
+    """Tell whether `text` contains half of a surrogate pair, which is not a valid character."""
     return _SURROGATE.search(text) is not None
 
 

@@ -125,8 +125,8 @@ class _Moment(Struct):
 def parse_time(text: str, now: float, *, past: bool = False) -> float:
     """Parse a time in any form of the manual into epoch seconds; `now` is in epoch seconds. Raises BadValue.
 
-    A time of day, or a date without a year, that is past means the next one, unless `past` (history). A local
-    time that a change of the clocks skips means the first instant after it.
+    A time of day, or a date without a year, means the next one in the future, or with `past` the last one in
+    the past. A local time that a change of the clocks skips means the first instant after it.
     """
     bare = text.strip()
     if match := _AGO.fullmatch(bare):

@@ -150,7 +150,7 @@ def split_units(units: int) -> tuple[int, int]:
 
 
 def neighbours(share: int, step: int) -> tuple[int, int]:
-    """Return the two valid shares around one that is not a multiple of the step, in ten-thousandths."""
+    """Return the next lower and the next higher multiple of the step, in ten-thousandths."""
     low = max(step, min(share // step * step, WHOLE // step * step - step))
     return low, low + step
 

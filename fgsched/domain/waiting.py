@@ -1,6 +1,7 @@
 """Why a job does not run, as data: the causes, and how they follow from the state of the job.
 
-The controller finds the facts, the protocol carries them, and `cli/wording.py` puts them into words.
+The controller determines the facts, the protocol transfers them, and `cli/wording.py` formats them as
+sentences.
 """
 
 from msgspec import Struct
@@ -26,7 +27,7 @@ class Shortfall(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="gate"):
-    """A condition outside the queue that keeps a job from being considered."""
+    """A condition that makes a job ineligible, such as a hold or its begin time."""
 
     reason: Reason
     dependency: str = ""  # what is left of it, such as "afterok:3"
@@ -51,7 +52,7 @@ class Suspended(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
 
 
 class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="preempted"):
-    """A job is being preempted, or was the last time that it ran."""
+    """A job is being preempted, or its last run was preempted."""
 
     by: int  # the preempting job
     mode: str  # "requeue", "cancel" or "suspend"
@@ -60,7 +61,7 @@ class Preempted(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
 
 
 class Preempting(Struct, frozen=True, kw_only=True, tag_field="kind", tag="preempting"):
-    """Other jobs are being preempted for a waiting job."""
+    """Other jobs are being preempted for a pending job."""
 
     jobs: tuple[int, ...]
     until: float  # seconds since the epoch; all of them have surely ended by then
@@ -90,7 +91,7 @@ UNKNOWN = Unblock()
 
 
 class Blocker(Struct, frozen=True):
-    """One thing that keeps a job from starting, and what removes it."""
+    """One cause that keeps a job pending, with the event that removes it."""
 
     cause: Shortfall | Gate
     lift: Unblock = UNKNOWN
@@ -101,7 +102,7 @@ class Advice(Struct, frozen=True, kw_only=True):
     """One change of a job's request with which it would start now.
 
     The unit of `before` and `after` is that of the option: ten-thousandths of a GPU (gpus), bytes (gpu-mem
-    and mem), seconds (time) or a number of CPUs. For gpu-type both are 0: the job should ask for any type.
+    and mem), seconds (time) or a number of CPUs. For gpu-type both are 0: the job should accept any type.
     """
 
     option: str  # of fgsub, without dashes
@@ -111,7 +112,7 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 class ExpectedStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a waiting job will start. Times are in seconds since the epoch; None: not known."""
+    """The expected start of a pending job. Times are in seconds since the epoch; None: unknown."""
 
     latest: float | None = None  # if every job ahead of it uses its whole time limit
     likely: float | None = None  # if they run as long as half of their earlier runs did
@@ -140,7 +141,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What would become of a job that `fgsub --test-only` submits."""
+    """The outcome of `fgsub --test-only` for one job."""
 
     id: int  # that it would get
     partition: str  # or several, with commas
@@ -177,13 +178,13 @@ def _not_before(job: Job, reason: Reason) -> float:
 
 
 def suspension_of(job: Job) -> Suspended:
-    """Return who suspended a job and what it keeps."""
+    """Return the cause of a suspension, and the memory that the job keeps."""
     by = job.preemption.by if job.is_suspended_by_preemption and job.preemption else None
     return Suspended(by=by, kept=tuple(Kept(hold.gpu, hold.memory) for hold in job.holds))
 
 
 def preemption_of(job: Job) -> Preempted | None:
-    """Return the preemption of a job that is under way, or that ended its last run; None if there is none."""
+    """Return the present preemption of a job, or the one that ended its last run, or None."""
     found = job.preemption
     if found is None:
         return None

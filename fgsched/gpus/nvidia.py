@@ -242,7 +242,7 @@ class Driver:
         return Near.SWITCH if level <= nvml.NVML_TOPOLOGY_MULTIPLE else Near.SOCKET
 
     def _cpus(self, handle: Any) -> tuple[int, ...]:
-        """Return the CPUs near a GPU; none if the driver does not know them."""
+        """Return the CPUs near a GPU; none if the driver does not report them."""
         words = self._try(self._nvml.nvmlDeviceGetCpuAffinity, handle, _CPU_WORDS)
         if isinstance(words, self._nvml.NVMLError):
             return ()

@@ -21,10 +21,11 @@ SLACK = 512 << 20  # bytes of a GPU in use without a process: contexts, page tab
 
 
 def external(reading: Reading, ours: Container[int], slack: int = SLACK) -> int:
-    """Return the bytes of GPU memory that processes outside of jobs hold.
+    """Return the bytes of GPU memory of processes that belong to no job.
 
-    They are the memory of these processes, and used memory that no process explains beyond the slack. If the
-    driver hides the memory of a process of ours, unexplained memory may be its own and is not counted.
+    The sum of the memory of these processes and of used memory above `slack` that no process accounts for. If
+    the driver does not report the memory of a job's process, the latter may belong to this process and is not
+    counted.
 
     Args:
         ours: pids of the processes of jobs.

@@ -53,7 +53,8 @@ class Selection:
 def select(devices: str, environ: Mapping[str, str], *, option: str = "", headroom: int = 0) -> Selection:
     """Combine the option, FG_DEVICES, CUDA_VISIBLE_DEVICES and the configuration, in descending precedence.
 
-    Each may give a source, a list or a number of GPUs. After one that gives a source, the rest is ignored.
+    Each can contain a source, a list or a number of GPUs. After one that contains a source, the others are
+    ignored.
 
     Args:
         devices: `[gpus] devices` of the configuration.

@@ -116,7 +116,7 @@ def judge(term: Term, fact: Fact, now: float) -> Standing:
 
 
 def due(term: Term, fact: Fact) -> float:
-    """Return when `after` with a delay is met (epoch seconds); infinity before the job has started."""
+    """Return the epoch seconds at which `after` with a delay is met; infinity before the job's start."""
     return float("inf") if fact.started_at is None else fact.started_at + term.minutes * 60
 
 

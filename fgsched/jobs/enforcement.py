@@ -93,7 +93,7 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def preload_of(mounts: str, *, hooked: bool) -> str:
-    """Return how programs of a job load the hook: namespace, environment or none."""
+    """Return the preload mode of a job: namespace, environment or none."""
     if PRELOAD in mounts.split(","):
         return "namespace"
     return "environment" if hooked else "none"

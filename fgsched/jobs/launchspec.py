@@ -28,7 +28,7 @@ def lower(one: int, other: int) -> int:
 def merge_limits(
     login: ResourceLimits, wanted: Iterable[tuple[int, int, int]]
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return the limits of a job: those of the request, none above those of the login."""
+    """Return the limits of a job: the requested limits, capped by the limits of the login."""
     asked = {number: (soft, hard) for number, soft, hard in wanted}
     found = []
     for number, (soft, hard) in sorted(login.items()):

@@ -134,7 +134,7 @@ def due(job: Job, result: Result, *, max_requeue: int = 5) -> Requeue | Delay | 
 
 
 def finish(job: Job, result: Result) -> Finish:
-    """Return how a job ended, from the result and from recorded orders (cancel, preemption, watchdog)."""
+    """Return the end of a job, from its result and the recorded orders (cancel, preemption, watchdog)."""
     state, reason = _end(job, result)
     ended = Ended(**{name: getattr(result, name) for name in Ended.__struct_fields__})
     refused = result.refusal if reason is Reason.GPU_OUT_OF_MEMORY else None
@@ -293,11 +293,10 @@ def is_requeued(job: Job, end: Finish) -> bool:
 
 
 def requeue(job: Job, now: float, *, max_requeue: int, has_run: bool) -> Job:
-    """Return the job back in the queue.
+    """Requeue the job.
 
     After repeated failures of the host the job waits before the next start, and after more than `max_requeue`
-    of them it is held. A job whose script never ran is started again at once, up to `MAX_UNRUN` times: its
-    attempts cost nothing.
+    of them it is held. A job whose script never ran is restarted at once, up to `MAX_UNRUN` times.
     """
     is_ordered = bool(job.wish) or job.preempt_mode == "requeue"
     failures = job.failures + (not is_ordered)
@@ -318,7 +317,7 @@ def delay(job: Job, why: str, now: float) -> Job:
 
 
 def blame_gpu(job: Job, *, has_failed: bool) -> Job:
-    """Return a failed job as one that the host failed, if one of its GPUs failed while it ran."""
+    """Count the failure of a job as a failure of the host, if one of its GPUs failed during the run."""
     if not has_failed or job.outcome is not JobState.FAILED or job.is_to_end:
         return job
     outcome = JobState.PENDING if job.request.requeue else JobState.NODE_FAIL

@@ -1,7 +1,8 @@
 """Decide what a query of the GPUs requires for one job: charge memory, warn, or end the job.
 
-The driver reports what a process holds on a GPU; the hook's slots show what it was granted. The difference is
-CUDA contexts, other memory that no call requests, or memory allocated without the hook.
+The driver reports the memory of a process on a GPU; the hook's slots contain the memory that the hook
+granted. The difference is CUDA contexts, other memory that no call requests, or memory allocated without the
+hook.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -106,7 +107,7 @@ class Verdict(Struct, frozen=True, gc=False):
 def judge(
     tier: str, on_gpus: Iterable[JobOnGpu], before: LastQuery, policy: Policy, *, silent: Container[int] = ()
 ) -> Verdict:
-    """Return the consequences of a query. Only what two consecutive queries show is charged, or ends a job.
+    """Return the consequences of a query. Only findings of two consecutive queries are charged or end a job.
 
     GPUs in `silent` did not answer; their findings are kept for the next query that they answer.
     """
@@ -139,8 +140,8 @@ def judge(
 def _charges(estimates: Mapping[_Key, int], before: LastQuery, seen: Iterable[JobOnGpu]) -> dict[int, int]:
     """Return the bytes outside the hook by GPU, of processes without a slot: the lower of two estimates.
 
-    Driver and region are not read at the same time. Memory that is freed in between looks once like memory
-    outside the hook.
+    Driver and region are not read at the same time. Memory that is freed between the two readings can look
+    like memory outside the hook in one query.
     """
     charges = {on_gpu.gpu: 0 for on_gpu in seen if on_gpu.limit is not None and not on_gpu.is_lost}
     for key, estimate in estimates.items():

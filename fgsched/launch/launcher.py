@@ -68,7 +68,7 @@ class EnforcementGate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The cgroups below which those of jobs are created."""
+    """The parent cgroups of the jobs' cgroups."""
 
     memory: MemoryCgroup
     devices: Path | None = None  # cgroup v2 below which the driver can limit GPU memory
@@ -105,7 +105,7 @@ class Cgroups:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the launcher needs from the controller, and where it reports."""
+    """The launcher's inputs and callbacks in the controller."""
 
     material: Callable[[int], tuple[bytes, bytes]]  # job -> script, environment
     failed: Callable[[Job, str], None]  # an attempt cannot be started: the reason
@@ -163,7 +163,7 @@ class Launcher:
         self._ports.gate.open_for(launching)
 
     def _launch(self, job: Job, given: Sequence[Allocation]) -> None:
-        """Launch with the current account of the user, which the name service may have to tell first."""
+        """Launch with the current account of the user, after a query of the name service if necessary."""
         self._accounts.look_up(job.uid, partial(self._launch_as, job, given))
 
     def _launch_as(self, job: Job, given: Sequence[Allocation], account: Account | None) -> None:
@@ -199,7 +199,7 @@ class Launcher:
         return replace(owner, space=prefix, scratch=scratch, limits=limits)
 
     def _region(self, job: Job, given: Sequence[Allocation]) -> bytes:
-        """Return the header of the region in which the hook of a job accounts GPU memory."""
+        """Return the initial header of a job's region."""
         limits = [(one.gpu, one.uuid, one.memory) for one in given]
         policy = self._ports.compute(job)
         budgets = [(policy, one.share) for one in given]
@@ -220,7 +220,7 @@ class Launcher:
         return self._command(job, shepherds.encode(shepherds.CANCEL))
 
     def requeue(self, job: Job) -> bool:
-        """Order the end of a job that is requeued, which its standard error then says."""
+        """Order the end of a job that is requeued; a line on its standard error reports this."""
         return self._command(job, shepherds.encode(shepherds.CANCEL, number=shepherds.FOR_REQUEUE))
 
     def preempt(self, job: Job) -> bool:
@@ -241,7 +241,7 @@ class Launcher:
         return self._command(job, shepherds.encode(shepherds.RESUME))
 
     def relimit(self, job: Job) -> bool:
-        """Order the current time limit of a job to be applied."""
+        """Send the current time limit of a job to its supervisor."""
         return self._command(job, shepherds.encode_limit(-(-limit_of(job) // 1000)))
 
     def deliver(self, job: Job, signal: int, target: str) -> bool:
@@ -277,7 +277,7 @@ class Launcher:
     def kill_remaining(self, job: Job) -> bool:
         """Kill the processes of a job without a shepherd; return True once there are none.
 
-        Processes that survive SIGKILL for 30 seconds are logged and given up.
+        Processes that survive SIGKILL for 30 seconds are logged and abandoned.
         """
         is_late = self._is_late(job)
         if not is_late and self.run.holder(job.id, job.attempt):
@@ -293,7 +293,7 @@ class Launcher:
         """Return (living processes of a job, {pid: parent pid}).
 
         A scan of all processes is shared by all jobs for 0.1 seconds. Before a job is reported to have no
-        processes, it gets a scan of its own, because a process may have been forked meanwhile.
+        processes, a separate scan is made, because a process may have been forked since the shared scan.
         """
         now = time.monotonic()
         if now - self._scanned_at >= _SCAN_MAX_AGE:
@@ -314,7 +314,7 @@ class Launcher:
         return True
 
     def _is_late(self, job: Job) -> bool:
-        """Return whether a job without a shepherd was ordered to end and its time for that is over."""
+        """Tell whether a job without a shepherd has not ended within the grace time of the order to end."""
         if not (job.is_to_end or job.is_being_preempted or job.wish):
             return False
         now = time.monotonic()
@@ -363,7 +363,7 @@ class Launcher:
 
 
 def _owner(job: Job, account: Account | None, *, become: bool) -> JobOwner:
-    """Return as whom a job is started; refuse if its uid no longer belongs to the user who submitted it."""
+    """Return the account under which a job is started. Refuse if the uid now belongs to another user."""
     if not become:
         return JobOwner(home=account.home if account else "/", gid=job.gid, groups=())
     if account is None:

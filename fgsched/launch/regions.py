@@ -93,7 +93,7 @@ def charge(run: str, job: Job, charges: Mapping[int, int]) -> None:
 
 
 def see(run: str, job: Job, slot: Slot, size: int) -> None:
-    """Set the memory of a process beyond the hook's count, replacing what was reserved or measured before.
+    """Set the memory of a process outside the hook's count, replacing the earlier estimate or measurement.
 
     Args:
         size: bytes.

@@ -1,7 +1,7 @@
 """Manage the run directory: claims and results of attempts, which outlive every process.
 
 Every call may be repeated. Other programs, such as those that clean /tmp, can change the directory: missing
-directories are created again, entries of the wrong kind go into quarantine, and the controller goes on.
+directories are created again, and entries of the wrong kind are moved to quarantine.
 """
 
 import fcntl
@@ -181,7 +181,7 @@ class RunDir:
     def forget(self, job: int, attempt: int) -> None:
         """Remove the result, then the claim, of an attempt whose end is committed.
 
-        A tombstone stays, because the launch of an attempt that was given up may still arrive.
+        A tombstone is kept, because the launch message of an abandoned attempt may still arrive.
         """
         is_claimed = self._remove(f"{self._results}{job}.{attempt}")  # by the shepherd that left the result
         point("controller_between_result_and_claim")
@@ -247,7 +247,7 @@ def _mode(path: Path) -> int:
 
 
 def _is_same(descriptor: int, path: Path) -> bool:
-    """Return whether an open directory is still the one at `path`."""
+    """Tell whether `path` still names an open directory."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:

@@ -147,7 +147,7 @@ class Spawner:
         self.send(_COMMAND.pack(_COMMAND_MAGIC, _COMMAND.size, job, attempt, value, 0))
 
     def keep(self, log: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Tell the spawner how to start a controller, for a job that needs one after this one has stopped."""
+        """Send the spawner the command that starts another controller after the end of this one."""
         variables = [f"{name}={value}" for name, value in environ.items() if name != "FG_CRASH_AT"]
         words = [str(log), *arguments, *variables]
         text = b"".join(os.fsencode(word) + b"\0" for word in words)
@@ -193,6 +193,6 @@ class Spawner:
 
 
 def _crash_point() -> dict[str, str]:
-    """Return the variable with which a test makes the process crash."""
+    """Return the environment variable of a crash point, for tests."""
     point = os.environ.get("FG_CRASH_AT", "")
     return {"FG_CRASH_AT": point} if point.startswith(("shepherd", "spawner")) else {}

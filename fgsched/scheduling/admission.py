@@ -293,7 +293,7 @@ def check_demand(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> Non
 
 
 def _check_form(demand: Demand, limits: HostLimits) -> None:
-    """Check what fgsub never sends, but a change of a job can produce."""
+    """Check rules that fgsub enforces itself, but that a change of a job can violate."""
     if demand.gpus == 0 and (demand.share or demand.memory or demand.memory_part):
         raise BadUsage("a part of a GPU is requested, but no GPU", "Request a GPU, too, such as gpus=1.")
     if demand.gpus and not (demand.share or demand.memory or demand.memory_part):

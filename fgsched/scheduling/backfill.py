@@ -1,4 +1,4 @@
-"""Backfill reservations: where and when a job that does not fit will start, and what is kept for it."""
+"""Backfill reservations: GPUs and start time of a job that does not fit, and the capacity kept for it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -58,7 +58,7 @@ class BackfillReservation(Struct):
     def take(self, demand: Demand, holds: Sequence[Hold], until: float, pool: str = "") -> None:
         """Record a backfilled job that may run until `until` (epoch seconds).
 
-        What it still holds at the reserved time is no longer spare.
+        Capacity that it still holds at the reserved time is no longer spare.
         """
         if self.is_over(until):
             return
@@ -71,7 +71,7 @@ class BackfillReservation(Struct):
 def attempt(
     demand: Demand, free: Sequence[Room], host: Host, limits: HostLimits
 ) -> tuple[Hold, ...] | Shortfall:
-    """Return the holds that the demand would get, or what is short."""
+    """Return the holds for the demand, or the shortfall."""
     if host.fits(demand):
         return place(demand, free, limits, host)
     if demand.cpus > host.cpus:
@@ -93,10 +93,10 @@ def reserve(
     limits: HostLimits,
     before: Iterable[BackfillReservation] = (),
 ) -> BackfillReservation | None:
-    """Return where and when `demand` fits soonest if running jobs end at their limits; None if never.
+    """Return the earliest reservation for `demand` if running jobs end at their limits, or None.
 
-    Capacity of earlier reservations (`before`) is not available. While jobs end capacity only grows, so the
-    time is found by bisection.
+    Capacity of earlier reservations (`before`) is not available. The capacity only grows when jobs end, so
+    the time is found by bisection.
     """
     later = {room.gpu.index: room for room in free}
     for backfill in before:
@@ -123,7 +123,7 @@ def reserve(
 
 
 def after_ends(jobs: Iterable[Running], free: dict[int, Room], host: Host) -> tuple[list[Room], Host]:
-    """Return what is free after `jobs` have ended too."""
+    """Return the free capacity after `jobs` have also ended."""
     back: dict[int, list[Hold]] = {}
     cpus, memory, resources = host.cpus, host.memory, dict(host.resources)
     for job in jobs:

@@ -131,7 +131,7 @@ class Capacity:
         return kind.reservation or self._calendar.relevant(self._until(kind))
 
     def rooms_for(self, kind: JobClass, name: str) -> Sequence[Room]:
-        """Return the capacity of a partition that operators' reservations leave to the job class."""
+        """Return the capacity of a partition for the job class, without the reservations of operators."""
         partition = self._policy.partition(name)
         cards = partition.cards if partition else ()
         rooms = self._calendar.rooms(kind.reservation, self._until(kind))
@@ -156,7 +156,7 @@ class Capacity:
         return Shortfall(Reason.RESERVATION, "room", who=found.name, **window)
 
     def _place(self, kind: JobClass, name: str) -> tuple[Hold, ...] | Shortfall:
-        """Return the holds of a job of the class in a partition beside all reservations, or what is short."""
+        """Return the holds of a job of the class in a partition beside all reservations, or the shortfall."""
         partition = self._policy.partition(name)
         assert partition is not None
         demand, limits, rooms = kind.demand, self._limits[name], self.rooms_for(kind, name)
@@ -186,7 +186,7 @@ class Capacity:
     def _affordable(
         self, kind: JobClass, name: str, rooms: Sequence[Room], found: tuple[Hold, ...]
     ) -> tuple[Sequence[Room], tuple[Hold, ...]]:
-        """Restrict the GPUs so that the job stays within the limits; unchanged if that leaves none."""
+        """Restrict the GPUs so that the job stays within the limits; return all of them if none is left."""
         limits, gpus, left = self._limits[name], kind.demand.gpus, []
         for room in rooms:
             holds = [cost(kind.demand, room.gpu, limits.share_step)] * gpus
@@ -251,7 +251,7 @@ class Capacity:
         return found
 
     def _earliest(self, kind: JobClass, partition: Partition) -> BackfillReservation | None:
-        """Return a backfill reservation beside operators' reservations, where capacity can shrink."""
+        """Return the earliest backfill reservation beside operators' reservations; capacity can shrink."""
         free = {room.gpu.index: room for room in self._rooms(partition)}
         host = self._host
         for backfill in self.backfills.values():
@@ -291,7 +291,7 @@ class Capacity:
         return None
 
     def shortfall_of(self, kind: JobClass) -> Shortfall | None:
-        """Return what the first partition is short of for a job class that cannot start."""
+        """Return the shortfall of the first partition for a job class that cannot start."""
         first: Shortfall | None = None
         for name in kind.partitions:
             shortfall = self.blocking_rule(kind, name)

@@ -1,4 +1,4 @@
-"""Explain with the planner why a job waits, what would start it, and when it starts. Facts, no sentences."""
+"""Explain pending jobs with the planner: blockers, advice and forecasts, as data."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -89,7 +89,7 @@ def _room_for(snapshot: Snapshot, part: Demand, name: str) -> Unblock:
 
 
 def _gives_back(demand: Demand, part: Demand) -> bool:
-    """Tell whether a job with this demand holds some of what `part` asks for."""
+    """Tell whether a job with this demand holds a resource that `part` needs."""
     wanted = {name for name, _ in part.resources}
     if wanted:
         return any(name in wanted for name, _ in demand.resources)
@@ -117,7 +117,7 @@ def _reservations(snapshot: Snapshot, kind: JobClass, decided: Plan) -> Iterator
 
 
 def _known(at: float) -> float | None:
-    """Return a time, or None for one that is never reached."""
+    """Return a time, or None for an infinite one."""
     return at if at < math.inf else None
 
 
@@ -142,7 +142,7 @@ class Change:
 
     @property
     def size(self) -> float:
-        """The part of the request that is given up, from 0 to 1."""
+        """The fraction by which the request is reduced, from 0 to 1."""
         return 1 - self.after / self.before if self.before else 1.0
 
 
@@ -238,7 +238,7 @@ def _fewer_gpus(job: QueuedJob) -> Iterator[Change]:
 
 
 def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterator[Change]:
-    """Yield time limits with which it ends before a reservation, or that a partition allows."""
+    """Yield shorter time limits: the job would end before a reservation, or a partition allows them."""
     most = [
         int(backfill.at - snapshot.now)
         for backfill in decided.reserved.values()
@@ -260,7 +260,7 @@ def _shorter_limits(snapshot: Snapshot, job: QueuedJob, decided: Plan) -> Iterat
 def _smaller_amount(
     job: QueuedJob, option: str, asked: int, left: int, changed: Callable[[int], Demand]
 ) -> Iterator[Change]:
-    """Yield the one smaller amount of an option: what is left."""
+    """Yield the free amount of an option, if the request exceeds it."""
     if 0 < left < asked:
         yield Change(option, _with(job, changed(left)), asked, left)
 
@@ -288,7 +288,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The starts that could be forecast."""
+    """The forecast starts."""
 
     starts: dict[int, Expected]  # by job id
     is_cut_off: bool = False  # too many jobs are ahead of the wanted jobs that have no start here
@@ -343,7 +343,7 @@ class _Later:
 
 
 def _cleaned(room: Room) -> Room:
-    """Return a room whose ended jobs have left the GPU by then."""
+    """Return the room after the ended jobs have left the GPU."""
     return replace(room, cleaning=False)
 
 

@@ -8,8 +8,8 @@ Two measures, in ten-thousandths of a GPU, are added over the usual requests, we
 The first is FGD ("Beware of Fragmentation", USENIX ATC 2023), which looks one request ahead. The second looks
 ahead until the host is full. Together they pack better than either: docs/packing.md.
 
-A moved job is ended and started elsewhere, so its work is lost. As few jobs as possible are moved, those that
-lose least, and only if all of them and the pending job are certain to fit.
+A moved job is ended and started elsewhere, so its work is lost. The set of jobs that loses the least work is
+moved, and only if all of them and the pending job will fit.
 """
 
 from collections import Counter, deque
@@ -37,7 +37,7 @@ class _Shape(Struct, frozen=True):
 
 
 class _Card(Struct, frozen=True):
-    """What one GPU has left for each shape, in ten-thousandths."""
+    """The free capacity of one GPU for each shape, in ten-thousandths."""
 
     idle: int
     lost: tuple[int, ...]  # all that is idle, where the shape does not fit
@@ -151,8 +151,8 @@ class Fragmentation:
 class Recent:
     """The last requests on a host, and the measure for their mix.
 
-    Whole GPUs are always part of the mix. With small requests only, the measure would otherwise use one GPU
-    after the other, so that less remains on each.
+    Whole GPUs are always part of the mix. Otherwise, with only small requests, jobs would be spread over all
+    GPUs, so that less capacity remains on each.
     """
 
     def __init__(self) -> None:

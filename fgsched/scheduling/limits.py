@@ -1,4 +1,4 @@
-"""Limits of running and pending jobs, and the usage that counts against them."""
+"""Limits of running and pending jobs, and the usage that is compared with them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -190,7 +190,10 @@ _UNUSED = _ScopeUsage()
 def check_pending(
     partitions: Iterable[str], who: Owner, more: int, policy: Policy, waiting: Callable[[Key], int]
 ) -> None:
-    """Check that `more` jobs may be pending; `waiting` counts those of a scope. Raises Refused."""
+    """Check that `more` jobs may be pending; `waiting` returns the present number in a scope.
+
+    Raises Refused.
+    """
     for partition in partitions:
         for scope in scopes(partition, who, policy):
             most = scope.limits.pending
@@ -202,7 +205,7 @@ def check_pending(
 
 
 def partition_rule(partition: Partition | None, name: str, time_limit: int) -> Shortfall | None:
-    """Return which rule of a partition prevents a job with this time limit (seconds), or None."""
+    """Return the rule of a partition that prevents a job with this time limit (seconds), or None."""
     if partition is None:
         return Shortfall(Reason.PARTITION_DOWN, "gone", who=name)
     if not partition.starts:

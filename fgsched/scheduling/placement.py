@@ -65,11 +65,11 @@ class Host(Struct, frozen=True):
     resources: Mapping[str, int] = field(default_factory=dict)  # of the site: name -> free count
 
     def less(self, demand: Demand) -> "Host":
-        """Return what is free after `demand` was allocated."""
+        """Return the free capacity after `demand` was allocated."""
         return self._changed(demand, -1)
 
     def plus(self, demand: Demand) -> "Host":
-        """Return what is free after a job with this demand has ended."""
+        """Return the free capacity after a job with this demand has ended."""
         return self._changed(demand, 1)
 
     def _changed(self, demand: Demand, sign: int) -> "Host":
@@ -157,11 +157,11 @@ def fits(demand: Demand, room: Room, limits: HostLimits) -> Hold | None:
 def place(
     demand: Demand, free: Sequence[Room], limits: HostLimits, host: Host | None = None
 ) -> tuple[Hold, ...] | Shortfall:
-    """Return the holds of `demand`, or why it does not fit.
+    """Return the holds of `demand`, or the reason why it does not fit.
 
-    `pack` uses the GPU that leaves the most capacity usable for the usual requests, and among equals the one
-    with the least remaining capacity. `spread` uses the emptiest GPU. Several GPUs are those that are
-    connected most closely.
+    `pack` uses the GPU after which the most capacity is usable for the usual requests, and among equal GPUs
+    the one with the least free capacity. `spread` uses the emptiest GPU. For several GPUs, the most closely
+    connected ones are used.
     """
     if demand.gpus == 0:
         return ()

@@ -1,4 +1,4 @@
-"""Decide which pending jobs start, and why the others do not.
+"""Decide which pending jobs start.
 
 Jobs are considered in order of priority. In each partition the first job that lacks capacity gets a backfill
 reservation: the GPUs on which it fits soonest. Later jobs may start only if they do not delay it, so a job
@@ -45,7 +45,7 @@ class Start(NamedTuple):
 
 
 class Plan(Struct):
-    """The jobs that start, and the remaining capacity, which explains why the others do not."""
+    """The jobs that start, and the remaining capacity, from which the reasons of the others are computed."""
 
     starts: tuple[Start, ...] = ()
     _after: Capacity | None = None
@@ -59,7 +59,7 @@ class Plan(Struct):
         return self._after.backfills if self._after else {}
 
     def shortfall(self, kind: JobClass) -> Shortfall | None:
-        """Return what prevents the jobs of a class from starting."""
+        """Return the shortfall that prevents the jobs of a class from starting."""
         if kind not in self._waits:
             self._waits[kind] = self._after.shortfall_of(kind) if self._after else None
         return self._waits[kind]
@@ -190,7 +190,7 @@ class _Planning:
         return kept
 
     def _push_without_room(self, name: str, heads: list[Head]) -> None:
-        """Add the first class without room of a partition that was skipped; few plans need it."""
+        """Add the first class that does not fit in a skipped partition; few plans need it."""
         waiting = self._heaps.setdefault(name, [])
         if fresh := self._without_room.pop(name, None):
             waiting += [self._head(group, group.first, None) for group in fresh]
@@ -275,11 +275,11 @@ class Snapshot(Struct, frozen=True):
         return plan(self.queue, self.running, self.free, self.host, limits=self.limits, now=self.now)
 
     def plans(self, limit: int) -> int:
-        """Return how many plans one answer may make: fewer with many classes, as the loop waits."""
+        """Return the maximum number of plans for one answer: fewer with many classes, to limit their time."""
         return max(1, min(limit, _MAX_GROUP_CHECKS // max(1, self.queue.kinds)))
 
     def capacity(self) -> Capacity:
-        """Return what is free, without reservations."""
+        """Return the free capacity, ignoring reservations."""
         policy = self.queue.order.policy
         capacity = Capacity(
             self.running, self.free, self.host, limits=self.limits, policy=policy, now=self.now

@@ -1,4 +1,4 @@
-"""Choose running jobs to preempt for a pending job: the fewest and cheapest that free enough.
+"""Choose the cheapest set of running jobs to preempt for a pending job.
 
 Either partitions or qualities of service define who may preempt whom, in one direction, so no job is
 preempted by a job that it could preempt. A choice is tested with the real plan: no job is preempted for a job
@@ -75,7 +75,7 @@ def _unknown_name(table: str, name: str, unknown: str, legal: Sequence[str]) -> 
 
 
 def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
-    """Return how a running job may be preempted for this job class in a partition; None if it may not."""
+    """Return the rule by which a running job may be preempted for this job class in a partition, or None."""
     its, own = policy.partition(job.partition), policy.quality(job.who.qos)
     there, quality = policy.partition(partition), policy.quality(kind.who.qos)
     by_partition = its is not None and there is not None and its.name in there.preempt
@@ -146,7 +146,7 @@ class _FreeCapacity(Struct, frozen=True):
 
 
 def freed(rooms: Iterable[Room], host: Host, victims: Iterable[Victim]) -> tuple[list[Room], Host]:
-    """Return what is free after these jobs were preempted."""
+    """Return the free capacity after the preemption of these jobs."""
     free = {room.gpu.index: room for room in rooms}
     for victim in victims:
         host = host.plus(victim.job.demand)
@@ -217,9 +217,9 @@ def victims(
 
 
 def _precedes_all(after: Snapshot, job: QueuedJob, chosen: Iterable[Victim]) -> bool:
-    """Tell whether the job precedes all of these in the partition where it starts with its room claim.
+    """Tell whether the job has a higher rank than all of these in the partition where it would start.
 
-    With several partitions that may be another one than before, in which they could preempt the job.
+    A job with several partitions may start in a different one, in which the others could preempt it.
     """
     policy = after.queue.order.policy
     with after.with_claim(job.kind):

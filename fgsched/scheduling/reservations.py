@@ -1,4 +1,4 @@
-"""Reservations of operators: GPUs, or fractions, that are kept for some users during a period.
+"""Reservations of operators: GPUs, or fractions of them, kept for users or maintenance during a period.
 
 The capacity for jobs outside a reservation is computed at certain times: now, and each start of a reservation
 before the job's limit. Between these times no reservation begins, and running jobs only end.
@@ -114,7 +114,7 @@ def _minimum(room: Room, others: Iterable[Room]) -> Room:
 
 
 def _members(reservation: Reservation, running: Iterable[Running]) -> dict[int, Amount]:
-    """Return what the jobs of a reservation hold on each GPU."""
+    """Return the holds of a reservation's jobs on each GPU."""
     held: dict[int, Amount] = {}
     for job in running:
         for hold in job.holds if job.reservation == reservation.name else ():
@@ -131,7 +131,7 @@ def _free_at(
     *,
     is_now: bool,
 ) -> dict[int, Room]:
-    """Return what is free at `at`: without ended jobs, and without what reservations still keep."""
+    """Return the free capacity at `at`, after the ends of jobs and without the reservations active then."""
     rooms = {room.gpu.index: room for room in free}
     alive = [job for job in running if is_now or job.until > at]
     for job in running if not is_now else ():

@@ -276,7 +276,7 @@ class Accounts:
         self._send()
 
     def expire(self) -> None:
-        """Give up questions that were not answered in time; call it when `due` is 0."""
+        """Abandon queries that were not answered in time; call it when `due` is 0."""
         now = self._clock()
         if any(now - since >= _DEADLINE for since in self._sent.values()):
             self._give_up(now)

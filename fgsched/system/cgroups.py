@@ -54,7 +54,7 @@ class PidsCgroups:
     """
 
     def __init__(self, name: str, most: int) -> None:
-        """Find the cgroup below which those of the users are created.
+        """Find the parent cgroup of the users' cgroups.
 
         Args:
             name: the name of the queue.
@@ -146,7 +146,7 @@ def _version_1(controller: str = "memory") -> Path:
 
 
 def _mounted(kind: str, controller: str) -> Path:
-    """Return where a hierarchy is mounted."""
+    """Return the mount point of a hierarchy."""
     for line in os.fsdecode(_MOUNTS.read_bytes()).split("\n"):  # users choose some names, in any bytes
         left, _, right = line.partition(" - ")
         fields = right.split(" ")

@@ -180,7 +180,7 @@ def _owner(directory: str) -> int | None:
 
 
 def _target(path: str) -> str:
-    """Return where a link leads, or the path if it is none."""
+    """Return the target of a link, or the path itself if it is not a link."""
     try:
         return os.readlink(path)
     except OSError:

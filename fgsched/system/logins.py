@@ -1,6 +1,6 @@
-"""Determine the resource limits of a user's login: those of PID 1, changed as pam_limits would.
+"""Determine the resource limits of a user's login: the limits of PID 1, changed as pam_limits would.
 
-The rules are those of limits.conf(5) in /etc/security.
+The rules are in /etc/security, in the form of limits.conf(5).
 """
 
 import os

@@ -24,7 +24,7 @@ _MISSING = f"{PRELOAD} is not there, so nothing can be mounted over it: root can
 
 
 def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False) -> MountPlan:
-    """Return the plan of private mounts that the setting `preload` means on this host.
+    """Return the mount plan for the setting `preload` on this host.
 
     Args:
         may_make: create an empty /etc/ld.so.preload, over which the job's file is mounted, if there is none.
@@ -44,7 +44,7 @@ def find(setting: str, run: Path, gpus: Iterable[Gpu], *, may_make: bool = False
 
 
 def make_preload(path: Path) -> None:
-    """Create an empty preload file unless it exists; it changes nothing and is left in place."""
+    """Create an empty preload file if there is none. It has no effect and is not removed."""
     try:
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

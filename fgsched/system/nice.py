@@ -46,7 +46,7 @@ _STACK = 8 << 20  # bytes: a larger stack changes where the kernel maps librarie
 
 
 def cpu_binding(setting: str) -> Binding:
-    """Return the CPUs that jobs are bound to: those of the controller, which its jobs inherit.
+    """Return the CPUs to which jobs can be bound: the CPUs of the controller, which its jobs inherit.
 
     Args:
         setting: `cpu_binding` of the configuration, "near" or "none".
@@ -98,7 +98,7 @@ def hold_low_descriptors() -> None:
 
 
 def reset_signals() -> None:
-    """Unblock all signals and restore their default actions, whatever the parent process set."""
+    """Unblock all signals and restore their default actions, because a parent may have changed them."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - _KEPT_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_DFL:
@@ -117,10 +117,10 @@ def lower_oom_score() -> None:
 
 @contextmanager
 def before_jobs() -> Iterator[None]:
-    """Run with a higher CPU priority than jobs: GPUs idle while the controller waits for a CPU.
+    """Raise the CPU priority above that of jobs, because GPUs idle while the controller waits for a CPU.
 
-    Needs root, else does nothing. Processes forked before, such as the spawner and thus all jobs, keep
-    their priority.
+    Needs root, else does nothing. Processes that were forked earlier keep their priority: the spawner, and
+    therefore all jobs.
     """
     nice, group_nice = os.getpriority(os.PRIO_PROCESS, 0), _autogroup_nice()
     _set_nice(nice - _PRIORITY, group_nice - _PRIORITY)

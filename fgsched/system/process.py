@@ -1,6 +1,6 @@
 """Identify processes by pid, start time and boot, and send signals that cannot reach another process.
 
-The kernel reuses a pid. A pid with its start time and boot id identifies one process for ever.
+The kernel reuses a pid. A pid with start time and boot id identifies one process uniquely.
 """
 
 import os
