@@ -10,7 +10,7 @@ import pytest
 
 from builders import a_job
 from fgsched.cli import queueformat
-from fgsched.cli.cells import fit
+from fgsched.cli.display import fit
 from fgsched.cli.queueformat import indices
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, Look

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.cli import options, table
-from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
+from fgsched.cli.table import Amount, GpuMemory, HostMemory
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
 from fgsched.jobs.jobscript import directives

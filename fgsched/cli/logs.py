@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from fgsched.cli import machine
-from fgsched.cli.cells import shown_time
+from fgsched.cli import display
 from fgsched.cli.choices import ids
 from fgsched.cli.command import output
+from fgsched.cli.display import shown_time
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.text import shown
@@ -170,6 +170,6 @@ def text(lines: Sequence[LogLine]) -> str:
 def document(lines: Sequence[LogLine]) -> str:
     """Return lines as one JSON object."""
     rows: list[dict[str, Any]] = [
-        machine.times(log=line.at) | {"level": line.level, "text": line.text} for line in lines
+        display.time_fields(log=line.at) | {"level": line.level, "text": line.text} for line in lines
     ]
-    return machine.document(log=rows)
+    return display.document(log=rows)

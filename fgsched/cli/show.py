@@ -7,8 +7,8 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from fgsched import protocol
-from fgsched.cli import choices, machine
-from fgsched.cli.cells import clean, shown_time
+from fgsched.cli import choices, display
+from fgsched.cli.display import clean, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
@@ -28,7 +28,7 @@ def text(group: Group, *, oneliner: bool) -> str:
 def document(what: str, found: Sequence[Any]) -> str:
     """Return the answers as one JSON object."""
     records = [DOCUMENTS[what](one) for one in found]
-    return machine.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
+    return display.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
 
 
 # -- what to ask ------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
     record = {name: to_builtins(getattr(job, name)) for name in _SHOWN} | {"ended_at": ended}
     record |= {key: to_builtins(getattr(job, name)) for name, key in _RENAMED.items()}
     record |= {"final": job.state.is_final, "why": _why(job)}
-    return record | {f"{key}_iso": machine.iso(record[key]) for key in _TIMES}
+    return record | {f"{key}_iso": display.iso(record[key]) for key in _TIMES}
 
 
 def _gpu_document(found: protocol.GpuInfo) -> dict[str, Any]:

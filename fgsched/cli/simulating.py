@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from fgsched.cli.cells import clean, table
 from fgsched.cli.command import write
+from fgsched.cli.display import clean, text_table
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.times import format_runtime
 
@@ -176,7 +176,7 @@ def _shown(found: "Metrics", title: str, left_out: int, refused: int) -> str:
 
     headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
     rows = [*found.waits, *([found.was] if found.was else [])]
-    text = f"{clean(title)}\n\n" + table(headings, [_row(row) for row in rows])
+    text = f"{clean(title)}\n\n" + text_table(headings, [_row(row) for row in rows])
     lines = [
         ("allocated", f"{found.allocated:.1%} of the GPUs while jobs came, {found.overall:.1%} in all"),
         ("used", f"{found.gpu_hours:.1f} GPU-hours in {found.hours:.1f} hours"),

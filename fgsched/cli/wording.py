@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from fgsched.cli.cells import TIME_FORMAT, shown_time
+from fgsched.cli.display import TIME_FORMAT, shown_time
 from fgsched.domain.job import WHOLE, Reason
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
