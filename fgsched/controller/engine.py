@@ -21,18 +21,6 @@ from fgsched.controller.containment import (
     told,
 )
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.effects import Effect, Executor, Follow, Forget, Remind, job_to_mark
-from fgsched.controller.events import (
-    ClientRequest,
-    Event,
-    Failed,
-    Faulted,
-    HostShort,
-    JobEnded,
-    JobStarted,
-    Launcher,
-    WatchdogFinding,
-)
 from fgsched.controller.followup import (
     follow_up_orphans,
     post_mortem,
@@ -44,6 +32,23 @@ from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter
+from fgsched.controller.turn import (
+    ClientRequest,
+    Effect,
+    Event,
+    Executor,
+    Failed,
+    Faulted,
+    Follow,
+    Forget,
+    HostShort,
+    JobEnded,
+    JobStarted,
+    Launcher,
+    Remind,
+    WatchdogFinding,
+    job_to_mark,
+)
 from fgsched.controller.usage import UsageCharges
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError

@@ -19,15 +19,15 @@ from fgsched import codec, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.clients import Clients, Work
 from fgsched.controller.containment import Faults
-from fgsched.controller.effects import Reply
 from fgsched.controller.engine import Engine
-from fgsched.controller.events import (
+from fgsched.controller.turn import (
     ClientRequest,
     Event,
     Failed,
     HostShort,
     JobEnded,
     JobStarted,
+    Reply,
     due_now,
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault

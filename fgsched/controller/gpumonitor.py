@@ -13,7 +13,7 @@ from fgsched.config.load import Config
 from fgsched.controller.containment import Faults
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
-from fgsched.controller.events import WatchdogFinding
+from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.gpus import external
 from fgsched.jobs.launchspec import job_dir

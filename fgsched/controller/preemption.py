@@ -6,9 +6,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from fgsched.controller.context import PreemptionHost
-from fgsched.controller.effects import Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.turn import Preempt, PreemptionHost, Resume, Suspend
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of

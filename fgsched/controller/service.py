@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config
-from fgsched.controller.effects import RETRY
+from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
-from fgsched.controller.events import ClientRequest, JobEnded
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
-from fgsched.controller.handlers.assembly import Requests, rules
+from fgsched.controller.handlers.dispatch import Requests, rules
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
@@ -31,7 +30,7 @@ from fgsched.controller.launching import (
     launch_context,
     run_directory,
 )
-from fgsched.controller.logfile import decision_log
+from fgsched.controller.turn import RETRY, ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.server import listen

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
-from fgsched.controller.context import EngineContext
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.effects import AskGpus, Launch, Requeue
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.preemption import Preempter, use_claims
+from fgsched.controller.turn import AskGpus, EngineContext, Launch, Requeue
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
 from fgsched.domain.job import WHOLE, Job, JobState, Reason

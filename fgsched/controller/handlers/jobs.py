@@ -10,7 +10,7 @@ from msgspec import UNSET, structs, to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.controller import effects
+from fgsched.controller import turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
@@ -138,7 +138,7 @@ class RunningJobHandlers:
             _must_be_under_way(job)
             held = "" if not call.hold else "user" if caller.uid == job.uid else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
-            self._engine.then(effects.Requeue(asked))
+            self._engine.then(turn.Requeue(asked))
             return Outcome(id=name_of(job), outcome="requeued")
 
         return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
@@ -150,11 +150,11 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
-            effects.require_supervisor(self._engine, job)
+            turn.require_supervisor(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
             said = Outcome(id=name_of(job), outcome="suspended")
-            self._engine.then(effects.Suspend(after, said))
+            self._engine.then(turn.Suspend(after, said))
             return said
 
         return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
@@ -172,7 +172,7 @@ class RunningJobHandlers:
                     f"job {job.id} is preempted by job {by}: its part of the GPU is not free",
                     "It resumes automatically as soon as its part is free.",
                 )
-            effects.require_supervisor(self._engine, job)
+            turn.require_supervisor(self._engine, job)
             said = Outcome(id=name_of(job), outcome="resumed")
             go_on(self._engine, job, now, said)
             return said
@@ -290,9 +290,9 @@ class JobHandlers:
                 return _over(job)
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
-            effects.require_supervisor(self._engine, job)
+            turn.require_supervisor(self._engine, job)
             outcome = Outcome(id=name_of(job), outcome="signalled")
-            self._engine.then(effects.Signal(job, call.signal, call.target, outcome))
+            self._engine.then(turn.Signal(job, call.signal, call.target, outcome))
             return outcome
 
         return self._actions.each(caller, call.ids, act, now)
@@ -329,7 +329,7 @@ class JobHandlers:
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit
             if is_limited and job.state is not JobState.PENDING:
-                effects.require_supervisor(engine, job)
+                turn.require_supervisor(engine, job)
             engine.store.change_request(job.id, after.request)
             engine.jobtable.put(after)
             if (after.depends, after.reason) != (job.depends, job.reason):
@@ -342,7 +342,7 @@ class JobHandlers:
         """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""
         told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            self._engine.then(effects.Relimit(told, said))
+            self._engine.then(turn.Relimit(told, said))
 
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
         """Drain a GPU: start no new jobs on it. Raises BadUsage without a reason."""
@@ -375,7 +375,7 @@ class JobHandlers:
             engine.change(job, now, state=JobState.CANCELLED, **by, **over)
             return Outcome(id=name_of(job), outcome="cancelled")
         asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
-        engine.then(effects.Cancel(asked))
+        engine.then(turn.Cancel(asked))
         return Outcome(id=name_of(job), outcome="cancelled")
 
     def _hold(self, caller: Caller, job: Job, now: float) -> Outcome:
