@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.domain.job import WHOLE, Job, JobState, Preemption, Reason
 from fgsched.jobs.lifecycle import reason_of
 
 log = logging.getLogger(__name__)
@@ -153,8 +153,8 @@ def _changed(before: Job, after: Job) -> tuple[int, str] | None:
         return INFO, "event=cancel"
     if after.wish and not before.wish:
         return INFO, f"event={after.wish}"
-    if after.is_being_preempted and not before.is_being_preempted:
-        return INFO, _preempted(after)
+    if (found := after.ending_preemption) is not None and not before.is_being_preempted:
+        return INFO, _preempted(found)
     return _found_out(before, after)
 
 
@@ -177,7 +177,8 @@ def _moved(before: Job, after: Job) -> tuple[int, str] | None:
         case _, JobState.PENDING:
             return _returned(after)
         case _, JobState.SUSPENDED:
-            return INFO, _preempted(after) if after.is_suspended_by_preemption else "event=suspend"
+            found = after.suspending_preemption
+            return INFO, _preempted(found) if found is not None else "event=suspend"
         case JobState.SUSPENDED, JobState.RUNNING:
             return INFO, "event=resume"
         case _, JobState.RUNNING:
@@ -226,9 +227,8 @@ def _returned(job: Job) -> tuple[int, str]:
     return INFO, f"event=requeued attempt={job.attempt}{_because(job)}"
 
 
-def _preempted(job: Job) -> str:
-    assert job.preemption is not None
-    return f"event=preempt for={job.preemption.by} mode={job.preemption.mode} grace={job.preemption.grace}"
+def _preempted(found: Preemption) -> str:
+    return f"event=preempt for={found.by} mode={found.mode} grace={found.grace}"
 
 
 def text_of(lines: Iterable[Line]) -> str:

@@ -103,8 +103,8 @@ def _running(job: Job, now: float) -> Running:
     if job.state is JobState.COMPLETING:
         return Running(_NOTHING, job.holds, now, *_whose(job))
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    if job.is_being_preempted and job.preemption is not None:
-        until = min(until, max(now, job.preemption.until))
+    if (order := job.ending_preemption) is not None:
+        until = min(until, max(now, order.until))
     return Running(demand_of(job), job.holds, until, *_whose(job))
 
 

@@ -191,8 +191,8 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = Non
     `said` is the outcome for a request, if there is one.
     """
     changes: dict[str, object] = {"suspended": suspended_seconds(job, now), "suspended_at": None}
-    if job.is_suspended_by_preemption and job.preemption is not None:
-        over = replace(job.preemption, attempt=0)
+    if (found := job.suspending_preemption) is not None:
+        over = replace(found, attempt=0)
         changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
@@ -206,9 +206,9 @@ def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
     if (found := preemption_of(job)) is not None:
         return [found]
     going = [
-        (one.id, one.preemption.until)
+        (one.id, order.until)
         for one in jobtable.holding.values()
-        if one.is_being_preempted and one.preemption and one.preemption.by == job.id
+        if (order := one.ending_preemption) is not None and order.by == job.id
     ]
     if not going or job.state is not JobState.PENDING:
         return []

@@ -276,12 +276,26 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_being_preempted(self) -> bool:
         """Whether the job is ending because of a preemption."""
-        return self.preemption is not None and self.state.holds and self.preempt_mode in ("requeue", "cancel")
+        return self.ending_preemption is not None
+
+    @property
+    def ending_preemption(self) -> Preemption | None:
+        """The preemption that ends the current attempt; None: the job is not to end for another job."""
+        if self.preemption is None or not self.state.holds:
+            return None
+        return self.preemption if self.preempt_mode in ("requeue", "cancel") else None
 
     @property
     def is_suspended_by_preemption(self) -> bool:
         """Whether the job is suspended in favour of another job, which uses its part of the compute time."""
-        return self.state is JobState.SUSPENDED and self.preempt_mode == "suspend"
+        return self.suspending_preemption is not None
+
+    @property
+    def suspending_preemption(self) -> Preemption | None:
+        """The preemption that suspended the job; None: the job runs, or a user suspended it."""
+        return (
+            self.preemption if self.state is JobState.SUSPENDED and self.preempt_mode == "suspend" else None
+        )
 
     @property
     def deadline(self) -> float | None:

@@ -179,8 +179,10 @@ def _not_before(job: Job, reason: Reason) -> float:
 
 def suspension_of(job: Job) -> Suspended:
     """Return the cause of a suspension, and the memory that the job keeps."""
-    by = job.preemption.by if job.is_suspended_by_preemption and job.preemption else None
-    return Suspended(by=by, kept=tuple(Kept(hold.gpu, hold.memory) for hold in job.holds))
+    found = job.suspending_preemption
+    return Suspended(
+        by=found.by if found else None, kept=tuple(Kept(hold.gpu, hold.memory) for hold in job.holds)
+    )
 
 
 def preemption_of(job: Job) -> Preempted | None:

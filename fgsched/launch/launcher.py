@@ -315,10 +315,11 @@ class Launcher:
 
     def _is_late(self, job: Job) -> bool:
         """Tell whether a job without a shepherd has not ended within the grace time of the order to end."""
-        if not (job.is_to_end or job.is_being_preempted or job.wish):
+        order = job.ending_preemption
+        if not (job.is_to_end or order or job.wish):
             return False
         now = time.monotonic()
-        grace = job.preemption.grace if job.is_being_preempted and job.preemption else 0
+        grace = order.grace if order else 0
         return now - self._asked_at.setdefault(job.id, now) > grace + self._site.kill_wait + _SLACK
 
     def forget(self, job: Job) -> None:

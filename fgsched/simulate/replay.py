@@ -135,8 +135,8 @@ class VirtualHost:
     def _schedule_end(self, job: Job) -> None:
         """Schedule the end of a job; a preempted job runs until its grace period is over."""
         ends = [self._own_end(job)]
-        if job.is_being_preempted and job.preemption is not None:
-            ends.append(job.preemption.at + job.preemption.grace)
+        if (found := job.ending_preemption) is not None:
+            ends.append(found.at + found.grace)
         self._due[job.id] = min(ends)
         heappush(self._ends, (min(ends), job.id))
 

@@ -166,10 +166,10 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.SUSPENDED:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
-            if job.is_suspended_by_preemption and not has_room(self._engine, job, now):
-                by = job.preemption.by if job.preemption else 0
+            found = job.suspending_preemption
+            if found is not None and not has_room(self._engine, job, now):
                 raise Refused(
-                    f"job {job.id} is preempted by job {by}: its part of the GPU is not free",
+                    f"job {job.id} is preempted by job {found.by}: its part of the GPU is not free",
                     "It resumes automatically as soon as its part is free.",
                 )
             turn.require_supervisor(self._engine, job)
