@@ -19,6 +19,7 @@ from fgsched.domain.units import SubmitContext, format_share, neighbours, split_
 from fgsched.jobs.jobscript import Directives
 
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
+_AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
 _WITH_LETTERS = {"output", "error", "input"}
 _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB_ID": "%j"}
 
@@ -80,6 +81,7 @@ class Reader(Struct, frozen=True):
         if self.line and not option.in_scripts:
             raise BadUsage(f"{self.place}--{option.name} has no meaning in a script")
         label = self.source if self.source and not self.line else f"{self.place}--{option.name}"
+        text = text if option.name in _AS_WRITTEN else text.strip(" \t")
         try:
             value = option.parse(text)
         except BadValue as error:
@@ -87,11 +89,19 @@ class Reader(Struct, frozen=True):
         return Setting(option.of(value), text, value, self.source, self.line)
 
     def unbuilt(self, name: str) -> None:
-        """Ignore a harmless #SBATCH option that is not supported. Raises BadUsage for any other."""
-        if self.family == "SBATCH" and name in table.HARMLESS and self.ignored is not None:
+        """Ignore a harmless option of Slurm that is not supported. Raises BadUsage for any other."""
+        if self.family != "FG" and name in table.HARMLESS and self.ignored is not None:
             self.ignored.append(f"--{name}")
             return
         raise BadUsage(f"{self.place}--{name} is not supported yet")
+
+    def whole_name(self, name: str) -> str:
+        """Return the option that a unique beginning means, as getopt_long does. Raises BadUsage."""
+        if name in table.BY_NAME or name in table.UNBUILT or name in table.ASKS_FOR_HELP or len(name) < 2:
+            return name
+        fitting = [one for one in (*table.BY_NAME, *table.UNBUILT) if one.startswith(name)]
+        slots = {table.BY_NAME[one].slot if one in table.BY_NAME else one for one in fitting}
+        return min(fitting, key=len) if len(slots) == 1 and name not in table.MEANT else name
 
     def read(self, words: Sequence[str]) -> tuple[list[Setting], list[str]]:
         """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
@@ -111,6 +121,7 @@ class Reader(Struct, frozen=True):
     def _long(self, word: str, following: str | None, settings: list[Setting]) -> bool:
         """Parse '--name=value' or '--name value'; return whether the following word was the value."""
         name, equals, text = word[2:].partition("=")
+        name = self.whole_name(name)
         option = table.BY_NAME.get(name)
         if option is None:
             return self._other(name, bool(equals))
@@ -165,16 +176,29 @@ class Reader(Struct, frozen=True):
 
 
 def _unknown(name: str) -> str:
+    """Return the message about an unknown option, with the option that was probably meant."""
     from difflib import get_close_matches  # slow to import, and only needed for this message
 
-    near = get_close_matches(name, [*table.BY_NAME, *table.UNBUILT], 1)
-    hint = f"; did you mean --{near[0]}?" if near else ""
-    return f"unknown option {shown(f'--{name}')}{hint}"
+    spelled = f"unknown option {shown(f'--{name}')}"
+    if name in table.MEANT:
+        return f"{spelled}; use {table.MEANT[name]}"
+    near = get_close_matches(name, [*table.BY_NAME, *table.HARMLESS], 1)
+    if near:
+        return f"{spelled}; did you mean --{near[0]}?"
+    fitting = [f"--{one}" for one in sorted(table.BY_NAME) if one.startswith(name)]
+    return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
 
 
 def read(words: Sequence[str]) -> tuple[list[Setting], list[str]]:
-    """Parse a command line; return the options, and the script or command with its arguments."""
-    return Reader().read(words)
+    """Parse a command line; return the options, and the script or command with its arguments.
+
+    Options of Slurm that have no effect here are returned as one setting, `ignored`.
+    """
+    ignored: list[str] = []
+    settings, rest = Reader(ignored=ignored).read(words)
+    if ignored:
+        settings.append(Setting(table.IGNORED, " ".join(dict.fromkeys(ignored)), ignored))
+    return settings, rest
 
 
 def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]:

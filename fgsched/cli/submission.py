@@ -292,6 +292,9 @@ class Submitter:
         environment, warnings = self._environment(settings.get("export"))
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
         self._check_outputs(settings, request)
+        if "ignored" in settings:
+            listed = settings["ignored"].text.replace(" ", ", ")
+            warnings = [*warnings, f"ignored, without effect here: {listed}"]
         for slot in ("output", "error", "input"):
             left = left_alone(_text(settings, slot, ""))
             warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
@@ -360,7 +363,10 @@ def _with_words(
     plan: Prepared, script: _Script, settings: Sequence[Setting], words: Sequence[str]
 ) -> Prepared:
     spelled = [
-        f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}") for each in settings
+        each.text
+        if each.option.slot == "ignored"
+        else f"--{each.option.name}" + ("" if each.option.is_flag else f"={each.text}")
+        for each in settings
     ]
     line = command_line(["fgsub", *spelled, *words])[:_LONGEST_LINE]
     submission = plan.submission

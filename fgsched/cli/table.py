@@ -401,6 +401,8 @@ OPTIONS: tuple[Option, ...] = (
     _option("ntasks-per-node", "1", only_one, "Only 1 is accepted."),
 )
 
+IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
+
 # What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
@@ -429,4 +431,21 @@ UNBUILT_SHORT: dict[str, str] = _SHORT
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 BY_SHORT: dict[str, Option] = {option.short: option for option in OPTIONS if option.short}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS if option.variable}
+MEANT = {  # what users of other schedulers write, and what has that meaning here
+    **dict.fromkeys(("queue", "pool"), "--partition=NAME"),
+    **dict.fromkeys(("cpus", "cpu", "cores", "num-cpus", "ncpus"), "--cpus-per-task=N"),
+    **dict.fromkeys(("timelimit", "time-limit", "walltime", "max-time", "timeout"), "--time=LIMIT"),
+    **dict.fromkeys(("workdir", "cwd", "work-dir", "directory"), "--chdir=DIR"),
+    **dict.fromkeys(("vram", "gpu-memory", "gpumem", "gpu-ram"), "--gpu-mem=SIZE"),
+    **dict.fromkeys(("share", "fraction", "gpu-share", "gpu-fraction", "num-gpus", "ngpus"), "--gpus=0.5"),
+    **dict.fromkeys(("memory", "ram"), "--mem=SIZE"),
+    **dict.fromkeys(("dry-run", "dryrun", "check"), "--test-only"),
+    **dict.fromkeys(("name", "jobname"), "--job-name=NAME"),
+    **dict.fromkeys(("log", "stdout"), "--output=FILE"),
+    **dict.fromkeys(("stderr",), "--error=FILE"),
+    **dict.fromkeys(("after", "depends", "depends-on"), "--dependency=afterok:JOB"),
+    **dict.fromkeys(("env", "environment"), "--export=ALL,NAME=VALUE"),
+    **dict.fromkeys(("command", "cmd", "exec"), "--wrap=COMMAND"),
+    **dict.fromkeys(("gpu-model", "model", "gputype"), "--gpu-type=TYPE"),
+}
 ASKS_FOR_HELP = {"help": "help", "h": "help", "usage": "help", "version": "version", "V": "version"}
