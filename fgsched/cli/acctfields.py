@@ -38,7 +38,7 @@ _ITEM = lazy_regex(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
 
 
-# -- what a job did ---------------------------------------------------------------------------------
+# -- values of a job --------------------------------------------------------------------------------
 
 
 def amount(size: int, unit: str) -> str:
@@ -318,7 +318,7 @@ class Delimited(Struct, frozen=True):
 
     def _cell(self, text: str) -> str:
         if self.delimiter != ",":
-            return text.replace(self.delimiter, "?")  # one more field would shift all those after it
+            return text.replace(self.delimiter, "?")  # an additional field would shift all later ones
         if text.startswith(_FORMULA):
             text = f"'{text}"
         return f'"{text.replace(chr(34), chr(34) * 2)}"' if "," in text or '"' in text else text

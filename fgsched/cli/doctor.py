@@ -52,7 +52,7 @@ class _Seen:
     about: About | None  # None: no controller runs
     queue: str
     open_jobs: frozenset[int]
-    why: str = ""  # why there is none to ask
+    why: str = ""  # why no controller can be asked
 
 
 def examine(places: Paths) -> list[Finding]:
@@ -101,7 +101,7 @@ def _ask(places: Paths) -> _Seen:
         return _Seen(about, client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs))
 
 
-# -- what is installed ------------------------------------------------------------------------------
+# -- installation -----------------------------------------------------------------------------------
 
 
 def _python() -> Finding:
@@ -161,7 +161,7 @@ def _settings(places: Paths) -> Iterator[Finding]:
     yield Finding("settings", OK, f"{places.config_file}{there}")
 
 
-# -- what runs --------------------------------------------------------------------------------------
+# -- the running controller -------------------------------------------------------------------------
 
 
 def _controller(places: Paths, seen: _Seen) -> Finding:

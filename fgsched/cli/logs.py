@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from fgsched.system.inotify import Inotify
 
 _UNIT = "fgsched.service"
-_PAUSE = 0.5  # seconds between two looks at a file whose directory cannot be watched
+_PAUSE = 0.5  # seconds between two polls of a file whose directory cannot be watched
 _BACK = 10  # lines that --follow begins with
 _MODIFY, _CREATE, _MOVED_TO = 0x2, 0x100, 0x80  # inotify(7)
-_ABOUT = re.compile(  # time and level, or what the journal has there; then the job
+_ABOUT = re.compile(  # time and level, or the journal's prefix; then the job
     r"\S+ (?:info|warning|error|\S+ \S+:) job=(?P<job>\d+)(?: array=(?P<array>\d+) task=\d+)?"
     r' user=(?:"(?:[^"\\]|\\.)*"|\S+)(?: event=submit count=(?P<count>\d+))?'
 )

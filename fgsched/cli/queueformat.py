@@ -136,7 +136,7 @@ def _task(task: int | None, rest: str | None) -> str:
 
 def why(cause: Cause | None) -> str:
     """Return why a job does not run, as a sentence."""
-    from fgsched.cli import wording  # only those who ask for it pay for it
+    from fgsched.cli import wording  # imported only if this column is selected
 
     return wording.why(cause)
 

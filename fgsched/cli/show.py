@@ -31,7 +31,7 @@ def document(what: str, found: Sequence[Any]) -> str:
     return display.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
 
 
-# -- what to ask ------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------
 
 
 def _jobs(client: Client, words: Sequence[str]) -> list[protocol.JobInfo]:

@@ -402,7 +402,7 @@ def _number(settings: Mapping[str, Setting], slot: str) -> int:
     return value
 
 
-# -- labels, conditions, and what the process hands down -------------------------------------------
+# -- labels, conditions, and inherited properties ---------------------------------------------------
 
 
 def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -299,8 +299,8 @@ class Option(Struct, frozen=True, kw_only=True):
     help: str = ""
     variable: str = ""  # of the environment; "": none
     in_scripts: bool = True
-    hidden: bool = False  # told in the manual, not in --help
-    bare: str = ""  # what it means without a value, where it may be given so
+    hidden: bool = False  # documented in the manual, not in --help
+    bare: str = ""  # its value if it is given without one
     of_call: bool = False  # concerns the whole call, not one job: not in a line of a batch
 
     @property
@@ -403,7 +403,7 @@ OPTIONS: tuple[Option, ...] = (
 
 IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
 
-# What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
+# Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
@@ -425,7 +425,7 @@ def _rows(names: str) -> dict[str, str]:
     return {row.rstrip("=?"): row[len(row.rstrip("=?")) :] for row in names.split()}
 
 
-HARMLESS = frozenset(_rows(_HARMLESS))  # without them a Slurm script still does what it says
+HARMLESS = frozenset(_rows(_HARMLESS))  # a Slurm script works without them
 UNBUILT: dict[str, str] = {**_rows(_CHANGES_MEANING), **_rows(_HARMLESS)}  # name -> "", "=" or "?"
 UNBUILT_SHORT: dict[str, str] = _SHORT
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}

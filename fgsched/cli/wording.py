@@ -216,7 +216,7 @@ def _jobs(ids: Sequence[int]) -> str:
     return f"{'job' if len(ids) == 1 else 'jobs'} {named}"
 
 
-# -- what would start it ----------------------------------------------------------------------------
+# -- remedies ---------------------------------------------------------------------------------------
 
 
 def remedy(blocker: Blocker, called: int | str) -> str:

@@ -23,7 +23,7 @@ from fgsched.jobs.lifecycle import reason_of
 log = logging.getLogger(__name__)
 ERROR, WARNING, INFO = 3, 4, 6  # levels as syslog(3) numbers them
 LEVELS = {ERROR: "error", WARNING: "warning", INFO: "info"}
-_KEPT = 4096  # lines in memory, for clients that ask
+_KEPT = 4096  # lines in memory, for fgctl show log
 _LONGEST = 200  # characters of a value
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@%+,-]+")
 _PATHS = re.compile(r"""['"].*$|/.*(?=: )|/.*$""", re.DOTALL)
@@ -245,7 +245,7 @@ def text_of(lines: Iterable[Line]) -> str:
 MOST = 8 << 20  # bytes of the file; the one before is kept as well
 _OPEN = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _OWN = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-Prefix = Callable[[float, int], str]  # (seconds since the epoch, level) -> what stands before a line
+Prefix = Callable[[float, int], str]  # (seconds since the epoch, level) -> prefix of a line
 
 
 def dated(at: float, level: int) -> str:
@@ -297,7 +297,7 @@ class LogHandler(logging.Handler):
         super().__init__()
         self._descriptor = descriptor
         self._is_torn = False  # the last write ended within a line
-        self._dropped = 0  # lines since the last one that told their number
+        self._dropped = 0  # dropped lines that were not reported yet
 
     def emit(self, record: logging.LogRecord) -> None:
         self.put(self.format(record))

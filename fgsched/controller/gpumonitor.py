@@ -31,7 +31,7 @@ _SOON = 0.1  # seconds between two queries while a GPU still lists an ended job
 _AGAIN = 0.5  # the same while the watchdog suspects a running job
 _PATIENCE = 60.0  # seconds after which an unanswered query is lost
 
-# -- what a CUDA context costs ----------------------------------------------------------------------
+# -- the size of CUDA contexts ----------------------------------------------------------------------
 
 
 class ContextCosts:

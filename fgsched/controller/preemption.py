@@ -37,7 +37,7 @@ class Preempter:
         snapshot = _scene(host, now)
         occupants, leaving = _occupants(host, snapshot), _leaving(host, snapshot)
         starts: tuple[Start, ...] = ()
-        if leaving:  # whatever starts once they have gone has its room then
+        if leaving:  # jobs that start after their end use their capacity
             snapshot = without(snapshot, leaving)
             starts = snapshot.plan().starts
         served = 0

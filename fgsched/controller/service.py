@@ -41,7 +41,7 @@ from fgsched.system.sdnotify import ServiceManager
 log = logging.getLogger("fgsched.controller")
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
-_SOON = 0.1  # seconds between two attempts to end what is left of a job without a shepherd
+_SOON = 0.1  # seconds between two attempts to end the processes of a job without a shepherd
 
 
 class _Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""Start jobs: update which are eligible, start those that fit, then those that fit once others make way."""
+"""Start jobs: update the eligibility of pending jobs, start the jobs that fit, then preempt for others."""
 
 import logging
 import math
@@ -270,7 +270,7 @@ class StartHost(EngineContext, Protocol):
     charges: UsageCharges
     eligibility: Eligibility
     log: DecisionLog
-    tier: str  # enforcement level of jobs that ask for none
+    tier: str  # default enforcement level
     mounts: MountPlan
     binding: Binding
 
@@ -315,7 +315,7 @@ def _start(host: StartHost, start: Start, now: float) -> None:
     """Store the allocation of a job, which is launched after the commit."""
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:
-        return  # other rows of its array took the last places
+        return  # other rows of its array use the last free places
     given = tuple(host.cards.allocation(hold) for hold in start.holds)
     tier = tier_of(job.request.tier, host.tier) if given else "none"
     after = job.advance(

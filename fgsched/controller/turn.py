@@ -105,7 +105,7 @@ class JobEnded(NamedTuple):
     """The end of a job or of its shepherd."""
 
     job: int
-    attempt: int = 0  # of which this was told; 0: of the one under way
+    attempt: int = 0  # the attempt of the event; 0: the current one
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class ClientRequest:
 
     act: Callable[[float], Any]
     refuse: Callable[[FgschedError], None]
-    by: str = ""  # the user who sent it
+    by: str = ""  # name of the user who sent it
 
 
 Event = JobStarted | Failed | HostShort | JobEnded | Faulted | WatchdogFinding | ClientRequest

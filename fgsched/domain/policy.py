@@ -138,7 +138,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     shares: int = 1
     limits: Limits = NO_LIMITS
-    users: tuple[str, ...] = ()  # who may charge it; empty: everybody
+    users: tuple[str, ...] = ()  # users who may charge it; empty: all
 
 
 class User(Struct, frozen=True, kw_only=True, gc=False):
@@ -161,7 +161,7 @@ class Weights(Struct, frozen=True, kw_only=True, gc=False):
     favor_small: bool = False
     max_age: int = 7 * 86_400  # seconds after which waiting longer counts no more
     half_life: int = 7 * 86_400  # seconds after which use counts half
-    interval: int = 60  # seconds between two looks at who used how much
+    interval: int = 60  # seconds between two updates of the fair share
 
 
 class Resource(Struct, frozen=True, kw_only=True, gc=False):
@@ -169,7 +169,7 @@ class Resource(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     count: int
-    visible_env: str = ""  # the variable in which a job finds the indices that it was given
+    visible_env: str = ""  # the variable with the indices that are allocated to a job
 
 
 class Reservation(Struct, frozen=True, kw_only=True, gc=False):
@@ -178,10 +178,10 @@ class Reservation(Struct, frozen=True, kw_only=True, gc=False):
     name: str
     start: int  # seconds since the epoch
     end: int
-    holds: tuple[Hold, ...]  # what it keeps of each card
+    holds: tuple[Hold, ...]  # the reserved part of each GPU
     access: Access = Access()
     is_maintenance: bool = False  # for operators only
-    by: str = ""  # who made it
+    by: str = ""  # its creator
 
     def admits(self, user: str, groups: Iterable[str], account: str) -> bool:
         return not self.is_maintenance and self.access.admits(user, groups, account)
@@ -197,7 +197,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
     gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
-    reservations: tuple[Reservation, ...] = ()  # that are not over
+    reservations: tuple[Reservation, ...] = ()  # active and future ones
 
     @cached_property
     def is_capped(self) -> bool:

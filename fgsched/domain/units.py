@@ -65,8 +65,8 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     shards_per_gpu: int = 0  # 0: the site defines none
     fgpu_per_gpu: int = 0  # 0: the site defines none
     share_step: int = 1  # ten-thousandths; shares are multiples of this
-    host_memory: int = 0  # bytes that jobs can be given; 0: not counted
-    resources: tuple[str, ...] = ()  # countable things of the site's own
+    host_memory: int = 0  # bytes for jobs; 0: not counted
+    resources: tuple[str, ...] = ()  # countable resources of the site
     partition: str = "main"  # of a job that names none
     defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value
 

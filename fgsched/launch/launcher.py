@@ -142,7 +142,7 @@ class Launcher:
         self._following = Following(ports.watch, ports.gone)
         self._accounts, self._logins = ports.accounts, Logins()
         self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
-        self._asked_at: dict[int, float] = {}  # job without a shepherd -> time at which its end was asked
+        self._asked_at: dict[int, float] = {}  # job without a shepherd -> time of the order to end
         self._scanned_at = -_SCAN_MAX_AGE  # monotonic seconds
         self._processes: Mapping[str, Sequence[Identity]] = {}  # by job directory
         self._parents: Mapping[int, int] = {}

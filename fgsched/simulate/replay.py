@@ -63,7 +63,7 @@ class VirtualHost:
         """Create a host without jobs; `tasks` has the task of job 1 first."""
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
         self.cards = _Cards(site.gpus)
-        self.started: set[int] = set()  # jobs that have run at all
+        self.started: set[int] = set()  # jobs that have started
         self.outcomes: dict[int, Outcome] = {}
         self._tasks = tasks
         self._charges = UsageCharges(_NoStore())
@@ -71,7 +71,7 @@ class VirtualHost:
         self._due: dict[int, float] = {}  # job -> its end, if nothing changes
         self._ends: list[tuple[float, int]] = []  # heap of (end, job), including outdated ends
         self._starting: list[int] = []
-        self._runs: dict[int, list[Run]] = {}  # of jobs that have not ended; the last run may go on
+        self._runs: dict[int, list[Run]] = {}  # of jobs that have not ended; the last run may continue
 
     # -- for the preempter ----------------------------------------------------------------------
 

@@ -164,7 +164,7 @@ def _ended(job: Job) -> Ended:
     return job.ended or _NOT_ENDED
 
 
-# The attributes of a request that everybody may see; the others are its owner's.
+# The attributes of a request that all users may see.
 _PUBLIC = ("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit")
 _CLIENTS_OWN = ("likely", "known")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {

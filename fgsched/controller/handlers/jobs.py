@@ -54,10 +54,10 @@ class Rules:
 
     max_script: int
     default_time: int  # seconds; 0: none
-    least_uid: int = 0  # of those who may own jobs
-    tiers: tuple[str, ...] = ()  # that a job may ask for
-    kill_invalid: bool = False  # jobs whose dependency can never be met, unless they say otherwise
-    max_material: int = 0  # bytes of scripts and environments of a user's jobs that are not over; 0: no limit
+    least_uid: int = 0  # lowest uid that may own jobs
+    tiers: tuple[str, ...] = ()  # levels that a job may request
+    kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
+    max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
 
 
 Act = Callable[[Caller, Job, float], Outcome]
@@ -100,7 +100,7 @@ class JobActions:
         An internal error is its outcome; the turn is repeated without the job.
         """
         containment = self._engine.containment
-        if row.id in containment.blamed:  # nothing of what failed is carried out
+        if row.id in containment.blamed:  # no effect of a failed change is carried out
             return _failed(name_of(row), OurFault(containment.blamed[row.id]))
         try:
             return act(caller, row, now)
@@ -298,7 +298,7 @@ class JobHandlers:
         return self._actions.each(caller, call.ids, act, now)
 
     def hold(self, caller: Caller, call: protocol.Hold, now: float) -> Outcomes:
-        """Keep pending jobs from starting; only an operator releases a job that an operator holds."""
+        """Hold pending jobs. Only an operator can release a job that an operator holds."""
         return self._actions.each(caller, call.ids, self._hold, now, meant=_waits)
 
     def uhold(self, caller: Caller, call: protocol.UserHold, now: float) -> Outcomes:

@@ -23,7 +23,7 @@ from fgsched.store import JobRecord
 
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
 _WAITED = 100_000  # jobs that are waited for at once
-_RECENT = 300.0  # seconds for which the queue still shows an ended job, if asked to
+_RECENT = 300.0  # seconds for which the queue can show an ended job
 Getters = dict[str, Callable[[Look, Job], Any]]
 
 
