@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
-from fgsched.client import Client
+from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
 from fgsched.controller.daemon import taken
-from fgsched.domain.errors import FgschedError, StorageError, Unreachable
+from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.units import format_mebibytes
 from fgsched.protocol import About, InternalErrors, Ping
 from fgsched.store import Store, files
@@ -70,7 +70,7 @@ def examine(places: Paths) -> list[Finding]:
             _preload,
             _driver,
             _processes,
-            _fence,
+            _enforcement,
             _leftovers,
             _earlier,
             _internal,
@@ -93,7 +93,7 @@ def _ask(places: Paths) -> _Seen:
     with Client(places, may_start=False) as client:
         try:
             about = client.call(Ping())
-        except Unreachable as error:
+        except NotRunning as error:
             if client.was_there:
                 raise
             return _Seen(None, "", frozenset(), error.cause)
@@ -281,14 +281,23 @@ def _processes(places: Paths, seen: _Seen) -> Finding:
     )
 
 
-def _fence(places: Paths, seen: _Seen) -> Finding:
+def _enforcement(places: Paths, seen: _Seen) -> Finding:
     """Report the result of the controller's test of the hook, if a job has caused one."""
     if not seen.about or seen.about.source != "nvml":
-        return Finding("fence", OK, "this host has no GPU share to enforce")
+        return Finding("enforcement", OK, _nothing_to_enforce(seen))
     if seen.about.fence:
-        return Finding("fence", FAIL, f"it does not hold: {seen.about.fence}", "Jobs with GPUs are refused.")
+        text = f"it does not hold: {seen.about.fence}"
+        return Finding("enforcement", FAIL, text, "Jobs with GPUs are refused.")
     text = f"the share of jobs is enforced by {seen.about.enforce}"
-    return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tests it")
+    return Finding("enforcement", OK, f"{text}; fgsched doctor --enforcement tests it")
+
+
+def _nothing_to_enforce(seen: _Seen) -> str:
+    if not seen.about:
+        return "the controller tests it when a job with GPUs starts"
+    if seen.about.source == "sim":
+        return "the GPUs are simulated: jobs use none of them"
+    return "this host has no GPU"
 
 
 def _config(places: Paths) -> Config:

@@ -334,7 +334,8 @@ def _resources(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[tu
         assert isinstance(amount, Amount)
         for name, count in amount.resources:
             if name not in site.resources:
-                known = ("gpu", "shard", *site.resources)
+                shard = ("shard",) if site.shards_per_gpu else ()
+                known = ("gpu", *shard, *site.resources)
                 meant = _nearest(name, known)
                 hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
                 raise setting.bad(

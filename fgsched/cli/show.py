@@ -1,6 +1,6 @@
 """`fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import to_builtins
@@ -113,7 +113,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("CancelReason", job.note)] if job.note else [],
         [("Comment", request.comment)] if request.comment else [],
         [("Detail", job.detail)] if job.detail else [],
-        *([("Event", _step(step))] for step in job.steps),
+        *([("Event", _step(step))] for step in _told_once(job.steps)),
     ]
 
 
@@ -190,7 +190,10 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
             [("GpuCompute", job.gpu_compute), ("Pacing", job.pacing or "none")],
         ]
     others = [("OtherGpus", job.other_gpus)] if given else []
-    held = [("Enforce", job.tier), ("Preload", job.preload), *others]
+    if demand.gpus and not given and not job.state.is_final:  # decided when it starts
+        held = [("Enforce", "(null)"), ("Preload", "(null)")]
+    else:
+        held = [("Enforce", job.tier), ("Preload", job.preload), *others]
     return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))]]
 
 
@@ -231,6 +234,16 @@ def _secrets(job: protocol.JobInfo) -> Group:
         [("StdIn", its.stdin)],
         [("StdOut", its.stdout)],
     ]
+
+
+def _told_once(steps: Sequence[protocol.Step]) -> Iterator[protocol.Step]:
+    """Return the steps without those that only repeat the state, the attempt and the reason."""
+    told = None
+    for step in steps:
+        what = (step.attempt, step.after, step.reason)
+        if step.before != step.after or what != told:
+            yield step
+        told = what
 
 
 def _step(step: protocol.Step) -> str:
@@ -285,7 +298,13 @@ def _settings(about: protocol.About) -> Group:
         **{"version": about.version, "mode": about.mode, "host": about.host, "pid": about.pid},
         **{"source": about.source, "state": about.state, "run": about.run},
     }
-    return [[(name, value)] for name, value in (own | about.config).items()]
+    from fgsched.config.keys import KEYS
+
+    shown = {
+        name: KEYS[name].form.show(value).strip('"') if name in KEYS else value
+        for name, value in about.config.items()
+    }
+    return [[(name, value)] for name, value in (own | shown).items()]
 
 
 GROUPS: dict[str, Callable[[Any], Group]] = {

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from fgsched.cli.command import write
 from fgsched.cli.display import clean, text_table
-from fgsched.domain.errors import BadUsage, Refused
+from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.times import format_runtime
 
 if TYPE_CHECKING:  # other commands do not import them
@@ -78,12 +78,24 @@ def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
     from fgsched.gpus import discover, simulated
 
     adds, wanted = text.startswith("+"), text.removeprefix("+").removeprefix("sim:")
-    cards = () if text and not adds else discover(config, os.environ).gpus
+    cards = () if text and not adds else _running() or discover(config, os.environ).gpus
     if wanted:
         cards += tuple(_after(gpu, len(cards)) for gpu in simulated.parse(f"sim:{wanted}"))
     if not cards:
         raise Refused("this host has no GPU to simulate", "Give some, for example --gpus=4x80G:H100.")
     return cards
+
+
+def _running() -> "tuple[Gpu, ...]":
+    """Return the GPUs of the running controller; none if no controller answers."""
+    from fgsched import protocol
+    from fgsched.client import Client, find_places
+
+    try:
+        with Client(find_places(), may_start=False) as client:
+            return tuple(found.gpu for found in client.call(protocol.ListGpus()).gpus)
+    except FgschedError:
+        return ()
 
 
 def _after(gpu: "Gpu", first: int) -> "Gpu":

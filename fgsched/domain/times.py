@@ -94,7 +94,8 @@ _NOT_A_TIME = (
 _STEP = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 _AGO = lazy_regex(r"-([0-9]{1,9})([smhdw])", re.IGNORECASE)
 _NOW = lazy_regex(
-    r"now(?:\s*([+-])\s*([0-9]{1,9})\s*(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?)?", re.IGNORECASE
+    r"now(?:\s*([+-])\s*([0-9]{1,9})\s*(s|sec(?:ond)?s?|m|min(?:ute)?s?|h|hours?|hrs?|d|days?|w|weeks?)?)?",
+    re.IGNORECASE,
 )
 _CLOCK_WORDS = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 _PART = lazy_regex(

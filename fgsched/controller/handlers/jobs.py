@@ -427,6 +427,7 @@ def _must_wait(job: Job) -> None:
 
 _ALWAYS = {"name", "comment", "requeue"}
 _WHILE_RUNNING = {"time_limit"}  # lowered by the owner, raised by operators
+_CALLED = {"demand": "what it asks for (GPUs, CPUs, memory)", "gpu_compute": "gpu-compute"}
 _OF_ARRAYS = {"throttle"}  # of all tasks together
 
 
@@ -492,6 +493,6 @@ def _check_fields(job: Job, fields: set[str]) -> None:
     late = sorted(fields - _ALWAYS - _OF_ARRAYS - _WHILE_RUNNING)
     if late and job.state is not JobState.PENDING:
         raise Refused(
-            f"job {job.id} is no longer pending: {late[0]} stays",
-            "Its name, comment and time limit can change.",
+            f"job {job.id} is no longer pending: {_CALLED.get(late[0], late[0])} stays",
+            "Its name, comment, requeue flag and time limit can change.",
         )
