@@ -106,7 +106,7 @@ class Yard(World):
         site = PartitionHandlers(engine, ConfigActions(lambda: self.config, lambda config: None))
         self.reservations = ReservationHandlers(engine)
         handlers = JobHandlers(engine, Rules(max_script=1000, default_time=0))
-        self.prospects = ExplainHandlers(engine, handlers)
+        self.prospects = ExplainHandlers(engine, handlers.tried)
         self.handlers = [handlers, site, self.reservations]
 
     # -- turns ----------------------------------------------------------------------------------

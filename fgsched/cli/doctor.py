@@ -14,7 +14,6 @@ from pathlib import Path
 from fgsched import gpus, protocol
 from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
-from fgsched.controller.daemon import taken
 from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.units import format_mebibytes
 from fgsched.protocol import About, InternalErrors, Ping
@@ -22,7 +21,7 @@ from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
 from fgsched.store.recovering import Recovered, recover
 from fgsched.system import cgroups, generations, mounts
-from fgsched.system.paths import Paths
+from fgsched.system.paths import Paths, taken
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -184,7 +183,6 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
     elif not places.queue.exists():
         return Finding("queue", OK, f"{places.queue} does not exist yet")
     else:
-        from fgsched.controller.daemon import taken
         from fgsched.store import Store
 
         with taken(places):

@@ -15,7 +15,6 @@ from fgsched.controller.containment import (
     Doomed,
     Faults,
     Unattributed,
-    culprits,
     is_held_for_an_error,
     marked,
     told,
@@ -31,7 +30,7 @@ from fgsched.controller.followup import (
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.sitepolicy import SitePolicy
-from fgsched.controller.starting import Eligibility, Starter
+from fgsched.controller.starting import Eligibility, Starter, culprits
 from fgsched.controller.turn import (
     ClientRequest,
     Effect,

@@ -151,7 +151,7 @@ class Requests:
         self.partitions = PartitionHandlers(engine, actions)
         self.reservations = ReservationHandlers(engine)
         self.waiters = WaitHandlers(loop.finish, loop.faults)
-        explain = ExplainHandlers(engine, self.jobs)
+        explain = ExplainHandlers(engine, self.jobs.tried)
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
         refused = partial(regions.refusal, str(launcher.run.path))
         query = QueryHandlers(engine, launcher.pids, gputime.mechanism, refused)
