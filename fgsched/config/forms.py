@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, convert
 
-from fgsched.domain import times, units
+from fgsched.domain import units
 
 FOREVER = -1  # of a Retention
+_LONGEST_RETENTION = 100 * 366 * 86_400  # seconds
 
 
 def _as_toml(value: object) -> str:
@@ -65,7 +66,7 @@ def _devices(value: object) -> str:
 
 
 def _retention(value: object) -> int:
-    return FOREVER if value == "forever" else times.parse_duration(_text(value))
+    return FOREVER if value == "forever" else units.parse_duration(_text(value), _LONGEST_RETENTION)
 
 
 def _show_retention(seconds: int) -> str:
@@ -73,7 +74,7 @@ def _show_retention(seconds: int) -> str:
 
 
 def _show_time(seconds: float) -> str:
-    return f'"{times.format_limit(round(seconds))}"'
+    return f'"{units.format_limit(round(seconds))}"'
 
 
 def _show_period(seconds: float) -> str:
@@ -129,7 +130,7 @@ Duration = Annotated[  # seconds
     int,
     Form(
         takes='a time such as "1-12:00:00"; a bare number is minutes, "0" no limit',
-        read=lambda value: times.parse_duration(_text(value)),
+        read=lambda value: units.parse_duration(_text(value)),
         show=_show_time,
     ),
 ]
@@ -137,7 +138,7 @@ Period = Annotated[  # seconds
     int,
     Form(
         takes='a time such as "30", which are minutes, or "1:00:00"',
-        read=lambda value: times.parse_duration(_text(value)),
+        read=lambda value: units.parse_duration(_text(value)),
         show=_show_period,
     ),
 ]
