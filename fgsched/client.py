@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import subprocess
 
 _PATIENCE = 10.0  # seconds that the controller has for an answer
-_CROWD = 60.0  # seconds for which a controller that is busy is asked again, or a place with it is waited for
+_CROWD = 60.0  # seconds for which requests to a busy controller are retried
 _LONGEST_PAUSE = 5.0  # seconds between two times
-_PAUSE = 0.02  # seconds between two looks whether a controller is there
+_PAUSE = 0.02  # seconds between two attempts to connect
 _CREDENTIALS = struct.Struct("3i")
 _TIME = struct.Struct("@2l")  # seconds and microseconds
 _LOG_FLAGS = (
@@ -221,7 +221,7 @@ class Watch:
             return True
         if self._socket is None:
             self._socket, self._in = connect(self._places, may_start=self._may_start), b""
-            with suppress(ConnectionError):  # what it said before it hung up is read below
+            with suppress(ConnectionError):  # its answer, sent before it closed the connection, is read below
                 self._socket.sendall(self._request)
         if not select.select([self._socket], [], [], timeout)[0]:
             return False

@@ -38,7 +38,7 @@ class Connection:
         self.is_closed = False
         self.is_answering = False  # an answer has begun that is not whole yet
         self._is_first = True  # row of a list that is being sent
-        self.is_waiting = False  # for jobs to end: it holds its place, and asks for nothing else
+        self.is_waiting = False  # for the end of jobs: it sends no further requests
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -167,8 +167,8 @@ def parse(line: bytes | bytearray, calls: codec.Decoder) -> protocol.Call[Any]:
 def _refuse_too_many(line: bytes | bytearray) -> None:
     """Refuse a request with so many values that parsing takes long. Raises BadUsage.
 
-    All separators are counted first, which is cheap. Only if there are too many, those within texts are
-    subtracted.
+    All separators are counted first, which is cheap. Only if there are too many, the separators within texts
+    are subtracted.
     """
     if line.count(b"{") + line.count(b"[") <= _CONTAINERS and line.count(b",") <= _ITEMS:
         return
@@ -217,7 +217,7 @@ PIECE = 100  # rows
 class LongAnswer(Generic[Answer]):
     """An answer with a long list in `field`, whose rows are sent in pieces.
 
-    A piece may be made much later than the request came: its client reads slowly, or other users come first.
+    A piece may be produced long after the request: the client reads slowly, or other users are served first.
     So it is made of what existed when the request came, as far as that cannot change. What is wrong with the
     request must be raised before this is returned, or by the first piece.
     """

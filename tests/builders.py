@@ -5,9 +5,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from crashing import CrashingEngine, CrashingStore
-from fgsched.controller.effects import Effect, Reply
-from fgsched.controller.events import ClientRequest, Event, JobEnded, JobStarted, due_now
 from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.turn import ClientRequest, Effect, Event, JobEnded, JobStarted, Reply, due_now
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import Demand, Gpu, Hold, HostLimits, Job, JobState, Request
 from fgsched.jobs.lifecycle import Alive, Gone, Result, Seen, Shepherd, Unclaimed

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fgsched.controller.effects import Effect
 from fgsched.controller.engine import Engine
+from fgsched.controller.turn import Effect
 from fgsched.store import Store
 
 if TYPE_CHECKING:

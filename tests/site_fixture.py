@@ -13,13 +13,12 @@ from asking import carried_out, plain
 from builders import PretendHost, World, a_result
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest, Event, WatchdogFinding
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
+from fgsched.controller.turn import ClientRequest, Event, Reply, WatchdogFinding
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, Job, JobState, Reading, Reason
 from fgsched.jobs.watchdog import Fault
@@ -107,7 +106,7 @@ class Yard(World):
         site = PartitionHandlers(engine, ConfigActions(lambda: self.config, lambda config: None))
         self.reservations = ReservationHandlers(engine)
         handlers = JobHandlers(engine, Rules(max_script=1000, default_time=0))
-        self.prospects = ExplainHandlers(engine, handlers)
+        self.prospects = ExplainHandlers(engine, handlers.tried)
         self.handlers = [handlers, site, self.reservations]
 
     # -- turns ----------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from asking import carried_out, plain
 from builders import World, a_demand, a_gpu, a_result
 from crashing import Power, power_cuts
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import WHOLE, JobState, Reason
 from fgsched.domain.text import BadValue

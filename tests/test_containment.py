@@ -13,14 +13,13 @@ from builders import World, a_demand, a_gpu, a_job, a_result, full_disk, new_job
 from fgsched import protocol
 from fgsched.config.load import Config
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import NO_REPLY, Reply
-from fgsched.controller.events import ClientRequest, Faulted
 from fgsched.controller.gpumonitor import Seen, Watchdog
 from fgsched.controller.handlers.fields import FIELDS
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.turn import NO_REPLY, ClientRequest, Faulted, Reply
 from fgsched.domain.errors import BadUsage, OurFault
 from fgsched.domain.job import WHOLE, GpuProcess, GpuState, Job, JobState, Reading, Reason, read_request
 from fgsched.jobs.lifecycle import parse_result
@@ -730,7 +729,7 @@ def test_nothing_of_a_request_that_failed_for_a_job_is_carried_out(monkeypatch):
     def cancel(*args):
         raise Broken("after the change")
 
-    monkeypatch.setattr("fgsched.controller.effects.Cancel", cancel)
+    monkeypatch.setattr("fgsched.controller.turn.Cancel", cancel)
     (answer,) = ask(world, "cancel", ids=[1])
     assert answer["jobs"][0]["error"]["exit"] == 7
     assert world.job(1).cancelled_by is None

@@ -6,10 +6,9 @@ from asking import carried_out
 from builders import World, a_demand, a_gpu, a_job, a_result, full_disk
 from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog, fields, text_of, value, without_paths
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest, Failed, HostShort
 from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.turn import ClientRequest, Failed, HostShort, Reply
 from fgsched.domain.job import WHOLE, JobState
 from fgsched.protocol import ShowLog
 

@@ -3,11 +3,12 @@
 import pytest
 
 from builders import World, a_demand, a_gpu, a_job, a_result
-from fgsched.controller.effects import (
+from fgsched.controller.turn import (
     Cancel,
     Executor,
     Follow,
     Forget,
+    JobStarted,
     Launch,
     Preempt,
     Relimit,
@@ -20,7 +21,6 @@ from fgsched.controller.effects import (
     job_to_mark,
     pending_orders,
 )
-from fgsched.controller.events import JobStarted
 from fgsched.domain.job import WHOLE, JobState, Preemption
 from fgsched.jobs.lifecycle import Shepherd
 from fgsched.protocol import Outcome

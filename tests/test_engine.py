@@ -10,9 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from builders import GIB, World, a_demand, a_gpu, a_result, full_disk
 from crashing import Power, power_cuts
 from fgsched.controller.containment import Containment
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest, Failed, HostShort, JobEnded, JobStarted, due_now
 from fgsched.controller.jobtable import Slots
+from fgsched.controller.turn import ClientRequest, Failed, HostShort, JobEnded, JobStarted, Reply, due_now
 from fgsched.domain.errors import StorageError
 from fgsched.domain.job import WHOLE, Demand, GpuState, HostLimits, JobState, Reading, Reason
 from fgsched.domain.waiting import Gate, gate_of

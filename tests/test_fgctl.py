@@ -6,6 +6,7 @@ import time
 import pytest
 
 from fgsched.domain.errors import Exit
+from live_host import living
 
 
 def pairs(text):
@@ -216,3 +217,57 @@ def test_slurms_other_verbs_are_refused_by_name(home, verb):
 @pytest.mark.parametrize("words", [[], ["dance"], ["show"], ["show", "nothing"]])
 def test_a_verb_is_needed_and_has_to_be_one(home, words):
     assert home.run("fgctl", *words).status == Exit.USAGE
+
+
+# -- small things that a newcomer stumbles over -----------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["jobs", "JobId", "JobName", "job"])
+def test_a_kind_of_record_may_be_a_plural_or_the_name_of_its_id(home, kind):
+    one = home.submit(hold=True)
+    assert pairs(home.run("fgctl", "show", kind, str(one)).out)["JobId"] == str(one)
+
+
+def test_settings_are_shown_in_the_units_of_the_file(tmp_path):
+    with living(tmp_path / "home", config='[host]\ncpus = 4\n[jobs]\nkeep_scripts_size = "1M"\n') as home:
+        shown = pairs(home.run("fgctl", "show", "config").out)
+        raw = home.run("fgctl", "show", "config", "--json").json["config"]["config"]
+    assert (shown["keep_scripts_size"], shown["keep_scripts"]) == ("1M", "30-00:00:00")
+    assert (shown["share_step"], shown["placement"], shown["cpus"]) == ("0.0001", "pack", "4")
+    assert (raw["keep_scripts_size"], raw["share_step"]) == (2**20, 1)
+
+
+def test_how_a_job_is_limited_is_not_said_before_it_starts(home):
+    shown = pairs(home.run("fgctl", "show", "job", str(home.submit(hold=True))).out)
+    assert (shown["Enforce"], shown["Preload"]) == ("(null)", "(null)")
+    shown = pairs(home.run("fgctl", "show", "job", str(home.submit(hold=True, share=0))).out)
+    assert (shown["Enforce"], shown["Preload"]) == ("none", "none")
+
+
+def test_changes_that_leave_the_state_have_one_event(home):
+    first, one = home.submit(hold=True), home.submit(hold=True)
+    for dependency in (f"afterany:{first}", "", f"afterany:{first}", ""):
+        assert home.run("fgctl", "update", f"job={one}", f"dependency={dependency}").status == 0
+    shown = home.run("fgctl", "show", "job", str(one)).out
+    assert len(home.job(one)["events"]) == 4
+    assert shown.count("PENDING->PENDING") == 1
+
+
+def test_the_refusal_of_a_change_names_what_can_be_changed(home):
+    running = home.running()
+    done = home.run("fgctl", "update", f"job={running}", "gpus=1")
+    assert (done.status, done.err) == (
+        1,
+        f"fgctl: error: job {running} is no longer pending: "
+        "what it asks for (GPUs, CPUs, memory) stays\n"
+        "Its name, comment, requeue flag and time limit can change.\n",
+    )
+    assert home.run("fgctl", "update", f"job={running}", "requeue=0").status == 0
+
+
+def test_a_change_of_the_node_is_refused_with_the_commands_for_gpus(home):
+    done = home.run("fgctl", "update", "NodeName=here", "State=drain")
+    assert (done.status, done.err) == (
+        2,
+        "fgctl: error: this host is the only node\nfgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.\n",
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from builders import a_job
 from fgsched.cli import queueformat
-from fgsched.cli.cells import fit
+from fgsched.cli.display import fit
 from fgsched.cli.queueformat import indices
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, Look
@@ -108,11 +108,22 @@ def test_slurm_columns_are_those_of_squeue(queue):
         (("-S", "-i"), [5, 4, 3, 2]),
         (("-S", "t,-GPUs"), [5, 3, 4, 2]),
         (("-a", "-r", "-S", "JobID"), [2, 3, 4, 5]),
+        (("--start", "-S", "JobID"), [3, 4, 5]),
+        (("--start", "-S", "JobID", "-t", "R,PD"), [2, 3, 4, 5]),
+        (("--start", "-j", "2"), []),
     ],
 )
 def test_filters_and_orders_choose_the_jobs(queue, words, expected):
     done = queue.run("fgq", "-h", "-o", "%i", *words)
     assert (done.status, ids(done), done.err) == (0, expected, "")
+
+
+def test_the_word_me_is_no_user_and_the_option_for_it_is_named(queue):
+    done = queue.run("fgq", "-u", "me")
+    assert (done.status, done.err) == (
+        2,
+        "fgq: error: Invalid user: me\nGive your user name; fgq and fgcancel also have --me.\n",
+    )
 
 
 def test_a_job_that_is_over_is_a_hint_and_no_error(queue):

@@ -198,6 +198,9 @@ def test_the_doctor_finds_a_healthy_host_healthy(home, is_running):
     assert (done.status, done.json["healthy"], set(verdicts.values()) - {"OK", "WARN"}) == (0, True, set())
     for check in ("python", "hook", "spawner", "settings", "controller", "queue", "GPUs", "claims"):
         assert verdicts[check] == "OK"
+    assert verdicts["enforcement"] == "OK"
+    (text,) = [one["text"] for one in done.json["checks"] if one["check"] == "enforcement"]
+    assert ("simulated" in text) is is_running
     assert home.places.socket.exists() is is_running
 
 

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from builders import World, a_demand, a_gpu, a_job, a_result
-from fgsched.controller.events import Failed, JobEnded
 from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.turn import Failed, JobEnded
 from fgsched.domain.job import Demand, GpuState, Hold, HostLimits, JobState, Reading, Reason
 from fgsched.store import Store
 

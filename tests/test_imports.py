@@ -8,10 +8,9 @@ import pytest
 # What a client of a socket needs, in Python's own library.
 SOCKET = {"array", "pwd", "select", "selectors", "signal", "socket", "struct", "gc", "locale"}
 ALLOWED = {
-    "fgsub": {"fgsub", "checks", "demand", "export", "submission"}
-    | {"command", "options", "optionvalues", "table"},
-    "fgq": {"fgq", "cells", "choices", "command", "machine", "queueformat"},
-    "fgctl": {"fgctl", "acctfields", "cells", "choices", "command", "jobfiles", "machine", "queueformat"}
+    "fgsub": {"fgsub", "checks", "command", "options", "submission", "table"},
+    "fgq": {"fgq", "choices", "command", "display", "queueformat"},
+    "fgctl": {"fgctl", "acctfields", "choices", "command", "jobfiles", "display", "queueformat"}
     | {"reservation", "show"},
 }
 OF_THE_LIBRARY = {"fgsub": {"resource", "hashlib"}, "fgq": set(), "fgctl": set()}

@@ -5,9 +5,8 @@ import pytest
 from asking import as_call, carried_out, plain
 from builders import World, a_demand, a_gpu, a_result
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.errors import BadUsage, FgschedError, StorageError
 from fgsched.domain.job import WHOLE, GpuState, JobState, Reason
 from fgsched.domain.policy import DOWN, Partition, PerJobLimits, Policy

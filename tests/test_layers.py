@@ -26,7 +26,7 @@ HOMES = {
     "pynvml": {"gpus"},
     "click": {"cli"},
     "tabulate": {"cli"},
-    "filelock": {"controller/daemon.py", "client.py"},
+    "filelock": {"system/paths.py", "client.py"},
 }
 EVERYWHERE = {"msgspec"}  # the language of every record
 # What reaches outside the process, or asks for the time or for luck.

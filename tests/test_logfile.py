@@ -14,9 +14,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from fgsched.controller import logfile
-from fgsched.controller.decisionlog import INFO, WARNING, Line
-from fgsched.controller.logfile import MOST, LogFile, LogHandler, handler, writer
+from fgsched.controller import decisionlog
+from fgsched.controller.decisionlog import INFO, MOST, WARNING, Line, LogFile, LogHandler, handler, writer
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def test_a_log_that_was_renamed_or_removed_is_opened_again(log, tmp_path):
 
 
 def test_a_large_log_is_moved_away_and_one_older_is_kept(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(logfile, "MOST", 1000)
+    monkeypatch.setattr(decisionlog, "MOST", 1000)
     for number in range(100):
         log.info("line %d %s", number, "x" * 90)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -76,7 +75,7 @@ def test_a_full_disk_and_odd_text_stop_nothing(tmp_path):
 
 
 def test_a_log_that_cannot_be_moved_away_goes_on(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(logfile, "MOST", 10)
+    monkeypatch.setattr(decisionlog, "MOST", 10)
     (tmp_path / "fgsched.log.1").mkdir()
     log.info("the first line")
     log.info("the second line")

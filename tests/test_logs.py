@@ -86,7 +86,17 @@ def test_a_log_that_is_not_there_or_not_ones_own_is_an_error(home):
     assert home.run("fgsched", "logs").status == Exit.REFUSED
     home.run("fgq")
     assert home.run("fgctl", "show", "log", "1", "2").status == Exit.USAGE
-    assert home.run("fgctl", "show", "log", "99").out == ""
+    done = home.run("fgctl", "show", "log", "99")
+    assert (done.status, done.out) == (Exit.NO_SUCH_JOB, "")
+    assert done.err.startswith("fgctl: error: the controller has no line about job 99\n")
+    done = home.run("fgsched", "logs", "--job", "99")
+    assert (done.status, done.out) == (Exit.NO_SUCH_JOB, "")
+    assert done.err.startswith(f"fgsched: error: {home.places.log} has no line about job 99\n")
+
+
+def test_to_show_the_log_starts_no_controller(home):
+    assert home.run("fgctl", "show", "log").status == Exit.UNREACHABLE
+    assert not home.places.socket.exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fgsched.cli import options, table
-from fgsched.cli.optionvalues import Amount, GpuMemory, HostMemory
+from fgsched.cli.table import Amount, GpuMemory, HostMemory
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import EarlySignal
 from fgsched.jobs.jobscript import directives
@@ -116,7 +116,11 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--mem=99999999T"], "--mem=99999999T is larger than 2^63 bytes"),
         (["--container=x"], "--container is not supported yet"),
         (["-F", "hosts"], "--nodefile is not supported yet"),
-        (["--mail-type=END"], "--mail-type is not supported yet"),
+        (["--queue=a"], "unknown option --queue; use --partition=NAME"),
+        (["--cpus=4"], "unknown option --cpus; use --cpus-per-task=N"),
+        (["--share", "0.5"], "unknown option --share; use --gpus=0.5"),
+        (["--vram=8G"], "unknown option --vram; use --gpu-mem=SIZE"),
+        (["--no=1"], "unknown option --no: it is the beginning of --no-requeue, --no-slurm-env, --nodes"),
         (["--reservation="], "--reservation='' is not the name of a reservation"),
         (["--nodes=2"], "--nodes=2: a job here is one task on a single host; only 1 is possible"),
         (["-n", "4"], "--ntasks=4: a job here is one task on a single host; only 1 is possible"),
@@ -155,6 +159,25 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
 )
 def test_a_bad_word_is_refused_by_name(words, message):
     assert refused(*words) == message
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("--part=a", "partition"), ("--cpus-per-t=2", "cpus-per-task"), ("--depend=afterok:7", "dependency")],
+)
+def test_a_unique_beginning_of_an_option_is_that_option(word, name):
+    (setting,), _ = options.read([word])
+    assert setting.option.name == name
+
+
+def test_blanks_around_a_value_are_not_part_of_it_but_where_they_can_be():
+    settings, _ = options.read(["--time= 2:00:00 ", "-c 4", "--comment= a b "])
+    assert [setting.text for setting in settings] == ["2:00:00", "4", " a b "]
+
+
+def test_options_of_slurm_without_effect_here_are_named_once_on_the_command_line():
+    settings, words = options.read(["--nodelist=a", "-k", "--hint", "nomultithread", "-w", "b", "x.sh"])
+    assert (options.latest(settings)["ignored"].text, words) == ("--nodelist --no-kill --hint", ["x.sh"])
 
 
 def test_of_one_option_given_twice_on_the_command_line_the_last_counts():

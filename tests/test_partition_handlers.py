@@ -8,9 +8,8 @@ from builders import World, a_demand, a_gpu, full_disk
 from fgsched.config.load import Config
 from fgsched.config.schema import PartitionSettings
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
+from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.job import WHOLE, JobState
 
 ROOT = Caller(0, 0, "root", is_operator=True)

@@ -9,9 +9,8 @@ from asking import carried_out
 from builders import World, a_demand, a_gpu
 from crashing import Power, crashing
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import Reply
-from fgsched.controller.events import ClientRequest
 from fgsched.controller.handlers.jobs import JobHandlers, Rules
+from fgsched.controller.turn import ClientRequest, Reply
 from fgsched.domain.job import WHOLE, JobState
 
 ROOT = Caller(0, 0, "root", is_operator=True)

@@ -13,9 +13,9 @@ from builders import BOOT, World, a_demand, a_gpu, a_job, new_jobs
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.eventloop import EventLoop
-from fgsched.controller.events import Failed, JobEnded, JobStarted
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.turn import Failed, JobEnded, JobStarted
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import JobState
 from fgsched.jobs.lifecycle import Shepherd

@@ -229,6 +229,12 @@ def test_the_log_of_a_host_can_be_replayed_with_one_card_more(home):
     assert done.json["was"]["jobs"] == len(ids)
 
 
+def test_the_cards_of_the_running_controller_are_those_that_others_are_added_to(home):
+    home.run("fgsched", "start", "--gpus=sim:3x24G:L4")
+    done = home.run("fgsched", "simulate", "--gpus=+1x80G:A100", "--hours=1", "--json")
+    assert [gpu["model"] for gpu in done.json["gpus"]] == ["L4", "L4", "L4", "A100"]
+
+
 def test_cards_that_are_added_are_near_to_each_other_and_to_no_others(monkeypatch):
     monkeypatch.delenv("FG_DEVICES", raising=False)
     config = Config(devices="sim:2x16G:V100:nvlink")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from builders import GIB, World, new_jobs
-from fgsched.controller.effects import NO_REPLY
-from fgsched.controller.events import ClientRequest
+from fgsched.controller.turn import NO_REPLY, ClientRequest
 from fgsched.domain.job import WHOLE, Demand, HostLimits, JobState
 from fgsched.domain.policy import CANCEL, MODES, OFF, REQUEUE, SUSPEND, Partition, Policy, PreemptRule, Qos
 from fgsched.gpus.simulated import parse

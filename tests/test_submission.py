@@ -331,6 +331,12 @@ STEP = SubmitContext(share_step=1250)
             ["--gres=fpga:1"],
             SubmitContext(resources=("neuron",)),
             "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
+            " there are gpu, neuron",
+        ),
+        (
+            ["--gres=fpga:1"],
+            SubmitContext(resources=("neuron",), shards_per_gpu=4),
+            "--gres=fpga:1: invalid generic resource specification, there is no 'fpga' here;"
             " there are gpu, shard, neuron",
         ),
         (

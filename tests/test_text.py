@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fgsched.cli.optionvalues import early_signal
+from fgsched.cli.table import early_signal
 from fgsched.config.overrides import decode_values
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import quoted, shown

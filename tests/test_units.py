@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fgsched.domain import units
+from fgsched.domain import times, units
 from fgsched.domain.errors import BadUsage, FgschedError, NoSuchJob
+from fgsched.domain.text import shown
 
 NOT_A_NUMBER = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
 DAY = 86_400
@@ -74,7 +75,7 @@ def test_ten_tenths_are_one_card():
     ],
 )
 def test_what_is_no_ascii_number_is_refused(text):
-    assert cause(units.parse_gpus, text) == f"{units.shown(text)} {NOT_A_NUMBER}"
+    assert cause(units.parse_gpus, text) == f"{shown(text)} {NOT_A_NUMBER}"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_memory_is_read_with_its_unit_and_rounded_up_to_mebibytes(text, mebibyte
 @pytest.mark.parametrize("text", ["1e3M", "-5G", "", "G", "10B", "5X", "\u0665", "1.G", "1 G"])
 def test_what_is_no_size_is_refused_with_the_rule_for_units(text):
     rule = "is not a size (use a number and K, M, G or T; without a unit it is MiB)"
-    assert cause(units.parse_bytes, text) == f"{units.shown(text)} {rule}"
+    assert cause(units.parse_bytes, text) == f"{shown(text)} {rule}"
 
 
 def test_a_size_that_no_integer_holds_is_refused():
@@ -163,7 +164,7 @@ def test_a_size_survives_being_printed(mebibytes):
      ("90s", 90), ("2h", 7200), ("1d12h", 129_600), ("5m", 300), ("366-0", 366 * DAY)],
 )  # fmt: skip
 def test_a_duration_has_slurms_meaning(text, seconds):
-    assert units.parse_duration(text) == seconds
+    assert times.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -182,14 +183,14 @@ def test_a_duration_has_slurms_meaning(text, seconds):
     ],
 )
 def test_a_bad_duration_names_its_field(text, message):
-    assert cause(units.parse_duration, text) == message
+    assert cause(times.parse_duration, text) == message
 
 
 @given(st.integers(1, 365 * DAY))
 def test_a_duration_survives_being_printed(seconds):
-    printed = units.format_runtime(seconds)
-    assert units.parse_duration(printed) == seconds
-    assert units.parse_duration(units.format_limit(seconds)) == seconds
+    printed = times.format_runtime(seconds)
+    assert times.parse_duration(printed) == seconds
+    assert times.parse_duration(times.format_limit(seconds)) == seconds
 
 
 @pytest.mark.parametrize(
@@ -198,11 +199,11 @@ def test_a_duration_survives_being_printed(seconds):
      (2 * DAY + 11_045, "2-03:04:05", "2-03:04:05"), (-1, "INVALID", "00:00:00")],
 )  # fmt: skip
 def test_run_time_is_printed_as_the_queue_and_as_accounting_do(seconds, queue, accounting):
-    assert (units.format_runtime(seconds), units.format_elapsed(seconds)) == (queue, accounting)
+    assert (times.format_runtime(seconds), times.format_elapsed(seconds)) == (queue, accounting)
 
 
 def test_no_limit_is_printed_as_unlimited():
-    assert units.format_limit(0) == "UNLIMITED"
+    assert times.format_limit(0) == "UNLIMITED"
 
 
 # --- points in time ---------------------------------------------------------------------------------------
@@ -226,6 +227,9 @@ NOW = 1_795_206_600.0  # 2026-11-20T20:30:00 UTC, a Friday
         ("now", "2026-11-20T20:30:00"),
         ("now+90", "2026-11-20T20:31:30"),
         ("now+2hours", "2026-11-20T22:30:00"),
+        ("now+1min", "2026-11-20T20:31:00"),
+        ("now+30sec", "2026-11-20T20:30:30"),
+        ("now+2hrs", "2026-11-20T22:30:00"),
         ("now+1week", "2026-11-27T20:30:00"),
         ("now-3days", "2026-11-17T20:30:00"),
         ("today", "2026-11-20T00:00:00"),
@@ -241,7 +245,7 @@ NOW = 1_795_206_600.0  # 2026-11-20T20:30:00 UTC, a Friday
     ],
 )
 def test_a_point_in_time_is_read_in_every_form_of_the_manual(utc, text, printed):
-    assert units.format_time(units.parse_time(text, NOW)) == printed
+    assert times.format_time(times.parse_time(text, NOW)) == printed
 
 
 @pytest.mark.parametrize(
@@ -260,21 +264,21 @@ def test_a_point_in_time_is_read_in_every_form_of_the_manual(utc, text, printed)
     ],
 )
 def test_a_bad_point_in_time_is_refused(utc, text):
-    assert cause(units.parse_time, text, now=NOW).startswith(units.shown(text))
+    assert cause(times.parse_time, text, now=NOW).startswith(shown(text))
 
 
 def test_history_does_not_move_a_time_of_day_to_tomorrow(utc):
-    assert units.format_time(units.parse_time("18:00", NOW, past=True)) == "2026-11-20T18:00:00"
+    assert times.format_time(times.parse_time("18:00", NOW, past=True)) == "2026-11-20T18:00:00"
 
 
 def test_an_hour_that_the_clocks_leave_out_means_the_first_instant_after_it(berlin):
-    assert units.format_time(units.parse_time("2027-03-28T02:30", NOW)) == "2027-03-28T03:00:00"
+    assert times.format_time(times.parse_time("2027-03-28T02:30", NOW)) == "2027-03-28T03:00:00"
 
 
 def test_a_gap_of_half_an_hour_is_not_taken_for_an_hour(monkeypatch, utc):
     monkeypatch.setenv("TZ", "Australia/Lord_Howe")
     time.tzset()
-    assert units.format_time(units.parse_time("2026-10-04T02:10", NOW)) == "2026-10-04T02:30:00"
+    assert times.format_time(times.parse_time("2026-10-04T02:10", NOW)) == "2026-10-04T02:30:00"
 
 
 @pytest.mark.parametrize(
@@ -287,11 +291,11 @@ def test_a_gap_of_half_an_hour_is_not_taken_for_an_hour(monkeypatch, utc):
     ],
 )
 def test_the_format_of_times_is_the_users_choice(utc, style, printed):
-    assert units.format_time(NOW + DAY, style, now=NOW) == printed
+    assert times.format_time(NOW + DAY, style, now=NOW) == printed
 
 
 def test_an_unknown_time_is_not_available():
-    assert units.format_time(None) == "N/A"
+    assert times.format_time(None) == "N/A"
 
 
 # --- ids, signals, indices --------------------------------------------------------------------------------
@@ -326,7 +330,7 @@ def test_a_signal_has_a_name_or_a_number(text, number):
 @pytest.mark.parametrize("text", ["SIGFOO", "0", "65", "", "-9", "SIG_DFL", "9.0"])
 def test_a_bad_signal_is_answered_with_the_list(text):
     message = cause(units.parse_signal, text)
-    assert message.startswith(f"{units.shown(text)} is not a signal (use 1 to 64, or one of ABRT ALRM BUS")
+    assert message.startswith(f"{shown(text)} is not a signal (use 1 to 64, or one of ABRT ALRM BUS")
 
 
 @given(st.integers(1, 31))
@@ -346,11 +350,11 @@ PARSERS = [
     units.parse_gpus,
     units.parse_bytes,
     units.parse_count,
-    units.parse_duration,
+    times.parse_duration,
     units.parse_ids,
     units.parse_signal,
     units.parse_indices,
-    lambda text: units.parse_time(text, NOW),
+    lambda text: times.parse_time(text, NOW),
 ]
 
 

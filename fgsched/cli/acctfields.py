@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, to_builtins
 
-from fgsched.cli import machine
-from fgsched.cli.cells import clean, fit, shown_time
+from fgsched.cli import display
 from fgsched.cli.choices import name_of
+from fgsched.cli.display import clean, fit, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
@@ -38,7 +38,7 @@ _ITEM = lazy_regex(r"([A-Za-z]+)(?:%(-?)([0-9]{1,4}))?")
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would take such a text for a formula
 
 
-# -- what a job did ---------------------------------------------------------------------------------
+# -- values of a job --------------------------------------------------------------------------------
 
 
 def amount(size: int, unit: str) -> str:
@@ -318,7 +318,7 @@ class Delimited(Struct, frozen=True):
 
     def _cell(self, text: str) -> str:
         if self.delimiter != ",":
-            return text.replace(self.delimiter, "?")  # one more field would shift all those after it
+            return text.replace(self.delimiter, "?")  # an additional field would shift all later ones
         if text.startswith(_FORMULA):
             text = f"'{text}"
         return f'"{text.replace(chr(34), chr(34) * 2)}"' if "," in text or '"' in text else text
@@ -329,7 +329,7 @@ class Delimited(Struct, frozen=True):
 
 def document(jobs: Iterable[JobInfo]) -> str:
     """Return {"meta": …, "jobs": [ … ]} with all fields, in base units."""
-    return machine.document(jobs=[_document(job) for job in jobs])
+    return display.document(jobs=[_document(job) for job in jobs])
 
 
 def _document(job: JobInfo) -> dict[str, Any]:
@@ -351,9 +351,9 @@ def _document(job: JobInfo) -> dict[str, Any]:
         **_times(job),
         "elapsed": job.elapsed,
         "time_limit": asked.time_limit or None,
-        "req_gpu": machine.gpus(requested_share(job)),
+        "req_gpu": display.gpu_number(requested_share(job)),
         "req_gpu_mem": requested_memory(job),
-        "alloc_gpu": machine.gpus(allocated_share(job)),
+        "alloc_gpu": display.gpu_number(allocated_share(job)),
         "gpu_idx": [given.gpu for given in job.allocated],
         "gpu_type": models(job) or None,
         "gpu_hours": gpu_hours(job),
@@ -371,7 +371,7 @@ def _document(job: JobInfo) -> dict[str, Any]:
 
 def _times(job: JobInfo) -> dict[str, Any]:
     return {
-        **machine.times(
+        **display.time_fields(
             submit=job.submitted_at, eligible=job.eligible_at, start=job.started_at, end=ended_at(job)
         ),
         "planned": planned(job),

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fgsched.cli import optionvalues as values
-from fgsched.cli.demand import demand
-from fgsched.cli.options import Setting
+from fgsched.cli import table as values
+from fgsched.cli.options import Setting, demand
 from fgsched.cli.table import BY_NAME
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue, shown

@@ -108,9 +108,9 @@ def users(texts: Iterable[str]) -> list[str]:
             entry = pwd.getpwuid(int(word)) if word.isdecimal() else pwd.getpwnam(word)
         except (KeyError, OverflowError):
             if not word.isdecimal():
-                raise BadUsage(
-                    f"Invalid user: {shown(word)}", "For an account that is gone give its number."
-                ) from None
+                gone = "For an account that is gone give its number."
+                remedy = "Give your user name; fgq and fgcancel also have --me." if word == "me" else gone
+                raise BadUsage(f"Invalid user: {shown(word)}", remedy) from None
             found.append(str(int(word)))
         else:
             found.append(entry.pw_name)

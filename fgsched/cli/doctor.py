@@ -6,20 +6,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from fgsched import gpus, protocol
-from fgsched.client import Client
+from fgsched.client import Client, NotRunning
 from fgsched.config.load import Config, load
-from fgsched.domain.errors import FgschedError, Unreachable
+from fgsched.domain.errors import FgschedError, StorageError
 from fgsched.domain.units import format_mebibytes
 from fgsched.protocol import About, InternalErrors, Ping
-from fgsched.store import files
+from fgsched.store import Store, files
 from fgsched.store.connection import may_lose_commits, version
+from fgsched.store.recovering import Recovered, recover
 from fgsched.system import cgroups, generations, mounts
-from fgsched.system.paths import Paths
+from fgsched.system.paths import Paths, taken
 from fgshim import library, spawner
 
 OK, WARN, FAIL = "OK", "WARN", "FAIL"
@@ -49,7 +51,7 @@ class _Seen:
     about: About | None  # None: no controller runs
     queue: str
     open_jobs: frozenset[int]
-    why: str = ""  # why there is none to ask
+    why: str = ""  # why no controller can be asked
 
 
 def examine(places: Paths) -> list[Finding]:
@@ -67,7 +69,7 @@ def examine(places: Paths) -> list[Finding]:
             _preload,
             _driver,
             _processes,
-            _fence,
+            _enforcement,
             _leftovers,
             _earlier,
             _internal,
@@ -90,7 +92,7 @@ def _ask(places: Paths) -> _Seen:
     with Client(places, may_start=False) as client:
         try:
             about = client.call(Ping())
-        except Unreachable as error:
+        except NotRunning as error:
             if client.was_there:
                 raise
             return _Seen(None, "", frozenset(), error.cause)
@@ -98,7 +100,7 @@ def _ask(places: Paths) -> _Seen:
         return _Seen(about, client.call(protocol.CheckQueue()).queue, frozenset(job.id for job in jobs))
 
 
-# -- what is installed ------------------------------------------------------------------------------
+# -- installation -----------------------------------------------------------------------------------
 
 
 def _python() -> Finding:
@@ -158,7 +160,7 @@ def _settings(places: Paths) -> Iterator[Finding]:
     yield Finding("settings", OK, f"{places.config_file}{there}")
 
 
-# -- what runs --------------------------------------------------------------------------------------
+# -- the running controller -------------------------------------------------------------------------
 
 
 def _controller(places: Paths, seen: _Seen) -> Finding:
@@ -181,7 +183,6 @@ def _queue(places: Paths, seen: _Seen) -> Finding:
     elif not places.queue.exists():
         return Finding("queue", OK, f"{places.queue} does not exist yet")
     else:
-        from fgsched.controller.daemon import taken
         from fgsched.store import Store
 
         with taken(places):
@@ -278,14 +279,23 @@ def _processes(places: Paths, seen: _Seen) -> Finding:
     )
 
 
-def _fence(places: Paths, seen: _Seen) -> Finding:
+def _enforcement(places: Paths, seen: _Seen) -> Finding:
     """Report the result of the controller's test of the hook, if a job has caused one."""
     if not seen.about or seen.about.source != "nvml":
-        return Finding("fence", OK, "this host has no GPU share to enforce")
+        return Finding("enforcement", OK, _nothing_to_enforce(seen))
     if seen.about.fence:
-        return Finding("fence", FAIL, f"it does not hold: {seen.about.fence}", "Jobs with GPUs are refused.")
+        text = f"it does not hold: {seen.about.fence}"
+        return Finding("enforcement", FAIL, text, "Jobs with GPUs are refused.")
     text = f"the share of jobs is enforced by {seen.about.enforce}"
-    return Finding("fence", OK, f"{text}; fgsched doctor --enforcement tests it")
+    return Finding("enforcement", OK, f"{text}; fgsched doctor --enforcement tests it")
+
+
+def _nothing_to_enforce(seen: _Seen) -> str:
+    if not seen.about:
+        return "the controller tests it when a job with GPUs starts"
+    if seen.about.source == "sim":
+        return "the GPUs are simulated: jobs use none of them"
+    return "this host has no GPU"
 
 
 def _config(places: Paths) -> Config:
@@ -347,3 +357,85 @@ def _earlier(places: Paths, seen: _Seen) -> Finding:
         f"jobs of an earlier queue run: {listed}",
         "Their GPUs are suspect until they end; fgctl resume gpu=N makes one available at once.",
     )
+
+
+# -- `fgsched doctor --recover` --------------------------------------------------------------------
+
+
+_SHOWN = 20  # ids, or ranges of ids, of one kind
+
+
+def recovered(places: Paths) -> str:
+    """Recover the queue if it is damaged, and return a report."""
+    with taken(places):
+        why = _why(places)
+        if not why:
+            return f"{places.queue} is whole, and has all its commits: nothing was changed.\n"
+        now = time.time()
+        known = files.read_marker(places.queue)
+        own = places.run / known.queue if known else places.run
+        there = places.run.is_dir()
+        found = recover(
+            places.queue,
+            started=generations.last_attempts(own) if there else {},
+            beyond=generations.highest_id(places.run, places.run / "none") if there else 0,
+            ending=f"damaged-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
+            now=now,
+        )
+    return f"{why}\n\n" + "".join(f"{line}\n" for line in _told(places, found))
+
+
+def _why(places: Paths) -> str:
+    """Return the damage of the queue, or "" if it can be opened."""
+    try:
+        with closing(Store(places.queue)) as store:
+            answer = store.check()
+    except StorageError as error:
+        return error.cause
+    return "" if answer == "ok" else f"{places.queue} is damaged: {answer}"
+
+
+def _told(places: Paths, found: Recovered) -> list[str]:
+    saved = ", ".join(f"{count} {table}" for table, count in sorted(found.rows.items())) or "none"
+    lines = [f"Recovered into a new queue, {found.name}. Rows that were saved: {saved}."]
+    if found.refused:
+        bad = ", ".join(f"{count} {table}" for table, count in sorted(found.refused.items()))
+        lines.append(f"Rows that were read and make no sense: {bad}.")
+    if found.given_up:
+        lines.append(f"Tables of which a part could not be looked at: {', '.join(found.given_up)}.")
+    if found.doubtful:
+        pages = _ranges(map(str, found.doubtful), len(found.doubtful))
+        lines.append(
+            f"The write-ahead log was damaged where it has page {pages}: rows there may differ in a few bits."
+        )
+    if found.commits is None:
+        lines.append("How many commits are missing is not known.")
+    else:
+        lines.append(f"Commits that are missing: {found.commits}.")
+    if found.lost:
+        ranges = (f"{low}-{high}" if high > low else str(low) for low, high in found.lost)
+        lines.append(
+            f"Ids without a job: {_ranges(ranges, len(found.lost))}. The next job gets {found.last_job + 1}."
+        )
+    if found.held:
+        lines.append(
+            f"Jobs that waited are held, since they may have run in commits that are missing:"
+            f" {_ranges(map(str, found.held), len(found.held))}."
+            " fgctl show job tells more; fgctl release lets one start."
+        )
+    if found.under_way:
+        ran = _ranges(map(str, found.under_way), len(found.under_way))
+        lines.append(
+            f"Jobs that ran are over, status unknown: {ran}."
+            " What still runs of them goes on; their GPUs are given out once it has ended."
+        )
+    if found.without_script:
+        gone = _ranges(map(str, found.without_script), len(found.without_script))
+        lines.append(f"Jobs that waited and whose scripts are lost are cancelled: {gone}.")
+    lines.append(f"The damaged files are kept as {found.kept.parent}/queue.*.{found.kept.suffix[1:]}.")
+    return lines
+
+
+def _ranges(texts: Iterable[str], count: int) -> str:
+    shown = [text for text, _ in zip(texts, range(_SHOWN), strict=False)]
+    return ", ".join(shown) + (f" and {count - _SHOWN} more" if count > _SHOWN else "")

@@ -19,7 +19,7 @@ from fgshim import selftest
 
 HOLDS, FAILS, ABSENT = "holds", "does not hold", "not offered here"
 _VERDICTS = {True: HOLDS, False: FAILS, None: ABSENT}
-_LIMIT = 4 << 30  # bytes that a trial asks for; less where a card is small
+_LIMIT = 4 << 30  # bytes that a trial requests; less on small GPUs
 _PATIENCE = 600.0  # seconds for a job to start and end
 _NEEDS = "needs a driver from r615, cgroups of version 2, and a controller of root's"
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from fgsched import protocol
 from fgsched.cli import choices
-from fgsched.cli.cells import clean
 from fgsched.cli.choices import Name
 from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.display import clean
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted
 from fgsched.domain.units import parse_signal, signal_name

@@ -27,10 +27,19 @@ def fgctl() -> None:
     """Show and change jobs, GPUs, partitions and reservations."""
 
 
+class _Kind(click.Choice):  # type: ignore[type-arg]  # it has no parameter before click 8.2
+    """A kind of record; its plural and the name of its id are accepted too, as by scontrol."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        bare = value.lower()
+        kinds = (kind for kind in self.choices if bare in (f"{kind}s", f"{kind}id", f"{kind}name"))
+        return str(super().convert(next(kinds, bare), param, ctx))
+
+
 @fgctl.command("show")
 @click.option("-o", "--oneliner", is_flag=True, help="Print one line for each record.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@click.argument("what", type=click.Choice(["job", "gpu", "partition", "reservation", "config", "log"]))
+@click.argument("what", type=_Kind(["job", "gpu", "partition", "reservation", "config", "log"]))
 @click.argument("words", nargs=-1, metavar="[ID]")
 def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> None:
     """Show jobs, GPUs, partitions, reservations or the log."""
@@ -49,7 +58,7 @@ def _show(what: str, words: Sequence[str], oneliner: bool, as_json: bool) -> Non
 def _show_log(words: Sequence[str], *, as_json: bool) -> None:
     from fgsched.cli import logs
 
-    with Client(find_places()) as client:
+    with Client(find_places(), may_start=False) as client:  # a new controller has no lines to show
         lines = logs.asked(client, words)
     write(logs.document(lines) if as_json else logs.text(lines))
 
@@ -122,6 +131,8 @@ def _update(words: Sequence[str]) -> int:
         return _partition("update", words)
     given = words_by_key(words)
     named = [given.pop(key) for key in ("job", "jobid") if key in given]
+    if given.keys() & {"nodename", "node"}:
+        raise BadUsage("this host is the only node", "fgctl drain gpu=N reason=TEXT and fgctl resume gpu=N.")
     if len(named) != 1:
         raise BadUsage("update needs job=ID once", "fgctl update job=7 timelimit=2h")
     ids = choices.ids(named)

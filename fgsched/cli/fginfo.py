@@ -7,9 +7,9 @@ import click
 from msgspec import Struct, to_builtins
 
 from fgsched import protocol
-from fgsched.cli import machine, reservation
-from fgsched.cli.cells import shown_time, table
+from fgsched.cli import display, reservation
 from fgsched.cli.command import Command, run, write
+from fgsched.cli.display import shown_time, text_table
 from fgsched.cli.queueformat import host, indices
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -66,7 +66,7 @@ def fginfo(noheader: bool, as_json: bool, **views: bool) -> int:
         write(_document(there))
     else:
         headings, rows = _VIEWS[wanted[0] if wanted else ""](there)
-        write(table(headings.split(), rows, header=not noheader))
+        write(text_table(headings.split(), rows, header=not noheader))
     return Exit.DONE
 
 
@@ -238,7 +238,7 @@ def _host_state(gpus: Sequence[GpuInfo]) -> str:
 
 def _document(there: Host) -> str:
     answer = there.answer
-    return machine.document(
+    return display.document(
         partitions=[_partition_record(one, there) for one in there.partitions],
         gpus=[_gpu_record(one) for one in there.gpus],
         enforce=answer.enforce,
@@ -261,9 +261,9 @@ def _partition_record(info: PartitionInfo, there: Host) -> dict[str, Any]:
         "state": _host_state(gpus),
         "time_limit": one.most.time or None,
         "gpus": {
-            "allocated": machine.gpus(allocated),
-            "idle": machine.gpus(idle),
-            "other": machine.gpus(other),
+            "allocated": display.gpu_number(allocated),
+            "idle": display.gpu_number(idle),
+            "other": display.gpu_number(other),
             "total": len(gpus),
         },
         "job_counts": info.jobs,
@@ -296,8 +296,8 @@ def _gpu_record(info: GpuInfo) -> dict[str, Any]:
         "links": [{"gpu": other, "near": Near(how).name.lower()} for other, how in gpu.links],
         "state": _state(info),
         "note": gpu.note or None,
-        **machine.times(noted=gpu.noted_at or None),
-        "free_gpu": machine.gpus(info.free_share),
+        **display.time_fields(noted=gpu.noted_at or None),
+        "free_gpu": display.gpu_number(info.free_share),
         "free_memory": info.free_memory,
         "used": seen.used if seen else None,
         "utilisation": seen.utilisation if seen else None,

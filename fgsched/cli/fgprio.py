@@ -7,9 +7,9 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli import choices, machine
-from fgsched.cli.cells import table
+from fgsched.cli import choices, display
 from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.display import text_table
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import Exit
 from fgsched.domain.policy import Weights
@@ -38,13 +38,13 @@ def fgprio(**options: Any) -> int:
         answer = client.call(protocol.ListPriorities())
     jobs = _chosen(answer.jobs, ids, options)
     if options["as_json"]:
-        write(machine.document(jobs=[_record(job) for job in jobs], weights=to_builtins(answer.weights)))
+        write(display.document(jobs=[_record(job) for job in jobs], weights=to_builtins(answer.weights)))
     elif options["weights"]:
         write(_weights(answer.weights, header=not options["noheader"]))
     else:
         headings = _LONG if options["long"] else _HEADINGS
         rows = [_row(job, answer.weights, options) for job in jobs]
-        write(table(headings, rows, header=not options["noheader"]))
+        write(text_table(headings, rows, header=not options["noheader"]))
     missing = sorted(set(ids) - {job.id for job in answer.jobs})
     if missing:
         warn("fgprio", f"no pending job: {format_indices(missing)}", "fgq lists the jobs there are.")
@@ -87,7 +87,7 @@ def _number(value: float) -> str:
 
 def _weights(weights: Weights, *, header: bool) -> str:
     row = ["Weights", *(str(weight) for weight in _factors(weights))]
-    return table(("", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS"), [row], header=header)
+    return text_table(("", "AGE", "FAIRSHARE", "JOBSIZE", "PARTITION", "QOS"), [row], header=header)
 
 
 def _record(job: PriorityInfo) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def _format(options: dict[str, Any]) -> Format:
 
 def _request(options: dict[str, Any], wanted: Format) -> protocol.ListQueue:
     """Return the request to the controller: attributes, and the filter of jobs."""
+    where = _where(options)
     fields = queueformat.JSON_FIELDS if options["as_json"] else wanted.fields
     names = dict.fromkeys([*fields, *(column.key for column, _ in options["keys"]), *_NAMES])
     if options["start"] or not names.keys().isdisjoint(_EXPECTED):
@@ -111,16 +112,19 @@ def _request(options: dict[str, Any], wanted: Format) -> protocol.ListQueue:
         names["started_at"] = None
     return protocol.ListQueue(
         fields=[name for name in names if name not in _EXPECTED],
-        where=_where(options),
+        where=where,
         recent=options["recent"] or any(state.is_final for state in choices.states(options["states"])),
     )
 
 
 def _where(options: dict[str, Any]) -> protocol.Where:
+    states = list(choices.states(options["states"])) if options["states"] else None
+    if options["start"] and states is None:
+        states = [JobState.PENDING]
     return protocol.Where(
         id=choices.ids(options["jobs"]) or None,
         user=choices.users(options["user"]) + [choices.me()] * options["me"] or None,
-        state=list(choices.states(options["states"])) if options["states"] else None,
+        state=states,
         partition=choices.words(options["partition"]) or None,
         name=choices.words(options["name"]) or None,
         account=choices.words(options["account"]) or None,

@@ -12,8 +12,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.cli.cells import table
 from fgsched.cli.command import Group, write
+from fgsched.cli.display import text_table
 from fgsched.cli.simulating import simulate
 from fgsched.client import Client, NotRunning, find_places, start
 from fgsched.domain.errors import BadUsage, Exit, NotPermitted, Unreachable
@@ -196,7 +196,7 @@ def _doctor(enforcement: bool, recover: bool, system: bool, as_json: bool) -> in
 
 def _recover(places: Paths) -> int:
     """Recover a damaged queue while no controller is running."""
-    from fgsched.cli.recovery import recovered
+    from fgsched.cli.doctor import recovered
 
     places.prepare(os.geteuid())
     write(recovered(places))
@@ -217,7 +217,7 @@ def _enforcement(as_json: bool) -> int:
             + "\n"
         )
     else:
-        write(table(["TIER", "CHECK", "RESULT", "WHY"], rows, header=True))
+        write(text_table(["TIER", "CHECK", "RESULT", "WHY"], rows, header=True))
     return Exit.DONE if holds else Exit.REFUSED
 
 
@@ -248,15 +248,15 @@ def _settings_text(config: "Config", file: Path) -> str:
     from fgsched.config.keys import KEYS, SECTIONS
 
     lines = [f"# {file}" + ("" if file.exists() else " (does not exist: these are the defaults)")]
-    table = ""
+    text_table = ""
     for field, key in KEYS.items():
-        if key.table != table:
-            table = key.table
-            lines += ["", f"[{table}]"]
+        if key.table != text_table:
+            text_table = key.table
+            lines += ["", f"[{text_table}]"]
         lines += [f"# {key.description} Takes {key.allowed}.", _setting_line(key, getattr(config, field))]
-    for table, keys in SECTIONS.items():
-        for name, entry in getattr(config, table).items():
-            lines += ["", f"[{table}.{name}]"]
+    for text_table, keys in SECTIONS.items():
+        for name, entry in getattr(config, text_table).items():
+            lines += ["", f"[{text_table}.{name}]"]
             values = {key: getattr(entry, field) for field, key in keys.items()}
             lines += [_setting_line(key, value) for key, value in values.items() if value != key.default]
     return "\n".join(lines) + "\n"

@@ -6,9 +6,9 @@ import click
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli import choices, machine
-from fgsched.cli.cells import table
+from fgsched.cli import choices, display
 from fgsched.cli.command import Command, run, write
+from fgsched.cli.display import text_table
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 
@@ -40,7 +40,7 @@ def fgshare(**options: Any) -> int:
         and (not row.user or (not options["accounts_only"] and (users is None or row.user in users)))
     ]
     if options["as_json"]:
-        write(machine.document(shares=to_builtins(rows), half_life=answer.half_life))
+        write(display.document(shares=to_builtins(rows), half_life=answer.half_life))
     else:
         write(_text([_cells(row) for row in rows], options))
     return Exit.DONE
@@ -62,7 +62,7 @@ def _cells(row: protocol.ShareInfo) -> list[str]:
 
 def _text(rows: list[list[str]], options: dict[str, Any]) -> str:
     if not (options["parsable"] or options["parsable2"]):
-        return table(_HEADINGS, rows, header=not options["noheader"])
+        return text_table(_HEADINGS, rows, header=not options["noheader"])
     lines = [*([] if options["noheader"] else [list(_HEADINGS)]), *rows]
     end = "|" if options["parsable"] else ""
     return "".join("|".join(cells) + f"{end}\n" for cells in lines)

@@ -18,9 +18,9 @@ from fgsched.domain.errors import BadUsage, NotPermitted, Refused
 from fgsched.domain.job import JobState
 from fgsched.domain.text import BadValue, shown
 
-# A file cannot tell that it has grown; the end of the job is heard of at once, growth within this time.
+# Growth of a file is not reported, so the file is polled. The end of the job is reported at once.
 _LOOK = 0.2  # seconds
-_TRIES = 25  # looks for the file of a job that has just begun to start
+_TRIES = 25  # attempts to find the file of a job that is just starting
 _PIECE = 1 << 16
 
 
@@ -117,7 +117,7 @@ def _follow(file: BinaryIO, is_over: Callable[[], bool]) -> None:
             return
         ended = is_over()
         if os.fstat(file.fileno()).st_size < file.tell():
-            file.seek(0)  # it was truncated: what is in it now is new
+            file.seek(0)  # it was truncated: its whole content is new
 
 
 def main() -> None:

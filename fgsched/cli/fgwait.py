@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from fgsched.cli import choices, machine
+from fgsched.cli import choices, display
 from fgsched.cli.command import Command, run, warn, write
 from fgsched.cli.waiting import exit_code, wait_for
 from fgsched.client import Client, TimedOut, find_places
@@ -42,7 +42,7 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_js
             {"job_id": job.id, "state": job.state, "exit_code": job.exit_code, "signal": job.signal}
             for job in jobs
         ]
-        write(machine.document(jobs=sorted(ended, key=lambda job: job["job_id"])))
+        write(display.document(jobs=sorted(ended, key=lambda job: job["job_id"])))
     return exit_code(jobs)
 
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from fgsched.cli import machine
-from fgsched.cli.cells import shown_time
+from fgsched.cli import display
 from fgsched.cli.choices import ids
 from fgsched.cli.command import output
+from fgsched.cli.display import shown_time
 from fgsched.client import Client
-from fgsched.domain.errors import BadUsage, NotPermitted, Refused
+from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.text import shown
 from fgsched.protocol import LogLine, ShowLog
 from fgsched.system.paths import Paths
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from fgsched.system.inotify import Inotify
 
 _UNIT = "fgsched.service"
-_PAUSE = 0.5  # seconds between two looks at a file whose directory cannot be watched
+_PAUSE = 0.5  # seconds between two polls of a file whose directory cannot be watched
 _BACK = 10  # lines that --follow begins with
 _MODIFY, _CREATE, _MOVED_TO = 0x2, 0x100, 0x80  # inotify(7)
-_ABOUT = re.compile(  # time and level, or what the journal has there; then the job
+_ABOUT = re.compile(  # time and level, or the journal's prefix; then the job
     r"\S+ (?:info|warning|error|\S+ \S+:) job=(?P<job>\d+)(?: array=(?P<array>\d+) task=\d+)?"
     r' user=(?:"(?:[^"\\]|\\.)*"|\S+)(?: event=submit count=(?P<count>\d+))?'
 )
@@ -47,7 +47,8 @@ def is_about(line: str, job: int) -> bool:
 def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool = False) -> None:
     """Print the log, or its last `lines` lines; `job`: only the lines about it.
 
-    Raises: NotPermitted, if the log is not the caller's to read; Refused, if there is none.
+    Raises: NotPermitted, if the log is not the caller's to read; Refused, if there is none; NoSuchJob, if it
+        has no line about the job.
     """
 
     def wanted(line: str) -> bool:
@@ -60,7 +61,9 @@ def show(places: Paths, *, job: int = 0, lines: int | None = None, follow: bool 
         return
     try:
         with places.log.open(errors="backslashreplace", newline="\n") as file:
-            _print(_last(filter(wanted, _older(places.log)), filter(wanted, file), lines))
+            found = _print(_last(filter(wanted, _older(places.log)), filter(wanted, file), lines))
+            if job and not found and lines != 0 and not follow:
+                raise NoSuchJob(f"{places.log} has no line about job {job}", "It may be too old for the log.")
             if follow:
                 _follow(places.log, file, wanted)
     except PermissionError:
@@ -91,11 +94,13 @@ def _last(older: Iterator[str], newer: Iterator[str], lines: int | None) -> Iter
     return both if lines is None else iter(deque(both, lines))
 
 
-def _print(lines: Iterator[str]) -> None:
-    out = output()
-    for line in lines:
+def _print(lines: Iterator[str]) -> int:
+    """Print lines; return their number."""
+    out, count = output(), 0
+    for count, line in enumerate(lines, 1):  # noqa: B007  it is used after the loop
         out.write(line)
     out.flush()
+    return count
 
 
 def _follow(path: Path, file: IO[str], wanted: Callable[[str], bool]) -> None:
@@ -153,13 +158,16 @@ def _journal(wanted: Callable[[str], bool], lines: int | None, *, follow: bool) 
 def asked(client: Client, words: Sequence[str]) -> list[LogLine]:
     """Return the lines in the controller's memory that the caller may see.
 
-    Raises: BadUsage, if `words` are more than one id of a job or an array.
+    Raises: BadUsage, if `words` are more than one id of a job or an array; NoSuchJob, if there is no line.
     """
     names = ids(words)
     if len(names) > 1 or not all(isinstance(name, int) for name in names):
         raise BadUsage(f"{shown(' '.join(words))} is not the id of one job or array")
     job = next((name for name in names if isinstance(name, int)), 0)
-    return client.call(ShowLog(job=job)).lines
+    found = client.call(ShowLog(job=job)).lines
+    if job and not found:
+        raise NoSuchJob(f"the controller has no line about job {job}", f"fgacct -j {job} shows an ended job.")
+    return found
 
 
 def text(lines: Sequence[LogLine]) -> str:
@@ -170,6 +178,6 @@ def text(lines: Sequence[LogLine]) -> str:
 def document(lines: Sequence[LogLine]) -> str:
     """Return lines as one JSON object."""
     rows: list[dict[str, Any]] = [
-        machine.times(log=line.at) | {"level": line.level, "text": line.text} for line in lines
+        display.time_fields(log=line.at) | {"level": line.level, "text": line.text} for line in lines
     ]
-    return machine.document(log=rows)
+    return display.document(log=rows)

@@ -11,12 +11,15 @@ import click
 from msgspec import Struct
 
 from fgsched.cli import table
-from fgsched.cli.table import Option
+from fgsched.cli.table import Amount, GpuMemory, HostMemory, Option
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.text import BadValue, lazy_regex, shown
+from fgsched.domain.job import WHOLE, Demand
+from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
+from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
 from fgsched.jobs.jobscript import Directives
 
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
+_AS_WRITTEN = {"chdir", "comment", "error", "export", "input", "job-name", "output", "wrap"}  # blanks count
 _WITH_LETTERS = {"output", "error", "input"}
 _INSTEAD = {"HOME": "%h", "~": "%h", "USER": "%u", "FG_JOB_ID": "%j", "SLURM_JOB_ID": "%j"}
 
@@ -78,6 +81,7 @@ class Reader(Struct, frozen=True):
         if self.line and not option.in_scripts:
             raise BadUsage(f"{self.place}--{option.name} has no meaning in a script")
         label = self.source if self.source and not self.line else f"{self.place}--{option.name}"
+        text = text if option.name in _AS_WRITTEN else text.strip(" \t")
         try:
             value = option.parse(text)
         except BadValue as error:
@@ -85,11 +89,19 @@ class Reader(Struct, frozen=True):
         return Setting(option.of(value), text, value, self.source, self.line)
 
     def unbuilt(self, name: str) -> None:
-        """Ignore a harmless #SBATCH option that is not supported. Raises BadUsage for any other."""
-        if self.family == "SBATCH" and name in table.HARMLESS and self.ignored is not None:
+        """Ignore a harmless option of Slurm that is not supported. Raises BadUsage for any other."""
+        if self.family != "FG" and name in table.HARMLESS and self.ignored is not None:
             self.ignored.append(f"--{name}")
             return
         raise BadUsage(f"{self.place}--{name} is not supported yet")
+
+    def whole_name(self, name: str) -> str:
+        """Return the option that a unique beginning means, as getopt_long does. Raises BadUsage."""
+        if name in table.BY_NAME or name in table.UNBUILT or name in table.ASKS_FOR_HELP or len(name) < 2:
+            return name
+        fitting = [one for one in (*table.BY_NAME, *table.UNBUILT) if one.startswith(name)]
+        slots = {table.BY_NAME[one].slot if one in table.BY_NAME else one for one in fitting}
+        return min(fitting, key=len) if len(slots) == 1 and name not in table.MEANT else name
 
     def read(self, words: Sequence[str]) -> tuple[list[Setting], list[str]]:
         """Parse the options at the start of `words`; return them and the remaining words. Raises BadUsage."""
@@ -109,6 +121,7 @@ class Reader(Struct, frozen=True):
     def _long(self, word: str, following: str | None, settings: list[Setting]) -> bool:
         """Parse '--name=value' or '--name value'; return whether the following word was the value."""
         name, equals, text = word[2:].partition("=")
+        name = self.whole_name(name)
         option = table.BY_NAME.get(name)
         if option is None:
             return self._other(name, bool(equals))
@@ -163,16 +176,29 @@ class Reader(Struct, frozen=True):
 
 
 def _unknown(name: str) -> str:
+    """Return the message about an unknown option, with the option that was probably meant."""
     from difflib import get_close_matches  # slow to import, and only needed for this message
 
-    near = get_close_matches(name, [*table.BY_NAME, *table.UNBUILT], 1)
-    hint = f"; did you mean --{near[0]}?" if near else ""
-    return f"unknown option {shown(f'--{name}')}{hint}"
+    spelled = f"unknown option {shown(f'--{name}')}"
+    if name in table.MEANT:
+        return f"{spelled}; use {table.MEANT[name]}"
+    near = get_close_matches(name, [*table.BY_NAME, *table.HARMLESS], 1)
+    if near:
+        return f"{spelled}; did you mean --{near[0]}?"
+    fitting = [f"--{one}" for one in sorted(table.BY_NAME) if one.startswith(name)]
+    return f"{spelled}: it is the beginning of {', '.join(fitting)}" if fitting else spelled
 
 
 def read(words: Sequence[str]) -> tuple[list[Setting], list[str]]:
-    """Parse a command line; return the options, and the script or command with its arguments."""
-    return Reader().read(words)
+    """Parse a command line; return the options, and the script or command with its arguments.
+
+    Options of Slurm that have no effect here are returned as one setting, `ignored`.
+    """
+    ignored: list[str] = []
+    settings, rest = Reader(ignored=ignored).read(words)
+    if ignored:
+        settings.append(Setting(table.IGNORED, " ".join(dict.fromkeys(ignored)), ignored))
+    return settings, rest
 
 
 def from_script(found: Directives, name: str) -> tuple[list[Setting], list[str]]:
@@ -276,3 +302,118 @@ class OptionsCommand(click.Command):
             return super().parse_args(ctx, [f"--{asked.answer}"])
         ctx.params = {"settings": settings, "words": words}
         return []
+
+
+# -- the demand of a job ---------------------------------------------------------------------------
+
+
+def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
+    """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
+    gpus, share, gpu_type = _cards(settings.get("gpus"), site)
+    gpus, memory = _gpu_memory(settings, gpus)
+    gpu_type = _gpu_type(settings.get("gpu-type"), gpu_type, gpus)
+    cpus = settings["cpus-per-task"].value if "cpus-per-task" in settings else 1
+    assert isinstance(cpus, int)
+    return Demand(
+        gpus=gpus,
+        share=share,
+        memory=memory.size,
+        memory_part=memory.part,
+        gpu_type=gpu_type,
+        cpus=cpus,
+        host_memory=_host_memory(settings.get("mem"), cpus, gpus, site),
+        resources=_resources(settings, site),
+    )
+
+
+def _resources(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[tuple[str, int], ...]:
+    """Return the site resources of --gres. Raises BadUsage for an unknown resource."""
+    found: dict[str, int] = {}
+    for setting in (settings[slot] for slot in ("gpus", "gres") if slot in settings):
+        amount = setting.value
+        assert isinstance(amount, Amount)
+        for name, count in amount.resources:
+            if name not in site.resources:
+                shard = ("shard",) if site.shards_per_gpu else ()
+                known = ("gpu", *shard, *site.resources)
+                meant = _nearest(name, known)
+                hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+                raise setting.bad(
+                    f": invalid generic resource specification, there is no {quoted(name)} here; {hint}"
+                )
+            found[name] = count
+    return tuple(sorted(found.items()))
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # slow to import, and only needed for this message
+
+    return next(iter(get_close_matches(word, known, 1, 0.5)), "")
+
+
+def _cards(setting: Setting | None, site: SubmitContext) -> tuple[int, int, str]:
+    """Return (number of GPUs, share of each in ten-thousandths, type) of --gpus, --fgpu or --gres."""
+    if setting is None:
+        return 0, 0, ""
+    amount = setting.value
+    assert isinstance(amount, Amount)
+    try:
+        gpus, share = split_units(_in_gpus(setting, amount, site))
+    except ValueError as error:
+        raise setting.bad(str(error)) from None
+    if share % WHOLE and share % site.share_step:
+        low, high = (format_share(each) for each in neighbours(share, site.share_step))
+        step = format_share(site.share_step)
+        raise setting.bad(f" is not a multiple of this site's step of {step}; use {low} or {high} of a GPU")
+    return gpus, share, amount.gpu_type
+
+
+def _in_gpus(setting: Setting, amount: Amount, site: SubmitContext) -> int:
+    if amount.unit == "gpu":
+        return amount.size
+    parts = site.fgpu_per_gpu if amount.unit == "fgpu" else site.shards_per_gpu
+    what = "fGPU" if amount.unit == "fgpu" else "shard"
+    if not parts:
+        raise setting.bad(f": this site defines no {what}; use --gpus=FRACTION, such as --gpus=0.5")
+    units = amount.size // parts  # rounded down: as many fit on a card as the site says
+    if amount.size and not units:
+        raise setting.bad(": smallest share is 0.0001 of a GPU")
+    if units > WHOLE and amount.size % (parts * WHOLE):
+        low = amount.size // (parts * WHOLE) * parts
+        raise setting.bad(f": above one GPU only whole GPUs; use {low} or {low + parts}")
+    return units
+
+
+def _gpu_memory(settings: Mapping[str, Setting], gpus: int) -> tuple[int, GpuMemory]:
+    setting = settings.get("gpu-mem")
+    if setting is None:
+        return gpus, GpuMemory()
+    assert isinstance(setting.value, GpuMemory)
+    asked = settings.get("gpus")
+    if asked is not None and not gpus:
+        raise setting.bad(f": GPU memory needs a GPU, and {asked.label}={asked.text} asks for none")
+    return gpus or 1, setting.value
+
+
+def _gpu_type(setting: Setting | None, in_amount: str, gpus: int) -> str:
+    if setting is None:
+        return in_amount
+    assert isinstance(setting.value, str)
+    if in_amount and in_amount.lower() != setting.value.lower():
+        raise setting.bad(f": the amount of GPUs names another type, {in_amount}")
+    if not gpus:
+        raise setting.bad(": a GPU type needs --gpus or --gpu-mem beside it")
+    return setting.value
+
+
+def _host_memory(setting: Setting | None, cpus: int, gpus: int, site: SubmitContext) -> int:
+    if setting is None:
+        return 0
+    memory = setting.value
+    assert isinstance(memory, HostMemory)
+    if memory.per == "gpu" and not gpus:
+        raise setting.bad(": memory per GPU needs --gpus or --gpu-mem (it is host memory; see --gpu-mem)")
+    size = memory.size * {"job": 1, "cpu": cpus, "gpu": gpus}[memory.per]
+    if size >= 1 << 63:
+        raise setting.bad(" is larger than 2^63 bytes in all")
+    return size or site.host_memory

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from fgsched.cli import machine
-from fgsched.cli.cells import clean, fit, shown_time
-from fgsched.cli.cells import columns as width_of
+from fgsched.cli import display
+from fgsched.cli.display import clean, fit, shown_time
+from fgsched.cli.display import columns as width_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import lazy_regex, shown
@@ -136,7 +136,7 @@ def _task(task: int | None, rest: str | None) -> str:
 
 def why(cause: Cause | None) -> str:
     """Return why a job does not run, as a sentence."""
-    from fgsched.cli import wording  # only those who ask for it pay for it
+    from fgsched.cli import wording  # imported only if this column is selected
 
     return wording.why(cause)
 
@@ -406,9 +406,9 @@ _KEYS = (
     *(
         Key(*key)
         for name, field in (("submit", "submitted_at"), ("start", "started_at"), ("end", "ended_at"))
-        for key in ((f"{name}_time", (field,)), (f"{name}_time_iso", (field,), machine.iso))
+        for key in ((f"{name}_time", (field,)), (f"{name}_time_iso", (field,), display.iso))
     ),
-    Key("gpus", ("share",), machine.gpus),
+    Key("gpus", ("share",), display.gpu_number),
     Key("gpu_count", ("gpus",)),
     Key("gpu_mem", ("gpus", "memory"), lambda gpus, size: size if gpus else 0),
     Key("gpu_type", ("gpu_type",), _or_null),
@@ -427,7 +427,7 @@ JSON_FIELDS = tuple(dict.fromkeys(field for key in _KEYS for field in key.fields
 def document(jobs: Iterable[JobInfo]) -> str:
     """Return the queue as a JSON object: {"meta": …, "jobs": [ … ]}."""
     getters = [(key.name, _value_getter(key)) for key in _KEYS]
-    return machine.document(jobs=[{name: get(job) for name, get in getters} for job in jobs])
+    return display.document(jobs=[{name: get(job) for name, get in getters} for job in jobs])
 
 
 def _value_getter(key: Key) -> Callable[[JobInfo], Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from fgsched import protocol
-from fgsched.cli.cells import shown_time
+from fgsched.cli.display import shown_time
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
 from fgsched.domain.job import WHOLE

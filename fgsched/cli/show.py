@@ -1,14 +1,14 @@
 """`fgctl show`: all data of a job, a GPU, a partition, a reservation or the configuration."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from fgsched import protocol
-from fgsched.cli import choices, machine
-from fgsched.cli.cells import clean, shown_time
+from fgsched.cli import choices, display
+from fgsched.cli.display import clean, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.client import Client
 from fgsched.domain.errors import BadUsage, Refused
@@ -28,10 +28,10 @@ def text(group: Group, *, oneliner: bool) -> str:
 def document(what: str, found: Sequence[Any]) -> str:
     """Return the answers as one JSON object."""
     records = [DOCUMENTS[what](one) for one in found]
-    return machine.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
+    return display.document(**({"config": records[0]} if what == "config" else {f"{what}s": records}))
 
 
-# -- what to ask ------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------
 
 
 def _jobs(client: Client, words: Sequence[str]) -> list[protocol.JobInfo]:
@@ -113,7 +113,7 @@ def _job(job: protocol.JobInfo) -> Group:
         [("CancelReason", job.note)] if job.note else [],
         [("Comment", request.comment)] if request.comment else [],
         [("Detail", job.detail)] if job.detail else [],
-        *([("Event", _step(step))] for step in job.steps),
+        *([("Event", _step(step))] for step in _told_once(job.steps)),
     ]
 
 
@@ -190,7 +190,10 @@ def _gpu_lines(job: protocol.JobInfo) -> Group:
             [("GpuCompute", job.gpu_compute), ("Pacing", job.pacing or "none")],
         ]
     others = [("OtherGpus", job.other_gpus)] if given else []
-    held = [("Enforce", job.tier), ("Preload", job.preload), *others]
+    if demand.gpus and not given and not job.state.is_final:  # decided when it starts
+        held = [("Enforce", "(null)"), ("Preload", "(null)")]
+    else:
+        held = [("Enforce", job.tier), ("Preload", job.preload), *others]
     return [*lines, [*held, ("MaxRSS", format_mebibytes(job.max_rss))]]
 
 
@@ -231,6 +234,16 @@ def _secrets(job: protocol.JobInfo) -> Group:
         [("StdIn", its.stdin)],
         [("StdOut", its.stdout)],
     ]
+
+
+def _told_once(steps: Sequence[protocol.Step]) -> Iterator[protocol.Step]:
+    """Return the steps without those that only repeat the state, the attempt and the reason."""
+    told = None
+    for step in steps:
+        what = (step.attempt, step.after, step.reason)
+        if step.before != step.after or what != told:
+            yield step
+        told = what
 
 
 def _step(step: protocol.Step) -> str:
@@ -285,7 +298,13 @@ def _settings(about: protocol.About) -> Group:
         **{"version": about.version, "mode": about.mode, "host": about.host, "pid": about.pid},
         **{"source": about.source, "state": about.state, "run": about.run},
     }
-    return [[(name, value)] for name, value in (own | about.config).items()]
+    from fgsched.config.keys import KEYS
+
+    shown = {
+        name: KEYS[name].form.show(value).strip('"') if name in KEYS else value
+        for name, value in about.config.items()
+    }
+    return [[(name, value)] for name, value in (own | shown).items()]
 
 
 GROUPS: dict[str, Callable[[Any], Group]] = {
@@ -315,7 +334,7 @@ def _job_document(job: protocol.JobInfo) -> dict[str, Any]:
     record = {name: to_builtins(getattr(job, name)) for name in _SHOWN} | {"ended_at": ended}
     record |= {key: to_builtins(getattr(job, name)) for name, key in _RENAMED.items()}
     record |= {"final": job.state.is_final, "why": _why(job)}
-    return record | {f"{key}_iso": machine.iso(record[key]) for key in _TIMES}
+    return record | {f"{key}_iso": display.iso(record[key]) for key in _TIMES}
 
 
 def _gpu_document(found: protocol.GpuInfo) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from fgsched.cli.cells import clean, table
 from fgsched.cli.command import write
-from fgsched.domain.errors import BadUsage, Refused
+from fgsched.cli.display import clean, text_table
+from fgsched.domain.errors import BadUsage, FgschedError, Refused
 from fgsched.domain.times import format_runtime
 
 if TYPE_CHECKING:  # other commands do not import them
@@ -78,12 +78,24 @@ def _cards(text: str, config: "Config") -> "tuple[Gpu, ...]":
     from fgsched.gpus import discover, simulated
 
     adds, wanted = text.startswith("+"), text.removeprefix("+").removeprefix("sim:")
-    cards = () if text and not adds else discover(config, os.environ).gpus
+    cards = () if text and not adds else _running() or discover(config, os.environ).gpus
     if wanted:
         cards += tuple(_after(gpu, len(cards)) for gpu in simulated.parse(f"sim:{wanted}"))
     if not cards:
         raise Refused("this host has no GPU to simulate", "Give some, for example --gpus=4x80G:H100.")
     return cards
+
+
+def _running() -> "tuple[Gpu, ...]":
+    """Return the GPUs of the running controller; none if no controller answers."""
+    from fgsched import protocol
+    from fgsched.client import Client, find_places
+
+    try:
+        with Client(find_places(), may_start=False) as client:
+            return tuple(found.gpu for found in client.call(protocol.ListGpus()).gpus)
+    except FgschedError:
+        return ()
 
 
 def _after(gpu: "Gpu", first: int) -> "Gpu":
@@ -176,7 +188,7 @@ def _shown(found: "Metrics", title: str, left_out: int, refused: int) -> str:
 
     headings = ["GPUS", "JOBS", "WAIT", "P50", "P90", "P99", "LONGEST", "SLOWDOWN"]
     rows = [*found.waits, *([found.was] if found.was else [])]
-    text = f"{clean(title)}\n\n" + table(headings, [_row(row) for row in rows])
+    text = f"{clean(title)}\n\n" + text_table(headings, [_row(row) for row in rows])
     lines = [
         ("allocated", f"{found.allocated:.1%} of the GPUs while jobs came, {found.overall:.1%} in all"),
         ("used", f"{found.gpu_hours:.1f} GPU-hours in {found.hours:.1f} hours"),

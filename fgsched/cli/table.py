@@ -1,12 +1,291 @@
-"""The table of fgsub's options, used for the command line, script headers and the environment."""
+"""The options of fgsub: one row for each option, and the parsers of their values."""
 
+import math
+import re
+import time
 from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.cli import optionvalues as values
-from fgsched.domain.times import parse_duration
+from fgsched.domain.job import GPU_COMPUTE, NICEST, WHOLE, EarlySignal
+from fgsched.domain.text import BadValue, lazy_regex, quoted
+from fgsched.domain.times import parse_duration, parse_time
+from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
+from fgsched.jobs.arrays import parse_array
+from fgsched.jobs.dependencies import parse_dependency
+from fgsched.jobs.enforcement import TIERS
+from fgsched.jobs.filenames import ALLOWED, unknown
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+_LONGEST_NAME = 255
+_LONGEST_PATH = 4095
+_LONGEST_COMMENT = 4096
+_RESOURCE = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_WORD = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
+_LATEST_SIGNAL = 65_535  # seconds before the limit
+
+
+class Amount(Struct, frozen=True):
+    """An amount of GPUs, in units of GPUs, fGPUs or shards."""
+
+    unit: str  # "gpu", "fgpu" or "shard"; "none": nothing is said of GPUs
+    size: int  # ten-thousandths of the unit
+    gpu_type: str = ""
+    resources: tuple[tuple[str, int], ...] = ()  # the site's own, beside the cards
+
+
+class GpuMemory(Struct, frozen=True):
+    """Memory of each GPU: bytes, or a part of the GPU in ten-thousandths."""
+
+    size: int = 0  # bytes, or ten-thousandths of the GPU's memory
+    part: int = 0
+
+
+class HostMemory(Struct, frozen=True):
+    """Host memory of the job, per CPU, or per GPU."""
+
+    per: str  # "job", "cpu" or "gpu"
+    size: int  # bytes; 0: all
+
+
+def flag(text: str) -> bool:
+    """Parse the presence of a flag."""
+    return True
+
+
+def no(text: str) -> bool:
+    """Parse the presence of a negated flag."""
+    return False
+
+
+def gpus(text: str) -> Amount:
+    """Parse [type:]amount of GPUs. Raises BadValue."""
+    gpu_type, count, share = parse_gpus(text)
+    return Amount("gpu", count * share, gpu_type)
+
+
+def fgpu(text: str) -> Amount:
+    """Parse an amount in fGPUs. Raises BadValue."""
+    return Amount("fgpu", parse_units(text))
+
+
+def gres(text: str) -> Amount:
+    """Parse a list of gpu[:type][:amount], shard:N and NAME[:N]. Raises BadValue."""
+    cards: Amount | None = None
+    others: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, rest = part.partition(":")
+        if name in ("gpu", "shard"):
+            if cards is not None:
+                raise BadValue(text, " asks for GPUs twice")
+            cards = _cards(text, name, rest)
+        elif not _RESOURCE.fullmatch(name) or not re.fullmatch(r"[0-9]{0,5}", rest) or name in others:
+            raise BadValue(text, ": invalid generic resource specification (gpu:AMOUNT, or NAME:N)")
+        elif rest != "0":
+            others[name] = int(rest or 1)
+    return replace(cards or Amount("none", 0), resources=tuple(sorted(others.items())))
+
+
+def _cards(text: str, resource: str, rest: str) -> Amount:
+    if resource == "shard":
+        if rest and not re.fullmatch(r"[0-9]{1,9}", rest):
+            raise BadValue(text, " is not a whole number of shards")
+        return Amount("shard", int(rest or 1) * WHOLE)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_. -]*", rest):
+        return Amount("gpu", WHOLE, rest)  # a type alone: one card of it
+    try:
+        return gpus(rest or "1")
+    except BadValue as error:
+        raise BadValue(text, error.why) from None
+
+
+def gpu_memory(text: str) -> GpuMemory:
+    """Parse GPU memory, as a size or a percentage. Raises BadValue."""
+    try:
+        if text.endswith("%"):
+            return GpuMemory(part=parse_share(text))
+        size = parse_bytes(text)
+    except BadValue as error:
+        raise BadValue(text, error.why.replace(" or T;", " or T, or % of the card;")) from None
+    return GpuMemory(size=size) if size else GpuMemory(part=WHOLE)
+
+
+def host_memory(per: str) -> Callable[[str], HostMemory]:
+    """Return a parser for host memory per "job", "cpu" or "gpu"."""
+    return lambda text: HostMemory(per, parse_bytes(text))
+
+
+def gpu_type(text: str) -> str:
+    """Parse a part of a GPU model's name. Raises BadValue."""
+    if not _WORD.fullmatch(text):
+        raise BadValue(text, " is not a GPU type (use part of one model's name, such as a100)")
+    return text
+
+
+def name(text: str) -> str:
+    """Parse a job name. Raises BadValue if it is empty or too long."""
+    if not text:
+        raise BadValue(text, " is not a name")
+    if len(text) > _LONGEST_NAME:
+        raise BadValue(text, f" is {len(text)} characters; limit {_LONGEST_NAME}")
+    return text
+
+
+def tier(text: str) -> str:
+    """Parse an enforcement level. Raises BadValue."""
+    if text not in TIERS:
+        raise BadValue(text, f": give {', '.join(TIERS[:-1])} or {TIERS[-1]}")
+    return text
+
+
+def gpu_compute(text: str) -> str:
+    """Parse a compute-sharing policy. Raises BadValue."""
+    if text not in GPU_COMPUTE:
+        raise BadValue(text, ": give hard, fair or none")
+    return text
+
+
+def partition(text: str) -> str:
+    """Parse a list of partition names. Raises BadValue."""
+    if not all(_WORD.fullmatch(name) for name in text.split(",")):
+        raise BadValue(text, ": invalid partition name")
+    return text
+
+
+def label(text: str) -> str:
+    """Parse the name of an account or QOS. Raises BadValue."""
+    if not _WORD.fullmatch(text):
+        raise BadValue(text, " is not a name")
+    return text
+
+
+def reservation(text: str) -> str:
+    """Parse the name of a reservation. Raises BadValue."""
+    if not 0 < len(text) <= 64 or not text.isprintable() or "," in text:
+        raise BadValue(text, " is not the name of a reservation")
+    return text
+
+
+def nice(text: str) -> int:
+    """Parse a nice value. Raises BadValue."""
+    if not re.fullmatch(r"-?[0-9]{1,10}", text) or abs(int(text)) > NICEST:
+        raise BadValue(text, f" is not a number up to {NICEST}")
+    return int(text)
+
+
+def path(text: str) -> str:
+    """Parse a path. Raises BadValue if it is empty, too long, or has control characters."""
+    if not text:
+        raise BadValue(text, " is not a path")
+    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_PATH:
+        raise BadValue(text, f" is longer than {_LONGEST_PATH} bytes")
+    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
+        raise BadValue(text, ": control characters are not allowed in a file name")
+    return text
+
+
+def pattern(text: str) -> str:
+    """Parse a file name with % patterns. Raises BadValue for an unknown pattern."""
+    if items := unknown(path(text)):
+        named = " ".join(item if item.isprintable() else ascii(item)[1:-1] for item in items)
+        raise BadValue(text, f": unknown {named}; allowed {ALLOWED}")
+    return text
+
+
+def open_mode(text: str) -> str:
+    """Parse append or truncate. Raises BadValue."""
+    if text not in ("append", "truncate"):
+        raise BadValue(text, " is not append or truncate")
+    return text
+
+
+def comment(text: str) -> str:
+    """Parse a comment. Raises BadValue if it is too long."""
+    if len(text) > _LONGEST_COMMENT:
+        raise BadValue(text, f" is {len(text)} characters; limit {_LONGEST_COMMENT}")
+    return text
+
+
+def anything(text: str) -> str:
+    """Accept any text."""
+    return text
+
+
+def command(text: str) -> str:
+    """Parse a shell command line. Raises BadValue if it is blank."""
+    if not text.strip():
+        raise BadValue(text, " is not a command")
+    return text
+
+
+def count(text: str) -> int:
+    """Parse a positive whole number. Raises BadValue."""
+    return parse_count(text)
+
+
+def array(text: str) -> tuple[str, int]:
+    """Parse an array; return (canonical indices, maximum of running tasks). Raises BadValue."""
+    return parse_array(text)
+
+
+def dependency(text: str) -> str:
+    """Parse a dependency list into its canonical form. Raises BadValue."""
+    return str(parse_dependency(text))
+
+
+def yes_or_no(text: str) -> str:
+    """Parse yes or no. Raises BadValue."""
+    if text not in ("yes", "no"):
+        raise BadValue(text, " is not yes or no")
+    return text
+
+
+def begin(text: str) -> int:
+    """Parse an earliest start into epoch seconds; 0 for a time in the past. Raises BadValue."""
+    now = time.time()
+    found = parse_time(text, now)
+    return math.ceil(found) if found > now else 0
+
+
+def deadline(text: str) -> int:
+    """Parse a deadline into epoch seconds. Raises BadValue if it has passed."""
+    now = time.time()
+    found = parse_time(text, now)
+    if found <= now:
+        raise BadValue(text, " has passed")
+    return int(found)
+
+
+def only_one(text: str) -> int:
+    """Parse a number of tasks or nodes. Raises BadValue unless it is 1."""
+    if text not in ("1", "1-1"):
+        raise BadValue(text, ": a job here is one task on a single host; only 1 is possible")
+    return 1
+
+
+def early_signal(text: str) -> EarlySignal:
+    """Parse [B:|C:]SIG[@SEC]; SEC is in seconds before the time limit. Raises BadValue.
+
+    B: sends the signal to the shell only, C: to its children only.
+    """
+    target, colon, rest = text.rpartition(":")
+    targets = {"": "all", "B": "shell", "C": "children"}
+    named, at, before = rest.partition("@")
+    if target not in targets or (colon and not target):
+        raise BadValue(text, f": {quoted(target + ':')} is not B: (the shell only) or C: (its children only)")
+    if at and (not re.fullmatch(r"[0-9]{1,6}", before) or int(before) > _LATEST_SIGNAL):
+        raise BadValue(text, f": seconds before the limit are 0 to {_LATEST_SIGNAL}")
+    try:
+        number = parse_signal(named)
+    except BadValue as error:
+        raise BadValue(text, error.why) from None
+    return EarlySignal(signal=number, before=int(before) if at else 60, target=targets[target])
+
+
+# -- options ---------------------------------------------------------------------------------------
 
 
 class Option(Struct, frozen=True, kw_only=True):
@@ -20,8 +299,8 @@ class Option(Struct, frozen=True, kw_only=True):
     help: str = ""
     variable: str = ""  # of the environment; "": none
     in_scripts: bool = True
-    hidden: bool = False  # told in the manual, not in --help
-    bare: str = ""  # what it means without a value, where it may be given so
+    hidden: bool = False  # documented in the manual, not in --help
+    bare: str = ""  # its value if it is given without one
     of_call: bool = False  # concerns the whole call, not one job: not in a line of a batch
 
     @property
@@ -30,7 +309,7 @@ class Option(Struct, frozen=True, kw_only=True):
 
     def of(self, value: object) -> "Option":
         """Return the option for this value: --gres without a GPU uses its own slot."""
-        of_others = isinstance(value, values.Amount) and value.unit == "none"
+        of_others = isinstance(value, Amount) and value.unit == "none"
         return replace(self, slot="gres") if of_others else self
 
 
@@ -65,51 +344,49 @@ def _option(
     )
 
 
-_FLAG, _NO = values.flag, values.no
+_FLAG, _NO = flag, no
 OPTIONS: tuple[Option, ...] = (
-    _option("gpus G", "[TYPE:]AMOUNT", values.gpus, "GPUs, or a fraction: 2, 0.5, 50%, 1/2, a100:1."),
-    _option("gpu-mem", "SIZE", values.gpu_memory, "Memory of each GPU: 8G or 50%; 0: all."),
-    _option("fgpu", "N", values.fgpu, "Same as --gpus, in units of the site's fGPU.", slot="gpus"),
-    _option(
-        "gres", "LIST", values.gres, "gpu:[TYPE:]AMOUNT, shard:N, or a site resource NAME:N.", slot="gpus"
-    ),
-    _option("gpus-per-node", "[TYPE:]AMOUNT", values.gpus, "Same as --gpus.", slot="gpus"),
-    _option("gpus-per-task", "[TYPE:]AMOUNT", values.gpus, "Same as --gpus.", slot="gpus"),
-    _option("gpu-type", "TYPE", values.gpu_type, "GPU model whose name contains TYPE."),
-    _option("type", "TYPE", values.gpu_type, "Same as --gpu-type.", slot="gpu-type"),
-    _option("constraint C", "TYPE", values.gpu_type, "Same as --gpu-type.", slot="gpu-type"),
-    _option("cpus-per-task c", "N", values.count, "Number of CPUs; default: 1."),
-    _option("mem", "SIZE", values.host_memory("job"), "Host memory: 8G; 0: all."),
-    _option("mem-per-cpu", "SIZE", values.host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
-    _option("mem-per-gpu", "SIZE", values.host_memory("gpu"), "Host memory for each GPU.", slot="mem"),
+    _option("gpus G", "[TYPE:]AMOUNT", gpus, "GPUs, or a fraction: 2, 0.5, 50%, 1/2, a100:1."),
+    _option("gpu-mem", "SIZE", gpu_memory, "Memory of each GPU: 8G or 50%; 0: all."),
+    _option("fgpu", "N", fgpu, "Same as --gpus, in units of the site's fGPU.", slot="gpus"),
+    _option("gres", "LIST", gres, "gpu:[TYPE:]AMOUNT, shard:N, or a site resource NAME:N.", slot="gpus"),
+    _option("gpus-per-node", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
+    _option("gpus-per-task", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
+    _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE."),
+    _option("type", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
+    _option("constraint C", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
+    _option("cpus-per-task c", "N", count, "Number of CPUs; default: 1."),
+    _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all."),
+    _option("mem-per-cpu", "SIZE", host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
+    _option("mem-per-gpu", "SIZE", host_memory("gpu"), "Host memory for each GPU.", slot="mem"),
     _option("time t", "LIMIT", parse_duration, "Time limit: minutes, H:M:S, D-H, 90s, 2h."),
-    _option("job-name J", "NAME", values.name, "Job name; default: the script's name."),
-    _option("output o", "FILE", values.pattern, "Standard output; default: fg-%j.out."),
-    _option("error e", "FILE", values.pattern, "Standard error; default: as the output."),
-    _option("input i", "FILE", values.pattern, "Standard input; default: /dev/null."),
-    _option("open-mode", "MODE", values.open_mode, "append to the output files, or truncate them."),
+    _option("job-name J", "NAME", name, "Job name; default: the script's name."),
+    _option("output o", "FILE", pattern, "Standard output; default: fg-%j.out."),
+    _option("error e", "FILE", pattern, "Standard error; default: as the output."),
+    _option("input i", "FILE", pattern, "Standard input; default: /dev/null."),
+    _option("open-mode", "MODE", open_mode, "append to the output files, or truncate them."),
     _option("mkdir", "", _FLAG, "Create the directories of the output files."),
-    _option("chdir D", "DIR", values.path, "Working directory."),
-    _option("export", "LIST", values.anything, "Environment: ALL, NONE or A,B=x."),
-    _option("partition p", "LIST", values.partition, "Partitions; the first that can start the job."),
-    _option("account A", "NAME", values.label, "Account to charge."),
-    _option("qos q", "NAME", values.label, "Quality of service."),
-    _option("reservation", "NAME", values.reservation, "Run in this reservation."),
-    _option("nice", "[N]", values.nice, "Lower the priority by N; default: 100.", bare="100"),
-    _option("signal", "[B:|C:]SIG[@SEC]", values.early_signal, "Send SIG SEC seconds before the time limit."),
-    _option("array a", "LIST[%N]", values.array, "Job array: 0-15, 1,5-9, 0-90:10; N at a time."),
-    _option("dependency d", "LIST", values.dependency, "Start after jobs: afterok:7, afterany:7:8."),
-    _option("kill-on-invalid-dep", "yes|no", values.yes_or_no, "Cancel if dependencies can never be met."),
-    _option("begin b", "TIME", values.begin, "Earliest start: 18:00, tomorrow, now+2hours."),
-    _option("deadline", "TIME", values.deadline, "Latest end of the job."),
+    _option("chdir D", "DIR", path, "Working directory."),
+    _option("export", "LIST", anything, "Environment: ALL, NONE or A,B=x."),
+    _option("partition p", "LIST", partition, "Partitions; the first that can start the job."),
+    _option("account A", "NAME", label, "Account to charge."),
+    _option("qos q", "NAME", label, "Quality of service."),
+    _option("reservation", "NAME", reservation, "Run in this reservation."),
+    _option("nice", "[N]", nice, "Lower the priority by N; default: 100.", bare="100"),
+    _option("signal", "[B:|C:]SIG[@SEC]", early_signal, "Send SIG SEC seconds before the time limit."),
+    _option("array a", "LIST[%N]", array, "Job array: 0-15, 1,5-9, 0-90:10; N at a time."),
+    _option("dependency d", "LIST", dependency, "Start after jobs: afterok:7, afterany:7:8."),
+    _option("kill-on-invalid-dep", "yes|no", yes_or_no, "Cancel if dependencies can never be met."),
+    _option("begin b", "TIME", begin, "Earliest start: 18:00, tomorrow, now+2hours."),
+    _option("deadline", "TIME", deadline, "Latest end of the job."),
     _option("requeue", "", _FLAG, "Requeue after a failure of the host (default)."),
     _option("no-requeue", "", _NO, "Never requeue.", slot="requeue"),
     _option("hold H", "", _FLAG, "Submit the job held."),
-    _option("tier", "LEVEL", values.tier, "Enforcement: driver, shim, watchdog or none."),
-    _option("gpu-compute", "POLICY", values.gpu_compute, "Sharing of compute time: hard, fair or none."),
-    _option("comment", "TEXT", values.comment, "Comment."),
-    _option("wrap", "COMMAND", values.command, "Run COMMAND instead of a script."),
-    _option("batch", "FILE", values.path, "Submit each line of FILE; -: standard input."),
+    _option("tier", "LEVEL", tier, "Enforcement: driver, shim, watchdog or none."),
+    _option("gpu-compute", "POLICY", gpu_compute, "Sharing of compute time: hard, fair or none."),
+    _option("comment", "TEXT", comment, "Comment."),
+    _option("wrap", "COMMAND", command, "Run COMMAND instead of a script."),
+    _option("batch", "FILE", path, "Submit each line of FILE; -: standard input."),
     _option("wait W", "", _FLAG, "Wait for the end; exit with the job's code."),
     _option("parsable", "", _FLAG, "Print only the job id."),
     _option("quiet Q", "", _FLAG, "Print nothing."),
@@ -119,12 +396,14 @@ OPTIONS: tuple[Option, ...] = (
     _option("ignore-sbatch", "", _FLAG, "Do not read #SBATCH lines."),
     _option("test-only", "", _FLAG, "Print when and where it would start; do not submit."),
     _option("explain-options", "", _FLAG, "Print each value and its source; do not submit."),
-    _option("ntasks n", "1", values.only_one, "Only 1 is accepted."),
-    _option("nodes N", "1", values.only_one, "Only 1 is accepted."),
-    _option("ntasks-per-node", "1", values.only_one, "Only 1 is accepted."),
+    _option("ntasks n", "1", only_one, "Only 1 is accepted."),
+    _option("nodes N", "1", only_one, "Only 1 is accepted."),
+    _option("ntasks-per-node", "1", only_one, "Only 1 is accepted."),
 )
 
-# What Slurm has and fgsched has not built: 'name', 'name=' (takes a value), 'name?' (may take one).
+IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
+
+# Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
 _CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
@@ -146,10 +425,27 @@ def _rows(names: str) -> dict[str, str]:
     return {row.rstrip("=?"): row[len(row.rstrip("=?")) :] for row in names.split()}
 
 
-HARMLESS = frozenset(_rows(_HARMLESS))  # without them a Slurm script still does what it says
+HARMLESS = frozenset(_rows(_HARMLESS))  # a Slurm script works without them
 UNBUILT: dict[str, str] = {**_rows(_CHANGES_MEANING), **_rows(_HARMLESS)}  # name -> "", "=" or "?"
 UNBUILT_SHORT: dict[str, str] = _SHORT
 BY_NAME: dict[str, Option] = {option.name: option for option in OPTIONS}
 BY_SHORT: dict[str, Option] = {option.short: option for option in OPTIONS if option.short}
 BY_VARIABLE: dict[str, Option] = {option.variable: option for option in OPTIONS if option.variable}
+MEANT = {  # what users of other schedulers write, and what has that meaning here
+    **dict.fromkeys(("queue", "pool"), "--partition=NAME"),
+    **dict.fromkeys(("cpus", "cpu", "cores", "num-cpus", "ncpus"), "--cpus-per-task=N"),
+    **dict.fromkeys(("timelimit", "time-limit", "walltime", "max-time", "timeout"), "--time=LIMIT"),
+    **dict.fromkeys(("workdir", "cwd", "work-dir", "directory"), "--chdir=DIR"),
+    **dict.fromkeys(("vram", "gpu-memory", "gpumem", "gpu-ram"), "--gpu-mem=SIZE"),
+    **dict.fromkeys(("share", "fraction", "gpu-share", "gpu-fraction", "num-gpus", "ngpus"), "--gpus=0.5"),
+    **dict.fromkeys(("memory", "ram"), "--mem=SIZE"),
+    **dict.fromkeys(("dry-run", "dryrun", "check"), "--test-only"),
+    **dict.fromkeys(("name", "jobname"), "--job-name=NAME"),
+    **dict.fromkeys(("log", "stdout"), "--output=FILE"),
+    **dict.fromkeys(("stderr",), "--error=FILE"),
+    **dict.fromkeys(("after", "depends", "depends-on"), "--dependency=afterok:JOB"),
+    **dict.fromkeys(("env", "environment"), "--export=ALL,NAME=VALUE"),
+    **dict.fromkeys(("command", "cmd", "exec"), "--wrap=COMMAND"),
+    **dict.fromkeys(("gpu-model", "model", "gputype"), "--gpu-type=TYPE"),
+}
 ASKS_FOR_HELP = {"help": "help", "h": "help", "usage": "help", "version": "version", "V": "version"}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from fgsched.cli.cells import TIME_FORMAT, shown_time
+from fgsched.cli.display import TIME_FORMAT, shown_time
 from fgsched.domain.job import WHOLE, Reason
 from fgsched.domain.times import format_limit
 from fgsched.domain.units import format_indices, format_mebibytes, format_share
@@ -216,7 +216,7 @@ def _jobs(ids: Sequence[int]) -> str:
     return f"{'job' if len(ids) == 1 else 'jobs'} {named}"
 
 
-# -- what would start it ----------------------------------------------------------------------------
+# -- remedies ---------------------------------------------------------------------------------------
 
 
 def remedy(blocker: Blocker, called: int | str) -> str:

@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, convert
 
-from fgsched.domain import units
+from fgsched.domain import times, units
 
 FOREVER = -1  # of a Retention
-_LONGEST_RETENTION = 100 * 366 * 86_400  # seconds
 
 
 def _as_toml(value: object) -> str:
@@ -66,7 +65,7 @@ def _devices(value: object) -> str:
 
 
 def _retention(value: object) -> int:
-    return FOREVER if value == "forever" else units.parse_duration(_text(value), _LONGEST_RETENTION)
+    return FOREVER if value == "forever" else times.parse_duration(_text(value))
 
 
 def _show_retention(seconds: int) -> str:
@@ -74,7 +73,7 @@ def _show_retention(seconds: int) -> str:
 
 
 def _show_time(seconds: float) -> str:
-    return f'"{units.format_limit(round(seconds))}"'
+    return f'"{times.format_limit(round(seconds))}"'
 
 
 def _show_period(seconds: float) -> str:
@@ -130,7 +129,7 @@ Duration = Annotated[  # seconds
     int,
     Form(
         takes='a time such as "1-12:00:00"; a bare number is minutes, "0" no limit',
-        read=lambda value: units.parse_duration(_text(value)),
+        read=lambda value: times.parse_duration(_text(value)),
         show=_show_time,
     ),
 ]
@@ -138,7 +137,7 @@ Period = Annotated[  # seconds
     int,
     Form(
         takes='a time such as "30", which are minutes, or "1:00:00"',
-        read=lambda value: units.parse_duration(_text(value)),
+        read=lambda value: times.parse_duration(_text(value)),
         show=_show_period,
     ),
 ]

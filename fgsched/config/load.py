@@ -14,9 +14,8 @@ from msgspec import Struct
 from fgsched.config.keys import KEYS, SECTIONS, TABLES, Key
 from fgsched.config.schema import NAME, NAME_RULE, Config, PartitionSettings
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.policy import Policy
+from fgsched.domain.policy import Policy, find_rule_error
 from fgsched.domain.text import quoted
-from fgsched.scheduling.preemption import find_rule_error
 from fgsched.system.paths import Paths
 from fgsched.system.safeopen import refuse_unless_safe
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fgsched.config.load import load
 from fgsched.controller.daemon import serve
-from fgsched.controller.logfile import handler
+from fgsched.controller.decisionlog import handler
 from fgsched.domain.errors import FgschedError, Unreachable
 from fgsched.system.nice import hold_low_descriptors, reset_signals
 from fgsched.system.paths import Paths, is_of_the_disk, unwritten

@@ -16,7 +16,7 @@ class Caller:
     gid: int
     name: str
     is_operator: bool
-    groups: tuple[str, ...] = ()  # names; looked up only where the site goes by groups
+    groups: tuple[str, ...] = ()  # names; queried only if the policy uses groups
 
     @property
     def submitter(self) -> Submitter:

@@ -56,7 +56,7 @@ class Turns:
         return first
 
     def is_settled(self, share: Share) -> bool:
-        """Tell whether a user's record can be deleted: it shows no more service than the others'."""
+        """Tell whether a user's record can be deleted, because the user is not ahead of the others."""
         return share.served <= self.now
 
 
@@ -68,13 +68,13 @@ def _served(share: Share) -> float:
 
 
 log = logging.getLogger("fgsched.controller")
-_TINY = 4 * 2**10  # bytes of a request that are received whatever else its user has half sent
+_TINY = 4 * 2**10  # bytes of a request that are always received, also above the budget of its user
 _SMALL = 64 * 2**10  # bytes of a request that any connection may have buffered
 _PIECE = 256 * 2**10  # bytes of a large request that are received at a time
 _INPUT = 4 * 2**20  # bytes of small requests that one user may have buffered
 _OUTPUT = 4 * 2**20  # bytes of answers not taken, at which a user is not served any more
 _LARGE = 3  # large requests that are received at a time, one of each user
-_CONNECTIONS = 256  # of one user that may ask
+_CONNECTIONS = 256  # connections of one user that send requests
 _WAITING = 1024  # of one user that wait for jobs to end
 _UNLISTED = 128  # connections of all uids without an account together
 _UNLISTED_EACH = 16  # connections of one uid without an account
@@ -119,7 +119,7 @@ class User:
         self.queue: dict[Connection, None] = {}  # not read: another large request is received
         self.large: Connection | None = None  # the one that may send a large request
         self.input = self.output = self.waiting = 0
-        self.is_parked = False  # who this is is not known yet
+        self.is_parked = False  # the account of the user is not known yet
 
     @property
     def asking(self) -> int:
@@ -151,7 +151,7 @@ class _Place:
     )
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor  # closed, it still tells under which number it was watched
+        self.descriptor = descriptor  # kept after closing, to find its registration
         self.events = self.input = self.output = 0
         self.is_asked = self.is_queued = self.is_waiting = False
         self.work: Work | None = None  # an answer that is being made
@@ -170,7 +170,7 @@ class Clients:
         """Take over the listener. `has_account(uid)` answers whether the user database lists a uid."""
         self.has_account: Callable[[int], bool] = lambda uid: True
         self._unlisted = Share()  # of all uids without an account
-        self._unlisted_users: dict[int, User] = {}  # those of them that have a connection
+        self._unlisted_users: dict[int, User] = {}  # uids without an account that have a connection
         self._input = self._output = 0  # bytes of all users
         self._listener, self._selector, self._clock = listener, selector, clock
         self._users: dict[int, User] = {}
@@ -463,7 +463,7 @@ class Clients:
                 connection = next(iter(lacking))
                 place = user.connections[connection]
                 if not (events := self._wanted(connection, user)):
-                    break  # the room is used up; the others are behind it
+                    break  # the budget is used up; the others follow
                 del lacking[connection]
                 self._watch(connection, place, events)
 

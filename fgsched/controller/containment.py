@@ -2,21 +2,15 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from msgspec.structs import replace
-
-from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import FgschedError, OurFault, StorageError
-from fgsched.domain.job import Ended, Gpu, HostLimits, Job, JobState, Readings, Reason
+from fgsched.domain.job import Ended, Job, JobState, Reason
 from fgsched.domain.text import storable
 from fgsched.protocol import InternalErrors
-from fgsched.scheduling.planner import Queue, Snapshot
-from fgsched.scheduling.queue import QueuedJob
 from fgsched.store import is_fatal
 
 # -- faults: logged, counted, and reported by `fgsched doctor` -------------------------------------
@@ -224,40 +218,3 @@ def _cleaned_up(job: Job, why: str, now: float) -> Job:
     outcome = job.outcome if job.outcome and job.outcome.is_final else JobState.FAILED
     over = {"holds": (), "outcome": None, "ended_at": job.ended_at or now, "reason": Reason.INTERNAL_ERROR}
     return job.changed(state=outcome, **over)
-
-
-# -- jobs for which planning fails -----------------------------------------------------------------
-
-
-def culprits(
-    jobtable: JobTable, gpus: Iterable[Gpu], readings: Readings, limits: HostLimits, now: float
-) -> list[int]:
-    """Return the ids of jobs for which a plan fails even alone; [] if only several together make it fail."""
-    running = [job.id for job in jobtable.holding.values() if _fails(partial(jobtable.running, job, now))]
-    if running:
-        return running
-    try:
-        snapshot = jobtable.snapshot(gpus, readings, limits=limits, now=now)
-    except Exception:
-        return []
-    found = []
-    for group in list(snapshot.queue.groups):
-        first = next(group.in_order())[1]
-        entry = snapshot.queue.entry(first)
-        if entry is not None and _fails(partial(_plan_alone, snapshot, entry)):
-            found += [job_id for _, job_id in group.in_order()]
-    return found
-
-
-def _plan_alone(snapshot: Snapshot, entry: QueuedJob) -> None:
-    alone = Queue([entry], order=snapshot.queue.order)
-    plan = replace(snapshot, queue=alone, running=[]).plan()
-    _ = plan.reserved, plan.shortfall(entry.kind)
-
-
-def _fails(act: Callable[[], object]) -> bool:
-    try:
-        act()
-    except Exception:
-        return True
-    return False

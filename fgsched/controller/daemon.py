@@ -3,23 +3,20 @@
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-
-from filelock import FileLock, Timeout
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 from fgsched import gpus
 from fgsched.config.load import Config
 from fgsched.controller.gpustate import with_known_gpus
 from fgsched.controller.launching import Beside
 from fgsched.controller.service import Controller
-from fgsched.domain.errors import Unreachable
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
 from fgsched.store import Store
 from fgsched.system import nice
 from fgsched.system.accounts import of_host, of_user
-from fgsched.system.paths import Paths, written
+from fgsched.system.paths import Paths, taken
 from fgsched.system.sdnotify import ServiceManager
 from fgshim import spawner
 
@@ -87,25 +84,3 @@ def _arguments(places: Paths, option: str, *, is_service: bool) -> list[str]:
     kept = [*(("--gpus", option) if option else ()), *(["--system"] if places.mode == "system" else [])]
     kept += ["--service"] if is_service else []
     return [sys.executable, "-I", "-m", "fgsched.controller", *kept]
-
-
-@contextmanager
-def taken(places: Paths) -> Iterator[None]:
-    """Hold the lock of the state directory, which the kernel releases when the process ends.
-
-    Raises: Unreachable, if another controller has it.
-    """
-    lock = FileLock(places.lock, timeout=0)
-    try:
-        with written(places.lock):
-            lock.acquire()
-            places.lock.write_text(f"{os.getpid()}\n")
-    except Timeout:
-        holder = places.lock.read_text().strip() or "?"
-        raise Unreachable(
-            f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()

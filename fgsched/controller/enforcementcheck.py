@@ -18,7 +18,7 @@ from fgsched.store import Allocation
 
 log = logging.getLogger(__name__)
 _DRIVER = Path("/proc/driver/nvidia/version")
-_PATIENCE = 60.0  # seconds after which a question was lost with the process that was asked
+_PATIENCE = 60.0  # seconds after which a query is considered lost with its process
 _NOT_HELD = "its enforcement does not work: "
 
 
@@ -35,7 +35,7 @@ class EnforcementGate:
         self._asked_at: float | None = None
         self._asked_for = ""
         self._waiting: list[Launching] = []  # for the verdict
-        self._limiting: dict[str, Launching] = {}  # by what was asked
+        self._limiting: dict[str, Launching] = {}  # by the request
 
     def open_for(self, launching: Launching) -> None:
         """Launch the job, refuse it, or keep it until the check has finished."""
@@ -66,7 +66,7 @@ class EnforcementGate:
 
     def _ask(self, card: Allocation) -> None:
         if self._asked_at is not None and time.monotonic() - self._asked_at < _PATIENCE:
-            return  # the answer is on its way
+            return  # the answer will follow
         self._asked_at = time.monotonic()
         self._asked_for = self._key()
         about = {"run": self._run, "hook": str(self._hook), "gpu": card.gpu, "uuid": card.uuid}

@@ -15,24 +15,11 @@ from fgsched.controller.containment import (
     Doomed,
     Faults,
     Unattributed,
-    culprits,
     is_held_for_an_error,
     marked,
     told,
 )
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.effects import Effect, Executor, Follow, Forget, Remind, job_to_mark
-from fgsched.controller.events import (
-    ClientRequest,
-    Event,
-    Failed,
-    Faulted,
-    HostShort,
-    JobEnded,
-    JobStarted,
-    Launcher,
-    WatchdogFinding,
-)
 from fgsched.controller.followup import (
     follow_up_orphans,
     post_mortem,
@@ -43,7 +30,24 @@ from fgsched.controller.followup import (
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.sitepolicy import SitePolicy
-from fgsched.controller.starting import Eligibility, Starter
+from fgsched.controller.starting import Eligibility, Starter, culprits
+from fgsched.controller.turn import (
+    ClientRequest,
+    Effect,
+    Event,
+    Executor,
+    Failed,
+    Faulted,
+    Follow,
+    Forget,
+    HostShort,
+    JobEnded,
+    JobStarted,
+    Launcher,
+    Remind,
+    WatchdogFinding,
+    job_to_mark,
+)
 from fgsched.controller.usage import UsageCharges
 from fgsched.crash import point
 from fgsched.domain.errors import OurFault, StorageError
@@ -90,15 +94,15 @@ class Engine:
         self.site = SitePolicy(store, cards, limits)
         self.charges = UsageCharges(store.kept)
         self._starter = Starter()
-        self.mounts = MountPlan()  # what jobs can have of the file system for themselves; as policy
+        self.mounts = MountPlan()  # the private mounts of jobs
         self.binding = Binding()  # to which CPUs they are bound; as policy
         self.tier = tier  # how jobs are held to their share of device memory on this host
         self.jobtable = JobTable()
         self.eligibility = Eligibility(self)
-        self.orphans: dict[int, float] = {}  # jobs without a shepherd -> since when nothing of them is left
+        self.orphans: dict[int, float] = {}  # jobs without a shepherd -> end of their processes
         self.undelivered: dict[int, float] = {}  # job -> when an order to it was tried last
         self.unsaved: list[Event] = []  # ends that could not be stored yet: the disk was full
-        self.ended: list[Job] = []  # since the caller last looked
+        self.ended: list[Job] = []  # since the last call of the caller
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
         self.log = DecisionLog()
@@ -107,7 +111,7 @@ class Engine:
         self._executor = Executor(self)
         self._faulted: list[Event] = []  # effects that failed for a job, for the next turn
         self._plans_again_at = -math.inf  # planning failed, and is left out until then
-        self._ended_before: list[Job] = []  # of `ended`, what the turns before this one committed
+        self._ended_before: list[Job] = []  # the part of `ended` that earlier turns committed
 
     @property
     def policy(self) -> Policy:
@@ -181,7 +185,7 @@ class Engine:
                 self._planning_failed(error, now)
             self.orphans = dict(orphans)
             self._forget_turn(now)
-            if self.is_broken:  # the table of jobs is not what the queue says: no further round
+            if self.is_broken:  # the job table differs from the queue: no further round
                 return StorageBroken("the queue cannot be read", "Repeat the command.")
 
     def _turn_each(self, events: Sequence[Event], error: Exception, now: float) -> None:
@@ -250,7 +254,7 @@ class Engine:
         """Make the next turn determine the state of the job, after its effect failed."""
         job = job_to_mark(effect)
         if isinstance(error, StorageError) or is_fatal(error):
-            self.is_broken = True  # what is committed and not done yet, the next controller does
+            self.is_broken = True  # the next controller carries out the remaining committed effects
         what = f"job {job.id}" if job else "an effect"
         why = f"internal error: {self.faults.note(what, error)}"
         if job is not None:
@@ -339,7 +343,7 @@ class Engine:
             if job.state is JobState.COMPLETING and not self.cards.cleans(job.id):
                 self.cards.begin_cleaning(job.id, now)
 
-    # -- what failed for one job ------------------------------------------------------------------
+    # -- failures of one job ------------------------------------------------------------------------
 
     def _mark_blamed(self, now: float) -> None:
         """Mark the jobs that caused errors; set aside those that cannot be marked.
@@ -359,7 +363,7 @@ class Engine:
                 self.containment.set_aside(job_id, error)
                 failed = True
                 if self.jobtable.is_torn:
-                    break  # what fails from here on may fail because of the table
+                    break  # later failures may be caused by the inconsistent table
         if failed:
             raise Doomed
 
@@ -423,14 +427,14 @@ class Engine:
             return min(PAUSE, self._plans_again_at - now)
         return 1.0 if self.unsaved else None
 
-    # -- what has happened ----------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------
 
     def _take_in(self, event: Event, now: float) -> None:
         if isinstance(event, ClientRequest):
             self._ask(event, now)
             return
         job = self.jobtable.under_way(event.job)
-        if job is not None:  # else it is an echo of an attempt that is over
+        if job is not None:  # else it is a late event of an ended attempt
             self.containment.run(job.id, partial(self._happened, job, event, now))
 
     def _ask(self, event: ClientRequest, now: float) -> None:
@@ -506,7 +510,7 @@ class Engine:
         self.step(before, after, now)
         return after
 
-    # -- what is due ----------------------------------------------------------------------------
+    # -- timers -------------------------------------------------------------------------------------
 
     def _clean(self, now: float) -> None:
         """Release the holds of ended jobs that no GPU lists any more."""
@@ -581,7 +585,7 @@ class Engine:
                 self._run(job, shepherd, now)
             case Hunt():
                 self.orphans.setdefault(job.id, math.inf)
-                self.then(Remind(job))  # the shepherd that had the orders may be gone
+                self.then(Remind(job))  # the shepherd that received the orders may have ended
 
     def _delay(self, job: Job, why: str, now: float) -> None:
         """Requeue a job with a delay because the host lacked resources. A cancelled job ends instead."""

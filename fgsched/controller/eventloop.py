@@ -19,15 +19,15 @@ from fgsched import codec, protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.clients import Clients, Work
 from fgsched.controller.containment import Faults
-from fgsched.controller.effects import Reply
 from fgsched.controller.engine import Engine
-from fgsched.controller.events import (
+from fgsched.controller.turn import (
     ClientRequest,
     Event,
     Failed,
     HostShort,
     JobEnded,
     JobStarted,
+    Reply,
     due_now,
 )
 from fgsched.domain.errors import Busy, FgschedError, OurFault
@@ -38,7 +38,7 @@ from fgsched.server import Connection, LongAnswer, parse
 from fgsched.store import is_fatal
 
 log = logging.getLogger("fgsched.controller")
-SPAWNER_GONE = "the spawner is gone"  # why the loop stops; the controller starts again
+SPAWNER_GONE = "the spawner is gone"  # the reason why the loop ends; the controller restarts
 _PIECES = 0.002  # seconds for which pieces of one answer are made before others are served
 _SLICE = 0.005  # seconds of a round for requests
 _WRITES = 0.01  # seconds that the writes of a round may be expected to take: they are committed together
@@ -56,7 +56,7 @@ class Operations(Protocol):
 
     def has_account(self, uid: int) -> bool: ...
 
-    def knows(self, connection: Connection) -> bool: ...  # False: it is being looked up; `known` follows
+    def knows(self, connection: Connection) -> bool: ...  # False: a query is running; `known` follows
 
     def caller(self, connection: Connection) -> Caller: ...
 
@@ -277,7 +277,7 @@ class EventLoop:
         found = find(time.time())
         if isinstance(found, LongAnswer):
             work = _listing(connection, found)
-            next(work)  # what goes wrong with the first piece can still be told
+            next(work)  # an error in the first piece can still be answered
             self.begin_work(connection, work)
         else:
             connection.succeed(found)
@@ -309,7 +309,7 @@ class EventLoop:
 
     def _event(self, answer: Answer) -> Event:
         if answer.is_over or answer.errno in {EEXIST, ESRCH} or (answer.pid and not answer.start):
-            return JobEnded(answer.job, answer.attempt)  # claim and result tell what became of it
+            return JobEnded(answer.job, answer.attempt)  # claim and result show its outcome
         if answer.errno in _SHORTAGES:
             return HostShort(answer.job, answer.attempt, f"could not be started: {os.strerror(answer.errno)}")
         if answer.errno:

@@ -5,9 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from fgsched.controller.context import EngineContext
-from fgsched.controller.effects import RETRY, Cancel, Remind
-from fgsched.controller.events import WatchdogFinding
+from fgsched.controller.turn import RETRY, Cancel, EngineContext, Remind, WatchdogFinding
 from fgsched.domain.job import Job, JobState, OomReport, Refusal
 from fgsched.jobs.lifecycle import Alive, Gone, Result, blame_gpu, lost, reason_of
 from fgsched.jobs.watchdog import oom_report, watchdog_changes

@@ -13,7 +13,7 @@ from fgsched.config.load import Config
 from fgsched.controller.containment import Faults
 from fgsched.controller.enforcementcheck import EnforcementGate
 from fgsched.controller.engine import Engine
-from fgsched.controller.events import WatchdogFinding
+from fgsched.controller.turn import WatchdogFinding
 from fgsched.domain.job import GpuProcess, Job, JobState, Reading
 from fgsched.gpus import external
 from fgsched.jobs.launchspec import job_dir
@@ -31,7 +31,7 @@ _SOON = 0.1  # seconds between two queries while a GPU still lists an ended job
 _AGAIN = 0.5  # the same while the watchdog suspects a running job
 _PATIENCE = 60.0  # seconds after which an unanswered query is lost
 
-# -- what a CUDA context costs ----------------------------------------------------------------------
+# -- the size of CUDA contexts ----------------------------------------------------------------------
 
 
 class ContextCosts:

@@ -13,7 +13,7 @@ from fgsched.scheduling.placement import charged
 from fgsched.store import Allocation, Store
 
 _NEVER = float("-inf")
-_LIVES_ON = "could not be ended"  # at the end of a note: an operator has to look at it
+_LIVES_ON = "could not be ended"  # at the end of a note: an operator must resume the GPU
 _BY_ITSELF = " [watchdog]"  # at the end of a note: no operator drained it
 
 
@@ -46,7 +46,7 @@ class GpuStates:
         self._looked_for: frozenset[int] = frozenset()  # the same, of the last reading that came
         self._there: frozenset[int] = frozenset()  # of these, the jobs that the last reading shows
         self._changed: dict[int, Gpu] = {}
-        self._unsaved: dict[int, Gpu] = {}  # what `changed` returned last
+        self._unsaved: dict[int, Gpu] = {}  # the last result of `changed`
         self._kept: set[int] = set()  # cards on which a process may live on that no KILL ends
         self._occupied: dict[int, str] = {}  # cards that jobs of an earlier queue may use -> the note
         self._taken_back: set[int] = set()  # cards that an operator gives out although such jobs run
@@ -72,7 +72,7 @@ class GpuStates:
     def __contains__(self, index: int) -> bool:
         return index in self._gpus
 
-    # -- what a reading says --------------------------------------------------------------------
+    # -- readings -----------------------------------------------------------------------------------
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether memory of other processes is known well enough for placement."""
@@ -193,7 +193,7 @@ class GpuStates:
     def left_dirty(self, job: Job, now: float) -> None:
         """Mark the GPUs of a job whose processes did not leave in time as suspect."""
         self._stayed[job.id] = job
-        for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a card may be gone since
+        for index in {hold.gpu for hold in job.holds} & self._gpus.keys():  # a GPU may have been removed
             if self._gpus[index].state is GpuState.OK:
                 note = f"processes of job {job.id} have not left it"
                 self._mark(replace(self._gpus[index], state=GpuState.SUSPECT, note=note, noted_at=now))

@@ -18,7 +18,7 @@ from fgsched.domain.job import WHOLE, Job, JobState
 from fgsched.jobs.enforcement import COMPUTE_NONE
 
 log = logging.getLogger(__name__)
-_OFTEN = 0.025  # seconds between two looks while jobs of one card work: what is lent comes back in a tenth
+_OFTEN = 0.025  # seconds between two steps while jobs of one GPU are active: loans return within 0.1 s
 _SELDOM = 0.25  # while they do not
 _ALONE = 1.0  # where no card has two
 _MEASURE = 0.3  # between two questions to the driver
@@ -124,7 +124,7 @@ class GpuTime:
         owner = job.uid if os.geteuid() == 0 else os.geteuid()
         try:
             fd = region.open_region(f"{self._run}/job/{job.id}.{job.attempt}/region", owner)
-        except (OSError, ValueError):  # it is over, or has no fence
+        except (OSError, ValueError):  # the job has ended, or has no region
             return None
         return _Paced(fd, {hold.gpu: region.Borrower(fd, at) for at, hold in enumerate(job.holds)})
 
@@ -134,7 +134,7 @@ def measure(borrower: region.Borrower, told: list[list[int]], ahead: int) -> Non
 
     `ahead`: nanoseconds by which the controller's clock is ahead of the driver's.
     """
-    if told:  # nothing told is no measurement: the driver may know it by other pids
+    if told:  # no data: the driver may use other pids
         part = min(100, sum(percent for _, percent, _, _ in told)) * WHOLE // 100
         start, end = told[0][2] * 1000 + ahead, told[0][3] * 1000 + ahead
         borrower.measured(part, max(0, start), max(0, end))

@@ -58,7 +58,7 @@ def pending(job: Job, count: int = 1) -> QueuedJob:
         partitions=tuple(request.partition.split(",")) if request.partition else (MAIN,),
         who=owner_of(job),
         nice=request.nice,
-        # A task that has a row of its own goes before the rest of its array.
+        # A task with a separate row is ahead of the rest of its array.
         since=since if job.task is None else math.nextafter(since, 0),
         reservation=request.reservation,
     )
@@ -103,8 +103,8 @@ def _running(job: Job, now: float) -> Running:
     if job.state is JobState.COMPLETING:
         return Running(_NOTHING, job.holds, now, *_whose(job))
     until = math.inf if job.deadline is None or job.state is JobState.SUSPENDED else max(now, job.deadline)
-    if job.is_being_preempted and job.preemption is not None:
-        until = min(until, max(now, job.preemption.until))
+    if (order := job.ending_preemption) is not None:
+        until = min(until, max(now, order.until))
     return Running(demand_of(job), job.holds, until, *_whose(job))
 
 
@@ -132,8 +132,8 @@ class JobTable:
         """`made(array)` returns the indices of an array that have rows of their own."""
         self.jobs: dict[int, Job] = {}
         self.holding: dict[int, Job] = {}
-        self.given: dict[int, tuple[Allocation, ...]] = {}  # allocations of the jobs that hold something
-        self.aside: dict[int, Job] = {}  # jobs that failed unexpectedly: they keep what they hold
+        self.given: dict[int, tuple[Allocation, ...]] = {}  # allocations of jobs
+        self.aside: dict[int, Job] = {}  # jobs excluded after an error; they keep their allocations
         self.unreadable: set[int] = set()  # jobs with damaged rows, which are not started
         self.is_torn = False  # a `put` failed half-way: the indexes may contradict each other
         self.revision = 0  # changes with every change

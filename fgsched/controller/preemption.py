@@ -6,9 +6,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from fgsched.controller.context import PreemptionHost
-from fgsched.controller.effects import Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.turn import Preempt, PreemptionHost, Resume, Suspend
 from fgsched.domain.job import Hold, Job, JobState, Preemption, Reason
 from fgsched.domain.policy import SUSPEND
 from fgsched.domain.waiting import Note, Outlook, Preempting, preemption_of, suspension_of
@@ -38,7 +37,7 @@ class Preempter:
         snapshot = _scene(host, now)
         occupants, leaving = _occupants(host, snapshot), _leaving(host, snapshot)
         starts: tuple[Start, ...] = ()
-        if leaving:  # whatever starts once they have gone has its room then
+        if leaving:  # jobs that start after their end use their capacity
             snapshot = without(snapshot, leaving)
             starts = snapshot.plan().starts
         served = 0
@@ -192,8 +191,8 @@ def go_on(host: PreemptionHost, job: Job, now: float, said: Outcome | None = Non
     `said` is the outcome for a request, if there is one.
     """
     changes: dict[str, object] = {"suspended": suspended_seconds(job, now), "suspended_at": None}
-    if job.is_suspended_by_preemption and job.preemption is not None:
-        over = replace(job.preemption, attempt=0)
+    if (found := job.suspending_preemption) is not None:
+        over = replace(found, attempt=0)
         changes |= {"holds": _whole(host, job), "preemption": over, "reason": Reason.NONE}
     after = job.advance(JobState.RUNNING, **changes)
     host.step(job, after, now)
@@ -207,9 +206,9 @@ def preemption_notes(jobtable: JobTable, job: Job) -> list[Note]:
     if (found := preemption_of(job)) is not None:
         return [found]
     going = [
-        (one.id, one.preemption.until)
+        (one.id, order.until)
         for one in jobtable.holding.values()
-        if one.is_being_preempted and one.preemption and one.preemption.by == job.id
+        if (order := one.ending_preemption) is not None and order.by == job.id
     ]
     if not going or job.state is not JobState.PENDING:
         return []

@@ -13,16 +13,14 @@ from typing import NamedTuple
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config
-from fgsched.controller.bookkeeping import Bookkeeper, NoJobs, keep_of
-from fgsched.controller.effects import RETRY
+from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
-from fgsched.controller.events import ClientRequest, JobEnded
 from fgsched.controller.gpumonitor import ContextCosts, GpuMonitor, Watchdog, watchdog_policy
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo
-from fgsched.controller.handlers.assembly import Requests, rules
+from fgsched.controller.handlers.dispatch import Requests, rules
 from fgsched.controller.launching import (
     Beside,
     EnforcementGate,
@@ -32,7 +30,7 @@ from fgsched.controller.launching import (
     launch_context,
     run_directory,
 )
-from fgsched.controller.logfile import decision_log
+from fgsched.controller.turn import RETRY, ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
 from fgsched.server import listen
@@ -43,7 +41,7 @@ from fgsched.system.sdnotify import ServiceManager
 log = logging.getLogger("fgsched.controller")
 _LONGEST = 300.0  # seconds until the clock, which may be set, is read again while a job waits for a time
 _LONGEST_FAULTY = 1.0  # seconds until the next round where the timers failed
-_SOON = 0.1  # seconds between two attempts to end what is left of a job without a shepherd
+_SOON = 0.1  # seconds between two attempts to end the processes of a job without a shepherd
 
 
 class _Part(NamedTuple):
@@ -77,7 +75,6 @@ class Controller:
         self._engine.site.configure(config)
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
-        self._bookkeeper = self._keep_books()
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
@@ -96,10 +93,6 @@ class Controller:
         is_real = self._beside.inventory.source == "nvml"
         self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
-
-    def _keep_books(self) -> Bookkeeper | None:
-        accountant = self._beside.accountant
-        return Bookkeeper(accountant, NoJobs(), time.monotonic) if accountant is not None else None
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -123,15 +116,8 @@ class Controller:
                 lambda: cleaner.step(clock()),
                 lambda: cleaner.due(clock()),
             ),
-            *self._timed_books(),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
-
-    def _timed_books(self) -> list[_Part]:
-        books = self._bookkeeper
-        if books is None:
-            return []
-        return [_Part("the bookkeeping", lambda: books.look(time.time()), books.due)]
 
     def _revision(self) -> int:
         return self._engine.jobtable.revision
@@ -172,8 +158,6 @@ class Controller:
                 self._loop.run_once(self._timeout())
                 self._after_round()
         self._cleaner.close()
-        if self._bookkeeper is not None:
-            self._bookkeeper.finish()
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -225,9 +209,6 @@ class Controller:
     def _watch_edges(self) -> None:
         accounts, presence = self._beside.accounts, self._presence
         self._loop.watch(self._beside.sampler, self._monitor.see)
-        if self._bookkeeper is not None:
-            self._loop.watch(self._bookkeeper, self._bookkeeper.receive)
-            self._bookkeeper.begin(self._loop.watch_once)
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
@@ -265,8 +246,6 @@ class Controller:
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
         self._pruner.obey(_keep(config), time.monotonic())
-        if self._bookkeeper is not None:
-            self._bookkeeper.keep(keep_of(config))
         self._gpus.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )

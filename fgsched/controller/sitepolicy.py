@@ -39,7 +39,7 @@ class Record(Struct, frozen=True, kw_only=True):
     name: str
     start: int  # seconds since the epoch
     end: int  # seconds since the epoch
-    by: str  # who created it
+    by: str  # its creator
     cards: tuple[tuple[str, int], ...] = ()  # (UUID, share in ten-thousandths)
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()

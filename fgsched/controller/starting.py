@@ -1,19 +1,21 @@
-"""Start jobs: update which are eligible, start those that fit, then those that fit once others make way."""
+"""Start jobs: update the eligibility of pending jobs, start the jobs that fit, then preempt for others."""
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-from fgsched.controller.context import EngineContext
+from msgspec.structs import replace
+
 from fgsched.controller.decisionlog import DecisionLog
-from fgsched.controller.effects import AskGpus, Launch, Requeue
 from fgsched.controller.gpustate import GpuStates
+from fgsched.controller.jobtable import JobTable
 from fgsched.controller.preemption import Preempter, use_claims
+from fgsched.controller.turn import AskGpus, EngineContext, Launch, Requeue
 from fgsched.controller.usage import UsageCharges
 from fgsched.controller.waitindex import last_start
-from fgsched.domain.job import WHOLE, Job, JobState, Reason
+from fgsched.domain.job import WHOLE, Gpu, HostLimits, Job, JobState, Readings, Reason
 from fgsched.jobs.dependencies import (
     Dependency,
     Fact,
@@ -31,7 +33,7 @@ from fgsched.jobs.launchspec import Binding
 from fgsched.scheduling.backfill import BackfillReservation
 from fgsched.scheduling.fragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import charged
-from fgsched.scheduling.planner import JobClass, Plan, Start
+from fgsched.scheduling.planner import JobClass, Plan, Queue, QueuedJob, Snapshot, Start
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
 
@@ -271,7 +273,7 @@ class StartHost(EngineContext, Protocol):
     charges: UsageCharges
     eligibility: Eligibility
     log: DecisionLog
-    tier: str  # enforcement level of jobs that ask for none
+    tier: str  # default enforcement level
     mounts: MountPlan
     binding: Binding
 
@@ -316,7 +318,7 @@ def _start(host: StartHost, start: Start, now: float) -> None:
     """Store the allocation of a job, which is launched after the commit."""
     job = host.eligibility.task_of(host.jobtable.jobs[start.job_id])
     if job is None:
-        return  # other rows of its array took the last places
+        return  # other rows of its array use the last free places
     given = tuple(host.cards.allocation(hold) for hold in start.holds)
     tier = tier_of(job.request.tier, host.tier) if given else "none"
     after = job.advance(
@@ -340,3 +342,40 @@ def _start(host: StartHost, start: Start, now: float) -> None:
         host.jobtable.given[after.id] = given
         use_claims(host, start.job_id, now)
         host.then(Launch(after, given))
+
+
+# -- jobs for which planning fails -----------------------------------------------------------------
+
+
+def culprits(
+    jobtable: JobTable, gpus: Iterable[Gpu], readings: Readings, limits: HostLimits, now: float
+) -> list[int]:
+    """Return the ids of jobs for which a plan fails even alone; [] if only several together make it fail."""
+    running = [job.id for job in jobtable.holding.values() if _fails(partial(jobtable.running, job, now))]
+    if running:
+        return running
+    try:
+        snapshot = jobtable.snapshot(gpus, readings, limits=limits, now=now)
+    except Exception:
+        return []
+    found = []
+    for group in list(snapshot.queue.groups):
+        first = next(group.in_order())[1]
+        entry = snapshot.queue.entry(first)
+        if entry is not None and _fails(partial(_plan_alone, snapshot, entry)):
+            found += [job_id for _, job_id in group.in_order()]
+    return found
+
+
+def _plan_alone(snapshot: Snapshot, entry: QueuedJob) -> None:
+    alone = Queue([entry], order=snapshot.queue.order)
+    plan = replace(snapshot, queue=alone, running=[]).plan()
+    _ = plan.reserved, plan.shortfall(entry.kind)
+
+
+def _fails(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except Exception:
+        return True
+    return False

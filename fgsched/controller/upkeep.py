@@ -134,12 +134,12 @@ _NOTED = 100  # ended jobs of a step
 _PRUNED = 50  # scripts and environments of a step
 _BYTES = 4 << 20  # of a step
 _PAGES = 128  # that a step gives back
-_SUBMISSIONS = 500  # keys that a step looks at
+_SUBMISSIONS = 500  # keys that a step examines
 _KEYS = 86_400.0  # seconds that the key of a submission is known: longer than any command repeats it
 _STEP = 0.05  # seconds between two steps
 _ROUND = 60.0  # seconds between two rounds
 _SOON = 1.0  # seconds from an end to the next round
-_LONGEST_SLEEP = 86_400.0  # seconds until the next look where nothing is due: clocks are set
+_LONGEST_SLEEP = 86_400.0  # seconds until the next check if nothing is due, because clocks can be set
 
 
 class Keep(NamedTuple):
@@ -158,7 +158,7 @@ class Pruner:
         self._seen = -1
         self._due: float | None = 0.0
         self._since = 0.0  # when the round began
-        self._whole_at = 0.0  # when the next round looks at quotas and keys as well: that takes longer
+        self._whole_at = 0.0  # time of the next round that also examines quotas and keys, which takes longer
         self._place: tuple[int, str] | None = (-1, "")  # in the keys of submissions; None: at their end
         self._removed: list[Unused] = []
 

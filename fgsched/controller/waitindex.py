@@ -22,9 +22,9 @@ class Array:
     rest: int = 0  # its tasks without a row of their own, as bits
     open: int = -1  # tasks of the rest whose counterpart in another array has completed, as bits
     throttle: int = 0  # maximum of running tasks; 0: no limit
-    rows: set[int] = field(default_factory=set)  # ids of its rows that are not over
+    rows: set[int] = field(default_factory=set)  # ids of its open rows
     waiting: set[int] = field(default_factory=set)  # ids of its pending rows
-    holding: int = 0  # how many of its rows hold something
+    holding: int = 0  # number of its rows with allocations
 
     @property
     def room(self) -> int:

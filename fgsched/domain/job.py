@@ -196,7 +196,7 @@ class Preemption(Struct, frozen=True, kw_only=True, gc=False):
     attempt: int  # the attempt that is preempted; 0: the order was withdrawn
     grace: int = 0  # seconds between the warning and the end
     until: float = 0.0  # seconds since the epoch by which the job has certainly ended
-    used: bool = False  # the other job has started since: its room claim is over
+    used: bool = False  # the other job has started, so its room claim has ended
 
 
 class Refusal(Struct, frozen=True, kw_only=True, gc=False):
@@ -211,10 +211,10 @@ class OomReport(Struct, frozen=True, kw_only=True, gc=False):
     """The cause for which a job ran out of device memory, with the other memory on the GPU."""
 
     gpu: int  # index
-    asked: int  # bytes; 0: no allocation was refused, the watchdog found too much in use
+    asked: int  # bytes; 0: no allocation was refused; the watchdog found the violation
     held: int  # bytes
     limit: int  # bytes
-    jobs: tuple[tuple[int, int], ...] = ()  # (job id, bytes that it was given)
+    jobs: tuple[tuple[int, int], ...] = ()  # (job id, allocated bytes)
     strangers: int = 0  # bytes of processes that belong to no job
 
 
@@ -229,11 +229,11 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     submitted_at: float  # seconds since the epoch, as all times here
     state: JobState = JobState.PENDING
     reason: Reason = Reason.NONE
-    held: str = ""  # "", "user" or "admin": who holds the job
+    held: str = ""  # "user", "admin", or "" if the job is not held
     attempt: int = 0  # number of times that a start was decided
     holds: tuple[Hold, ...] = ()
     partition: str = ""  # in which the job was started
-    resources: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, indices) that the job was given
+    resources: tuple[tuple[str, tuple[int, ...]], ...] = ()  # (name, allocated indices)
     slot: int = 0  # number among the running jobs; reused after the job's end
     started_at: float | None = None
     ended_at: float | None = None
@@ -254,8 +254,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     failures: int = 0  # failures of the host since the job was last released
     not_before: float = 0.0  # earliest start after a failure
     opened_at: float = 0.0  # when the last dependency or hold that kept the job back was removed
-    note: str = ""  # reason given with the cancellation
-    wish: str = ""  # "requeue": run the job again once it has ended
+    note: str = ""  # reason of the cancellation
+    wish: str = ""  # "requeue": requeue the job after its end
     depends: str = ""  # the part of the dependency that is not yet met
     suspended_at: float | None = None  # start of the current suspension
     suspended: float = 0.0  # seconds of earlier suspensions
@@ -276,12 +276,26 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_being_preempted(self) -> bool:
         """Whether the job is ending because of a preemption."""
-        return self.preemption is not None and self.state.holds and self.preempt_mode in ("requeue", "cancel")
+        return self.ending_preemption is not None
+
+    @property
+    def ending_preemption(self) -> Preemption | None:
+        """The preemption that ends the current attempt; None: the job is not to end for another job."""
+        if self.preemption is None or not self.state.holds:
+            return None
+        return self.preemption if self.preempt_mode in ("requeue", "cancel") else None
 
     @property
     def is_suspended_by_preemption(self) -> bool:
         """Whether the job is suspended in favour of another job, which uses its part of the compute time."""
-        return self.state is JobState.SUSPENDED and self.preempt_mode == "suspend"
+        return self.suspending_preemption is not None
+
+    @property
+    def suspending_preemption(self) -> Preemption | None:
+        """The preemption that suspended the job; None: the job runs, or a user suspended it."""
+        return (
+            self.preemption if self.state is JobState.SUSPENDED and self.preempt_mode == "suspend" else None
+        )
 
     @property
     def deadline(self) -> float | None:

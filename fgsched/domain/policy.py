@@ -1,6 +1,6 @@
 """The site's policy: partitions, qualities of service, accounts, users, and priority weights."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -138,7 +138,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
     shares: int = 1
     limits: Limits = NO_LIMITS
-    users: tuple[str, ...] = ()  # who may charge it; empty: everybody
+    users: tuple[str, ...] = ()  # users who may charge it; empty: all
 
 
 class User(Struct, frozen=True, kw_only=True, gc=False):
@@ -161,7 +161,7 @@ class Weights(Struct, frozen=True, kw_only=True, gc=False):
     favor_small: bool = False
     max_age: int = 7 * 86_400  # seconds after which waiting longer counts no more
     half_life: int = 7 * 86_400  # seconds after which use counts half
-    interval: int = 60  # seconds between two looks at who used how much
+    interval: int = 60  # seconds between two updates of the fair share
 
 
 class Resource(Struct, frozen=True, kw_only=True, gc=False):
@@ -169,7 +169,7 @@ class Resource(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     count: int
-    visible_env: str = ""  # the variable in which a job finds the indices that it was given
+    visible_env: str = ""  # the variable with the indices that are allocated to a job
 
 
 class Reservation(Struct, frozen=True, kw_only=True, gc=False):
@@ -178,10 +178,10 @@ class Reservation(Struct, frozen=True, kw_only=True, gc=False):
     name: str
     start: int  # seconds since the epoch
     end: int
-    holds: tuple[Hold, ...]  # what it keeps of each card
+    holds: tuple[Hold, ...]  # the reserved part of each GPU
     access: Access = Access()
     is_maintenance: bool = False  # for operators only
-    by: str = ""  # who made it
+    by: str = ""  # its creator
 
     def admits(self, user: str, groups: Iterable[str], account: str) -> bool:
         return not self.is_maintenance and self.access.admits(user, groups, account)
@@ -197,7 +197,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
     resources: tuple[Resource, ...] = ()
     weights: Weights = Weights()
     gpu_compute: str = "fair"  # how jobs share a card's time where their partition does not say
-    reservations: tuple[Reservation, ...] = ()  # that are not over
+    reservations: tuple[Reservation, ...] = ()  # active and future ones
 
     @cached_property
     def is_capped(self) -> bool:
@@ -274,3 +274,56 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
 
     def resource(self, name: str) -> Resource | None:
         return next((one for one in self.resources if one.name == name), None)
+
+
+# -- errors of the settings of preemption -----------------------------------------------------------
+
+
+class RuleError(Struct, frozen=True, gc=False):
+    """An error in [table.name]: a preemption that the order does not permit."""
+
+    table: str
+    name: str
+    why: str
+    remedy: str
+
+
+def find_rule_error(policy: Policy) -> RuleError | None:
+    """Return the first error in the preemption settings, or None."""
+    found = [*_partition_errors(policy), *_qos_errors(policy)]
+    both = [one for one in policy.qos if one.preempt]
+    if both and any(one.preempt for one in policy.partitions):
+        why = f"quality of service {both[0].name} preempts, and partitions do too"
+        found.append(RuleError("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
+    return found[0] if found else None
+
+
+def _partition_errors(policy: Policy) -> Iterator[RuleError]:
+    names = [one.name for one in policy.partitions]
+    for position, one in enumerate(policy.partitions):
+        for name in one.preempt:
+            later = names[position + 1 :]
+            if name not in names:
+                yield _unknown_name("partitions", one.name, name, later)
+            elif name not in later:
+                why = f"partition {one.name} cannot preempt {name}, which does not come after it"
+                yield RuleError(
+                    "partitions", one.name, why, "Their order in the file is that of their priority."
+                )
+
+
+def _qos_errors(policy: Policy) -> Iterator[RuleError]:
+    there = {one.name: one for one in policy.qos}
+    for one in policy.qos:
+        lower = [other.name for other in policy.qos if other.priority < one.priority]
+        for name in one.preempt:
+            if name not in there:
+                yield _unknown_name("qos", one.name, name, lower)
+            elif name not in lower:
+                why = f"quality of service {one.name} cannot preempt {name}, whose priority is not lower"
+                yield RuleError("qos", one.name, why, f"priority of [qos.{one.name}] has to be the higher.")
+
+
+def _unknown_name(table: str, name: str, unknown: str, legal: Sequence[str]) -> RuleError:
+    remedy = f"It may name {', '.join(legal)}." if legal else "There is none that it may name."
+    return RuleError(table, name, f"{table}.{name}.preempt names {unknown}, which there is not", remedy)

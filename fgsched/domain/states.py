@@ -10,7 +10,7 @@ class JobState(Enum):
     STARTING = "CONFIGURING"  # hold reserved in the store, process not yet known
     RUNNING = "RUNNING"  # its shepherd is known by pid and start time
     SUSPENDED = "SUSPENDED"  # its processes are stopped; it holds all that it held
-    COMPLETING = "COMPLETING"  # over, but a card still lists processes of it, so it holds its share
+    COMPLETING = "COMPLETING"  # ended, but a GPU still lists its processes, so it keeps its share
     COMPLETED = "COMPLETED"  # exited with status 0
     FAILED = "FAILED"  # exited otherwise, or could not be started
     CANCELLED = "CANCELLED"  # ended by its owner or an operator
@@ -18,7 +18,7 @@ class JobState(Enum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # host or device memory; the reason says which
     NODE_FAIL = "NODE_FAIL"  # the host restarted while it ran
     DEADLINE = "DEADLINE"  # it could not, or did not, end before its deadline
-    PREEMPTED = "PREEMPTED"  # ended because another job needed its room
+    PREEMPTED = "PREEMPTED"  # ended because another job needed its allocation
 
     word: str  # equal to `value`, at a tenth of its cost
     code: str  # Slurm's short form: PD, R, CG …
@@ -127,7 +127,7 @@ def may_become(old: JobState, new: JobState) -> bool:
 class Tier(Enum):
     """The enforcement level of a job. The value is stored and shown."""
 
-    DRIVER = "driver"  # the kernel limits the job's cgroup; the hook tells the job of its share
+    DRIVER = "driver"  # the kernel limits the job's cgroup; the hook reports the limit to the job
     SHIM = "shim"  # the hook
-    WATCHDOG = "watchdog"  # only the controller's looks at the cards
+    WATCHDOG = "watchdog"  # only the controller's queries of the GPUs
     NONE = "none"

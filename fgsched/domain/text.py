@@ -1,4 +1,4 @@
-"""Text from outside: how it is stored, shown to a person and matched, and the error about a bad value.
+"""Convert text from outside for storage and display, match it, and report bad values.
 
 Python decodes a byte that is not UTF-8 to half a surrogate pair. Neither SQLite nor a terminal accepts one.
 """

@@ -22,16 +22,13 @@ _WITH_DAYS = lazy_regex(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{
 _CLOCKED = lazy_regex(r"([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 
 
-def parse_duration(text: str, longest: int = _LONGEST_LIMIT) -> int:
-    """Parse a duration into seconds; 0 is no limit. A bare number is in minutes.
-
-    Raises BadValue, also for more than `longest` seconds.
-    """
+def parse_duration(text: str) -> int:
+    """Parse a duration into seconds; 0 is no limit. A bare number is in minutes. Raises BadValue."""
     if text.lower() in _UNLIMITED:
         return 0
     seconds = _duration(text)
-    if seconds > longest:
-        raise BadValue(text, f": limit is at most {longest // DAY} days")
+    if seconds > _LONGEST_LIMIT:
+        raise BadValue(text, ": limit is at most 366 days")
     return seconds
 
 
@@ -97,7 +94,8 @@ _NOT_A_TIME = (
 _STEP = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 _AGO = lazy_regex(r"-([0-9]{1,9})([smhdw])", re.IGNORECASE)
 _NOW = lazy_regex(
-    r"now(?:\s*([+-])\s*([0-9]{1,9})\s*(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?)?)?", re.IGNORECASE
+    r"now(?:\s*([+-])\s*([0-9]{1,9})\s*(s|sec(?:ond)?s?|m|min(?:ute)?s?|h|hours?|hrs?|d|days?|w|weeks?)?)?",
+    re.IGNORECASE,
 )
 _CLOCK_WORDS = {"midnight": 0, "elevenses": 11, "noon": 12, "fika": 15, "teatime": 16}
 _PART = lazy_regex(

@@ -12,38 +12,6 @@ from msgspec import Struct, field
 from fgsched.domain.errors import BadUsage, NoSuchJob
 from fgsched.domain.job import WHOLE
 from fgsched.domain.text import BadValue, lazy_regex, shown
-from fgsched.domain.times import (
-    format_elapsed,
-    format_limit,
-    format_runtime,
-    format_time,
-    parse_duration,
-    parse_time,
-)
-
-__all__ = [
-    "SubmitContext",
-    "format_elapsed",
-    "format_indices",
-    "format_limit",
-    "format_mebibytes",
-    "format_runtime",
-    "format_share",
-    "format_time",
-    "neighbours",
-    "parse_bytes",
-    "parse_count",
-    "parse_duration",
-    "parse_gpus",
-    "parse_ids",
-    "parse_indices",
-    "parse_share",
-    "parse_signal",
-    "parse_time",
-    "parse_units",
-    "shown",
-    "signal_name",
-]
 
 MEBIBYTE = 1 << 20
 _MOST_GPUS = 65_535
@@ -65,8 +33,8 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     shards_per_gpu: int = 0  # 0: the site defines none
     fgpu_per_gpu: int = 0  # 0: the site defines none
     share_step: int = 1  # ten-thousandths; shares are multiples of this
-    host_memory: int = 0  # bytes that jobs can be given; 0: not counted
-    resources: tuple[str, ...] = ()  # countable things of the site's own
+    host_memory: int = 0  # bytes for jobs; 0: not counted
+    resources: tuple[str, ...] = ()  # countable resources of the site
     partition: str = "main"  # of a job that names none
     defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value
 

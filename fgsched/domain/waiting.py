@@ -1,4 +1,4 @@
-"""Why a job does not run, as data: the causes, and how they follow from the state of the job.
+"""The causes for which a job is pending or suspended, as data, and their derivation from the job's state.
 
 The controller determines the facts, the protocol transfers them, and `cli/wording.py` formats them as
 sentences.
@@ -18,19 +18,19 @@ class Shortfall(Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="
     """
 
     reason: Reason
-    what: str = ""  # what is short: "share", "memory", "cards", "jobs", "cpus", "host memory" …
+    what: str = ""  # the short resource: "share", "memory", "cards", "jobs", "cpus", "host memory" …
     gpu: int | None = None  # index of the GPU that comes closest
     need: int = 0
     left: int = 0  # of that, on `gpu` or within the limit
     total: int = 0  # on all GPUs together; the limit; or bytes that processes outside fgsched hold
-    who: str = ""  # the user, account, partition or reservation whose limit it is
+    who: str = ""  # the scope of the limit: user, account, partition or reservation
 
 
 class Gate(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="gate"):
     """A condition that makes a job ineligible, such as a hold or its begin time."""
 
     reason: Reason
-    dependency: str = ""  # what is left of it, such as "afterok:3"
+    dependency: str = ""  # without met conditions, such as "afterok:3"
     not_before: float = 0.0  # seconds since the epoch; 0: no such time
     failures: int = 0  # how often the host failed the job
     limit: int = 0  # tasks of its array that may run at once
@@ -45,7 +45,7 @@ class Kept(Struct, frozen=True):
 
 
 class Suspended(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="suspended"):
-    """A job is suspended."""
+    """The suspension of a job, as a cause."""
 
     by: int | None = None  # the job that preempted it; None: an operator suspended it
     kept: tuple[Kept, ...] = ()
@@ -82,7 +82,7 @@ Note = Suspended | Preempted | Preempting | Outlook  # the part that preemption 
 class Unblock(Struct, frozen=True, omit_defaults=True):
     """The jobs whose end or start removes a blocker."""
 
-    jobs: tuple[int, ...] = ()  # whose end is awaited
+    jobs: tuple[int, ...] = ()  # jobs whose end removes the cause
     at: float | None = None  # at the latest, in seconds since the epoch; None: not known
     is_start: bool = False  # the start of the job is awaited, not its end
 
@@ -149,7 +149,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     advice: list[Advice] = []
     notes: list[Note] = []
     start: ExpectedStart | None = None
-    holds: tuple[Hold, ...] = ()  # what it would get now; empty if it would wait, or needs no GPU
+    holds: tuple[Hold, ...] = ()  # its holds if it starts now; empty if it would be pending or needs no GPU
 
 
 # -- causes that follow from the state of one job -----------------------------
@@ -179,8 +179,10 @@ def _not_before(job: Job, reason: Reason) -> float:
 
 def suspension_of(job: Job) -> Suspended:
     """Return the cause of a suspension, and the memory that the job keeps."""
-    by = job.preemption.by if job.is_suspended_by_preemption and job.preemption else None
-    return Suspended(by=by, kept=tuple(Kept(hold.gpu, hold.memory) for hold in job.holds))
+    found = job.suspending_preemption
+    return Suspended(
+        by=found.by if found else None, kept=tuple(Kept(hold.gpu, hold.memory) for hold in job.holds)
+    )
 
 
 def preemption_of(job: Job) -> Preempted | None:

@@ -15,9 +15,8 @@ import select as polling
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
-from fgsched.config.load import Config
 from fgsched.domain.job import Gpu
 from fgsched.gpus import simulated
 from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, WAKE_FACTOR
@@ -42,6 +41,22 @@ __all__ = [
 _START_TIME = 10.0  # seconds beyond its deadlines that a starting supervisor may take to answer
 
 
+class GpuSettings(Protocol):
+    """The settings of GPUs in the configuration."""
+
+    @property
+    def devices(self) -> str:
+        """Return `[gpus] devices`."""
+
+    @property
+    def headroom(self) -> int:
+        """Return the bytes of each GPU that are kept free of jobs."""
+
+    @property
+    def deadline(self) -> float:
+        """Return the seconds that the driver has for an answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """The GPUs that jobs may use, and their source."""
@@ -54,7 +69,7 @@ class Inventory:
     is_sampled: bool = False  # real GPUs, or simulated ones with a script, which readings describe
 
 
-def discover(config: Config, environ: Mapping[str, str], *, option: str = "") -> Inventory:
+def discover(config: GpuSettings, environ: Mapping[str, str], *, option: str = "") -> Inventory:
     """Return the current GPUs; without a driver there are none, and `note` says why.
 
     Raises:
@@ -65,7 +80,9 @@ def discover(config: Config, environ: Mapping[str, str], *, option: str = "") ->
     return inventory
 
 
-def attach(config: Config, environ: Mapping[str, str], *, option: str = "") -> tuple[Inventory, AnySampler]:
+def attach(
+    config: GpuSettings, environ: Mapping[str, str], *, option: str = ""
+) -> tuple[Inventory, AnySampler]:
     """Return the current GPUs and a started sampler. For the controller, before it opens the queue.
 
     Args:

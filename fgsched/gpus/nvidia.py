@@ -316,7 +316,7 @@ class _XidEvents:
                 event = nvml.nvmlEventSetWait_v2(self._set, 0)
                 uuid = nvml.nvmlDeviceGetUUID(event.device)
             except nvml.NVMLError:
-                break  # no further event, or the GPU is gone
+                break  # no further event, or the GPU was lost
             if event.eventType == nvml.nvmlEventTypeXidCriticalError:
                 found[uuid] = (*found.get(uuid, ()), int(event.eventData))
         return found

@@ -1,4 +1,4 @@
-"""Let one controller of the host give out a GPU: the kernel keeps a name for it as long as the process lives.
+"""Ensure that only one controller of the host allocates a GPU, by a name that the kernel reserves.
 
 The name is an abstract socket of the GPU's UUID. It ends with its process and needs no file, so it cannot be
 left behind. A controller in another network namespace, such as a container, is not noticed.

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import Any
 
+from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.units import format_indices
@@ -11,6 +13,7 @@ from fgsched.domain.units import format_indices
 MOST = 100_001  # indices are below it
 LONGEST = 8192  # characters of a list, written in its shortest form
 _PART = lazy_regex(r"([0-9]{1,30})(?:-([0-9]{1,30})(?::([0-9]{1,30}))?)?")
+_TASKS = lazy_regex(r"([0-9]{1,18})_(?:([0-9]{1,6})|\[([0-9,:-]{1,8192})\])")
 _INDEX = lazy_regex(r"[0-9]{1,6}")
 
 
@@ -110,3 +113,13 @@ def bits_from(indices: Iterable[int]) -> int:
     for index in indices:
         flags[index] = ord("1")
     return int(bytes(flags[::-1]), 2)
+
+
+def split_reference(reference: Any) -> tuple[int, int | None]:
+    """Split a reference into (job or array, tasks as bits, or None for all). Raises BadUsage."""
+    if type(reference) is int:
+        return reference, None
+    match = _TASKS.fullmatch(reference) if isinstance(reference, str) else None
+    if not match:
+        raise BadUsage(f"{quoted(str(reference))} is not a job id")
+    return int(match[1]), parse_tasks(match[2] or match[3], whole=str(reference))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from fgsched.domain.job import Job, JobState
 from fgsched.domain.text import BadValue, lazy_regex, quoted
 
-LAST = 0  # stands for the previous submission of the user
+LAST = 0  # the previous submission of the user
 _KINDS = ("after", "afterany", "afterok", "afternotok", "aftercorr")
 _TARGET = lazy_regex(r"(last|[0-9]{1,18})(?:_([0-9]{1,6}))?(?:\+([0-9]{1,7}))?")
 

@@ -52,7 +52,7 @@ PRELOAD, DEVICES = "preload", "devices"
 class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
     """The mount namespaces that this host can provide."""
 
-    how: str = ""  # whose mount namespaces: "root", "user"; "": none
+    how: str = ""  # kind of mount namespaces: "root", "user"; "": none
     note: str = ""  # why none
     is_required: bool = False  # every job with the hook has one, or does not start
     nodes: Sequence[str] = ()  # of all cards of the host

@@ -89,7 +89,7 @@ def command_line(words: list[str] | tuple[str, ...]) -> str:
 SIZE_LIMIT = 4 << 20  # bytes, as in Slurm
 _MEBIBYTE = 1 << 20
 
-_FG = lazy_regex(rb"#FG(?=[\s-]|$)")  # short, so more is asked of it than of #SBATCH
+_FG = lazy_regex(rb"#FG(?=[\s-]|$)")  # short, so it must match more strictly than #SBATCH
 _SBATCH = lazy_regex(rb"#SBATCH")
 _MISSPELT = lazy_regex(rb"#[ \t]*FG[ \t]*(?:[ \t]-|-|$)", re.IGNORECASE)
 

@@ -47,7 +47,7 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     host: str
     run: str  # the run directory
     hook: str  # the built libfgshim.so
-    tmp: str  # where private temporary directories are, but for users who have a place of their own
+    tmp: str  # parent of private temporary directories; users can have separate ones
     kill_wait: float  # seconds between SIGTERM and SIGKILL
     become_user: bool  # system mode
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
@@ -69,7 +69,7 @@ class JobOwner(Struct, frozen=True, kw_only=True):
     home: str
     gid: int
     groups: tuple[int, ...]
-    space: str = ""  # what the real paths of the owner's job directories begin with
+    space: str = ""  # beginning of the real paths of the owner's job directories
     scratch: str = ""  # the owner's directory for TMPDIRs
     limits: ResourceLimits = field(
         default_factory=dict
@@ -90,7 +90,7 @@ CPU_BINDINGS = ("near", "none")  # of the setting
 class Binding(Struct, frozen=True, kw_only=True, gc=False):
     """How this host binds jobs to CPUs."""
 
-    allowed: frozenset[int] = frozenset()  # the CPUs that jobs may run on at all; empty: none is bound
+    allowed: frozenset[int] = frozenset()  # CPUs on which jobs may run; empty: no job is bound
 
     def of(self, near: tuple[tuple[int, ...], ...], count: int, bound: Iterable[tuple[str, int]]) -> str:
         """Return the CPUs to which a job that requested `count` CPUs is bound, such as "0-3".

@@ -178,8 +178,8 @@ def _end(job: Job, result: Result) -> tuple[JobState, Reason]:
 
 def _ended_in_grace(job: Job, result: Result) -> bool:
     """Tell whether a job ended by itself in the grace time of its preemption."""
-    found = job.preemption
-    return job.is_being_preempted and found is not None and found.grace > 0 and result.ended_at >= found.at
+    found = job.ending_preemption
+    return found is not None and found.grace > 0 and result.ended_at >= found.at
 
 
 _CONDEMNED = {

@@ -37,7 +37,7 @@ class JobOnGpu(Struct, frozen=True, kw_only=True, gc=False):
     """A job on one GPU in one query."""
 
     gpu: int  # index
-    limit: int | None  # bytes; None: the GPU was not given to the job
+    limit: int | None  # bytes; None: the GPU is not allocated to the job
     uses: tuple[ProcessUse, ...]
     is_lost: bool = False  # the GPU fell off the bus
 

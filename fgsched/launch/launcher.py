@@ -142,7 +142,7 @@ class Launcher:
         self._following = Following(ports.watch, ports.gone)
         self._accounts, self._logins = ports.accounts, Logins()
         self._killed_at: dict[int, float] = {}  # job -> time of the first SIGKILL to its processes
-        self._asked_at: dict[int, float] = {}  # job without a shepherd -> time at which its end was asked
+        self._asked_at: dict[int, float] = {}  # job without a shepherd -> time of the order to end
         self._scanned_at = -_SCAN_MAX_AGE  # monotonic seconds
         self._processes: Mapping[str, Sequence[Identity]] = {}  # by job directory
         self._parents: Mapping[int, int] = {}
@@ -315,10 +315,11 @@ class Launcher:
 
     def _is_late(self, job: Job) -> bool:
         """Tell whether a job without a shepherd has not ended within the grace time of the order to end."""
-        if not (job.is_to_end or job.is_being_preempted or job.wish):
+        order = job.ending_preemption
+        if not (job.is_to_end or order or job.wish):
             return False
         now = time.monotonic()
-        grace = job.preemption.grace if job.is_being_preempted and job.preemption else 0
+        grace = order.grace if order else 0
         return now - self._asked_at.setdefault(job.id, now) > grace + self._site.kill_wait + _SLACK
 
     def forget(self, job: Job) -> None:

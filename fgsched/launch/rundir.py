@@ -23,7 +23,7 @@ from fgsched.system.spaces import attempt_dirs, attempts
 
 log = logging.getLogger(__name__)
 _WITHOUT_ERRNO = ("not a regular file", "its enforcement does not work")  # strerror adds nothing
-_TOMBSTONE = "T"  # claim of an attempt that was given up: no shepherd can claim it
+_TOMBSTONE = "T"  # claim of an abandoned attempt: no shepherd can claim it
 _UNREADABLE = "U"  # replaces a result that could not be read
 _KINDS = ("claim", "result", "job")
 _NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})", re.ASCII)  # JOB.ATTEMPT

@@ -93,7 +93,7 @@ _ANSWER = struct.Struct("<IIQiiQ")
 _COMMAND = struct.Struct("<IIQIIQ")
 _KEPT = struct.Struct("<IIII")
 _COMMAND_MAGIC, _RESULT_MAGIC, _KEPT_MAGIC = 0x31434746, 0x31524746, 0x31534746
-_KEPT_MAX = (1 << 20) - 16  # bytes of the message that tells how the controller is started
+_KEPT_MAX = (1 << 20) - 16  # bytes of the message with the controller's start command
 
 
 class Answer(NamedTuple):

@@ -107,7 +107,7 @@ def reserve(
     ends = sorted(running, key=lambda job: job.until)
     if not ends or isinstance(attempt(demand, *after_ends(ends, later, host), limits), Shortfall):
         return None  # not even on an empty host: a card is drained, or fewer than when it was submitted
-    low, high = 0, len(ends)  # with the first `high` of them over it fits
+    low, high = 0, len(ends)  # it fits after the first `high` of them
     while low < high:
         middle = (low + high) // 2
         found = attempt(demand, *after_ends(ends[:middle], later, host), limits)

@@ -34,7 +34,7 @@ class Capacity:
         self._at = {room.gpu.index: position for position, room in enumerate(self._free)}
         self._usable = {room.gpu.index: room.gpu.usable for room in self._free}
         self._limits = {one.name: one.limits(limits) for one in policy.partitions}
-        self._full: set[tuple[Demand, str, str | int]] = set()  # what did not fit: capacity only shrinks
+        self._full: set[tuple[Demand, str, str | int]] = set()  # demands that did not fit
         self._calendar = Calendar.of(policy.reservations, self._running, self._free, now)
         self._blocked: set[tuple[str, Owner]] = set()  # (partition, owner) at a limit of running jobs
         self._usage = UsageCount(policy)

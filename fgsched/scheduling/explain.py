@@ -302,7 +302,7 @@ class _Later:
     rooms: dict[int, Room]
     host: Host
     ends: list[tuple[float, int, int]]  # a heap of (end time, number of the start, job id)
-    left: dict[int, int]  # queue entry -> how many of its jobs have not started
+    left: dict[int, int]  # queue entry -> number of its jobs that have not started
     boundaries: list[float]  # starts and ends of reservations, in order
     over: list[int] = field(default_factory=list)  # ids of the jobs that have ended
     count: int = 0
@@ -353,7 +353,7 @@ def forecast(
     """Forecast the starts of the wanted queue entries; of an array, the start of its first task.
 
     `ends` returns when a running job is assumed to end, in seconds since the epoch. The queue of `snapshot`
-    is changed meanwhile, and restored.
+    is changed, and restored at the end.
     """
     later = _begun(snapshot, ends)
     found: dict[int, Expected] = {}

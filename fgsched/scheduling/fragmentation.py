@@ -42,7 +42,7 @@ class _Card(Struct, frozen=True):
     idle: int
     lost: tuple[int, ...]  # all that is idle, where the shape does not fit
     copies: tuple[int, ...]  # of the shape that fit on it; of one that needs several cards, one at most
-    used: tuple[int, ...]  # what these copies take
+    used: tuple[int, ...]  # ten-thousandths that these copies use
     waste: int  # both measures, of the shapes that need one card, as long as there are CPUs enough
 
 
@@ -58,9 +58,9 @@ class Fragmentation:
         self._reach, self._fill = reach, fill
         self._ids: dict[tuple[object, ...], int] = {}
         self._cards: list[_Card] = []
-        self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room that was asked for last
+        self._last: dict[int, tuple[Room, int]] = {}  # of each card, the room of the last request
         self._hosts: dict[tuple[int, ...], int] = {}
-        self._cached_limits: tuple[int, list[int]] = (-1, [])  # what `_caps` said last
+        self._cached_limits: tuple[int, list[int]] = (-1, [])  # the last result of `_caps`
 
     @property
     def is_full(self) -> bool:
@@ -70,7 +70,7 @@ class Fragmentation:
     def card(self, room: Room) -> int:
         """Return a number that is equal for equal GPUs; -1 for a GPU that accepts no jobs."""
         seen, known = self._last.get(room.gpu.index, (None, 0))
-        if seen is not room:  # of all cards, the last start has changed one
+        if seen is not room:  # the last start has changed only this card
             known = self._number(room.gpu, room.share, room.memory)
             self._last[room.gpu.index] = room, known
         return known
@@ -254,7 +254,7 @@ def _clearing(
         if not here:
             return None
         taken.append(here.pop(0))
-    for job in reversed(taken):  # the dearest first: is it needed, now that cheaper ones go too?
+    for job in reversed(taken):  # the most expensive first: it may no longer be needed
         rest = [one for one in taken if one is not job]
         if fits(demand, _freed(room, rest), limits):
             taken = rest

@@ -28,7 +28,7 @@ class Scope(Struct, frozen=True, gc=False):
 
     key: Key
     limits: Limits
-    label: str  # whose limit it is, in words
+    label: str  # the scope of the limit, for messages
     jobs: Reason
     gpus: Reason
 

@@ -24,56 +24,6 @@ _MAX_SETS = 6  # sets of victims that are tried in a plan for one job
 _RANK = {SUSPEND: 0, REQUEUE: 1, CANCEL: 2}
 
 
-class RuleError(Struct, frozen=True, gc=False):
-    """An error in [table.name]: a preemption that the order does not permit."""
-
-    table: str
-    name: str
-    why: str
-    remedy: str
-
-
-def find_rule_error(policy: Policy) -> RuleError | None:
-    """Return the first error in the preemption settings, or None."""
-    found = [*_partition_errors(policy), *_qos_errors(policy)]
-    both = [one for one in policy.qos if one.preempt]
-    if both and any(one.preempt for one in policy.partitions):
-        why = f"quality of service {both[0].name} preempts, and partitions do too"
-        found.append(RuleError("qos", both[0].name, why, "Leave preempt at the ones or at the others."))
-    return found[0] if found else None
-
-
-def _partition_errors(policy: Policy) -> Iterator[RuleError]:
-    names = [one.name for one in policy.partitions]
-    for position, one in enumerate(policy.partitions):
-        for name in one.preempt:
-            later = names[position + 1 :]
-            if name not in names:
-                yield _unknown_name("partitions", one.name, name, later)
-            elif name not in later:
-                why = f"partition {one.name} cannot preempt {name}, which does not come after it"
-                yield RuleError(
-                    "partitions", one.name, why, "Their order in the file is that of their priority."
-                )
-
-
-def _qos_errors(policy: Policy) -> Iterator[RuleError]:
-    there = {one.name: one for one in policy.qos}
-    for one in policy.qos:
-        lower = [other.name for other in policy.qos if other.priority < one.priority]
-        for name in one.preempt:
-            if name not in there:
-                yield _unknown_name("qos", one.name, name, lower)
-            elif name not in lower:
-                why = f"quality of service {one.name} cannot preempt {name}, whose priority is not lower"
-                yield RuleError("qos", one.name, why, f"priority of [qos.{one.name}] has to be the higher.")
-
-
-def _unknown_name(table: str, name: str, unknown: str, legal: Sequence[str]) -> RuleError:
-    remedy = f"It may name {', '.join(legal)}." if legal else "There is none that it may name."
-    return RuleError(table, name, f"{table}.{name}.preempt names {unknown}, which there is not", remedy)
-
-
 def preempt_rule_for(policy: Policy, kind: JobClass, partition: str, job: Running) -> PreemptRule | None:
     """Return the rule by which a running job may be preempted for this job class in a partition, or None."""
     its, own = policy.partition(job.partition), policy.quality(job.who.qos)

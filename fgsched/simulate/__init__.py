@@ -10,9 +10,8 @@ metrics     wait times, utilisation and preemption costs
 svg         the curves as a picture
 """
 
-from fgsched.simulate.clock import replay
-from fgsched.simulate.host import SimHost
 from fgsched.simulate.metrics import Outcome, Simulated
+from fgsched.simulate.replay import SimHost, replay
 from fgsched.simulate.workload import Task
 
 __all__ = ["Outcome", "SimHost", "Simulated", "Task", "replay"]

@@ -208,7 +208,7 @@ def _tasks(rows: Iterable[dict[str, str]]) -> tuple[list[Task], int]:
         demand = Demand(
             gpus=gpus,
             share=(WHOLE if gpus > 1 else int(row["gpu_milli"]) * WHOLE // 1000) if gpus else 0,
-            # Any GPU model is accepted, whatever the trace requested.
+            # Any GPU model is accepted, also if the trace requested a model.
             cpus=max(1, -(-int(row["cpu_milli"]) // 1000)),
             host_memory=int(row["memory_mib"]) * _MIB,
         )

@@ -1,4 +1,4 @@
-"""Store scripts and environments once, however many jobs share them, and delete those of ended jobs."""
+"""Store each script and environment once, even if jobs share it, and delete the data of ended jobs."""
 
 import hashlib
 import sqlite3
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-_LATELY = 20_000  # jobs of which it is remembered what they are to be launched with
+_LATELY = 20_000  # jobs whose script and environment are cached
 _SEEN = 1024  # of which it is remembered that the file has them
 
 
@@ -71,7 +71,7 @@ class Blobs:
 # -- scripts and environments that only ended jobs use ------------------------
 
 
-_SLACK = 1_024  # free pages that a file keeps for what comes next
+_SLACK = 1_024  # free pages that a file keeps for later use
 
 
 class Unused(NamedTuple):

@@ -1,6 +1,6 @@
-"""Keep the number of the last commit in a file beside the queue, to detect a queue that lost commits.
+"""Store the number of the last commit in a file beside the queue, to detect lost commits.
 
-The file is written after each commit and not synchronised. A killed process loses nothing of it. After a
+The file is written after each commit and not synchronised. Killing the process loses no data of it. After a
 power failure the file may lag behind the queue; it is never ahead of it.
 """
 
@@ -29,7 +29,7 @@ class Commit(NamedTuple):
 
     queue: str  # its name
     number: int  # how many commits there were
-    last_job: int = 0  # the highest id that was given to a job
+    last_job: int = 0  # the highest assigned job id
 
 
 class Damaged(ValueError):

@@ -93,7 +93,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 2**14  # pages (64 MiB) that are checked before the queue is opened; the others are checked later
 _SLICE = 128  # pages that are checked in one step later
 _LONG = 1000  # frames of the write-ahead log at which a checkpoint is made
-_CHANGES = 250  # changed rows after which the log is looked at
+_CHANGES = 250  # changed rows after which the size of the log is checked
 
 
 class Opened:
@@ -116,7 +116,7 @@ class Opened:
         if not holds:
             self._sum_all()
         elif self._sums.pages > AT_ONCE:
-            self.checkpoint()  # what the log had was not checked, and has the sums of before
+            self.checkpoint()  # the pages in the log were not checked and have old checksums
             self._unchecked = AT_ONCE + 1
 
     def _sum_all(self) -> None:

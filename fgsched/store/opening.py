@@ -54,7 +54,7 @@ def _opened(path: Path, sums: Sums, *, is_new: bool) -> Opened:
     db = _connect(str(path))
     path.with_name(f"{path.name}-shm").unlink(
         missing_ok=True
-    )  # of a look that was cut short: the lock is ours
+    )  # of an interrupted check: this process holds the lock
     try:
         if not is_new:
             compare(db, path)
@@ -106,7 +106,7 @@ def _named(db: sqlite3.Connection, name: str) -> float:
     return float(db.execute(SQL["get_meta"], {"key": "created"}).fetchone()["value"])
 
 
-# -- what is beside it -------------------------------------------------------------------------------
+# -- files beside it --------------------------------------------------------------------------------
 
 
 def _beside(path: Path, *, is_new: bool) -> Commit | None:

@@ -137,7 +137,7 @@ INSERT INTO event (job, attempt, at, old, new, reason) VALUES (:job, :attempt, :
 SELECT attempt, at, old, new, reason FROM event WHERE job = :job ORDER BY id;
 
 -- name: open_jobs
--- A job with a hold is open, whatever a damaged row says.
+-- A job with a hold is open, even if a damaged row shows another state.
 SELECT * FROM job WHERE id IN (SELECT id FROM job WHERE ended_at IS NULL UNION SELECT job FROM hold) ORDER BY id;
 
 -- name: open_ids

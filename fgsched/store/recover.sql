@@ -1,4 +1,4 @@
--- Statements that read what is left of a damaged queue, and write it into a new one.
+-- Statements that read the readable rows of a damaged queue and write them into a new one.
 
 -- name: read_blob
 SELECT * FROM blob NOT INDEXED WHERE id BETWEEN :low AND :high;

@@ -26,7 +26,7 @@ from fgsched.store.schema import named, source
 
 RECOVER_SQL = named(source("recover.sql"))
 _NUMBERED = ("blob", "job", "card", "event")  # tables whose rows have numbers
-_FAILURES = 1_000_000  # ranges that cannot be read, after which the rest of a table is given up
+_FAILURES = 1_000_000  # unreadable ranges after which the rest of a table is abandoned
 _DEADLINE = 600  # seconds for the program of SQLite's own
 Row = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Salvage:
 
     def __init__(self, copy: Path) -> None:
         self._db = _opened(copy)
-        self.given_up: list[str] = []  # tables of which a part was not looked for any more
+        self.given_up: list[str] = []  # tables of which a part was abandoned
 
     def close(self) -> None:
         self._db.close()
@@ -158,9 +158,9 @@ def _recovered(copy: Path, again: Path) -> bool:
 # -- the new queue ------------------------------------------------------------
 
 
-_TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after what it refers to
+_TABLES = ("blob", "job", "card", "meta", "submission", "usage", "event")  # each after the tables it names
 _BESIDE = (commits.FILE, sums.FILE)
-_UNFINISHED = "unfinished.json"  # in the directory of a recovery: what its exchange of files replaces
+_UNFINISHED = "unfinished.json"  # in the directory of a recovery: the files that it replaces
 _HELD = "it may have run in commits that the damaged queue lost: see that it did not before you release it"
 _RAN = (
     "it was started in commits that the damaged queue lost, attempt {}: see what it did before you release it"
@@ -184,7 +184,7 @@ class Recovered:
     commits: int | None = None  # how many are missing; None: not known
     held: list[int] = field(default_factory=list)  # jobs that wait, held
     under_way: list[int] = field(default_factory=list)  # jobs that ran
-    without_script: list[int] = field(default_factory=list)  # jobs that waited, whose scripts are lost
+    without_script: list[int] = field(default_factory=list)  # pending jobs whose scripts are lost
     lost: list[tuple[int, int]] = field(default_factory=list)  # first and last id of jobs that are not there
     last_job: int = 0
 
@@ -252,7 +252,7 @@ def _beside(path: Path) -> Commit | None:
 
 
 def _missing(left: Salvage, beside: Commit | None) -> int | None:
-    """Return how many commits of the commit file the queue lacks, or None if unknown."""
+    """Return the number of commits that the queue lacks compared with the commit file, or None if unknown."""
     number = left.commits()
     return max(0, beside.number - number) if beside and number is not None else None
 

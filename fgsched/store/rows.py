@@ -19,7 +19,7 @@ _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
 
 
 class Allocation(NamedTuple):
-    """The part of one GPU that a job was given, and the GPU as it was then. Stored as a JSON array."""
+    """The part of one GPU that was allocated to a job, with the GPU's data. Stored as a JSON array."""
 
     gpu: int  # index
     uuid: str
@@ -57,7 +57,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobRecord(Struct, frozen=True, gc=False):
-    """A job with the parts of GPUs that it was given, as accounting shows it."""
+    """A job with its allocations, for accounting."""
 
     job: Job
     allocated: tuple[Allocation, ...]
@@ -111,7 +111,7 @@ def _read(column: Column, value: Any) -> Any:
 
 
 def allocations(row: Row) -> tuple[Allocation, ...]:
-    """Return what the job in a row was given. Raises ValueError or TypeError if that is damaged."""
+    """Return the allocations of the job in a row. Raises ValueError or TypeError if they are damaged."""
     text = row["allocated"]
     return msgspec.convert(json.loads(text), tuple[Allocation, ...]) if text else ()
 
@@ -173,7 +173,7 @@ def _waiting(uid: int, gid: int, user: str) -> Job:
 
 
 def _breaks_rules(row: Row, job: Job) -> bool:
-    """Return whether a row breaks a CHECK of schema.sql or has an absurd number, as only damage can make it.
+    """Tell whether a row violates a CHECK of schema.sql or has an absurd number, which only damage can cause.
 
     Memory is allocated by slots and tasks: an absurd number would take all memory of the host.
     """
@@ -218,7 +218,7 @@ _DEFAULTS: dict[str, Any] = DEFAULTS | {
 
 
 def _salvage(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> JobRecord:
-    """Try each column by itself in a row of defaults, and keep those that can be read."""
+    """Read each column alone in a row of defaults, and keep the readable columns."""
     sound = _DEFAULTS | {"id": row["id"], "request": _named(row["name"])}
     damage = []
     for column in sound.keys() - {"id", *_COMPARED, *_ARRAY}:
@@ -238,7 +238,7 @@ def _salvage(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> 
     found = "; ".join(sorted(damage)) or f"{type(error).__name__}: {error}"
     try:
         return JobRecord(job_of(row, holds), allocations(row), damage=found)
-    except Exception:  # columns that do not go together
+    except Exception:  # inconsistent columns
         kept = {column: row[column] for column in ("uid", "gid", "attempt", "boot", "state")}
         return JobRecord(job_of(sound | kept, holds), (), damage=found)
 
@@ -281,12 +281,12 @@ def _likely_state(row: dict[str, Any], holds: tuple[Hold, ...]) -> dict[str, Any
 
 @lru_cache(maxsize=256)
 def allocated_text(allocated: tuple[Allocation, ...]) -> str:
-    """Return what a job was given as JSON. Consecutive jobs with equal parts share one text."""
+    """Return the allocations of a job as JSON. Consecutive jobs with equal allocations share one text."""
     return json.dumps([list(one) for one in allocated])
 
 
 def fixed_columns_of(job: Job, allocated: Sequence[Allocation]) -> dict[str, Any]:
-    """Return the columns that repair_job writes: those that no step of a job changes after its start."""
+    """Return the columns that repair_job writes: no step of a job changes them after its start."""
     return {
         "id": job.id,
         "uid": job.uid,

@@ -152,7 +152,7 @@ def _cases(states: list[JobState], result: int) -> str:
 
 _ALL = (*(one.name for one in COLUMNS), *OTHERS)
 _SUBMITTED = {"id", "uid", "gid", "user", "submitted_at", "partition"}  # differ between new jobs
-PARTS = {  # what stands in braces in the *.sql files
+PARTS = {  # replacements for the names in braces in the *.sql files
     "columns": ", ".join(_ALL),
     "values": ", ".join(f":{name}" for name in _ALL),
     "changes": ", ".join(f"{one.name} = :{one.name}" for one in (*SAVED, *OF_END)),
@@ -277,7 +277,7 @@ def _table_columns(db: sqlite3.Connection) -> set[tuple[str, str]]:
 
 
 def adapt(db: sqlite3.Connection, path: Path | str) -> None:
-    """Add the columns of new fields of a job, and have the rules of its table accept all states.
+    """Add the columns of new fields of a job, and update the rules of its table to accept all states.
 
     No row is written. Raises StorageError if the queue knows a state that this program does not know.
     """

@@ -62,22 +62,22 @@ CREATE TABLE job (
   condemned    TEXT NOT NULL DEFAULT 'None',
   detail       TEXT NOT NULL DEFAULT '',
   lost         INTEGER NOT NULL DEFAULT 0 CHECK (lost IN (0, 1)),
-  array_job    INTEGER REFERENCES job,        -- the row that stands for the waiting tasks of its array
+  array_job    INTEGER REFERENCES job,        -- the row of the pending tasks of its array
   array_task   INTEGER CHECK (array_task >= 0),
   restarts     INTEGER NOT NULL DEFAULT 0 CHECK (restarts >= 0),
   failures     INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
   not_before   REAL NOT NULL DEFAULT 0,
   note         TEXT NOT NULL DEFAULT '',      -- why it was cancelled
   wish         TEXT NOT NULL DEFAULT '' CHECK (wish IN ('', 'requeue')),
-  depends      TEXT NOT NULL DEFAULT '',      -- what is left of its dependency
+  depends      TEXT NOT NULL DEFAULT '',      -- its dependency without the conditions that are met
   suspended_at REAL,
   suspended    REAL NOT NULL DEFAULT 0 CHECK (suspended >= 0),
-  relimited    INTEGER NOT NULL DEFAULT 0 CHECK (relimited IN (0, 1)),  -- its shepherd is to be told of another time limit
+  relimited    INTEGER NOT NULL DEFAULT 0 CHECK (relimited IN (0, 1)),  -- a new time limit must be sent to its shepherd
   eviction     TEXT NOT NULL DEFAULT '',      -- JSON: [by, at, mode, attempt, grace, until] of the last time
   -- a job that is under way was started at some time by some boot, and has what it asked for
   CHECK (CASE state {holding_state} ELSE 1 END
          OR (attempt > 0 AND boot <> '' AND started_at IS NOT NULL AND (gpus = 0 OR allocated <> ''))),
-  -- only what is over has an end, and all that is over has one
+  -- a job has an end if and only if its state is final
   CHECK ((ended_at IS NOT NULL) = CASE state {open_state} ELSE 1 END),
   -- what stands for the waiting tasks of an array never runs itself
   CHECK (array_job IS NULL OR array_task IS NOT NULL OR (id = array_job AND attempt = 0)),

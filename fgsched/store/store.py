@@ -37,12 +37,12 @@ _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
 )
 
 
-_LARGE = 1 << 18  # bytes of a script and an environment: more pages of the log than rows tell
+_LARGE = 1 << 18  # bytes of a script and an environment that fill many pages of the log
 log = logging.getLogger(__name__)
 
 
 class StorageBroken(StorageError):
-    """Raised if the disk failed and it is unknown what was written; only reopening the file tells."""
+    """Raised if the disk failed and it is unknown which data were written; the file must be reopened."""
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -254,7 +254,7 @@ class Store:
         return True
 
     def repair(self, job: Job, allocated: Sequence[Allocation]) -> None:
-        """Write all columns of a damaged row: first those that later changes do not write, then the others.
+        """Write all columns of a damaged row, first the columns that later changes do not write.
 
         The rules of the schema compare columns of both groups, so they are checked after the second
         statement.
@@ -344,7 +344,7 @@ class Store:
     def drop_orphan_holds(self) -> int:
         """Delete holds without a job, which only damage leaves; return their number.
 
-        The rules of the schema count them: a GPU that they hold would be given to no job.
+        The rules of the schema count them, so a GPU with such a hold would not be allocated.
         """
         return self._db.execute(SQL["drop_orphan_holds"]).rowcount
 
@@ -361,7 +361,7 @@ class Store:
         self._db.execute(SQL["mark_card"], mark)
 
     def known_cards(self) -> list[Gpu]:
-        """Return the GPUs as a controller saw them last, with the memory for jobs."""
+        """Return the GPUs and their memory for jobs as last recorded by a controller."""
         rows = self._db.execute(SQL["get_cards"])
         about = [(row["gpu"], row["uuid"], row["model"], row["usable"]) for row in rows]
         return [Gpu(index=gpu, uuid=uuid, model=model, total=usable) for gpu, uuid, model, usable in about]

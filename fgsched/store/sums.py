@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<8s16sQQI")
 _CHECK = struct.Struct("<I")
 _ENTRY = struct.Struct("<II")  # the page's sum, and one of that and of its number
 _START = 4096  # where the entries begin
-_AT_ONCE = 256  # pages that are read in one go
+_AT_ONCE = 256  # pages that are read at once
 
 
 class State(NamedTuple):

@@ -50,7 +50,7 @@ def _frames(fd: int) -> int:
     if len(header) < _HEADER or header[:4] not in _MAGICS or int.from_bytes(header[8:12], "big") != PAGE:
         return 0
     low, high = 0, (os.fstat(fd).st_size - _HEADER) // _FRAME
-    while low < high:  # those with the salts come first
+    while low < high:  # frames with the current salts come first
         middle = (low + high) // 2
         if os.pread(fd, 8, _HEADER + middle * _FRAME + 8) == header[_SALTS]:
             low = middle + 1
@@ -72,7 +72,7 @@ class Mended(NamedTuple):
     """A repaired log: SQLite accepts every frame, including frames that were damaged."""
 
     log: bytes
-    damaged: tuple[int, ...]  # pages whose last frame is a damaged one: their content is taken as it is
+    damaged: tuple[int, ...]  # pages whose last frame is damaged; their content is used unchanged
 
 
 def mended(log: bytes) -> Mended | None:

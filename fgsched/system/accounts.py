@@ -22,8 +22,8 @@ from fgsched.domain.errors import Busy
 from fgsched.system import names
 
 log = logging.getLogger(__name__)
-_FRESH = 5.0  # seconds for which an answer is not looked up again: not every start pays for a look-up
-_USABLE = 300.0  # seconds for which a request is accepted on an answer that is being looked up again
+_FRESH = 5.0  # seconds for which an answer is reused, so that not every start needs a query
+_USABLE = 300.0  # seconds for which requests are accepted with an old answer during a new query
 _DEADLINE = 5.0  # seconds for an answer
 _SLOW = 0.5  # seconds after which another helper takes the next question
 _MAX_HELPERS = 4  # processes
@@ -174,7 +174,7 @@ class Accounts:
         self._helper, self._clock = helper, clock
         self._answers = {uid: _Answer(account, clock()) for uid, account in (known or {}).items()}
         self._failed: dict[int, float] = {}  # uid -> time of the failed look-up
-        self._asked: dict[int, float] = {}  # uid -> time since which it is to be looked up
+        self._asked: dict[int, float] = {}  # uid -> time of the request for its query
         self._sent: dict[int, float] = {}  # uid -> time at which the question was sent
         self._waiting: dict[int, list[Then]] = {}
         self._failures = 0
@@ -186,7 +186,7 @@ class Accounts:
         """Return whether a helper process is used."""
         return self._helper is not None
 
-    # -- what is known --------------------------------------------------------------------------
+    # -- known accounts -----------------------------------------------------------------------------
 
     def cached(self, uid: int) -> Account | None:
         """Return the last answer for a user, of any age; None if there is no answer or no account."""

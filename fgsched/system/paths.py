@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fgsched.domain.errors import BadUsage, FgschedError, Refused, StorageError
+from fgsched.domain.errors import BadUsage, FgschedError, Refused, StorageError, Unreachable
 from fgsched.domain.text import quoted
 
 SYSTEM_RUN = Path("/run/fgsched")
@@ -44,11 +44,6 @@ class Paths(Struct, frozen=True, kw_only=True):
     def queue(self) -> Path:
         """Return the path of the queue file."""
         return self.state / "queue.db"
-
-    @property
-    def accounts(self) -> Path:
-        """Return the path of the accounts: ended jobs and samples."""
-        return self.state / "accounts.db"
 
     @property
     def lock(self) -> Path:
@@ -247,3 +242,27 @@ def _refuse_unusable(run: Path) -> None:
             f"the kernel accepts {_SOCKET_PATH_MAX}.",
             "Set FG_HOME or XDG_RUNTIME_DIR to a directory with a shorter path.",
         )
+
+
+@contextmanager
+def taken(places: Paths) -> Iterator[None]:
+    """Hold the lock of the state directory, which the kernel releases when the process ends.
+
+    Raises: Unreachable, if another controller has it.
+    """
+    from filelock import FileLock, Timeout  # a command that takes no lock does not pay for it
+
+    lock = FileLock(places.lock, timeout=0)
+    try:
+        with written(places.lock):
+            lock.acquire()
+            places.lock.write_text(f"{os.getpid()}\n")
+    except Timeout:
+        holder = places.lock.read_text().strip() or "?"
+        raise Unreachable(
+            f"another controller is running (pid {holder})", "Stop it first: fgsched stop"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()

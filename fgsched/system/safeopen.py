@@ -1,4 +1,4 @@
-"""Open and trust only safe files: none that others can change, none behind a link or mount of a user."""
+"""Open only safe files: no other user can change them, and no user's link or mount leads to them."""
 
 import ctypes
 import os

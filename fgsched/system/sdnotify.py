@@ -15,7 +15,7 @@ class ServiceManager:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self._period = _period(environ) if self._address else None
         self._due: float | None = None  # monotonic seconds of the next keep-alive message
-        self._is_unready = False  # the queue of the service manager was full when it was to be told
+        self._is_unready = False  # a message did not fit into the service manager's queue
 
     def ready(self, status: str, now: float) -> None:
         """Report that requests are served from now on. `now`: seconds of the monotonic clock, as below."""

@@ -1,7 +1,7 @@
 /* The job that this process belongs to: its region, mapped once, and a private copy of its limits.
  *
  * The job can write to its region. Cards and limits are therefore those of a copy whose seal was valid when this process
- * attached, and a lock that nobody of the job holds is given up. */
+ * attached, and a lock that no process of the job holds is abandoned. */
 #ifndef FG_JOB_H
 #define FG_JOB_H
 #include <stddef.h>

@@ -157,7 +157,7 @@ cdef public int nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list) 
 
 
 cdef public int nvmlDeviceGetAccountingPids(void *device, uint32_t *count, uint32_t *pids) noexcept nogil:
-    """Answer utilization samples of the job's processes. The room asked for is that of all processes."""
+    """Answer utilization samples of the job's processes. The required buffer size is that for all processes."""
     cdef void *real = fg_function(FG_nvmlDeviceGetAccountingPids)
     if not real:
         return NVML_ERROR_FUNCTION_NOT_FOUND

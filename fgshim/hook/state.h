@@ -69,7 +69,7 @@ extern uint64_t fg_graph_memory[FG_MAX_GPUS];/* bytes charged */
 extern int fg_graph_device[FG_MAX_GPUS];
 extern uint32_t fg_graph_count;              /* graphs with memory that were ever instantiated */
 extern pthread_mutex_t fg_pool_lock;
-extern const pthread_mutex_t fg_unlocked;    /* a recursive mutex that nobody holds */
+extern const pthread_mutex_t fg_unlocked;    /* an unlocked recursive mutex */
 
 /* Pacing. Under fg_meter_lock, except fg_paces and fg_reported_at, which are atomic. */
 extern fg_meter fg_own_meter;

@@ -114,7 +114,7 @@ cdef public int nvmlDeviceGetMemoryInfo(void *device, void *memory) noexcept nog
 
 
 cdef public int nvmlDeviceGetMemoryInfo_v2(void *device, void *memory) noexcept nogil:
-    """Report memory with version 2. What the driver reserves for itself is not changed."""
+    """Report memory with version 2. The driver's reserved memory is not changed."""
     cdef void *real = fg_function(FG_nvmlDeviceGetMemoryInfo_v2)
     cdef fg_nvml_memory_v2 *info = <fg_nvml_memory_v2 *> memory
     if not real:

@@ -67,7 +67,7 @@ cdef unsigned long flags_of(const char *path) noexcept nogil:
 
 
 cdef int close_device(const char *path) noexcept nogil:
-    """Mount a device node over itself with MS_NODEV, so that nobody can open it, not even root."""
+    """Mount a device node over itself with MS_NODEV, so that no process can open it, not even as root."""
     if mount(path, path, NULL, MS_BIND, NULL) < 0:
         return 0 if errno == ENOENT else -1  # removed meanwhile
     return mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_NODEV | flags_of(path), NULL)

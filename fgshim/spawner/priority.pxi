@@ -53,7 +53,7 @@ cdef void spare_again() noexcept nogil:
 
 
 cdef void stand_as_a_login() noexcept nogil:
-    """Reset nice, scheduling policy and I/O class, so that a job inherits nothing of root's shell."""
+    """Reset nice, scheduling policy and I/O class, so that a job inherits none of these from root's shell."""
     cdef sched_param usual
     usual.sched_priority = 0
     sched_setscheduler(0, SCHED_OTHER, &usual)

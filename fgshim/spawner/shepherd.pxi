@@ -90,7 +90,7 @@ cdef void take_next(Slot *slot) noexcept nogil:
 
 
 cdef int is_clean() noexcept nogil:
-    """Return whether nothing of the last job is left in this process and the spawner can be told."""
+    """Return whether this process has no resources of the last job left and can send the spawner a notice."""
     syscall(SYS_close_range, TELL + 1, LAST_DESCRIPTOR, 0)  # the region, and what a failed step left open
     if launch == &large_launch:
         return 0  # the memory of a large message would be counted for every later child

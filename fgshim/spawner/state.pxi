@@ -212,7 +212,7 @@ cdef void answer(Slot *slot, pid_t pid, int error, uint64_t ticks) noexcept nogi
 
 
 cdef int tell(const Answer *word) noexcept nogil:
-    """Send a word to the controller, through the spawner from a shepherd. Return 0 if nobody reads it."""
+    """Send a word to the controller, from a shepherd through the spawner. Return 0 if it is not read."""
     cdef pollfd room
     room.fd = channel
     room.events = <short> POLLOUT

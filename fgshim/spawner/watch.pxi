@@ -217,7 +217,7 @@ cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
     """Return, after SIGKILL, whether no process lives, or the wait for the rest is over.
 
     A tracer outside the job can keep a zombie, or stop a killed process at its exit, for any time; a process
-    in the kernel may wait for a device for ever. None of them keeps the job.
+    in the kernel may wait for a device without end. None of them keeps the job.
     """
     if slot.killed_at == 0:
         return 0
@@ -238,7 +238,7 @@ cdef void record_unreaped(Slot *slot) noexcept nogil:
 
 
 cdef int act_on_time(Slot *slot) noexcept nogil:
-    """Do what is due. Return 1 if the shepherd no longer waits for the rest of the job."""
+    """Carry out the due steps. Return 1 if the shepherd no longer waits for the rest of the job."""
     cdef int64_t at = now()
     if clock_runs(slot):
         if slot.warn_at and at >= slot.warn_at:

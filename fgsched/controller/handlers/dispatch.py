@@ -1,25 +1,31 @@
 """Authenticate a request and dispatch it to its handler."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fgsched import codec, protocol
+from fgsched.config.load import Config, load
 from fgsched.controller.caller import Caller, operators
+from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import Apart, EventLoop, Handler
+from fgsched.controller.gputime import GpuTime
 from fgsched.controller.handlers.about import ControllerInfo as ControllerInfo
 from fgsched.controller.handlers.about import log_lines
 from fgsched.controller.handlers.explain import ExplainHandlers
-from fgsched.controller.handlers.jobs import JobHandlers
-from fgsched.controller.handlers.partitions import PartitionHandlers
+from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
+from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
 from fgsched.controller.handlers.query import QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
+from fgsched.launch import regions
+from fgsched.launch.launcher import Launcher
 from fgsched.server import Connection
 from fgsched.system.accounts import Account
+from fgsched.system.paths import Paths
 
 Call = type[protocol.Call[Any]]
 
@@ -123,3 +129,43 @@ class Dispatcher:
         answer = protocol.Stopped(pid=os.getpid(), running=self._answers.running)
         self._loop.finish(connection, lambda: connection.succeed(answer))
         self._loop.stopping = "asked by a command"
+
+
+class Requests:
+    """The handlers of all requests.
+
+    `obey` applies a reread configuration in the other parts of the controller.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: EventLoop,
+        launcher: Launcher,
+        gputime: GpuTime,
+        about: ControllerInfo,
+        obey: Callable[[Config], None],
+    ) -> None:
+        self.jobs = JobHandlers(engine, rules(about.places, about.config))
+        actions = ConfigActions(lambda: load(about.places), obey)
+        self.partitions = PartitionHandlers(engine, actions)
+        self.reservations = ReservationHandlers(engine)
+        self.waiters = WaitHandlers(loop.finish, loop.faults)
+        explain = ExplainHandlers(engine, self.jobs.tried)
+        handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
+        refused = partial(regions.refusal, str(launcher.run.path))
+        query = QueryHandlers(engine, launcher.pids, gputime.mechanism, refused)
+        self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about)
+
+
+def rules(places: Paths, config: Config) -> Rules:
+    """Return the rules for submissions from the configuration."""
+    may_be_root = places.mode == "user" or config.allow_root_jobs
+    return Rules(
+        config.max_script,
+        config.default_time,
+        least_uid=0 if may_be_root else FIRST_USER,
+        tiers=config.tiers,
+        kill_invalid=config.kill_invalid_depend,
+        max_material=config.max_bytes_per_user,
+    )

@@ -10,7 +10,6 @@ from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.jobref import References, name_of
-from fgsched.controller.handlers.jobs import JobHandlers
 from fgsched.controller.jobtable import pending
 from fgsched.controller.preemption import outlook, preemption_notes
 from fgsched.controller.waitindex import opens
@@ -21,6 +20,7 @@ from fgsched.scheduling.explain import TRIES, Expected, advice, blockers, foreca
 from fgsched.scheduling.planner import Snapshot
 from fgsched.scheduling.queue import QueuedJob
 from fgsched.scheduling.runtimes import History
+from fgsched.store import NewJob
 
 _MOST = 50  # jobs in one answer
 _QUANTILES = {"likely": 0.5, "late": 0.9}  # of the earlier runs of the same name
@@ -30,8 +30,11 @@ _REMEMBERED = 30 * 86400.0  # seconds of history that count
 class ExplainHandlers:
     """The handlers of explanations, forecasts and trial submissions."""
 
-    def __init__(self, engine: Engine, handlers: JobHandlers) -> None:
-        self._engine, self._job_handlers = engine, handlers
+    def __init__(
+        self, engine: Engine, tried: Callable[[Caller, protocol.Test, float], Sequence[NewJob]]
+    ) -> None:
+        """`tried` returns the jobs that a trial submission would make."""
+        self._engine, self._tried = engine, tried
         self._references = References(engine)
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
             protocol.ExplainJobs: self.why,
@@ -168,7 +171,7 @@ class ExplainHandlers:
 
         Raises the errors of a submission.
         """
-        made = self._job_handlers.tried(caller, call, now)
+        made = self._tried(caller, call, now)
         first = self._engine.store.last_id() + 1
         who = (caller.uid, caller.gid, caller.name)
         jobs = [new.job(number, who, now) for number, new in enumerate(made[:_MOST], first)]

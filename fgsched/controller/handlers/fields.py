@@ -8,13 +8,12 @@ import msgspec
 from fgsched import protocol
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
-from fgsched.controller.handlers.jobref import split_reference
 from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
-from fgsched.jobs.arrays import format_array
+from fgsched.jobs.arrays import format_array, split_reference
 from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
 from fgsched.jobs.lifecycle import suspended_seconds
 from fgsched.scheduling.placement import cost, is_of_type
@@ -164,7 +163,7 @@ def _ended(job: Job) -> Ended:
     return job.ended or _NOT_ENDED
 
 
-# The attributes of a request that everybody may see; the others are its owner's.
+# The attributes of a request that all users may see.
 _PUBLIC = ("name", "partition", "account", "qos", "reservation", "nice", "demand", "time_limit")
 _CLIENTS_OWN = ("likely", "known")  # attributes that the client fills in
 _COMPUTED: dict[str, Getter] = {

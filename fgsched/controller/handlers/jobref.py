@@ -1,35 +1,21 @@
 """Resolve references to jobs: job or array 12, task '12_3', tasks '12_[1-5,8]'."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from fgsched.controller.caller import no_such_job
 from fgsched.controller.engine import Engine
 from fgsched.controller.waitindex import Array
-from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Job
-from fgsched.domain.text import quoted
-from fgsched.jobs.arrays import bits_of, lowest, parse_tasks, tasks
+from fgsched.jobs.arrays import bits_of, lowest, split_reference, tasks
 from fgsched.store import JobRecord
 
 Reference = int | str
-_TASKS = re.compile(r"([0-9]{1,18})_(?:([0-9]{1,6})|\[([0-9,:-]{1,8192})\])")
 
 
 def name_of(job: Job) -> Reference:
     """Return the reference of a row: 12, or '12_3'."""
     return f"{job.array}_{job.task}" if job.task is not None else job.id
-
-
-def split_reference(reference: Any) -> tuple[int, int | None]:
-    """Split a reference into (job or array, tasks as bits, or None for all). Raises BadUsage."""
-    if type(reference) is int:
-        return reference, None
-    match = _TASKS.fullmatch(reference) if isinstance(reference, str) else None
-    if not match:
-        raise BadUsage(f"{quoted(str(reference))} is not a job id")
-    return int(match[1]), parse_tasks(match[2] or match[3], whole=str(reference))
 
 
 class References:

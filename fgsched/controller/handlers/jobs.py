@@ -10,7 +10,7 @@ from msgspec import UNSET, structs, to_builtins
 from msgspec.structs import replace
 
 from fgsched import protocol
-from fgsched.controller import effects
+from fgsched.controller import turn
 from fgsched.controller.caller import Caller
 from fgsched.controller.containment import told
 from fgsched.controller.engine import Engine
@@ -54,10 +54,10 @@ class Rules:
 
     max_script: int
     default_time: int  # seconds; 0: none
-    least_uid: int = 0  # of those who may own jobs
-    tiers: tuple[str, ...] = ()  # that a job may ask for
-    kill_invalid: bool = False  # jobs whose dependency can never be met, unless they say otherwise
-    max_material: int = 0  # bytes of scripts and environments of a user's jobs that are not over; 0: no limit
+    least_uid: int = 0  # lowest uid that may own jobs
+    tiers: tuple[str, ...] = ()  # levels that a job may request
+    kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
+    max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
 
 
 Act = Callable[[Caller, Job, float], Outcome]
@@ -100,7 +100,7 @@ class JobActions:
         An internal error is its outcome; the turn is repeated without the job.
         """
         containment = self._engine.containment
-        if row.id in containment.blamed:  # nothing of what failed is carried out
+        if row.id in containment.blamed:  # no effect of a failed change is carried out
             return _failed(name_of(row), OurFault(containment.blamed[row.id]))
         try:
             return act(caller, row, now)
@@ -138,7 +138,7 @@ class RunningJobHandlers:
             _must_be_under_way(job)
             held = "" if not call.hold else "user" if caller.uid == job.uid else "admin"
             asked = self._engine.change(job, now, wish="requeue", held=held)
-            self._engine.then(effects.Requeue(asked))
+            self._engine.then(turn.Requeue(asked))
             return Outcome(id=name_of(job), outcome="requeued")
 
         return self._actions.each(caller, call.ids, act, now, meant=_is_under_way)
@@ -150,11 +150,11 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only running jobs can be suspended.")
-            effects.require_supervisor(self._engine, job)
+            turn.require_supervisor(self._engine, job)
             after = job.advance(JobState.SUSPENDED, suspended_at=now)
             self._engine.step(job, after, now)
             said = Outcome(id=name_of(job), outcome="suspended")
-            self._engine.then(effects.Suspend(after, said))
+            self._engine.then(turn.Suspend(after, said))
             return said
 
         return self._actions.each(caller, call.ids, act, now, meant=lambda job: job.state is JobState.RUNNING)
@@ -166,13 +166,13 @@ class RunningJobHandlers:
         def act(caller: Caller, job: Job, now: float) -> Outcome:
             if job.state is not JobState.SUSPENDED:
                 raise Refused(f"job {job.id} is {job.state.value}", "Only suspended jobs can be resumed.")
-            if job.is_suspended_by_preemption and not has_room(self._engine, job, now):
-                by = job.preemption.by if job.preemption else 0
+            found = job.suspending_preemption
+            if found is not None and not has_room(self._engine, job, now):
                 raise Refused(
-                    f"job {job.id} is preempted by job {by}: its part of the GPU is not free",
+                    f"job {job.id} is preempted by job {found.by}: its part of the GPU is not free",
                     "It resumes automatically as soon as its part is free.",
                 )
-            effects.require_supervisor(self._engine, job)
+            turn.require_supervisor(self._engine, job)
             said = Outcome(id=name_of(job), outcome="resumed")
             go_on(self._engine, job, now, said)
             return said
@@ -290,15 +290,15 @@ class JobHandlers:
                 return _over(job)
             if job.state is not JobState.RUNNING:
                 raise Refused(f"job {job.id} is not running", "Only running jobs can be sent a signal.")
-            effects.require_supervisor(self._engine, job)
+            turn.require_supervisor(self._engine, job)
             outcome = Outcome(id=name_of(job), outcome="signalled")
-            self._engine.then(effects.Signal(job, call.signal, call.target, outcome))
+            self._engine.then(turn.Signal(job, call.signal, call.target, outcome))
             return outcome
 
         return self._actions.each(caller, call.ids, act, now)
 
     def hold(self, caller: Caller, call: protocol.Hold, now: float) -> Outcomes:
-        """Keep pending jobs from starting; only an operator releases a job that an operator holds."""
+        """Hold pending jobs. Only an operator can release a job that an operator holds."""
         return self._actions.each(caller, call.ids, self._hold, now, meant=_waits)
 
     def uhold(self, caller: Caller, call: protocol.UserHold, now: float) -> Outcomes:
@@ -329,7 +329,7 @@ class JobHandlers:
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit
             if is_limited and job.state is not JobState.PENDING:
-                effects.require_supervisor(engine, job)
+                turn.require_supervisor(engine, job)
             engine.store.change_request(job.id, after.request)
             engine.jobtable.put(after)
             if (after.depends, after.reason) != (job.depends, job.reason):
@@ -342,7 +342,7 @@ class JobHandlers:
         """Send the new time limit to a running job. A starting job receives it when it has a shepherd."""
         told = self._engine.change(job, now, relimited=True)
         if job.state is not JobState.STARTING:
-            self._engine.then(effects.Relimit(told, said))
+            self._engine.then(turn.Relimit(told, said))
 
     def drain(self, caller: Caller, call: protocol.DrainGpu, now: float) -> protocol.GpuIndex:
         """Drain a GPU: start no new jobs on it. Raises BadUsage without a reason."""
@@ -375,7 +375,7 @@ class JobHandlers:
             engine.change(job, now, state=JobState.CANCELLED, **by, **over)
             return Outcome(id=name_of(job), outcome="cancelled")
         asked = job if job.cancelled_by is not None else engine.change(job, now, **by)
-        engine.then(effects.Cancel(asked))
+        engine.then(turn.Cancel(asked))
         return Outcome(id=name_of(job), outcome="cancelled")
 
     def _hold(self, caller: Caller, job: Job, now: float) -> Outcome:
@@ -427,6 +427,7 @@ def _must_wait(job: Job) -> None:
 
 _ALWAYS = {"name", "comment", "requeue"}
 _WHILE_RUNNING = {"time_limit"}  # lowered by the owner, raised by operators
+_CALLED = {"demand": "what it asks for (GPUs, CPUs, memory)", "gpu_compute": "gpu-compute"}
 _OF_ARRAYS = {"throttle"}  # of all tasks together
 
 
@@ -492,6 +493,6 @@ def _check_fields(job: Job, fields: set[str]) -> None:
     late = sorted(fields - _ALWAYS - _OF_ARRAYS - _WHILE_RUNNING)
     if late and job.state is not JobState.PENDING:
         raise Refused(
-            f"job {job.id} is no longer pending: {late[0]} stays",
-            "Its name, comment and time limit can change.",
+            f"job {job.id} is no longer pending: {_CALLED.get(late[0], late[0])} stays",
+            "Its name, comment, requeue flag and time limit can change.",
         )

@@ -13,9 +13,9 @@ from fgsched.config.keys import KEYS
 from fgsched.config.load import Config
 from fgsched.config.overrides import decode_values, key_of
 from fgsched.controller.caller import Caller
-from fgsched.controller.effects import NO_REPLY, Reconfigure, Reply
 from fgsched.controller.engine import Engine
 from fgsched.controller.sitepolicy import Overrides
+from fgsched.controller.turn import NO_REPLY, Reconfigure, Reply
 from fgsched.domain.errors import FgschedError, Refused
 
 log = logging.getLogger("fgsched.controller")

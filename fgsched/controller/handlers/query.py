@@ -10,20 +10,20 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import FIELDS, Choice, Look, getters
-from fgsched.controller.handlers.jobref import References, split_reference
+from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
 from fgsched.domain.errors import BadUsage, NoSuchJob, NotPermitted, Refused
 from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
-from fgsched.jobs.arrays import tasks
+from fgsched.jobs.arrays import split_reference, tasks
 from fgsched.scheduling.placement import Room
 from fgsched.server import PIECE, LongAnswer, cut
 from fgsched.store import JobRecord
 
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
 _WAITED = 100_000  # jobs that are waited for at once
-_RECENT = 300.0  # seconds for which the queue still shows an ended job, if asked to
+_RECENT = 300.0  # seconds for which the queue can show an ended job
 Getters = dict[str, Callable[[Look, Job], Any]]
 
 

@@ -41,9 +41,9 @@ class WaitHandlers:
         self._send = send
         self._faults = faults or Faults()
         self._waiters: list[_Waiter] = []
-        self._looked_at: tuple[int, int] = (0, 0)  # the book, and its revision, that was told of last
-        self._next = 0.0  # when it may be told again
-        self.delay: float | None = None  # seconds until there is something to tell; None: nothing is
+        self._looked_at: tuple[int, int] = (0, 0)  # the table and its revision at the last progress message
+        self._next = 0.0  # time of the next progress message
+        self.delay: float | None = None  # seconds until the next progress message; None: there is none
 
     def add(self, connection: Connection, over: Iterable[Job], keys: set[Key], call: Wait) -> None:
         """Register a client that waits for the jobs `keys`; the jobs `over` have already ended.

@@ -27,6 +27,6 @@ CREATE TABLE idle (
 CREATE INDEX idle_by_end ON idle (ended_at);
 CREATE INDEX idle_of_user ON idle (uid, ended_at, size);
 
--- Who has what among the jobs that are not over.
+-- The holds of open jobs.
 CREATE INDEX open_script ON job (script, uid) WHERE ended_at IS NULL;
 CREATE INDEX open_environment ON job (environment, uid) WHERE ended_at IS NULL;

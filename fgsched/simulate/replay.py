@@ -1,21 +1,24 @@
-"""Simulate a host: the states of its jobs, their runs, and the time at which each of them ends."""
+"""Replay a workload in virtual time on a simulated host."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from fgsched.controller.effects import Effect, Preempt, Resume, Suspend
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.preemption import Preempter, use_claims
+from fgsched.controller.turn import Effect, Preempt, Resume, Suspend
 from fgsched.controller.usage import UsageCharges
-from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings
+from fgsched.domain.job import Gpu, Hold, HostLimits, Job, JobState, Readings, Reason
 from fgsched.domain.policy import Policy
 from fgsched.jobs.lifecycle import Result, complete, finish
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import Plan, Start
 from fgsched.scheduling.priority import AccountUser, Usage
-from fgsched.simulate.metrics import Outcome, Run
+from fgsched.simulate.metrics import Outcome, Run, Simulated
 from fgsched.simulate.workload import Task
 from fgsched.store import Allocation
+
+# -- the simulated host ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,7 @@ class VirtualHost:
         """Create a host without jobs; `tasks` has the task of job 1 first."""
         self.jobtable, self.policy, self.limits = jobtable, site.policy, site.limits
         self.cards = _Cards(site.gpus)
-        self.started: set[int] = set()  # jobs that have run at all
+        self.started: set[int] = set()  # jobs that have started
         self.outcomes: dict[int, Outcome] = {}
         self._tasks = tasks
         self._charges = UsageCharges(_NoStore())
@@ -68,7 +71,7 @@ class VirtualHost:
         self._due: dict[int, float] = {}  # job -> its end, if nothing changes
         self._ends: list[tuple[float, int]] = []  # heap of (end, job), including outdated ends
         self._starting: list[int] = []
-        self._runs: dict[int, list[Run]] = {}  # of jobs that have not ended; the last run may go on
+        self._runs: dict[int, list[Run]] = {}  # of jobs that have not ended; the last run may continue
 
     # -- for the preempter ----------------------------------------------------------------------
 
@@ -132,8 +135,8 @@ class VirtualHost:
     def _schedule_end(self, job: Job) -> None:
         """Schedule the end of a job; a preempted job runs until its grace period is over."""
         ends = [self._own_end(job)]
-        if job.is_being_preempted and job.preemption is not None:
-            ends.append(job.preemption.at + job.preemption.grace)
+        if (found := job.ending_preemption) is not None:
+            ends.append(found.at + found.grace)
         self._due[job.id] = min(ends)
         heappush(self._ends, (min(ends), job.id))
 
@@ -201,3 +204,109 @@ class VirtualHost:
 
 def _is_running(job: Job) -> bool:
     return job.state in (JobState.STARTING, JobState.RUNNING)
+
+
+# -- virtual time ----------------------------------------------------------------------------------
+
+
+# A job that waits for one of these reasons can start only after another job has ended.
+_UNTIL_AN_END = {Reason.RESOURCES, Reason.GPU_MEMORY, Reason.GPU_FRAGMENTED}
+
+Decide = Callable[[JobTable, float], Iterable[Start]]
+
+
+class _Clock:
+    """A simulated host at the current virtual time."""
+
+    def __init__(
+        self, tasks: Sequence[Task], site: SimHost, jobtable: JobTable, decide: Decide | None
+    ) -> None:
+        self._tasks = tasks
+        self._decide = decide
+        self.host = VirtualHost(tasks, site, jobtable)
+        self._preempter = Preempter() if site.policy.preempts and not decide else None
+        self._next = 0  # task to be submitted
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all tasks were submitted and no job runs."""
+        return self._next == len(self._tasks) and self.host.next_end is None
+
+    def step(self) -> None:
+        """Advance to the next event and process it."""
+        submission = self._tasks[self._next].submitted if self._next < len(self._tasks) else None
+        times = (submission, self.host.next_end, self.host.jobtable.wait_index.next_due)
+        now = min(time for time in times if time is not None)
+        ended = self.host.end(now)
+        may_start = self._submit(now)
+        self._offer_due(now)
+        if self._preempter is not None:
+            self._run_turns(self._preempter, now)
+        elif ended or may_start:
+            self._start_planned(now)
+            self.host.fork(now)
+
+    def _run_turns(self, preempter: Preempter, now: float) -> None:
+        """Run turns as the controller does: another one after each turn in which a job started or ended."""
+        host, has_changed = self.host, True
+        while has_changed:
+            preempter.resume(host, now)
+            if host.jobtable.waiting:
+                self._start_and_preempt(preempter, now)
+            has_forked, has_ended = host.fork(now), host.end(now)
+            has_changed = has_forked or has_ended
+
+    def _start_and_preempt(self, preempter: Preempter, now: float) -> None:
+        self._start_planned(now)
+        if preempter.preempt(self.host, now):
+            self._start_planned(now)
+
+    def _start_planned(self, now: float) -> None:
+        plan = Plan(tuple(self._decide(self.host.jobtable, now))) if self._decide else self.host.plan(now)
+        for start in plan.starts:
+            self.host.start(start, now)
+            use_claims(self.host, start.job_id, now)
+
+    def _offer_due(self, now: float) -> None:
+        jobtable = self.host.jobtable
+        for number in jobtable.wait_index.due(now):
+            if (job := jobtable.jobs.get(number)) is not None and job.state is JobState.PENDING:
+                jobtable.offer(job)
+
+    def _submit(self, now: float) -> bool:
+        """Submit the tasks that are due; return whether one of them may start."""
+        may_start = False
+        while self._next < len(self._tasks) and self._tasks[self._next].submitted <= now:
+            self._next += 1
+            job = self._tasks[self._next - 1].job(self._next)
+            self.host.jobtable.put(job)
+            may_start |= self._may_start(job)
+        return may_start
+
+    def _may_start(self, job: Job) -> bool:
+        """Return False if the job waits for capacity that was not freed since the last plan."""
+        shortfall = self.host.jobtable.shortfall(job)
+        return shortfall is None or shortfall.reason not in _UNTIL_AN_END
+
+
+def replay(
+    tasks: Sequence[Task],
+    site: SimHost,
+    *,
+    jobtable: JobTable | None = None,
+    decide: Decide | None = None,
+    progress: Callable[[int], None] = lambda started: None,
+) -> Simulated:
+    """Run the tasks, in the order of their submission, on a simulated host.
+
+    Args:
+        jobtable: another job table, for comparisons.
+        decide: another planner, for comparisons; there is no preemption with it.
+        progress: called with the number of started tasks.
+    """
+    clock = _Clock(tasks, site, jobtable or JobTable(), decide)
+    while not clock.is_over:
+        clock.step()
+        progress(len(clock.host.started))
+    outcomes = tuple(outcome for _, outcome in sorted(clock.host.outcomes.items()))
+    return Simulated(outcomes=outcomes, cards=len(site.gpus), unstarted=len(tasks) - len(outcomes))

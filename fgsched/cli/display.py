@@ -1,10 +1,15 @@
-"""Lay out text in columns: make it safe for a terminal, measure its width, pad or cut it."""
+"""Print results: text in columns that is safe for a terminal, and JSON with unknown values as null."""
 
 import os
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from fgsched import __version__
 from fgsched.domain.times import format_time
+
+# -- columns of text -------------------------------------------------------------------------------
+
 
 TIME_FORMAT = os.environ.get("FG_TIME_FORMAT", "standard")
 
@@ -61,10 +66,45 @@ def columns(text: str) -> int:
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> str:
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> str:
     """Format a table with left-aligned columns as wide as their widest cell."""
     from tabulate import tabulate  # a listing with fixed columns does without
 
     cells = [list(headings)] * header + [[clean(cell) for cell in row] for row in rows]
     text = tabulate(cells, tablefmt="plain", disable_numparse=True)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+# -- JSON: times are given as epoch seconds and ISO 8601 -------------------------------------------
+
+
+def document(**content: Any) -> str:
+    """Return the JSON object with its `meta`: version, time and host."""
+    now = time.time()
+    meta = {
+        "version": __version__,
+        "time": now,
+        "time_iso": iso(now),
+        "host": os.uname().nodename.split(".")[0],
+    }
+    import json  # only for programs; a table needs none of it
+
+    return json.dumps({"meta": meta} | content) + "\n"
+
+
+def iso(epoch: float | None) -> str | None:
+    """Format epoch seconds as local time with the offset from UTC."""
+    return None if epoch is None else format_time(epoch, "%Y-%m-%dT%H:%M:%S%z")
+
+
+def time_fields(**moments: float | None) -> dict[str, float | str | None]:
+    """Expand submit=1.0 (epoch seconds) to submit_time and submit_time_iso."""
+    found: dict[str, float | str | None] = {}
+    for name, epoch in moments.items():
+        found |= {f"{name}_time": epoch, f"{name}_time_iso": iso(epoch)}
+    return found
+
+
+def gpu_number(units: int | None) -> float | None:
+    """Convert ten-thousandths to a number of GPUs."""
+    return None if units is None else units / 10_000

@@ -1,25 +1,171 @@
-"""Effects of a turn as values, and the executor that carries them out after the commit.
-
-An effect may be repeated after a crash without harm: the next controller carries out every effect that it
-cannot know to be done. Each effect has a crash point before it, and most have one after it.
-"""
+"""A turn as data: the events that it takes in, its effects, and its interface to the engine."""
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from fgsched.config.load import Config
-from fgsched.controller.events import Launcher
+from fgsched.controller.containment import Containment
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
 from fgsched.crash import point
-from fgsched.domain.errors import Refused
-from fgsched.domain.job import Job, JobState
-from fgsched.jobs.lifecycle import Shepherd
+from fgsched.domain.errors import FgschedError, Refused
+from fgsched.domain.job import Gpu, HostLimits, Job, JobState, Readings
+from fgsched.domain.policy import Policy
+from fgsched.jobs.lifecycle import Finish, Seen, Shepherd
+from fgsched.jobs.watchdog import Fault
 from fgsched.protocol import Outcome, Problem
-from fgsched.store import Allocation
+from fgsched.store import Allocation, Store
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class Launcher(Protocol):
+    """The engine's interface to processes. Every call may be repeated after a crash.
+
+    An order to a job returns whether it was delivered to the job's supervisor: its shepherd, or the spawner
+    that inherited the job from a killed shepherd.
+    """
+
+    boot: str
+
+    def start(self, job: Job, given: Sequence[Allocation]) -> None:
+        """Begin an attempt, leaving a trace that `seize` finds. JobStarted or Failed follows."""
+
+    def follow(self, job: Job, shepherd: Shepherd) -> None:
+        """Watch a shepherd. JobEnded follows, immediately if the shepherd has already ended."""
+
+    def has_supervisor(self, job: Job) -> bool:
+        """Tell whether the job has a supervisor that accepts orders."""
+
+    def cancel(self, job: Job) -> bool:
+        """Make the supervisor end the job."""
+
+    def deliver(self, job: Job, signal: int, target: str) -> bool:
+        """Make the supervisor send the job a signal."""
+
+    def suspend(self, job: Job) -> bool:
+        """Make the supervisor suspend the job and its time limit."""
+
+    def resume(self, job: Job) -> bool:
+        """Make the supervisor resume the job."""
+
+    def relimit(self, job: Job) -> bool:
+        """Make the supervisor use the job's current time limit."""
+
+    def requeue(self, job: Job) -> bool:
+        """Make the supervisor end the job, with a line about the requeue in its standard error."""
+
+    def preempt(self, job: Job) -> bool:
+        """Make the supervisor warn the job and end it after its grace time. Repetition has no effect."""
+
+    def seize(self, job: Job) -> Seen:
+        """Return the outcome of the attempt; an unclaimed one can no longer be claimed after this call."""
+
+    def kill_remaining(self, job: Job) -> bool:
+        """Kill the remaining processes of a job without shepherd; return whether none is left."""
+
+    def forget(self, job: Job) -> None:
+        """Remove the files of an attempt whose end is committed."""
+
+    def sweep(self, keep: Container[tuple[int, int]]) -> None:
+        """Remove the traces of all attempts except `keep` (job, attempt)."""
+
+
+class JobStarted(NamedTuple):
+    """The spawner has forked the shepherd of an attempt."""
+
+    job: int
+    attempt: int
+    shepherd: Shepherd
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt could not be started; nothing was executed."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostShort:
+    """An attempt could not be started because the host lacked resources; nothing was executed."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+class JobEnded(NamedTuple):
+    """The end of a job or of its shepherd."""
+
+    job: int
+    attempt: int = 0  # the attempt of the event; 0: the current one
+
+
+@dataclass(frozen=True, slots=True)
+class Faulted:
+    """An effect for an attempt raised an unexpected exception; it is unknown what was done."""
+
+    job: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchdogFinding:
+    """A finding of the watchdog about an attempt."""
+
+    job: int
+    attempt: int
+    warn: tuple[Fault, ...]
+    end: Fault | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request that writes.
+
+    `act` is called within the transaction and returns the reply, an effect; `refuse` is called if the
+    transaction fails.
+    """
+
+    act: Callable[[float], Any]
+    refuse: Callable[[FgschedError], None]
+    by: str = ""  # name of the user who sent it
+
+
+Event = JobStarted | Failed | HostShort | JobEnded | Faulted | WatchdogFinding | ClientRequest
+
+
+def due_now(begun: Sequence[JobStarted], fresh: Sequence[Event]) -> tuple[list[Event], list[JobStarted]]:
+    """Return (events for this turn, starts deferred to the next turn). `begun` are starts deferred before.
+
+    Short jobs usually start and end within two or three turns, and the result of a job tells both at once.
+    When jobs end in a turn, new starts are therefore deferred by one turn; otherwise deferring gains nothing.
+    """
+    over = {(event.job, event.attempt) for event in fresh if type(event) is JobEnded}
+    if not over:
+        return [*begun, *fresh], []
+    new = [event for event in fresh if type(event) is JobStarted and not _is_over(event, over)]
+    others = [event for event in fresh if type(event) is not JobStarted]
+    return [*(event for event in begun if not _is_over(event, over)), *others], new
+
+
+def _is_over(begun: JobStarted, over: Container[tuple[int, int]]) -> bool:
+    return (begun.job, 0) in over or (begun.job, begun.attempt) in over
+
+
+# -- effects ---------------------------------------------------------------------------------------
+#
+# An effect may be repeated after a crash without harm: the next controller carries out every effect that it
+# cannot know to be done. Each effect has a crash point before it, and most have one after it.
+
 
 log = logging.getLogger(__name__)
 RETRY = 1.0  # seconds after which an order that was not delivered is given again
@@ -261,3 +407,65 @@ def _amend(answer: Outcome, job: Job, remedy: str) -> None:
     """Replace the outcome of an order that was not delivered by an error, before its answer is sent."""
     error = Refused(f"job {job.id}: not delivered: the job's supervisor cannot be reached", remedy)
     answer.outcome, answer.error = "", Problem.of(error)
+
+
+# -- the engine, as the parts of a turn see it -----------------------------------------------------
+
+
+class PlannedGpus(Protocol):
+    """The GPUs as a plan sees them."""
+
+    @property
+    def readings(self) -> Readings: ...
+
+    def gpus_for_planning(self, now: float) -> Iterable[Gpu]: ...
+
+
+class PreemptionHost(Protocol):
+    """A host on which jobs are preempted: the engine's, or a simulated one."""
+
+    @property
+    def jobtable(self) -> JobTable: ...
+
+    @property
+    def cards(self) -> PlannedGpus: ...
+
+    @property
+    def limits(self) -> HostLimits: ...
+
+    @property
+    def policy(self) -> Policy: ...
+
+    def step(self, before: Job, after: Job, now: float) -> bool: ...
+
+    def change(self, before: Job, now: float, **changes: object) -> Job: ...
+
+    def then(self, effect: Effect) -> None: ...
+
+
+class EngineContext(Protocol):
+    """The turn as it is made: its state, and how that is changed. The engine is one."""
+
+    jobtable: JobTable
+    store: Store
+    cards: GpuStates
+    launcher: Launcher
+    orphans: dict[int, float]
+    undelivered: dict[int, float]
+    containment: Containment
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def limits(self) -> HostLimits: ...
+
+    def step(self, before: Job, after: Job, now: float) -> bool: ...
+
+    def change(self, before: Job, now: float, **changes: object) -> Job: ...
+
+    def end(self, job: Job, how: Finish, now: float) -> None: ...
+
+    def take_up(self, job: Job, seen: Seen, now: float) -> None: ...
+
+    def then(self, effect: Effect) -> None: ...
