@@ -250,6 +250,39 @@ def test_a_script_for_slurm_is_given_slurms_variables(here):
     assert not here.request("--ignore-sbatch", "train.sh").slurm_env
 
 
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["-n8", "--ntasks-per-node=4"],
+            "--ntasks-per-node=4: 8 tasks would need 2 nodes; fgsched schedules one host",
+        ),
+        (["--ntasks-per-gpu=2"], "--ntasks-per-gpu=2: tasks per GPU need --gpus or --gpu-mem"),
+        (["--cpus-per-gpu=2"], "--cpus-per-gpu=2: CPUs per GPU need --gpus or --gpu-mem"),
+        (
+            ["-G1", "--cpus-per-gpu=2", "-c2"],
+            "--cpus-per-gpu and --cpus-per-task exclude each other; give one",
+        ),
+    ],
+)
+def test_numbers_of_tasks_that_one_host_cannot_have_are_refused(here, argv, message):
+    here.script()
+    assert here.refused(*argv, "train.sh") == message
+
+
+def test_a_script_for_slurm_has_the_variables_of_the_options_that_it_used(here):
+    here.script("#SBATCH -n 4 --tasks-per-node=4 --gpus-per-node=a100:2 --mem-per-cpu=2G")
+    submission = here.prepare("train.sh").submission
+    assert submission.request.tasks == 4
+    assert {name: text for name, text in submission.environment.items() if name.startswith("SLURM_")} == {
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_GPUS_PER_NODE": "a100:2",
+        "SLURM_MEM_PER_CPU": "2048",
+    }
+    plain = here.prepare("--ignore-sbatch", "-n4", "--tasks-per-node=4", "train.sh").submission
+    assert not [name for name in plain.environment if name.startswith("SLURM_")]
+
+
 def test_flags_of_the_call_may_stand_in_the_script(here):
     here.script("#FG --wait --parsable -H")
     prepared = here.prepare("--json", "train.sh")
@@ -268,6 +301,16 @@ def test_flags_of_the_call_may_stand_in_the_script(here):
         (["-G", "a100:0.5"], SubmitContext(), Demand(gpus=1, share=5000, gpu_type="a100")),
         (["-G", "1", "--type=v100"], SubmitContext(), Demand(gpus=1, share=10_000, gpu_type="v100")),
         (["--gpu-mem=6G"], SubmitContext(), Demand(gpus=1, memory=6 * GIB)),
+        (["-n", "4"], SubmitContext(), Demand(cpus=4)),
+        (["-n", "4", "-c", "2"], SubmitContext(), Demand(cpus=8)),
+        (["--ntasks-per-node=3"], SubmitContext(), Demand(cpus=3)),
+        (["--tasks-per-node=3", "-n2"], SubmitContext(), Demand(cpus=2)),
+        (["-N1-4", "-G2", "--ntasks-per-gpu=2"], SubmitContext(), Demand(gpus=2, share=10_000, cpus=4)),
+        (["-G2", "--cpus-per-gpu=8"], SubmitContext(), Demand(gpus=2, share=10_000, cpus=16)),
+        (["-n4", "--gpus-per-task=1"], SubmitContext(), Demand(gpus=4, share=10_000, cpus=4)),
+        (["-n2", "--gpus-per-task=0.25"], SubmitContext(), Demand(gpus=1, share=5000, cpus=2)),
+        (["-n4", "--mem-per-cpu=1G"], SubmitContext(), Demand(cpus=4, host_memory=4 * GIB)),
+        (["--gres=gpu:0"], SubmitContext(), Demand()),
         (["--gpu-mem=25%"], SubmitContext(), Demand(gpus=1, memory_part=2500)),
         (["--gpu-mem=0"], SubmitContext(), Demand(gpus=1, memory_part=10_000)),
         (["--gpu-mem=6G", "-G0.5"], SubmitContext(), Demand(gpus=1, share=5000, memory=6 * GIB)),

@@ -309,11 +309,10 @@ class OptionsCommand(click.Command):
 
 def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
-    gpus, share, gpu_type = _cards(settings.get("gpus"), site)
+    gpus, share, gpu_type = _cards(settings, site)
     gpus, memory = _gpu_memory(settings, gpus)
     gpu_type = _gpu_type(settings.get("gpu-type"), gpu_type, gpus)
-    cpus = settings["cpus-per-task"].value if "cpus-per-task" in settings else 1
-    assert isinstance(cpus, int)
+    cpus = _cpus(settings, gpus)
     return Demand(
         gpus=gpus,
         share=share,
@@ -351,14 +350,48 @@ def _nearest(word: str, known: tuple[str, ...]) -> str:
     return next(iter(get_close_matches(word, known, 1, 0.5)), "")
 
 
-def _cards(setting: Setting | None, site: SubmitContext) -> tuple[int, int, str]:
+def tasks(settings: Mapping[str, Setting], gpus: int) -> int:
+    """Return the number of tasks. Raises BadUsage if the options contradict each other."""
+    each_node, each_gpu = _whole(settings, "ntasks-per-node"), _whole(settings, "ntasks-per-gpu")
+    if each_gpu and not gpus:
+        raise settings["ntasks-per-gpu"].bad(": tasks per GPU need --gpus or --gpu-mem")
+    found = _whole(settings, "ntasks") or each_node or each_gpu * gpus or 1
+    if each_node and found > each_node:
+        nodes = -(-found // each_node)
+        setting = settings["ntasks-per-node"]
+        raise setting.bad(f": {found} tasks would need {nodes} nodes; fgsched schedules one host")
+    return found
+
+
+def _cpus(settings: Mapping[str, Setting], gpus: int) -> int:
+    """Return the CPUs of all tasks together."""
+    if "cpus-per-gpu" not in settings:
+        return (_whole(settings, "cpus-per-task") or 1) * tasks(settings, gpus)
+    setting = settings["cpus-per-gpu"]
+    if "cpus-per-task" in settings:
+        raise BadUsage(f"{setting.label} and --cpus-per-task exclude each other; give one")
+    if not gpus:
+        raise setting.bad(": CPUs per GPU need --gpus or --gpu-mem")
+    return max(gpus * _whole(settings, "cpus-per-gpu"), tasks(settings, gpus))
+
+
+def _whole(settings: Mapping[str, Setting], slot: str) -> int:
+    """Return the number of an option, 0 if it is not given."""
+    value = settings[slot].value if slot in settings else 0
+    assert isinstance(value, int)
+    return value
+
+
+def _cards(settings: Mapping[str, Setting], site: SubmitContext) -> tuple[int, int, str]:
     """Return (number of GPUs, share of each in ten-thousandths, type) of --gpus, --fgpu or --gres."""
+    setting = settings.get("gpus")
     if setting is None:
         return 0, 0, ""
     amount = setting.value
     assert isinstance(amount, Amount)
     try:
-        gpus, share = split_units(_in_gpus(setting, amount, site))
+        times = tasks(settings, 0) if setting.option.name == "gpus-per-task" else 1
+        gpus, share = split_units(_in_gpus(setting, amount, site) * times)
     except ValueError as error:
         raise setting.bad(str(error)) from None
     if share % WHOLE and share % site.share_step:

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from fgsched.cli import checks, options
 from fgsched.cli.options import Setting, demand
-from fgsched.cli.table import BY_NAME
+from fgsched.cli.table import BY_NAME, HostMemory
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import NO_LIMIT, EarlySignal, Request
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
@@ -291,6 +291,8 @@ class Submitter:
         name = _text(settings, "job-name", script.name)
         environment, warnings = self._environment(settings.get("export"))
         request = self._request(settings, chdir=chdir, name=name, slurm=script.slurm)
+        if request.slurm_env:
+            environment = environment | by_option(settings)
         self._check_outputs(settings, request)
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
@@ -316,9 +318,11 @@ class Submitter:
     def _request(self, settings: Mapping[str, Setting], *, chdir: str, name: str, slurm: bool) -> Request:
         early = settings.get("signal")
         limit = settings.get("time")
+        amounts = demand(settings, self._site)
         return Request(
             name=name,
-            demand=demand(settings, self._site),
+            demand=amounts,
+            tasks=options.tasks(settings, amounts.gpus),
             partition=_text(settings, "partition", ""),
             nice=_number(settings, "nice"),
             time_limit=(limit.value or NO_LIMIT) if limit is not None and isinstance(limit.value, int) else 0,
@@ -439,6 +443,35 @@ def labels(settings: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the fields that take the option text unchanged."""
     slots = ("account", "qos", "reservation", "tier", "gpu-compute")
     return {slot.replace("-", "_"): settings[slot].text for slot in slots if slot in settings}
+
+
+_OF_OPTIONS = {  # sbatch's output variables, each set if its option was given
+    **{
+        name: f"SLURM_{name.upper().replace('-', '_')}"
+        for name in (
+            "ntasks-per-node",
+            "ntasks-per-gpu",
+            "cpus-per-gpu",
+            "gpus",
+            "gpus-per-node",
+            "gpus-per-task",
+        )
+    },
+    "tasks-per-node": "SLURM_NTASKS_PER_NODE",
+}
+_IN_MEBIBYTES = {"mem-per-cpu": "SLURM_MEM_PER_CPU", "mem-per-gpu": "SLURM_MEM_PER_GPU"}
+
+
+def by_option(settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Return the variables that Slurm gives a job for the options that were used."""
+    found = {}
+    for setting in settings.values():
+        name = setting.option.name
+        if name in _OF_OPTIONS:
+            found[_OF_OPTIONS[name]] = setting.text
+        elif name in _IN_MEBIBYTES and isinstance(setting.value, HostMemory):
+            found[_IN_MEBIBYTES[name]] = str(setting.value.size >> 20)
+    return found
 
 
 def account(environ: Mapping[str, str]) -> tuple[str, str]:

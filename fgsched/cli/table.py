@@ -259,10 +259,15 @@ def deadline(text: str) -> int:
     return int(found)
 
 
-def only_one(text: str) -> int:
-    """Parse a number of tasks or nodes. Raises BadValue unless it is 1."""
-    if text not in ("1", "1-1"):
-        raise BadValue(text, ": a job here is one task on a single host; only 1 is possible")
+def nodes(text: str) -> int:
+    """Parse a number or range of nodes, of which the host is one. Raises BadValue if one is not enough."""
+    least, _, most = text.partition("-")
+    if not re.fullmatch(r"[0-9]{1,9}", least) or not re.fullmatch(r"[0-9]{0,9}", most):
+        raise BadValue(text, " is not a number of nodes")
+    if int(least) != 1 or (most and int(most) < 1):
+        raise BadValue(
+            text, ": fgsched schedules one host; remove it, or ask for more tasks and CPUs of this host"
+        )
     return 1
 
 
@@ -314,7 +319,7 @@ class Option(Struct, frozen=True, kw_only=True):
 
 
 _NOT_IN_SCRIPTS = {"batch", "test-only", "wrap", "explain-options", "ignore-sbatch"}
-_NO_VARIABLE = _NOT_IN_SCRIPTS | {"nodes", "ntasks", "ntasks-per-node"}
+_NO_VARIABLE = _NOT_IN_SCRIPTS | {"nodes", "tasks-per-node"}
 _OF_CALL = {"batch", "test-only", "explain-options", "json", "parsable", "quiet", "wait"}
 _SHOWN = {  # in --help, which is one screen; the manual has all
     *("gpus", "gpu-mem", "cpus-per-task", "mem", "time", "job-name", "output", "error"),
@@ -355,7 +360,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE."),
     _option("type", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
     _option("constraint C", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
-    _option("cpus-per-task c", "N", count, "Number of CPUs; default: 1."),
+    _option("cpus-per-task c", "N", count, "Number of CPUs of each task; default: 1."),
     _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all."),
     _option("mem-per-cpu", "SIZE", host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
     _option("mem-per-gpu", "SIZE", host_memory("gpu"), "Host memory for each GPU.", slot="mem"),
@@ -396,20 +401,23 @@ OPTIONS: tuple[Option, ...] = (
     _option("ignore-sbatch", "", _FLAG, "Do not read #SBATCH lines."),
     _option("test-only", "", _FLAG, "Print when and where it would start; do not submit."),
     _option("explain-options", "", _FLAG, "Print each value and its source; do not submit."),
-    _option("ntasks n", "1", only_one, "Only 1 is accepted."),
-    _option("nodes N", "1", only_one, "Only 1 is accepted."),
-    _option("ntasks-per-node", "1", only_one, "Only 1 is accepted."),
+    _option("ntasks n", "N", count, "Number of tasks that srun starts; each has its CPUs."),
+    _option("ntasks-per-node", "N", count, "Same as --ntasks on the one host."),
+    _option("tasks-per-node", "N", count, "Same as --ntasks-per-node.", slot="ntasks-per-node"),
+    _option("ntasks-per-gpu", "N", count, "Number of tasks for each GPU."),
+    _option("cpus-per-gpu", "N", count, "Number of CPUs for each GPU."),
+    _option("nodes N", "1", nodes, "Number of hosts: 1."),
 )
 
 IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
 
 # Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
-_CHANGES_MEANING = """container= container-id= cpus-per-gpu= exclusive?
+_CHANGES_MEANING = """container= container-id= exclusive?
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
     gres-flags= hint= ignore-pbs licenses= mail-type= mail-user= mcs-label= mem-bind=
-    mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core= ntasks-per-gpu=
+    mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core=
     ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
     resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=
     threads-per-core= time-min= tmp= tres-bind= use-min-nodes verbose wait-all-nodes= wckey="""

@@ -89,6 +89,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
 
     name: Label
     demand: Demand = Demand()
+    tasks: _Count = 1  # that srun starts; the demand is that of all together
     # one partition, or several with commas of which the first that can starts the job; "": the site's default
     partition: Annotated[str, Meta(max_length=1024, pattern=_NO_NUL)] = ""
     account: Name = ""  # that is charged

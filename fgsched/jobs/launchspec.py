@@ -123,10 +123,30 @@ def _listed(cpus: str) -> frozenset[int]:
 # -- environment variables ----------------------------------------------------
 
 
-_TWINS = {  # variables that Slurm's users know under another name than SLURM_ + ours
+_SLURM = {  # our variable -> those of Slurm with its value
     "FG_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
     "FG_NNODES": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST"),
+    "FG_JOB_NODELIST": ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURMD_NODENAME", "SLURM_TOPOLOGY_ADDR"),
+    "FG_NTASKS": ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"),
+    "FG_CPUS_ON_NODE": ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"),
+    "FG_JOB_GPUS": ("SLURM_JOB_GPUS",),
+    "CUDA_VISIBLE_DEVICES": ("GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"),
+    "TMPDIR": ("SLURM_TMPDIR",),
+    **{
+        f"FG_{name}": (f"SLURM_{name}",)
+        for name in (
+            *("JOB_NAME", "JOB_PARTITION", "JOB_ACCOUNT", "JOB_QOS", "JOB_USER", "JOB_START_TIME"),
+            *("JOB_END_TIME", "JOB_DEPENDENCY", "SUBMIT_DIR", "SUBMIT_HOST", "CPUS_PER_TASK"),
+            *("MEM_PER_NODE", "GPUS_ON_NODE", "RESTART_COUNT", "ARRAY_JOB_ID", "ARRAY_TASK_ID"),
+            *("ARRAY_TASK_COUNT", "ARRAY_TASK_MIN", "ARRAY_TASK_MAX", "ARRAY_TASK_STEP"),
+        )
+    },
+}
+_OF_BATCH_SHELL = {  # variables of Slurm that are the same for the script of every job
+    **dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS"), "0"),
+    "SLURM_PRIO_PROCESS": "0",
+    "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+    "SLURM_CLUSTER_NAME": "fgsched",
 }
 
 
@@ -149,7 +169,8 @@ def variables(
         "FG_JOB_NODELIST": site.host,
         "FG_NNODES": "1",
         "FG_CPUS_ON_NODE": str(request.demand.cpus),
-        "FG_CPUS_PER_TASK": str(request.demand.cpus),
+        "FG_CPUS_PER_TASK": str(max(1, request.demand.cpus // request.tasks)),
+        "FG_NTASKS": str(request.tasks),
         "FG_JOB_START_TIME": str(int(job.started_at or 0)),
         "FG_RESTART_COUNT": str(job.restarts),
         "FG_ERROR_FILE": error_file,
@@ -166,7 +187,7 @@ def variables(
     if request.demand.host_memory:
         own["FG_MEM_PER_NODE"] = str(request.demand.host_memory >> 20)
     if request.slurm_env:
-        own.update(_slurm(own))
+        own.update(_slurm(job, own))
     return own
 
 
@@ -211,13 +232,13 @@ def _array_variables(job: Job) -> dict[str, str]:
     return {f"FG_{name}": str(value) for name, value in about.items()}
 
 
-def _slurm(own: Mapping[str, str]) -> dict[str, str]:
-    return {
-        twin: value
-        for name, value in own.items()
-        if name.startswith("FG_")
-        for twin in _TWINS.get(name, ("SLURM_" + name.removeprefix("FG_"),))
-    }
+def _slurm(job: Job, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that Slurm sets in the shell of a batch script, as far as one host has them."""
+    found = {twin: value for name, value in own.items() if value for twin in _SLURM.get(name, ())}
+    for name in ("SLURM_RESTART_COUNT", "SLURM_GPUS_ON_NODE"):
+        if found.get(name) == "0":  # then Slurm does not set it
+            del found[name]
+    return found | _OF_BATCH_SHELL | {"SLURM_JOB_UID": str(job.uid), "SLURM_JOB_GID": str(job.gid)}
 
 
 # -- the environment -----------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""The variables of a job, and those of Slurm beside them."""
+
+from builders import a_demand, a_job
+
+from fgsched.domain.job import JobState, Request
+from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
+
+SITE = LaunchContext(host="node", run="/run/fg", hook="", tmp="/tmp", kill_wait=30, become_user=False)
+
+
+def slurm_of(*, share=0, **more):
+    gpus = {"gpus": 2} if share else {}
+    request = Request(
+        name="train", demand=a_demand(share, cpus=8, host_memory=2**30, **gpus), slurm_env=True, **more
+    )
+    job = a_job(7, share=share or 1, state=JobState.RUNNING, request=request, partition="gpu")
+    given = [
+        AssignedGpu(hold=job.holds[0].__class__(gpu=index, share=share, memory=2**30), uuid=f"GPU-{index}")
+        for index in ((3, 5) if share else ())
+    ]
+    found = variables(job, given, site=SITE, tmpdir="/tmp/7", error_file="/e")
+    return {name: text for name, text in found.items() if not name.startswith(("FG_", "CUDA_"))}
+
+
+BARE = {
+    "SLURM_CLUSTER_NAME": "fgsched",
+    "SLURM_CPUS_ON_NODE": "8",
+    "SLURM_CPUS_PER_TASK": "4",
+    "SLURMD_NODENAME": "node",
+    "SLURM_GTIDS": "0",
+    "SLURM_JOBID": "7",
+    "SLURM_JOB_CPUS_PER_NODE": "8",
+    "SLURM_JOB_GID": "1",
+    "SLURM_JOB_ID": "7",
+    "SLURM_JOB_NAME": "train",
+    "SLURM_JOB_NODELIST": "node",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_JOB_PARTITION": "gpu",
+    "SLURM_JOB_START_TIME": "1",
+    "SLURM_JOB_UID": "1",
+    "SLURM_JOB_USER": "ann",
+    "SLURM_LOCALID": "0",
+    "SLURM_MEM_PER_NODE": "1024",
+    "SLURM_NNODES": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_NODELIST": "node",
+    "SLURM_NPROCS": "2",
+    "SLURM_NTASKS": "2",
+    "SLURM_PRIO_PROCESS": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_SUBMIT_DIR": "/",
+    "SLURM_SUBMIT_HOST": "node",
+    "SLURM_TASKS_PER_NODE": "2",
+    "SLURM_TMPDIR": "/tmp/7",
+    "SLURM_TOPOLOGY_ADDR": "node",
+    "SLURM_TOPOLOGY_ADDR_PATTERN": "node",
+    "TMPDIR": "/tmp/7",
+}
+
+
+def test_a_batch_script_has_the_variables_that_slurm_sets_and_no_others():
+    assert slurm_of(tasks=2) == BARE
+
+
+def test_a_job_with_gpus_has_their_indices_under_slurms_names():
+    cards = {"SLURM_JOB_GPUS": "3,5", "SLURM_GPUS_ON_NODE": "2"}
+    assert slurm_of(tasks=2, share=5000) == BARE | cards | {
+        "GPU_DEVICE_ORDINAL": "3,5",
+        "ROCR_VISIBLE_DEVICES": "3,5",
+    }
