@@ -1,7 +1,6 @@
 """The variables of a job, and those of Slurm beside them."""
 
 from builders import a_demand, a_job
-
 from fgsched.domain.job import JobState, Request
 from fgsched.jobs.launchspec import AssignedGpu, LaunchContext, variables
 
