@@ -112,7 +112,7 @@ def test_one_that_waits_for_another_is_told_for_which(home):
 
 
 def test_without_a_name_it_is_about_all_of_mine_that_wait(home):
-    assert home.run("fgq", "--why").out == "None of your jobs is waiting.\n"
+    assert home.run("fgq", "--why").out == "You have no pending jobs.\n"
     home.running(share=10_000)
     home.running(share=10_000)
     home.submit(share=10_000, count=2)
@@ -121,7 +121,7 @@ def test_without_a_name_it_is_about_all_of_mine_that_wait(home):
 
 def test_a_job_that_does_not_wait_is_told_so(home):
     job = home.running()
-    assert "does not wait: it is RUNNING" in home.run("fgq", "--why", str(job)).out
+    assert "is not pending: it is RUNNING" in home.run("fgq", "--why", str(job)).out
 
 
 def test_an_unknown_job_is_refused(home):

@@ -77,7 +77,7 @@ def test_the_neighbours_of_a_share_off_the_step_are_named():
 
 
 def test_a_host_without_cards_says_so():
-    assert "it has none" in refusal(a_demand(1250), gpus=()).cause
+    assert "the host has no GPUs" in refusal(a_demand(1250), gpus=()).cause
 
 
 def test_a_drained_card_counts():

@@ -64,7 +64,7 @@ def test_a_second_controller_names_the_first_and_leaves(home):
 
 def test_jobs_go_on_while_no_controller_runs(home):
     one = home.running()
-    assert "; 1 running job goes on\n" in home.run("fgsched", "stop").out
+    assert "; 1 running job continues\n" in home.run("fgsched", "stop").out
     home.run("fgsched", "start")
     assert home.job(one)["state"] == "RUNNING"
 

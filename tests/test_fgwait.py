@@ -51,7 +51,7 @@ def test_any_ends_with_the_first(home):
 
 def test_the_time_is_up_when_it_is_up(home):
     done = home.run("fgwait", "--timeout", "0.1", str(home.submit(hold=True)))
-    assert (done.status, done.err) == (124, "fgwait: error: some jobs are not over after 0.1 seconds\n")
+    assert (done.status, done.err) == (124, "fgwait: error: some jobs have not ended after 0.1 seconds\n")
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "1e3", ""])

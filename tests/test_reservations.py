@@ -146,7 +146,7 @@ def test_scontrols_spelling_is_taken(home):
         (("gpu=0", "duration=1h", "users=a", "nodes=x"), "nodes is not a key of a reservation"),
         (("gpu=0", "starttime=late", "duration=1h", "users=a"), "starttime=late is not a time"),
         (("gpu=0", "duration", "users=a"), "duration is not KEY=VALUE\nJoin the two with ="),
-        (("gpu=0", "starttime=now+2hours", "endtime=now+1hour", "users=a"), "is over before it begins"),
+        (("gpu=0", "starttime=now+2hours", "endtime=now+1hour", "users=a"), "ends before it begins"),
         (("gpus=3", "duration=1h", "users=a"), "2 GPUs of 2 can be reserved so"),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_region_that_is_not_whole_is_seen(started, made):
 def test_a_proof_that_says_nothing_is_none(started):
     """The linker lists the libraries and starts nothing, with status 0."""
     said = refused(started(env={"LD_TRACE_LOADED_OBJECTS": "1"}))
-    assert said == "what asks for it in the job's environment did not come to an answer"
+    assert said == "the check in the job's environment gave no answer"
 
 
 def test_a_hook_without_the_program_beside_it_proves_nothing(started, tmp_path):

@@ -427,7 +427,7 @@ def _told(places: Paths, found: Recovered) -> list[str]:
         ran = _ranges(map(str, found.under_way), len(found.under_way))
         lines.append(
             f"Jobs that ran are over, status unknown: {ran}."
-            " What still runs of them goes on; their GPUs are given out once it has ended."
+            " Their processes continue; their GPUs are allocated again after these processes have ended."
         )
     if found.without_script:
         gone = _ranges(map(str, found.without_script), len(found.without_script))

@@ -102,7 +102,7 @@ def _stop(kill: bool) -> int:
     with open(gone, "rb") as watched:
         if not select.select([watched], [], [], _LEAVING)[0]:
             raise Unreachable(f"the controller (pid {pid}) does not stop", "Its log may tell why.")
-    jobs = "; 1 running job goes on" if running == 1 else f"; {running} running jobs go on"
+    jobs = "; 1 running job continues" if running == 1 else f"; {running} running jobs continue"
     write(f"controller stopped (pid {pid}){jobs if running else ''}\n")
     return Exit.DONE
 

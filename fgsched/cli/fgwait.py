@@ -34,7 +34,7 @@ def fgwait(words: Sequence[str], any_will_do: bool, timeout: float | None, as_js
         with Client(find_places()) as client:
             jobs = wait_for(client, ids, any_will_do=any_will_do, patience=timeout)
     except TimedOut:
-        which = "none of the jobs is over" if any_will_do else "some jobs are not over"
+        which = "none of the jobs has ended" if any_will_do else "some jobs have not ended"
         warn("fgwait", f"{which} after {timeout:g} seconds")
         return _TOO_LATE
     if as_json:

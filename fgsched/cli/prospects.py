@@ -41,7 +41,7 @@ def show_why(client: Client, names: Sequence[protocol.Reference] | None, *, as_j
         write(json.dumps({"jobs": [_document(job) for job in answer.jobs]}, indent=1) + "\n")
         return
     told = ["\n".join(_lines(job)) + "\n" for job in answer.jobs]
-    write("\n".join(told) if told else "None of your jobs is waiting.\n")
+    write("\n".join(told) if told else "You have no pending jobs.\n")
     if answer.left_out:
         write(f"\n… and {answer.left_out} more; name the jobs that you ask about.\n")
 
@@ -91,9 +91,9 @@ def _lines(job: Explanation) -> list[str]:
     title = f"Job {job.called} ({job.name}, {job.user})"
     notes = [f"  {wording.note(note)}" for note in job.notes]
     if job.state is not JobState.PENDING:
-        return [f"{title} does not wait: it is {job.state.value}.", *notes]
+        return [f"{title} is not pending: it is {job.state.value}.", *notes]
     if not job.blockers:
-        return [f"{title} waits for nothing: it starts now."]
+        return [f"{title} is not blocked: it starts now."]
     lines = [f"{title} waits: {job.reason.value}", *notes]
     lines += _blocker_lines(job.blockers, job.called)
     lines += [f"  {line}" for line in wording.starts(job.start)]

@@ -191,8 +191,8 @@ def note(found: Note) -> str:
         case Preempted(until=None):
             return f"preempted by job {found.by} at {shown_time(found.at)}"
         case Preempted():
-            then = "then runs again later" if found.mode == "requeue" else "then is over"
-            return f"being preempted by job {found.by}: ends by {shown_time(found.until)}, {then}"
+            then = "and is requeued" if found.mode == "requeue" else "and is not requeued"
+            return f"being preempted by job {found.by}: ends by {shown_time(found.until)} {then}"
         case Preempting():
             verb = "is" if len(found.jobs) == 1 else "are"
             until = f"will have ended by {shown_time(found.until)}"

@@ -222,7 +222,12 @@ class Defragmenter:
                 self._moved.add(job.id)
                 asked = host.change(host.jobtable.jobs[job.id], now, wish="requeue")
                 host.then(Requeue(asked))
-                log.info("job %d: requeued to make room in %s, after %.0f GPU s", job.id, partition, job.loss)
+                log.info(
+                    "job %d: requeued to free capacity in partition %s, after %.0f GPU s",
+                    job.id,
+                    partition,
+                    job.loss,
+                )
             if chosen:
                 return
 

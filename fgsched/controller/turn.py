@@ -278,7 +278,7 @@ def require_supervisor(host: EffectHost, job: Job) -> None:
     if job.state in _SUPERVISED and not host.launcher.has_supervisor(job):
         raise Refused(
             f"job {job.id}: not delivered: the job's supervisor is gone",
-            f"What is left of the job is being ended. See: fgctl show job {job.id}",
+            f"The remaining processes of the job are being ended. See: fgctl show job {job.id}",
         )
 
 

@@ -67,7 +67,7 @@ class Presence:
         try:
             self._inotify = Inotify()
         except OSError as error:  # the user has as many instances as one may have
-            log.warning("what is removed from %s is not noticed: %s", run.path, error)
+            log.warning("removals from %s are not detected: %s", run.path, error)
             self._due = _LONGEST_REPAIR_PAUSE
         self._watch()
 
@@ -295,7 +295,7 @@ class EarlierJobs:
                 log.warning("%s and may use %s", note_of(one), cards)
         for one in before:
             if one[:3] not in left:
-                log.warning("job %d of an earlier queue is over", one.job)
+                log.warning("job %d of an earlier queue has ended", one.job)
 
     def _follow(self, process: Identity) -> bool:
         """Call `look` when the process ends; return False if it has already ended."""

@@ -314,8 +314,8 @@ def _check_form(demand: Demand, limits: HostLimits) -> None:
 def _check_cards(demand: Demand, gpus: Sequence[Gpu], limits: HostLimits) -> None:
     if not gpus:
         raise Refused(
-            "no GPU in this host can ever satisfy this: it has none",
-            "fgsched status tells what was looked for; without --gpus and --gpu-mem the job can run.",
+            "no GPU in this host can ever satisfy this: the host has no GPUs",
+            "fgsched status shows the reason. Without --gpus and --gpu-mem the job can run.",
         )
     suitable = [gpu for gpu in gpus if is_of_type(gpu, demand.gpu_type)]
     if not suitable:

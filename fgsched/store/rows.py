@@ -228,7 +228,7 @@ def _salvage(row: dict[str, Any], holds: tuple[Hold, ...], error: Exception) -> 
             row[column] = sound[column]
     why = _why_unreadable(sound | {column: row[column] for column in _COMPARED})
     if not why and holds and row["ended_at"] is not None:
-        why = "it is over and holds a card"
+        why = "it has ended and holds a GPU"
     if why:
         damage.append(f"state: {why}")
         row |= _likely_state(row, holds)

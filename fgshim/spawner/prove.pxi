@@ -61,7 +61,7 @@ cdef const char *not_held(int status) noexcept nogil:
         return b"the region that the hook finds is not the job's"
     if status == PROOF_ERROR << 8:
         return b"fgprove, beside the hook, could not be executed"
-    return b"what asks for it in the job's environment did not come to an answer"
+    return b"the check in the job's environment gave no answer"
 
 
 cdef int prove_fence(Slot *slot) noexcept nogil:

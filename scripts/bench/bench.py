@@ -53,7 +53,7 @@ class Home:
 
 
 def refuse_on_a_host_with_a_controller() -> None:
-    """Where there is one, every command would go to it: its queue would be filled, and it would be killed."""
+    """Refuse to run beside a controller of the host, which all commands would use."""
     from fgsched.system.paths import SYSTEM_RUN
 
     if (SYSTEM_RUN / "socket").exists():
@@ -107,7 +107,7 @@ def stop(it: Home, patience: float = 60) -> None:
 
 
 def kill_what_is_left(state: Path, run: Path) -> None:
-    """End the controllers of this home, and the processes of its jobs, where they could not be stopped."""
+    """Kill the remaining controllers and job processes of this home."""
     marks = (f"XDG_STATE_HOME={state}".encode(), f"FG_JOB_DIR={run}/".encode())
     for _ in range(50):
         found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_marked(pid, marks)]
@@ -120,7 +120,7 @@ def kill_what_is_left(state: Path, run: Path) -> None:
 
 
 def _is_marked(pid: int, marks: tuple[bytes, bytes]) -> bool:
-    """Whether a process was started with the variables of a home; this process is none of its controllers."""
+    """Tell whether another process was started with the variables of a home."""
     try:
         entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -131,7 +131,7 @@ def _is_marked(pid: int, marks: tuple[bytes, bytes]) -> bool:
 
 
 def exported() -> dict[str, str]:
-    """The variables that a benchmark's jobs are submitted with: a login's, its locale among them."""
+    """Return the submitted variables: the environment of a login with a locale."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return kept | {"LANG": os.environ.get("LANG", "C.UTF-8")}
 
@@ -139,7 +139,7 @@ def exported() -> dict[str, str]:
 def submission(
     it: Home, script: str, count: int, *, share: int = 1250, hold: bool = False
 ) -> dict[str, object]:
-    """The arguments of a request that submits `count` jobs of one script."""
+    """Return the arguments of a request that submits `count` jobs of one script."""
     demand = {"gpus": 1, "share": share} if share else {}
     request = {"name": "bench", "chdir": str(it.path / "out"), "demand": demand}
     return {
@@ -161,7 +161,7 @@ def native(source: str, directory: Path) -> Path:
 
 @dataclass
 class Table:
-    """Rows of (what, figure, unit, note), printed as they come or as JSON at the end."""
+    """Rows of (name, figure, unit, note), printed at once, or as JSON at the end."""
 
     as_json: bool
     rows: list[dict[str, object]] = field(default_factory=list)
@@ -177,13 +177,13 @@ class Table:
 
 
 def median(measure: Callable[[], float], times: int) -> tuple[float, str]:
-    """(median, 'min-max') of several measurements."""
+    """Return (median, 'min-max') of several measurements."""
     figures = sorted(measure() for _ in range(times))
     return statistics.median(figures), f"[{figures[0]:.1f}-{figures[-1]:.1f}] of {times}"
 
 
 def timed(act: Callable[[], object]) -> float:
-    """Milliseconds that a call takes."""
+    """Return the milliseconds of a call."""
     begun = time.perf_counter()
     act()
     return (time.perf_counter() - begun) * 1000
@@ -195,7 +195,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def memory_kib(pid: int) -> int:
-    """What a process costs: its private pages and its part of the shared ones."""
+    """Return the memory of a process: private pages and its part of shared pages."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1])

@@ -20,7 +20,7 @@ def repeated(one):
 
 
 QUEUE = line("queue", fields=["id", "state", "name", "user", "why", "reason", "elapsed"])
-# kind -> (connections, what each sends for ever, whether it reads, bytes after which it sends no more)
+# kind -> (connections, what each sends repeatedly, whether it reads, bytes after which it sends no more)
 KINDS = {
     "newlines": (16, b"\n" * 2**16, True, 0),
     "junk lines": (16, repeated(b'{"a":[1,2,{"b":null}]}\n'), True, 0),
@@ -41,7 +41,7 @@ def dial():
 
 
 class Flooder:
-    """Keeps so many connections busy; one that is closed is replaced."""
+    """Keeps a number of connections busy; a closed connection is replaced."""
 
     def __init__(self, kind):
         self.count, self.payload, self.reads, self.most = KINDS[kind]
@@ -114,7 +114,7 @@ def submission():
 
 
 def asked(message):
-    """(milliseconds to the answer on a connection of its own, the answer)."""
+    """Return (milliseconds to the answer on a new connection, the answer)."""
     begun = time.perf_counter()
     with dial() as sock, sock.makefile("rb") as answers:
         sock.sendall(message)
@@ -123,7 +123,7 @@ def asked(message):
 
 
 def ask(operation, seconds):
-    """Ask one thing again and again; the times, and what was not answered well."""
+    """Repeat one request; return the times and the bad answers."""
     times, wrong, ids = [], [], []
     until = time.monotonic() + seconds
     while time.monotonic() < until:

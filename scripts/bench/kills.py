@@ -31,7 +31,7 @@ class Tally:
 
 
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
-    """Job after job, each with one process that lives through all of it."""
+    """Run jobs one after the other, each with one process that is never killed."""
     luck, usage_count, jobs = random.Random(asked.seed), Tally(), 0
     [card] = driver.cards(Card(memory=8 << 30))
     while usage_count.killed < asked.kills:
@@ -48,7 +48,7 @@ def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argpar
 
 
 def kill_one(job: Job, luck: random.Random, usage_count: Tally) -> None:
-    """One process goes through every family; at some command it is stepped on, and killed."""
+    """Run a process through every family of calls, and kill it within a random command."""
     is_locked, at = luck.random() < 1 / 3, luck.randrange(len(HISTORY))
     steps = luck.randrange(1, STEPS_LOCKED if is_locked else STEPS)
     extra = {"STEPKILL_LOCK": str(job.region_file)} if is_locked else {}
@@ -63,7 +63,7 @@ def kill_one(job: Job, luck: random.Random, usage_count: Tally) -> None:
 
 
 def look(survivor: Live, at: int, usage_count: Tally) -> None:
-    """All of the limit, at once; and then nothing is held."""
+    """Check that the whole limit can be allocated, and that nothing is counted afterwards."""
     begun = time.monotonic()
     [status] = survivor.say(f"alloc {LIMIT}")
     usage_count.waits.append(time.monotonic() - begun)

@@ -33,7 +33,7 @@ class Tally:
 
 
 def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argparse.Namespace) -> None:
-    """Batch after batch, until as many allocations were raced for as was asked."""
+    """Run batches until the requested number of allocations was made."""
     luck, usage_count, length = random.Random(asked.seed), Tally(), 0.5
     [card] = driver.cards(Card(memory=8 << 30))
     while usage_count.given + usage_count.refused < asked.allocations:
@@ -47,7 +47,7 @@ def campaign(table: bench.Table, driver: FakeDriver, folder: Path, asked: argpar
 
 
 def batch(job: Job, usage_count: Tally, luck: random.Random, length: float) -> None:
-    """All at once; a third of them meet a SIGKILL at some moment of the time that the last batch took."""
+    """Run processes concurrently; kill a third of them at a random time."""
     racers = [job.start(FAKE_CUDA_POOL_STEP=str(luck.choice((2, 32)) * MIB)) for _ in range(PROCESSES)]
     for racer in racers:
         family = luck.choice(("race", "race", "race-async"))
@@ -64,7 +64,7 @@ def batch(job: Job, usage_count: Tally, luck: random.Random, length: float) -> N
 
 
 def collect(racer: Live, usage_count: Tally) -> None:
-    """What one says at its end, if it came to that."""
+    """Add the final report of a process to the totals, unless the process was killed before."""
     said = racer.process.stdout.readline().split()
     if racer.end() == 0 and said:
         _, wrong, *figures = map(int, ["0", *said[1:]])
@@ -78,7 +78,7 @@ def collect(racer: Live, usage_count: Tally) -> None:
 
 
 def check(job: Job, driver: FakeDriver, usage_count: Tally) -> None:
-    """Never more than the limit; and now that all are gone, all of it can be had at once."""
+    """Check that the limit was never exceeded, and that the whole limit can be allocated afterwards."""
     usage_count.over = max(usage_count.over, driver.high()[0] - LIMIT)
     begun = time.monotonic()
     whole = job.run(f"alloc {LIMIT}", "free 0")
@@ -96,7 +96,7 @@ def report(table: bench.Table, usage_count: Tally, seed: int) -> None:
     table.add("batches", usage_count.batches, "", "a fresh job each")
     table.add("processes that ended by themselves", usage_count.ended, "")
     table.add(
-        "processes that were killed in the midst of it",
+        "processes that were killed during a batch",
         usage_count.killed,
         "",
         "their allocations not counted above",
@@ -108,7 +108,7 @@ def report(table: bench.Table, usage_count: Tally, seed: int) -> None:
         "bytes",
         "by the driver's own count",
     )
-    table.add("bytes lost", usage_count.lost, "bytes", "held by nobody after the end of all")
+    table.add("bytes lost", usage_count.lost, "bytes", "still counted after the end of all processes")
     if usage_count.over > 0 or usage_count.lost or usage_count.wrong:
         table.end()
         sys.exit("the limit did not hold")

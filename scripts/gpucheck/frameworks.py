@@ -1,4 +1,4 @@
-"""PyTorch with its allocators and its processes; JAX, CuPy and numba where they are (items 4 and 5)."""
+"""PyTorch with its allocators and its processes; JAX, CuPy and numba if installed (items 4 and 5)."""
 
 import json
 import shutil
@@ -78,7 +78,7 @@ _OTHERS = {
 
 
 def torch(place: Place) -> Iterator[Row]:
-    """PyTorch at a quarter of the card (item 4)."""
+    """Run PyTorch on a quarter of the GPU (item 4)."""
     torch_or_not(place)
     with place.share(0.25) as share:
         for name, setting in _ALLOCATORS.items():
@@ -89,7 +89,7 @@ def torch(place: Place) -> Iterator[Row]:
 
 
 def _told(share: Share, what: str, code: str, **env: str) -> Row:
-    """From a file: processes that are spawned read it again."""
+    """Run a script from a file, because spawned processes read it again."""
     file = share.folder / "check.py"
     file.write_text(_HEAD + code)
     done = share.run(share.place.python, str(file), **env)
@@ -104,7 +104,7 @@ def _told(share: Share, what: str, code: str, **env: str) -> Row:
 
 
 def _no_compiler(share: Share, errors: Sequence[str]) -> str | None:
-    """The error that says so, where it is so: a compiler that is there and is not found is a failure."""
+    """Return the error of a missing compiler; a compiler that exists and is not found is a failure."""
     env = share.place.env
     if env.get("CC") or any(shutil.which(name, path=env.get("PATH")) for name in _COMPILERS):
         return None
@@ -112,7 +112,7 @@ def _no_compiler(share: Share, errors: Sequence[str]) -> str | None:
 
 
 def others(place: Place) -> Iterator[Row]:
-    """Other frameworks see the share as the card (item 5)."""
+    """Check that other frameworks see the share as the GPU (item 5)."""
     with place.share(0.25) as share:
         for name, code in _OTHERS.items():
             if not place.has(name):

@@ -49,7 +49,7 @@ print(json.dumps(mine))
 
 
 def section(place: Place) -> Iterator[Row]:
-    """A job past its limit beside one within it."""
+    """Run a job that exceeds its limit beside a job that does not."""
     torch_or_not(place)
     with tempfile.TemporaryDirectory(prefix="fgcheck-") as home:
         os.environ |= {"FG_HOME": home}
@@ -81,7 +81,7 @@ def _check(client: Any, home: Path, python: str) -> Iterator[Row]:
 
 
 def _submit(client: Any, home: Path, python: str) -> tuple[int, int]:
-    """Submit two jobs that wait for each other on the GPU, then go on; return their ids."""
+    """Submit two jobs that wait for each other on the GPU and then continue; return their ids."""
     from fgsched import protocol
     from fgsched.domain.job import Demand, Request
 
@@ -107,7 +107,7 @@ def _submit(client: Any, home: Path, python: str) -> tuple[int, int]:
 
 
 def _said(home: Path, job: int) -> dict[str, Any]:
-    """The last line that a job printed, as it is meant; empty if it is no such line."""
+    """Decode the last line of a job's output; return {} if it is not JSON."""
     lines = (home / f"fg-{job}.out").read_text().splitlines()
     try:
         found: dict[str, Any] = json.loads(lines[-1])
@@ -118,7 +118,7 @@ def _said(home: Path, job: int) -> dict[str, Any]:
 
 
 def _look(client: Any, home: Path, name: str, job: int) -> Iterator[Row]:
-    """A job's views of its card, held against its limit."""
+    """Compare a job's views of its GPU with its limit."""
     told = _said(home, job)
     from fgsched import protocol
 

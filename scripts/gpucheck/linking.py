@@ -1,4 +1,4 @@
-"""By whatever way a program comes by CUDA: per-thread streams, runtimes, linked, RPATH, env -i (11, 12)."""
+"""Check every way of finding CUDA: per-thread streams, runtimes, linking, RPATH, env -i (items 11, 12)."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
 
 
 def streams(place: Place) -> Iterator[Row]:
-    """The per-thread default stream gives what the plain one gives (item 11)."""
+    """Check that the per-thread default stream gives the results of the plain one (item 11)."""
     with place.share(0.25) as share:
         found = share.ask("twins", share.limit)
         same = found["plain"] == found["per thread"] == [0, 2]
@@ -46,7 +46,7 @@ def streams(place: Place) -> Iterator[Row]:
 
 
 def ways(place: Place) -> Iterator[Row]:
-    """Linked with the driver, with each runtime, with RPATH, and without an environment (item 12)."""
+    """Check programs linked with the driver, each runtime, RPATH, and without an environment (item 12)."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     library = _libcuda()
     with place.share(0.25) as share:
@@ -64,7 +64,7 @@ def ways(place: Place) -> Iterator[Row]:
 
 
 def _cleared(share: Share, code: str, words: list[str]) -> Row:
-    """A program without LD_PRELOAD, in a mount namespace as jobs with GPUs have it."""
+    """Check a program without LD_PRELOAD, in a mount namespace as for jobs with GPUs."""
     from fgsched.system.mounts import why_not
 
     how = "root" if os.geteuid() == 0 else "user"
@@ -83,7 +83,7 @@ def _cleared(share: Share, code: str, words: list[str]) -> Row:
 
 
 def _nvcc() -> str | None:
-    """One that runs, which a name on the PATH need not."""
+    """Return an nvcc that works; a file in PATH is not sufficient."""
     found = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     try:
         works = (
@@ -95,7 +95,7 @@ def _nvcc() -> str | None:
 
 
 def _libcuda() -> str | None:
-    """The file that the linker would load; the programs' libraries are those of this one."""
+    """Return the file that the linker would load; the test programs use the same libraries."""
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if folder and Path(folder, "libcuda.so.1").exists():
             return str(Path(folder, "libcuda.so.1"))
@@ -106,7 +106,7 @@ def _libcuda() -> str | None:
 
 
 def _built(share: Share, what: str, code: str, kind: str, words: list[str]) -> Row:
-    """A program of its own, which takes within the limit and past it."""
+    """Build and run a program that allocates memory below and above the limit."""
     if not words:
         tool = "nvcc that works" if kind == "cu" else "C compiler, or no libcuda.so.1 to link with"
         return row(what, None, f"there is no {tool} here")

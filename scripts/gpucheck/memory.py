@@ -1,4 +1,4 @@
-"""Device memory: what a context takes, what can be had of a limit, who survives whom."""
+"""Check device memory: the size of contexts, the usable part of a limit, and the effect of failures."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ _PARTS = (0.1, 0.25, 0.5)
 
 
 def contexts(place: Place) -> Iterator[Row]:
-    """What the driver takes for a process before it has asked for memory (item 2)."""
+    """Measure the driver's memory for a process before its first allocation (item 2)."""
     before = 0
     for name, used in place.ask("contexts").items():
         yield figure(name, f"{used / MIB:.0f} MiB in all, {(used - before) / MIB:+.0f}")
@@ -22,7 +22,7 @@ def contexts(place: Place) -> Iterator[Row]:
 
 
 def _together(place: Place, count: int) -> int:
-    """What the card has more of in use while so many processes have a context."""
+    """Return the additional used memory of the GPU while a number of processes have contexts."""
     empty = place.ask("used")["used"]
     with ExitStack() as running:
         for _ in range(count):
@@ -31,7 +31,7 @@ def _together(place: Place, count: int) -> int:
 
 
 def families(place: Place) -> Iterator[Row]:
-    """Each way to take memory, at limits of a tenth, a quarter and a half (item 3)."""
+    """Check every kind of allocation, at limits of a tenth, a quarter and a half (item 3)."""
     for part in _PARTS:
         with place.share(part) as share:
             for name in share.ask("ways")["ways"]:
@@ -50,7 +50,7 @@ def _family(share: Share, what: str, name: str) -> Row:
 
 
 def _trial(share: Share, part: str) -> Iterator[Row]:
-    """Views, another process, a killed one, and one with a cleared environment."""
+    """Check views, a second process, a killed process, and a process with a cleared environment."""
     from fgshim import selftest
 
     done = share.run(share.place.python, *selftest.command("all", share.limit)[1:])
@@ -66,7 +66,7 @@ def _trial(share: Share, part: str) -> Iterator[Row]:
 
 
 def survivors(place: Place) -> Iterator[Row]:
-    """One that runs out of memory, one that is killed, and whoever is beside them (item 9)."""
+    """Check that neighbours survive a process that runs out of memory or is killed (item 9)."""
     with ExitStack() as stack:
         one, other = (stack.enter_context(place.share(0.25)) for _ in range(2))
         neighbour = stack.enter_context(other.start("hold", other.limit // 2))

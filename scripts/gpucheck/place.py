@@ -1,4 +1,4 @@
-"""The first card, shares of it without a controller, and programs run inside a share or outside of all."""
+"""The first GPU, shares of it without a controller, and programs inside a share or without one."""
 
 import json
 import os
@@ -21,13 +21,13 @@ _TORCH = "import torch, sys; sys.exit(not torch.cuda.is_available())"
 
 
 def near(a: int, b: int) -> bool:
-    """Within a hundredth or 2 MiB, as views of one limit are to be."""
+    """Tell whether two views of a limit differ by at most 1 % or 2 MiB."""
     return abs(a - b) <= max(2 * MIB, b // 100)
 
 
 @dataclass
 class Live:
-    """A program at work."""
+    """A running program."""
 
     process: "subprocess.Popen[str]"
     first: str  # line that it said
@@ -37,13 +37,13 @@ class Live:
         return self.process.pid
 
     def end(self, last: str = "") -> str:
-        """Tell it something, or nothing, and wait; what it still said."""
+        """Send a line to the program, or close its input, and wait; return its remaining output."""
         return self.process.communicate(last, timeout=PATIENCE)[0]
 
 
 @dataclass
 class Share:
-    """A share of the card: a region with the hook's link beside it, as a shepherd makes them."""
+    """A share of the GPU: a region with the link to the hook beside it, as a shepherd creates them."""
 
     place: "Place"
     folder: Path
@@ -65,7 +65,7 @@ class Share:
 
 @dataclass
 class Place:
-    """What there is to check on. `python` runs the programs, and has the frameworks."""
+    """The GPU under test. `python` is the interpreter with the frameworks."""
 
     python: str
     uuid: str = ""
@@ -76,14 +76,14 @@ class Place:
         return [self.python, str(_PROGRAMS), str(ROOT), verb, *map(str, words)]
 
     def run(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
-        """A program to its end, outside of all shares."""
+        """Run a program without a share to its end."""
         return subprocess.run(
             words, env=self.env | env, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator["Live"]:
-        """A program that has said its first line; it does not outlive the block."""
+        """Start a program and wait for its first line; end it with the block."""
         pipe = subprocess.PIPE
         with subprocess.Popen(words, env=self.env | env, stdin=pipe, stdout=pipe, text=True) as process:
             try:
@@ -93,18 +93,18 @@ class Place:
                 process.kill()
 
     def ask(self, verb: str, *words: object) -> dict[str, Any]:
-        """What our program says, outside of all shares."""
+        """Return the output of a test program without a share."""
         return said(self.run(*self.program(verb, *words)))
 
     @property
     def env(self) -> dict[str, str]:
-        """Ours, with the card as the only one that CUDA shows."""
+        """Return the environment in which CUDA shows only this GPU."""
         own = {"CUDA_VISIBLE_DEVICES": self.uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | own
 
     @contextmanager
     def share(self, part: float, *, pacing: Sequence[tuple[str, int]] = ()) -> Iterator[Share]:
-        """Part of the card's memory for as long as the block lasts."""
+        """Create a share of the GPU for the duration of the block."""
         from fgshim import library, region
 
         limit = int(self.total * part) // (2 * MIB) * 2 * MIB
@@ -115,14 +115,14 @@ class Place:
             yield Share(self, Path(name), limit)
 
     def has(self, module: str) -> bool:
-        """Whether the programs' Python has it."""
+        """Tell whether the programs' Python has a package."""
         if module not in self.kept:
             self.kept[module] = not self.run(self.python, "-c", f"import {module}").returncode
         return self.kept[module]
 
 
 def said(done: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
-    """The last line of JSON that a program printed."""
+    """Return the JSON in the last line of a program's output."""
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         raise ValueError(
@@ -142,7 +142,7 @@ def torch_or_not(place: Place) -> None:
 
 
 def find(python: str) -> Place:
-    """The first card. NotHere says why there is none, or why it cannot be shared."""
+    """Return the first GPU. Raises NotHere, with the reason, if there is none or it cannot be shared."""
     try:
         import pynvml
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What runs inside a share, or outside of all: programs.py ROOT VERB … prints one line of JSON.
+"""Test programs, run inside a share or without one: programs.py ROOT VERB … prints one line of JSON.
 
 Standard library and ctypes alone, and PyTorch in the verbs that begin with torch.
 """
@@ -26,7 +26,7 @@ _PTX = b""".version 6.0
 
 
 def used() -> dict[str, Any]:
-    """Bytes in use on the card, as the driver sees it from where this runs."""
+    """Return the used bytes of the GPU, as the driver reports them to this process."""
     import os
 
     import pynvml
@@ -40,7 +40,7 @@ def used() -> dict[str, Any]:
 
 
 def contexts() -> dict[str, Any]:
-    """Bytes more in use on the card after each step of a process's beginning."""
+    """Return the additional used bytes of the GPU after each step of a process's start."""
     empty, found = used()["used"], {}
     driver()
     found["cuInit"] = used()["used"] - empty
@@ -67,7 +67,7 @@ def ways() -> dict[str, Any]:
 
 
 def fill(name: str, limit: str) -> dict[str, Any]:
-    """Take a sixty-fourth of the limit at a time until it is refused."""
+    """Allocate 1/64 of the limit at a time until an allocation is refused."""
     library, step, had, taken = with_context(), int(limit) // _STEPS, 0, []
     status = 0
     try:
@@ -89,7 +89,7 @@ def fill(name: str, limit: str) -> dict[str, Any]:
 
 
 def hold(size: str) -> dict[str, Any]:
-    """Take so much with a context, say so, and hold it until stdin ends."""
+    """Allocate `size` bytes with a context, report it, and hold them until stdin ends."""
     library, status = with_context(), 0
     if int(size):
         status, _ = linear(library, int(size))
@@ -105,7 +105,7 @@ class _Ipc(ctypes.Structure):
 
 
 def give(size: str) -> dict[str, Any]:
-    """Take so much, say by what handle others can open it, and hold it until stdin ends."""
+    """Allocate memory, print its IPC handle, and hold it until stdin ends."""
     library, at, handle = with_context(), c_uint64(), _Ipc()
     status = library.cuMemAlloc_v2(byref(at), c_size_t(int(size)))
     status = status or library.cuIpcGetMemHandle(byref(handle), at)
@@ -115,7 +115,7 @@ def give(size: str) -> dict[str, Any]:
 
 
 def receive(handle: str) -> dict[str, Any]:
-    """Open what another process gave, say so, and hold it until stdin ends."""
+    """Open memory of another process, report it, and hold it until stdin ends."""
     library, at = with_context(), c_uint64()
     status = library.cuIpcOpenMemHandle_v2(byref(at), _Ipc.from_buffer_copy(bytes.fromhex(handle)), c_uint(1))
     print(json.dumps({"status": status}), flush=True)
@@ -124,7 +124,7 @@ def receive(handle: str) -> dict[str, Any]:
 
 
 def churn() -> dict[str, Any]:
-    """Take and give back without end."""
+    """Allocate and free memory in an endless loop."""
     library = with_context()
     print("{}", flush=True)
     while True:
@@ -133,7 +133,7 @@ def churn() -> dict[str, Any]:
 
 
 def _seconds(count: int, act: Callable[[], object]) -> float:
-    """Nanoseconds that one takes, the best of five runs."""
+    """Return the nanoseconds of one call: the best of five runs."""
     found = []
     for _ in range(5):
         began = time.perf_counter_ns()
@@ -144,7 +144,7 @@ def _seconds(count: int, act: Callable[[], object]) -> float:
 
 
 def pairs(count: str) -> dict[str, Any]:
-    """What malloc and free of 2 MiB take together."""
+    """Return the nanoseconds of malloc and free of 2 MiB together."""
     library, at, size = with_context(), c_uint64(), c_size_t(2 * MIB)
 
     def pair() -> None:
@@ -155,7 +155,7 @@ def pairs(count: str) -> dict[str, Any]:
 
 
 def launches(count: str) -> dict[str, Any]:
-    """What an empty kernel takes to launch."""
+    """Return the nanoseconds of the launch of an empty kernel."""
     library, module, kernel = with_context(), c_void_p(), c_void_p()
     try:
         status = library.cuModuleLoadData(byref(module), _PTX)
@@ -171,7 +171,7 @@ def launches(count: str) -> dict[str, Any]:
 
 
 def twins(size: str) -> dict[str, Any]:
-    """What the per-thread twins of the stream-ordered calls come to, beside the plain ones."""
+    """Return the results of the per-thread variants of the stream-ordered calls, and of the plain calls."""
     library, found = with_context(), {}
     for word, flags in (("plain", 0), ("per thread", 2)):
         give, how = c_void_p(), c_int()

@@ -1,4 +1,4 @@
-"""Rows and tables: what was checked, whether it holds, what was seen."""
+"""Rows and tables of results: check, verdict, observation."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class NotHere(Exception):
-    """This host cannot check it; the text says why."""
+    """Raised if this host cannot make a check, with the reason."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """`holds` None: not checked, `seen` says why."""
+    """A result. `holds` None: not checked, for the reason in `seen`."""
 
     what: str
     holds: bool | None
@@ -28,12 +28,12 @@ def row(what: str, holds: bool | None, seen: object) -> Row:
 
 
 def figure(what: str, seen: object) -> Row:
-    """A measurement, which nothing is demanded of."""
+    """A measurement without a required value."""
     return Row(what, True, f"measured {seen}")
 
 
 def rows_of(section: Callable[[Any], Iterator[Row]], place: Any) -> Iterator[Row]:
-    """What a section yields; one that cannot go on says why in a last row."""
+    """Yield the rows of a section; a section that cannot continue ends with a row that has the reason."""
     name = (section.__doc__ or "").rstrip(".\n")
     try:
         yield from section(place)
@@ -44,7 +44,7 @@ def rows_of(section: Callable[[Any], Iterator[Row]], place: Any) -> Iterator[Row
 
 
 def show(number: str, title: str, rows: list[Row]) -> int:
-    """Print the table of a section; how many rows fail."""
+    """Print the table of a section; return the number of failed rows."""
     print(f"\n{number}  {title}")
     for one in rows:
         print(f"   {one.word:<12} {one.what:<46} {one.seen}", flush=True)

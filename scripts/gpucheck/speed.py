@@ -1,4 +1,4 @@
-"""What the hook adds to calls, and how near shares of compute come (items 7 and 8)."""
+"""Measure the cost of the hook for calls, and the precision of compute shares (items 7 and 8)."""
 
 import json
 import os
@@ -31,7 +31,7 @@ print(json.dumps({"rate": count / (time.monotonic() - began)}))
 
 
 def calls(place: Place, *, scale: int = 1) -> Iterator[Row]:
-    """Empty launches, and pairs of malloc and free, with and without the hook (item 7)."""
+    """Time empty launches and pairs of malloc and free, with and without the hook (item 7)."""
     for name, count in _CALLS.items():
         bare, hooked = [], []
         try:
@@ -50,7 +50,7 @@ def calls(place: Place, *, scale: int = 1) -> Iterator[Row]:
 
 @contextmanager
 def lending(shares: list[Share]) -> Iterator[None]:
-    """What a controller does for jobs of one card: without it no hook knows that there are others."""
+    """Lend GPU time to the jobs of one GPU, as a controller does."""
     from fgsched.controller.gputime import measure
 
     done = threading.Event()
@@ -84,7 +84,7 @@ def _lend(shares: list[Share], measure: Callable[..., None], done: threading.Eve
 
 
 def _used(place: Place) -> Callable[[], list[list[int]]]:
-    """Tells who used how much of the card's time; nothing where the driver cannot be asked from here."""
+    """Return a function that queries the GPU time of each process; it returns [] without a driver."""
     from fgsched.gpus.nvidia import Driver, NoDriver
 
     try:
@@ -95,7 +95,7 @@ def _used(place: Place) -> Callable[[], list[list[int]]]:
 
 
 def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
-    """Matrix products a second of programs that work at once, each in its share; 1.0: without the hook."""
+    """Return the matrix products per second of concurrent programs by share; 1.0: without the hook."""
     with ExitStack() as stack:
         running = []
         paces = [[("hard", int(part * 10_000))] for part in shares]
@@ -113,7 +113,7 @@ def _rates(place: Place, shares: list[float], *, size: int) -> list[float]:
 
 
 def shares(place: Place) -> Iterator[Row]:
-    """Shares of compute, by the work that gets done (item 8)."""
+    """Compare compute shares with the completed work (item 8)."""
     torch_or_not(place)
     for kind, size in (("large kernels", 8192), ("small kernels", 512)):
         (alone,) = _rates(place, [1.0], size=size)

@@ -1,4 +1,4 @@
-"""What a share is told: by nvidia-smi, by NVML, beside another share (items 1 and 6)."""
+"""Check the views of a share: nvidia-smi, NVML, beside another share (items 1 and 6)."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from gpucheck.sheet import NotHere, Row, row
 
 
 def nvml(place: Place) -> Iterator[Row]:
-    """NVML inside a share, outside, and with two shares at once (items 1 and 6)."""
+    """Compare NVML inside a share, without a share, and with two shares (items 1 and 6)."""
     with ExitStack() as stack:
         shares = [stack.enter_context(place.share(part)) for part in (0.25, 0.5)]
         holders = [stack.enter_context(share.start("hold", 64 * MIB)) for share in shares]
@@ -30,7 +30,7 @@ def nvml(place: Place) -> Iterator[Row]:
 
 
 def given(place: Place) -> Iterator[Row]:
-    """In whose figure memory is that one process gives to another (items 1 and 6)."""
+    """Check which process is charged for memory that is shared between processes (items 1 and 6)."""
     size = 512 * MIB
     with place.start(*place.program("give", size)) as giver:
         gave = json.loads(giver.first or "{}")
@@ -48,7 +48,7 @@ def given(place: Place) -> Iterator[Row]:
 
 
 def smi(place: Place) -> Iterator[Row]:
-    """nvidia-smi in a share (items 1 and 6)."""
+    """Check nvidia-smi in a share (items 1 and 6)."""
     program = shutil.which("nvidia-smi")
     if program is None:
         raise NotHere("nvidia-smi is not installed here")

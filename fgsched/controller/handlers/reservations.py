@@ -108,7 +108,7 @@ class ReservationHandlers:
         share = WHOLE if call.share is UNSET else call.share
         if record.end <= max(now, record.start):
             start, end = format_time(record.start), format_time(record.end)
-            raise BadUsage(f"a reservation from {start} to {end} is over before it begins")
+            raise BadUsage(f"a reservation from {start} to {end} ends before it begins")
         if not (record.users or record.groups or record.accounts or "maint" in record.flags):
             raise BadUsage("a reservation needs users=, groups= or accounts=", "Or give flags=maint.")
         if call.cards is not UNSET:
@@ -142,7 +142,7 @@ class ReservationHandlers:
             first = f"; the first of the others: {why.cause}" if why else ""
             raise Refused(
                 f"{len(found)} GPUs of {len(self._engine.cards.gpus)} can be reserved so{first}",
-                "fgctl show reservation tells what is reserved. flags=ignore_jobs overlooks jobs that run.",
+                "fgctl show reservation shows the reserved GPUs. flags=ignore_jobs ignores running jobs.",
             )
         return tuple(found[:count])
 

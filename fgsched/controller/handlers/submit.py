@@ -287,7 +287,7 @@ def _check_tasks(term: Term, target: Job, request: Request) -> None:
         if missing:
             raise Refused(
                 f"Job dependency problem: array {term.job} has no task {lowest(missing)}",
-                "With aftercorr each task waits for the one of its own index.",
+                "With aftercorr each task depends on the task with its index.",
             )
 
 
