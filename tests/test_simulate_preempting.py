@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -227,7 +226,7 @@ coming = st.lists(
 def test_what_is_forecast_is_what_the_controller_does(tasks, policy, wide):
     if wide:
         first = structs.replace(tasks[-1].demand, gpus=2, share=WHOLE)
-        tasks[-1] = replace(tasks[-1], demand=first)
+        tasks[-1] = structs.replace(tasks[-1], demand=first)
     site = SimHost(gpus=parse("sim:2x16G"), limits=HOST, policy=policy)
     result = replay(tasks, site)
     real = Real(tasks, site)

@@ -4,12 +4,11 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from fgsched.cli.command import write
 from fgsched.cli.display import clean, text_table
@@ -137,7 +136,7 @@ def _workload(file: str | None, options: dict[str, Any], cards: int) -> "Workloa
     tasks = tuple(task for task in workload.tasks if not names or task.partition in names)
     if not tasks:
         raise Refused(f"{file}: it has no job that ran" + (f" in {options['partition']}" if names else ""))
-    return replace(workload, tasks=tasks)
+    return structs.replace(workload, tasks=tasks)
 
 
 def _stdin() -> str:
@@ -217,7 +216,7 @@ def _row(row: "Waits") -> list[str]:
 def _document(
     found: "Metrics", workload: "Workload", gpus: "tuple[Gpu, ...]", limits: "HostLimits", refused: int
 ) -> str:
-    metrics = asdict(found)
+    metrics = to_builtins(found)
     about = {
         "workload": workload.source,
         "jobs": sum(row.jobs for row in found.waits[-1:]),

@@ -10,10 +10,11 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from errno import EAGAIN, EDQUOT, EEXIST, EMFILE, ENFILE, ENOMEM, ENOSPC, ESRCH
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from fgsched import codec, protocol
 from fgsched.controller.caller import Caller

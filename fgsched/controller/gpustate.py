@@ -1,6 +1,5 @@
 """The state of the host's GPUs: readings, marks of operators, and GPUs that ended jobs still occupy."""
 
-import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -278,4 +277,4 @@ def with_known_gpus(inventory: gpus.Inventory, store: Store, sampler: gpus.AnySa
     if not found:
         return inventory
     sampler.watch(found)
-    return dataclasses.replace(inventory, gpus=found, source="nvml", is_sampled=True)
+    return replace(inventory, gpus=found, source="nvml", is_sampled=True)

@@ -8,8 +8,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config

@@ -127,8 +127,7 @@ class WatchdogFinding:
     end: Fault | None
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
+class ClientRequest(Struct, frozen=True):
     """A request that writes.
 
     `act` is called within the transaction and returns the reply, an effect; `refuse` is called if the

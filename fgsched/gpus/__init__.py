@@ -13,9 +13,10 @@ hooktest    the process that tests the hook and may hang
 
 import select as polling
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from fgsched.domain.job import Gpu
 from fgsched.gpus import simulated
@@ -57,8 +58,7 @@ class GpuSettings(Protocol):
         """Return the seconds that the driver has for an answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
+class Inventory(Struct, frozen=True, kw_only=True):
     """The GPUs that jobs may use, and their source."""
 
     gpus: tuple[Gpu, ...]

@@ -5,9 +5,11 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage, FgschedError
 from fgsched.domain.job import WHOLE, Demand, Gpu, HostLimits, Job, Request
@@ -15,8 +17,7 @@ from fgsched.domain.policy import Policy
 from fgsched.scheduling.admission import check_demand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """One job of a workload."""
 
     demand: Demand
@@ -52,8 +53,7 @@ class Task:
         return min(self.run, self.time_limit) if self.time_limit else self.run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(Struct, frozen=True, kw_only=True):
     """Tasks in the order of their submission."""
 
     tasks: tuple[Task, ...]

@@ -3,7 +3,8 @@
 import os
 import socket
 import time
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from fgsched import PROTOCOL, __version__, gpus
 from fgsched.config.keys import document
@@ -22,8 +23,7 @@ from fgsched.system.paths import Paths
 from fgsched.system.spaces import Spaces
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerInfo:
+class ControllerInfo(Struct, frozen=True):
     """The controller's host, configuration and enforcement, for `ping`."""
 
     places: Paths
