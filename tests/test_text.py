@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fgsched.cli.table import early_signal
-from fgsched.config.overrides import decode_values
+from fgsched.config.keys import decode_values
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import quoted, shown
 from fgsched.jobs.arrays import parse_array

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from msgspec import Struct, ValidationError, convert, structs, to_builtins
 
+from fgsched.config.keys import apply_overrides
 from fgsched.config.load import Config, check_preemption
-from fgsched.config.overrides import apply_overrides
 from fgsched.controller.gpustate import GpuStates
 from fgsched.domain.job import WHOLE, Hold, HostLimits
 from fgsched.domain.policy import Access, Policy, Reservation

@@ -22,6 +22,7 @@ from fgsched.store.rows import (
     Allocation,
     JobRecord,
     NewJob,
+    Tasks,
     allocated_text,
     columns_of,
     fixed_columns_of,
@@ -30,7 +31,6 @@ from fgsched.store.rows import (
     request_text,
 )
 from fgsched.store.schema import SQL
-from fgsched.store.tasks import Tasks
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
     Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fgsched import protocol
-from fgsched.config.keys import KEYS
+from fgsched.config.keys import KEYS, decode_values, key_of
 from fgsched.config.load import Config
-from fgsched.config.overrides import decode_values, key_of
 from fgsched.controller.caller import Caller
 from fgsched.controller.engine import Engine
 from fgsched.controller.sitepolicy import Overrides
