@@ -20,6 +20,13 @@ POINTS = (
     "controller_before_signal",
     "controller_in_recovery",
 )
+MOVING = (  # while ended jobs move to the accounts
+    "accountant_before_commit",
+    "accountant_after_commit",
+    "controller_before_sending_jobs",
+    "controller_before_deleting_jobs",
+    "controller_after_deleting_jobs",
+)
 
 
 def point(name: str) -> None:

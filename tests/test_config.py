@@ -85,6 +85,12 @@ def test_every_key_is_read(configured):
         deadline = 1
         clean_timeout = 60
         drain_on_xid = [79, 48]
+        [accounting]
+        enabled = false
+        move_after = "1"
+        keep_minutes = "7-0"
+        keep_hours = "forever"
+        keep_days = "3650-0"
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -142,6 +148,11 @@ def test_every_key_is_read(configured):
         deadline=1,
         clean_timeout=60,
         drain_on_xid=(48, 79),
+        accounting=False,
+        move_after=60,
+        keep_minutes=7 * 86_400,
+        keep_hours=-1,
+        keep_days=3650 * 86_400,
         watchdog="warn",
         tolerance=1024 * MIB,
         context_memory=300 * MIB,

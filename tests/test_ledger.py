@@ -1,8 +1,9 @@
 """The accounts: what is written is read back, once, and summed to hours and days."""
 
 import pytest
+from msgspec.structs import replace
 
-from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Reader, Unfit
 from fgsched.accounting.records import (
     Card,
     CardUse,
@@ -94,7 +95,7 @@ def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, path)
         name="other",
         state="FAILED",
         reason="None",
-        submitted_at=0,
+        submitted_at=10.0,
         eligible_at=0,
         started_at=None,
         ended_at=90,
@@ -102,6 +103,8 @@ def test_a_job_is_in_the_accounts_once_however_often_it_is_written(ledger, path)
     with ledger.write():
         ledger.add_jobs([JOB])
         ledger.add_jobs([later])
+        with pytest.raises(Unfit):
+            ledger.add_jobs([replace(JOB, submitted_at=11.0)])
     assert [job.state for job in Reader(path).jobs(0, 100)] == ["COMPLETED"]
 
 

@@ -48,10 +48,33 @@ CREATE TABLE job (
   oom          TEXT NOT NULL,
   model        TEXT NOT NULL,
   name         TEXT NOT NULL,
+  array        INTEGER NOT NULL,             -- id of its array; 0: none
+  task         INTEGER,                      -- index in the array
   detail       TEXT NOT NULL                 -- JSON
 ) STRICT;
 CREATE INDEX job_by_end ON job (ended_at);
-CREATE INDEX job_of_owner ON job (owner, ended_at);
+CREATE INDEX job_of_owner ON job (owner);
+CREATE UNIQUE INDEX job_of_array ON job (array, task) WHERE array > 0;
+
+-- The times of each 1000 consecutive ids, so that a page of history skips those outside of its period.
+CREATE TABLE id_range (
+  first        INTEGER PRIMARY KEY,          -- a multiple of 1000
+  submitted_at REAL NOT NULL,                -- of the first one to be submitted
+  ended_at     REAL NOT NULL                 -- of the last one to end
+) STRICT;
+
+CREATE TRIGGER job_is_added AFTER INSERT ON job BEGIN
+  INSERT INTO id_range (first, submitted_at, ended_at)
+  VALUES (NEW.id / 1000 * 1000, NEW.submitted_at, NEW.ended_at)
+  ON CONFLICT (first) DO UPDATE SET submitted_at = min(submitted_at, excluded.submitted_at),
+    ended_at = max(ended_at, excluded.ended_at);
+END;
+
+-- What was sampled of jobs that are still in the queue.
+CREATE TABLE sample (
+  job   INTEGER PRIMARY KEY,
+  usage TEXT NOT NULL                        -- JSON
+) STRICT;
 
 CREATE TABLE card_use (
   span        INTEGER NOT NULL CHECK (span IN (60, 3600, 86400)),

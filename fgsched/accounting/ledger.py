@@ -1,5 +1,6 @@
 """Open the accounts, write to them as their only writer, and read them without blocking the writer."""
 
+import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,10 +19,13 @@ from fgsched.accounting.records import (
     Gap,
     HealthEvent,
     JobAccount,
+    JobSample,
+    JobUsage,
     Minute,
     Owner,
     OwnerUse,
     Warned,
+    to_json,
 )
 from fgsched.domain.errors import StorageError
 from fgsched.domain.text import storable
@@ -32,14 +36,28 @@ VERSION = 1
 MINUTE, HOUR, DAY = 60, 3600, 86_400  # spans, in seconds
 _HOME = files("fgsched.accounting")
 SQL = named(_HOME.joinpath("queries.sql").read_text())
+_SETTINGS = (
+    "auto_vacuum = INCREMENTAL",  # before anything is written
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "foreign_keys = ON",
+    "journal_size_limit = 67108864",
+    "temp_store = MEMORY",
+)
+_STEP = 3600  # seconds of samples that are deleted in one transaction, of minutes; of hours, 24 times as much
 _ROLLED = ("card_use", "owner_use", "foreign_use", "demand")
 _OWNER = Owner.__struct_fields__
 _COLUMNS = {  # of the table `job` that are fields of JobAccount
     *("id", "ended_at", "submitted_at", "eligible_at", "started_at", "state", "gpus", "share", "memory"),
-    *("time_limit", "suspended", "charged", "gpu_peak", "oom", "model", "name"),
+    *("time_limit", "suspended", "charged", "gpu_peak", "oom", "model", "name", "array", "task"),
 }
 _REST = tuple(name for name in JobAccount.__struct_fields__ if name not in _COLUMNS | {"owner"})
+_DEFAULTS = {one.name: one.default for one in msgspec.structs.fields(JobAccount)} | {"columns": {}}
 Record = TypeVar("Record", bound=Struct)
+
+
+class Unfit(StorageError):
+    """A record cannot be stored, for a reason of its own; others can."""
 
 
 class Ledger:
@@ -51,9 +69,11 @@ class Ledger:
         with _told(path):
             self._db = sqlite3.connect(path, isolation_level=None, factory=Connection)
             self._db.row_factory = sqlite3.Row
-            for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            for setting in _SETTINGS:
                 self._db.execute(f"PRAGMA {setting}")
             _create(self._db, path)
+            self._db.execute(SQL["name_accounts"], {"value": secrets.token_hex(4)})
+            self.name = self._db.execute(SQL["get_meta"], {"key": "name"}).fetchone()["value"]
         self._owners: dict[Owner, int] = {}
         self._cards: dict[str, int] = {}
 
@@ -71,22 +91,66 @@ class Ledger:
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                self._owners.clear()
-                self._cards.clear()
+                self._forget()
                 raise
+
+    def _forget(self) -> None:
+        """Drop cached ids after a rollback."""
+        self._owners.clear()
+        self._cards.clear()
 
     def add_cards(self, cards: Iterable[Card]) -> None:
         for card in cards:
             row = msgspec.structs.asdict(card) | {"model": storable(card.model)}
             self._cards[card.uuid] = self._db.execute(SQL["put_card"], row).fetchone()[0]
 
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Open a part of a transaction that an exception rolls back by itself.
+
+        Raises:
+            Unfit: a value breaks a rule of the file.
+        """
+        self._db.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException as error:
+            if self._db.in_transaction:  # a full disk has ended the transaction
+                self._db.execute("ROLLBACK TO part")
+                self._db.execute("RELEASE part")
+            self._forget()
+            if isinstance(error, (sqlite3.IntegrityError, sqlite3.InterfaceError, OverflowError)):
+                raise Unfit(f"a record cannot be stored: {error}", "Report this: it is a defect.") from error
+            raise
+        self._db.execute("RELEASE part")
+
     def add_jobs(self, jobs: Iterable[JobAccount]) -> None:
-        """Add ended jobs; a job that is in the accounts already stays as it is."""
+        """Add ended jobs; a job that is in the accounts already stays as it is.
+
+        Raises: Unfit, if there is another job with the id of one of them.
+        """
         for job in jobs:
-            self._db.execute(SQL["add_job"], self._job_row(job))
+            if self._db.execute(SQL["add_job"], self._job_row(job)).rowcount == 0:
+                self._compare(job)
+            self._db.execute(SQL["drop_sample"], {"job": job.id})
+
+    def _compare(self, job: JobAccount) -> None:
+        found = self._db.execute(SQL["find_end"], {"id": job.id}).fetchone()
+        if found["submitted_at"] != job.submitted_at:
+            raise Unfit(
+                f"the accounts {self.path} have another job {job.id} than the queue",
+                "They belong to an earlier queue: archive or move them away.",
+            )
+
+    def add_samples(self, samples: Iterable[JobSample]) -> None:
+        """Keep what was sampled of jobs that are in the queue; the last sample of a job counts."""
+        for one in samples:
+            if self._db.execute(SQL["find_end"], {"id": one.job}).fetchone() is None:
+                row = {"job": one.job, "usage": msgspec.json.encode(one.usage).decode()}
+                self._db.execute(SQL["put_sample"], row)
 
     def add_minute(self, minute: Minute) -> None:
-        """Add one minute of samples. Raises StorageError if a GPU was not added before."""
+        """Add one minute of samples. Raises Unfit if a GPU was not added before."""
         parts: tuple[tuple[str, tuple[Struct, ...]], ...] = (
             ("add_card_use", minute.cards),
             ("add_owner_use", minute.owners),
@@ -115,6 +179,27 @@ class Ledger:
             row = {"into": span, "from": shorter, "at": at, "until": until}
             self._db.execute(SQL[f"roll_{table}"], row)
 
+    def prune(self, span: int, before: int) -> bool:
+        """Delete some spans of `span` seconds that begin before `before` (epoch seconds).
+
+        Returns whether more of them are left.
+        """
+        first = self._db.execute(SQL["first_at"], {"span": span}).fetchone()["at"]
+        if first is None or first >= before:
+            return False
+        until = min(before, first + _STEP * span // MINUTE)
+        for table in _ROLLED:
+            self._db.execute(SQL[f"prune_{table}"], {"span": span, "before": until})
+        return bool(until < before)
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        pages, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size")
+        )
+        return int(pages) * int(size)
+
     def _row(self, record: Struct) -> dict[str, Any]:
         row = msgspec.structs.asdict(record)
         if "card" in row:
@@ -125,12 +210,17 @@ class Ledger:
 
     def _job_row(self, job: JobAccount) -> dict[str, Any]:
         row = {name: getattr(job, name) for name in _COLUMNS}
-        usage = job.usage
+        usage = job.usage or self._sampled(job.id)
         row["owner"] = self._owner(job.owner)
         row["used"] = usage.used if usage else None
         row["idle"] = usage.held + usage.empty if usage else None
-        row["detail"] = msgspec.json.encode({name: getattr(job, name) for name in _REST}).decode()
+        rest = {name: value for name in _REST if (value := getattr(job, name)) != _DEFAULTS[name]}
+        row["detail"] = to_json(rest | {"usage": usage} if usage else rest).decode()
         return row
+
+    def _sampled(self, job: int) -> JobUsage | None:
+        found = self._db.execute(SQL["find_sample"], {"job": job}).fetchone()
+        return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
 
     def _owner(self, owner: Owner) -> int:
         if owner not in self._owners:
@@ -144,7 +234,7 @@ class Ledger:
         if uuid not in self._cards:
             found = self._db.execute(SQL["find_card"], {"uuid": uuid}).fetchone()
             if found is None:
-                raise StorageError(f"the accounts do not know the GPU {uuid}", "Report this: it is a defect.")
+                raise Unfit(f"the accounts do not know the GPU {uuid}", "Report this: it is a defect.")
             self._cards[uuid] = found[0]
         return self._cards[uuid]
 
@@ -210,6 +300,11 @@ class Reader:
         for row in self._ask("demands", span=span, since=since, until=until):
             yield _record(Demand, row)
 
+    def sample(self, job: int) -> JobUsage | None:
+        """Return what was sampled so far of a job that is still in the queue; None: nothing."""
+        found = next(self._ask("find_sample", job=job), None)
+        return msgspec.json.decode(found["usage"], type=JobUsage) if found else None
+
     def health(self, since: float, until: float) -> list[HealthEvent]:
         """Return the events of health in a period (epoch seconds)."""
         return [_record(HealthEvent, row) for row in self._ask("health_events", since=since, until=until)]
@@ -231,6 +326,7 @@ class Reader:
 
 
 def _create(db: sqlite3.Connection, path: Path | str) -> None:
+    """Make the tables of an empty file. Raises StorageError for a file of another version."""
     if db.execute(SQL["count_tables"]).fetchone()[0]:
         _refuse_other_version(db, path)
         return

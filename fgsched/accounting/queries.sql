@@ -7,6 +7,10 @@ SELECT value FROM meta WHERE key = :key;
 -- name: put_meta
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
+-- name: name_accounts
+-- Executed once for each file.
+INSERT INTO meta (key, value) VALUES ('name', :value) ON CONFLICT (key) DO NOTHING;
+
 -- name: find_owner
 SELECT id FROM owner WHERE uid = :uid AND user = :user AND account = :account AND partition = :partition
   AND qos = :qos AND tag = :tag;
@@ -27,10 +31,42 @@ SELECT id FROM card WHERE uuid = :uuid;
 -- name: add_job
 -- A job that is here already stays as it is.
 INSERT INTO job (id, owner, ended_at, submitted_at, eligible_at, started_at, state, gpus, share, memory, time_limit,
-  suspended, charged, used, idle, gpu_peak, oom, model, name, detail)
+  suspended, charged, used, idle, gpu_peak, oom, model, name, array, task, detail)
 VALUES (:id, :owner, :ended_at, :submitted_at, :eligible_at, :started_at, :state, :gpus, :share, :memory, :time_limit,
-  :suspended, :charged, :used, :idle, :gpu_peak, :oom, :model, :name, :detail)
+  :suspended, :charged, :used, :idle, :gpu_peak, :oom, :model, :name, :array, :task, :detail)
 ON CONFLICT (id) DO NOTHING;
+
+-- name: find_end
+SELECT submitted_at, ended_at FROM job WHERE id = :id;
+
+-- name: put_sample
+INSERT INTO sample (job, usage) VALUES (:job, :usage) ON CONFLICT (job) DO UPDATE SET usage = excluded.usage;
+
+-- name: find_sample
+SELECT usage FROM sample WHERE job = :job;
+
+-- name: drop_sample
+DELETE FROM sample WHERE job = :job;
+
+-- name: first_at
+-- The begin of the first span of one length, of each table.
+SELECT min(at) AS at FROM (
+  SELECT (SELECT at FROM card_use WHERE span = :span ORDER BY at LIMIT 1) AS at
+  UNION ALL SELECT (SELECT at FROM owner_use WHERE span = :span ORDER BY at LIMIT 1)
+  UNION ALL SELECT (SELECT at FROM foreign_use WHERE span = :span ORDER BY at LIMIT 1)
+  UNION ALL SELECT (SELECT at FROM demand WHERE span = :span ORDER BY at LIMIT 1));
+
+-- name: prune_card_use
+DELETE FROM card_use WHERE span = :span AND at < :before;
+
+-- name: prune_owner_use
+DELETE FROM owner_use WHERE span = :span AND at < :before;
+
+-- name: prune_foreign_use
+DELETE FROM foreign_use WHERE span = :span AND at < :before;
+
+-- name: prune_demand
+DELETE FROM demand WHERE span = :span AND at < :before;
 
 -- name: add_card_use
 INSERT INTO card_use (span, at, card, sampled, active, held, empty, free, external, down, packed, used, memory,
@@ -134,3 +170,53 @@ SELECT at, job, policy, finding, action, dry FROM warned WHERE at >= :since AND 
 
 -- name: gaps
 SELECT since, until, why FROM gap WHERE until > :since AND since < :until ORDER BY since;
+
+-- name: last_job
+-- The highest id of a job that is or was here.
+SELECT max(coalesce((SELECT max(id) FROM job), 0), coalesce((SELECT CAST(value AS INTEGER) FROM meta
+  WHERE key = 'last_job'), 0)) AS id;
+
+-- name: get_job
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner WHERE job.id = :id;
+
+-- name: get_task
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner WHERE job.array = :array AND job.task = :task;
+
+-- name: jobs_of_array
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner WHERE job.array = :array AND job.array > 0
+ORDER BY job.task IS NULL, job.task;
+
+-- name: tasks_of_array
+SELECT task, state FROM job WHERE array = :array AND array > 0 AND task IS NOT NULL;
+
+-- name: sum_of_array
+SELECT count(*) AS count, total(state = 'COMPLETED') AS completed, max(started_at) AS started_at
+FROM job WHERE array = :array AND array > 0;
+
+-- name: last_of_owner
+SELECT max(id) AS id FROM job WHERE owner = :owner;
+
+-- name: owners_of_uid
+SELECT id FROM owner WHERE uid = :uid;
+
+-- name: ranges
+-- Ranges of ids with jobs that existed at some time in a period.
+SELECT first FROM id_range WHERE first > :after - 1000 AND submitted_at <= :until AND ended_at >= :since
+ORDER BY first LIMIT :most;
+
+-- name: jobs_of_range
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.id > :after AND job.id < :beyond AND job.submitted_at <= :until AND job.ended_at >= :since
+  AND (:uid IS NULL OR owner.uid = :uid)
+ORDER BY job.id LIMIT :page;
+
+-- name: runs_since
+-- Run times of completed jobs, for forecasts.
+SELECT owner.uid, job.name, job.ended_at - job.started_at - job.suspended AS elapsed, job.time_limit
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.started_at IS NOT NULL AND job.state = 'COMPLETED'
+ORDER BY job.ended_at DESC LIMIT :most;

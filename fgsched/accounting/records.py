@@ -4,7 +4,12 @@ Times are in seconds since the epoch. GPU seconds are seconds of one whole GPU: 
 Bytes over time are byte-seconds. Peaks are bytes. Numbers that were not measured are None, never 0.
 """
 
+from typing import Any
+
+import msgspec
 from msgspec import Struct
+
+from fgsched.domain.text import storable
 
 CLASSES = ("active", "held", "empty", "free", "external", "down")
 
@@ -67,6 +72,11 @@ class JobAccount(Struct, frozen=True, kw_only=True):
     usage: "JobUsage | None" = None  # what was sampled; None: nothing
     request: str = ""  # JSON of the request
     output: str = ""  # path of its standard output
+    columns: dict[
+        str, int | float | str | None
+    ] = {}  # of the queue's row: those that differ from a new row's
+    steps: tuple[tuple[int, float, str, str, str], ...] = ()  # (attempt, epoch seconds, from, to, reason)
+    script: str = ""  # of the queue's blob: id and first digits of its digest
 
 
 class JobUsage(Struct, frozen=True, kw_only=True):
@@ -88,6 +98,13 @@ class JobUsage(Struct, frozen=True, kw_only=True):
     read: int = 0  # bytes of input
     written: int = 0  # bytes of output
     neighbours: tuple[tuple[int, float], ...] = ()  # (job, seconds on the same GPU)
+
+
+class JobSample(Struct, frozen=True, kw_only=True):
+    """What was sampled of a job so far. The last one becomes the `usage` of its JobAccount."""
+
+    job: int
+    usage: JobUsage
 
 
 class CardUse(Struct, frozen=True, kw_only=True, gc=False):
@@ -193,3 +210,24 @@ class Gap(Struct, frozen=True, kw_only=True, gc=False):
     since: float  # epoch seconds
     until: float  # epoch seconds
     why: str  # "controller stopped", "driver did not answer"
+
+
+# -- JSON ----------------------------------------------------------------------------------------------
+
+_encoder = msgspec.json.Encoder()
+
+
+def to_json(value: Any) -> bytes:
+    """Return a record, or a mapping of records, as JSON; bytes outside of UTF-8 become \\xe9 and the like."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_cleaned(msgspec.to_builtins(value)))
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {name: _cleaned(one) for name, one in value.items()}
+    return [_cleaned(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -10,6 +10,7 @@ from msgspec import Meta, convert
 from fgsched.domain import times, units
 
 FOREVER = -1  # of a Retention
+_LONGEST_RETENTION = 100 * 366 * 86_400  # seconds
 
 
 def _as_toml(value: object) -> str:
@@ -65,7 +66,7 @@ def _devices(value: object) -> str:
 
 
 def _retention(value: object) -> int:
-    return FOREVER if value == "forever" else times.parse_duration(_text(value))
+    return FOREVER if value == "forever" else times.parse_duration(_text(value), _LONGEST_RETENTION)
 
 
 def _show_retention(seconds: int) -> str:

@@ -169,6 +169,23 @@ class Config(Struct, frozen=True, kw_only=True):
     drain_on_xid: Annotated[
         forms.XidNumbers, _key("sampling", "Xid errors of the driver that drain a GPU.")
     ] = (48, 64, 79, 95, 119, 120, 140)
+    accounting: Annotated[
+        Switch,
+        _key("accounting", "Whether ended jobs and samples are kept in the accounts.", name="enabled"),
+    ] = True
+    move_after: Annotated[
+        Period,
+        _key("accounting", "Time that an ended job stays in the queue before it moves to the accounts."),
+    ] = 600
+    keep_minutes: Annotated[
+        forms.Retention, _key("accounting", "Time that samples of each minute are kept.")
+    ] = 14 * DAY
+    keep_hours: Annotated[
+        forms.Retention, _key("accounting", "Time that the sums of each hour are kept.")
+    ] = 400 * DAY
+    keep_days: Annotated[forms.Retention, _key("accounting", "Time that the sums of each day are kept.")] = (
+        forms.FOREVER
+    )
     watchdog: Annotated[
         Literal["kill", "warn"],
         _key("fence", "Action on a job that uses GPU memory above its limit or without the hook."),

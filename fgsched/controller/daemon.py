@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 from fgsched import gpus
 from fgsched.config.load import Config
+from fgsched.controller.bookkeeping import start_accountant
 from fgsched.controller.gpustate import with_known_gpus
 from fgsched.controller.launching import Beside
 from fgsched.controller.service import Controller
@@ -50,12 +51,15 @@ def serve(
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
+        accountant = start_accountant(places, config)
+        if accountant is not None:
+            held.callback(accountant.close)
         store = Store(places.queue)
         for one in (accounts, sampler, child, store):
             held.callback(one.close)
         inventory = with_known_gpus(inventory, store, sampler)
         held.callback(_own(inventory, config, places).close)
-        beside = Beside(child, sampler, accounts, inventory)
+        beside = Beside(child, sampler, accounts, inventory, accountant)
         manager = ServiceManager(environ if is_service else {})
         controller = Controller(places, config, store, beside, manager)
         with nice.before_jobs():

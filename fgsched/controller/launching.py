@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec.structs
 
 from fgsched import gpus
+from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
 from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGate
 from fgsched.domain.job import Job
@@ -39,6 +40,7 @@ class Beside(NamedTuple):
     sampler: gpus.AnySampler
     accounts: Accounts
     inventory: gpus.Inventory
+    accountant: AccountantProcess | None = None  # None: there are no accounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config
+from fgsched.controller.bookkeeping import Bookkeeper, NoJobs, keep_of
 from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
@@ -76,6 +77,7 @@ class Controller:
         self._engine.site.configure(config)
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
+        self._bookkeeper = self._keep_books()
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
@@ -94,6 +96,10 @@ class Controller:
         is_real = self._beside.inventory.source == "nvml"
         self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
+
+    def _keep_books(self) -> Bookkeeper | None:
+        accountant = self._beside.accountant
+        return Bookkeeper(accountant, NoJobs(), time.monotonic) if accountant is not None else None
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -117,8 +123,15 @@ class Controller:
                 lambda: cleaner.step(clock()),
                 lambda: cleaner.due(clock()),
             ),
+            *self._timed_books(),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
+
+    def _timed_books(self) -> list[_Part]:
+        books = self._bookkeeper
+        if books is None:
+            return []
+        return [_Part("the bookkeeping", lambda: books.look(time.time()), books.due)]
 
     def _revision(self) -> int:
         return self._engine.jobtable.revision
@@ -159,6 +172,8 @@ class Controller:
                 self._loop.run_once(self._timeout())
                 self._after_round()
         self._cleaner.close()
+        if self._bookkeeper is not None:
+            self._bookkeeper.finish()
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -210,6 +225,9 @@ class Controller:
     def _watch_edges(self) -> None:
         accounts, presence = self._beside.accounts, self._presence
         self._loop.watch(self._beside.sampler, self._monitor.see)
+        if self._bookkeeper is not None:
+            self._loop.watch(self._bookkeeper, self._bookkeeper.receive)
+            self._bookkeeper.begin(self._loop.watch_once)
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
@@ -247,6 +265,8 @@ class Controller:
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
         self._pruner.obey(_keep(config), time.monotonic())
+        if self._bookkeeper is not None:
+            self._bookkeeper.keep(keep_of(config))
         self._gpus.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )

@@ -22,13 +22,16 @@ _WITH_DAYS = lazy_regex(r"([0-9]{1,9})-([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{
 _CLOCKED = lazy_regex(r"([0-9]{1,9})(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?")
 
 
-def parse_duration(text: str) -> int:
-    """Parse a duration into seconds; 0 is no limit. A bare number is in minutes. Raises BadValue."""
+def parse_duration(text: str, longest: int = _LONGEST_LIMIT) -> int:
+    """Parse a duration into seconds; 0 is no limit. A bare number is in minutes.
+
+    Raises BadValue, also for more than `longest` seconds.
+    """
     if text.lower() in _UNLIMITED:
         return 0
     seconds = _duration(text)
-    if seconds > _LONGEST_LIMIT:
-        raise BadValue(text, ": limit is at most 366 days")
+    if seconds > longest:
+        raise BadValue(text, f": limit is at most {longest // DAY} days")
     return seconds
 
 

@@ -46,6 +46,11 @@ class Paths(Struct, frozen=True, kw_only=True):
         return self.state / "queue.db"
 
     @property
+    def accounts(self) -> Path:
+        """Return the path of the accounts: ended jobs and samples."""
+        return self.state / "accounts.db"
+
+    @property
     def lock(self) -> Path:
         """Return the path of the lock that a running controller holds."""
         return self.state / "lock"

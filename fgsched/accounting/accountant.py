@@ -1,0 +1,222 @@
+"""Process beside the controller that writes the accounts, as their only writer.
+
+It reads messages from descriptor 0, stores each in one transaction, and answers it on descriptor 1 after the
+data are on disk. Between messages it deletes old samples. It ends with the controller, whose end of the
+socket closes.
+"""
+
+import fcntl
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import tzinfo
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec import MsgspecError
+
+from fgsched.accounting import marker
+from fgsched.accounting.hostzone import host_zone
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Ledger, Unfit
+from fgsched.accounting.messages import FOREVER, Answer, Batch, Keep, line, parse_message
+from fgsched.accounting.records import Minute
+from fgsched.accounting.spans import day_of, hour_of
+from fgsched.crash import point
+from fgsched.domain.errors import StorageError
+
+_CHUNK = 1 << 18  # bytes
+_PRUNED = 600.0  # seconds between two looks for old samples
+_LEAST_MINUTES = 7200  # seconds for which minutes are kept at least
+_LEAST_HOURS = 2 * DAY
+_NICE = 5
+Record = TypeVar("Record")
+_Identity = tuple[int, int]
+
+
+class Accountant:
+    """Stores messages in the accounts at `path`."""
+
+    def __init__(self, path: Path, zone: tzinfo, keep: Keep) -> None:
+        self._path, self._zone = path, zone
+        self.keep = keep
+        self._ledger: Ledger | None = None
+        self._file: _Identity | None = None  # of the open file
+        self._log: _Identity | None = None  # of its write-ahead log
+
+    def answer(self, text: bytes, now: float) -> Answer:
+        """Store the message of a line, and return the answer; `now` in epoch seconds."""
+        message = parse_message(text)
+        if isinstance(message, Keep):
+            self.keep = message
+            return Answer(number=message.number)
+        try:
+            ledger = self._opened()
+            self._log = _identity(self._path.with_name(f"{self._path.name}-wal"))
+            with ledger.write():
+                refused = self._store(ledger, message, now)
+                point("accountant_before_commit")
+            point("accountant_after_commit")
+            return Answer(number=message.number, refused=refused, size=ledger.size)
+        except (StorageError, OSError) as error:
+            self.close()
+            cause = error.cause if isinstance(error, StorageError) else f"{self._path}: {error}"
+            remedy = error.remedy if isinstance(error, StorageError) else "Check the disk."
+            return Answer(number=message.number, error=cause, remedy=remedy)
+
+    def prune(self, now: float) -> bool:
+        """Delete some old samples; return whether more are left. `now` in epoch seconds."""
+        if self._ledger is None:
+            return False
+        try:
+            with self._ledger.write():
+                return any([self._ledger.prune(span, before) for span, before in self._kept_from(now)])
+        except StorageError as error:  # as the next message will be told
+            print(f"{error.cause} {error.remedy}", file=sys.stderr)
+            return False
+
+    def _kept_from(self, now: float) -> list[tuple[int, int]]:
+        """Return (span, begin of the first one that is kept): minutes of whole hours, hours of whole days."""
+        keep, zone, found = self.keep, self._zone, []
+        if keep.minutes != FOREVER:
+            found.append((MINUTE, hour_of(now - max(_LEAST_MINUTES, keep.minutes), zone)[0]))
+        if keep.hours != FOREVER:
+            found.append((HOUR, day_of(now - max(_LEAST_HOURS, keep.hours), zone)[0]))
+        if keep.days != FOREVER:
+            found.append((DAY, int(now - max(_LEAST_HOURS, keep.days))))
+        return found
+
+    def close(self) -> None:
+        """Close the file; it is opened again by the next message."""
+        if self._ledger is not None:
+            with suppress(Exception):  # a failing disk
+                self._ledger.close()
+        self._ledger = None
+
+    def _opened(self) -> Ledger:
+        """Return the open accounts. Raises StorageError or OSError if they are missing or unfit."""
+        if self._ledger is not None and self._file == _identity(self._path):
+            return self._ledger
+        self.close()
+        self._remove_log_of_replaced()
+        marker.expect(self._path)
+        ledger = Ledger(self._path)
+        try:
+            marker.compare(self._path, ledger.name)
+            self._file = _identity(self._path)
+        except BaseException:
+            ledger.close()
+            raise
+        self._ledger = ledger
+        return ledger
+
+    def _remove_log_of_replaced(self) -> None:
+        """Remove the log of a file in whose place another one is: it would be applied to that one."""
+        here, log_file = _identity(self._path), self._path.with_name(f"{self._path.name}-wal")
+        if None in (here, self._file, self._log) or here == self._file or _identity(log_file) != self._log:
+            return
+        for end in ("wal", "shm"):
+            self._path.with_name(f"{self._path.name}-{end}").unlink(missing_ok=True)
+
+    def _store(self, ledger: Ledger, batch: Batch, now: float) -> tuple[int, ...]:
+        """Write a batch; return the jobs that cannot be stored."""
+        ledger.add_cards(batch.cards)
+        ledger.add_samples(batch.samples)
+        _each(ledger, batch.health, lambda event: ledger.add_health([event]))
+        ledger.add_warned(batch.warned)
+        for gap in batch.gaps:
+            ledger.add_gap(gap)
+        self._add_minutes(ledger, batch.minutes, now)
+        return tuple(job.id for job in _each(ledger, batch.jobs, lambda job: ledger.add_jobs([job])))
+
+    def _add_minutes(self, ledger: Ledger, minutes: Iterable[Minute], now: float) -> None:
+        """Add minutes, and sum their hours and days again.
+
+        A minute from before the kept ones is not added: its hour is no longer the sum of minutes.
+        """
+        first = max((before for _, before in self._kept_from(now)), default=0)
+        taken = [minute for minute in minutes if minute.at >= first]
+        refused = _each(ledger, taken, ledger.add_minute)
+        at = [minute.at for minute in taken if minute not in refused]
+        for span, find in ((HOUR, hour_of), (DAY, day_of)):
+            for begin, end in sorted({find(one, self._zone) for one in at}):
+                ledger.roll(span, begin, end)
+
+
+def _each(ledger: Ledger, records: Iterable[Record], add: Callable[[Record], None]) -> list[Record]:
+    """Add records one by one; return those that cannot be added for a reason of their own.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    left = []
+    for record in records:
+        try:
+            with ledger.attempt():
+                add(record)
+        except Unfit as error:
+            print(f"{error.cause} {error.remedy}", file=sys.stderr)
+            left.append(record)
+    return left
+
+
+def _identity(path: Path) -> _Identity | None:
+    """Return device and inode of a file; None if it is missing."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+# -- the process ---------------------------------------------------------------------------------------
+
+
+def serve(accountant: Accountant, source: int, sink: int, clock: Callable[[], float] = time.time) -> None:
+    """Answer the lines of descriptor `source` on descriptor `sink` until the other end is closed.
+
+    `clock` returns epoch seconds.
+    """
+    unread, prune_at = b"", time.monotonic()
+    with suppress(ConnectionError):
+        while True:
+            if not select.select([source], [], [], max(0.0, prune_at - time.monotonic()))[0]:
+                has_more = accountant.prune(clock())
+                prune_at = time.monotonic() + (0.0 if has_more else _PRUNED)
+                continue
+            if not (data := os.read(source, _CHUNK)):
+                return
+            *lines, unread = (unread + data).split(b"\n")
+            for text in lines:
+                _send(sink, line(_answered(accountant, text, clock())))
+
+
+def _answered(accountant: Accountant, text: bytes, now: float) -> Answer:
+    try:
+        return accountant.answer(text, now)
+    except MsgspecError as error:
+        print(f"a message of the controller cannot be read: {error}", file=sys.stderr)
+        return Answer(number=-1, error=str(error))
+
+
+def _send(sink: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(sink, data) :]
+
+
+def main() -> None:
+    """Run the accountant. The arguments are the path of the accounts and how long samples are kept."""
+    path = Path(sys.argv[3])
+    minutes, hours, days = map(int, sys.argv[4:7])
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    os.umask(0o077)
+    with path.with_name("accounts.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # an earlier accountant may still be writing
+        accountant = Accountant(path, host_zone(os.environ), Keep(minutes=minutes, hours=hours, days=days))
+        try:
+            serve(accountant, 0, 1)
+        finally:
+            accountant.close()

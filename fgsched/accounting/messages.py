@@ -1,0 +1,95 @@
+"""The messages between controller and accountant: one JSON object a line, each answered by one line."""
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from fgsched.accounting.records import (
+    Card,
+    Gap,
+    HealthEvent,
+    JobAccount,
+    JobSample,
+    Minute,
+    Warned,
+    to_json,
+)
+
+Sample = Card | JobSample | Minute | HealthEvent | Warned | Gap
+FIELD_OF: dict[type[Struct], str] = {
+    JobAccount: "jobs",
+    Card: "cards",
+    JobSample: "samples",
+    Minute: "minutes",
+    HealthEvent: "health",
+    Warned: "warned",
+    Gap: "gaps",
+}
+
+
+class Batch(Struct, frozen=True, kw_only=True, tag="batch"):
+    """Records for one transaction."""
+
+    number: int
+    jobs: tuple[JobAccount, ...] = ()
+    cards: tuple[Card, ...] = ()
+    samples: tuple[JobSample, ...] = ()
+    minutes: tuple[Minute, ...] = ()
+    health: tuple[HealthEvent, ...] = ()
+    warned: tuple[Warned, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+class Keep(Struct, frozen=True, kw_only=True, tag="keep"):
+    """How long samples are kept, in seconds; FOREVER for ever."""
+
+    number: int = 0
+    minutes: int
+    hours: int
+    days: int
+
+
+class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a message."""
+
+    number: int
+    error: str = ""  # why nothing of it was stored
+    remedy: str = ""
+    refused: tuple[int, ...] = ()  # jobs that cannot be stored
+    size: int = 0  # of the file, in bytes
+
+
+Message = Batch | Keep
+FOREVER = -1
+_encoder = msgspec.json.Encoder()
+_messages: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+_answers = msgspec.json.Decoder(Answer)
+
+
+def encoded(record: Struct) -> msgspec.Raw:
+    """Return one record as it stands in a batch."""
+    return msgspec.Raw(to_json(record))
+
+
+def batch_line(number: int, records: Iterable[tuple[type[Struct], msgspec.Raw]]) -> bytes:
+    """Return the line of a batch of encoded records."""
+    fields: dict[str, list[msgspec.Raw]] = {}
+    for kind, record in records:
+        fields.setdefault(FIELD_OF[kind], []).append(record)
+    return _encoder.encode({"type": "batch", "number": number, **fields}) + b"\n"
+
+
+def line(message: Message | Answer) -> bytes:
+    """Return a message or an answer as a line."""
+    return _encoder.encode(message) + b"\n"
+
+
+def parse_message(text: bytes) -> Message:
+    """Return the message of a line. Raises msgspec.MsgspecError."""
+    return _messages.decode(text)
+
+
+def parse_answer(text: bytes) -> Answer:
+    """Return the answer of a line. Raises msgspec.MsgspecError."""
+    return _answers.decode(text)

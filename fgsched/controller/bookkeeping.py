@@ -1,0 +1,270 @@
+"""Send ended jobs and samples to the accountant, and keep within bounds what it cannot take now.
+
+One message is under way at a time. What it has is dropped when the accountant has acknowledged it, and sent
+again when the accountant ended before that: everything can be stored twice without a change. Ended jobs wait
+in the queue. Samples wait in memory; the oldest beyond a limit are dropped, and a gap is recorded for them.
+"""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Raw, Struct
+
+from fgsched.accounting.messages import Answer, Keep, Sample, batch_line, encoded, line
+from fgsched.accounting.process import AccountantProcess
+from fgsched.accounting.records import Gap, JobAccount, Minute
+from fgsched.config.load import Config
+from fgsched.system.paths import Paths
+
+log = logging.getLogger("fgsched.controller")
+LOST = "samples could not be stored"
+_HELD = 16 << 20  # bytes of samples that wait at most
+_MESSAGE = 96 << 10  # bytes of a message: one that fits into the socket's buffer, as a rule
+_PAUSE = 1.0  # seconds after a first failure; it doubles with each further one
+_LONGEST_PAUSE = 300.0
+_FLUSH = 0.02  # seconds until the next try to send what did not fit into the socket
+Watch = Callable[[int, Callable[[], None]], None]
+
+
+class Jobs(Protocol):
+    """Where ended jobs come from."""
+
+    def due(self, now: float) -> float | None:
+        """Return the seconds until there may be jobs to send; None: nothing is due."""
+
+    def take(self, now: float, wall: float) -> Sequence[JobAccount]:
+        """Return the next jobs to send; they are under way until one of the following is called.
+
+        `now` is in monotonic seconds, `wall` in epoch seconds.
+        """
+
+    def stored(self, jobs: Sequence[int], refused: Sequence[int], now: float) -> None:
+        """Note that jobs are in the accounts, except for the refused ones."""
+
+    def back(self) -> None:
+        """Note that the jobs under way were not stored."""
+
+
+class _Held(NamedTuple):
+    kind: type[Struct]
+    record: Raw
+    since: float  # epoch seconds of the samples; 0: it is no sample of a time
+    until: float
+
+    @property
+    def size(self) -> int:
+        return len(memoryview(self.record))
+
+
+class _UnderWay(NamedTuple):
+    number: int
+    samples: list[_Held]
+    jobs: list[int]
+
+
+class Bookkeeper:
+    """The accounts as the controller sees them. No method blocks."""
+
+    def __init__(self, process: AccountantProcess, jobs: Jobs, clock: Callable[[], float]) -> None:
+        """`clock` returns monotonic seconds."""
+        self._process, self._jobs, self._clock = process, jobs, clock
+        self._watch: Watch = lambda pidfd, ended: os.close(pidfd)
+        self._held: deque[_Held] = deque()
+        self._size = 0  # bytes of what is held
+        self._under_way: _UnderWay | None = None
+        self._number = self._failures = 0
+        self._not_before = 0.0
+        self.trouble = ""  # why nothing can be stored; "": the last message was stored
+        self.file_size = 0  # bytes
+
+    def begin(self, watch: Watch) -> None:
+        """Watch the process; `watch` calls back once when the process of a pidfd has ended."""
+        self._watch = watch
+        self._follow()
+
+    def send(self, *records: Sample) -> None:
+        """Store these records soon. Never fails; samples that cannot be stored for long become a gap."""
+        for record in records:
+            since, until = _times(record)
+            self._hold(_Held(type(record), encoded(record), since, until))
+
+    def keep(self, keep: Keep) -> None:
+        """Keep samples as long as changed settings say."""
+        self._process.keep = keep
+        self._process.send(line(keep))
+
+    @property
+    def waiting(self) -> int:
+        """The number of records that wait to be sent."""
+        return len(self._held)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `receive` has answers."""
+        return self._process.fileno()
+
+    def due(self) -> float | None:
+        """Return the seconds until `look` has something to do; None if nothing is due."""
+        now = self._clock()
+        if self._process.has_unsent:
+            return _FLUSH
+        if self._under_way is not None:
+            return None
+        if self._held or not self._process.pid:
+            return max(0.0, self._not_before - now)
+        pause = self._jobs.due(now)
+        return None if pause is None else max(pause, self._not_before - now)
+
+    def look(self, wall: float) -> None:
+        """Send what is due. `wall` in epoch seconds."""
+        now = self._clock()
+        self._process.flush()
+        if self._under_way is not None or now < self._not_before:
+            return
+        if not self._process.pid:
+            self._restart(now)
+            return
+        jobs = self._jobs.take(now, wall)
+        if jobs or self._held:
+            self._send(jobs)
+
+    def receive(self) -> None:
+        """Take in the answers of the accountant."""
+        for answer in self._process.receive():
+            if self._under_way is not None and answer.number == self._under_way.number:
+                self._answered(self._under_way, answer)
+
+    def finish(self) -> None:
+        """Send what is held, as far as it can be sent at once. For the end of the controller."""
+        if self._held and self._process.pid:
+            self._process.send(batch_line(0, [(one.kind, one.record) for one in self._held]))
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _send(self, jobs: Sequence[JobAccount]) -> None:
+        records = [(JobAccount, encoded(job)) for job in jobs]
+        size = sum(len(memoryview(record)) for _, record in records)
+        samples: list[_Held] = []
+        while self._held and (size < _MESSAGE or not samples):
+            one = self._held.popleft()
+            self._size -= one.size
+            size += one.size
+            samples.append(one)
+        self._number += 1
+        self._under_way = _UnderWay(self._number, samples, [job.id for job in jobs])
+        self._process.send(batch_line(self._number, [*((one.kind, one.record) for one in samples), *records]))
+
+    def _answered(self, sent: _UnderWay, answer: Answer) -> None:
+        self._under_way = None
+        if answer.error:
+            self._put_back(sent)
+            self._fail(f"{answer.error} {answer.remedy}".strip())
+            return
+        if self.trouble:
+            log.warning("the accounts can be written again")
+        self.trouble, self._failures, self.file_size = "", 0, answer.size
+        if sent.jobs:
+            self._jobs.stored(sent.jobs, answer.refused, self._clock())
+
+    def _put_back(self, sent: _UnderWay) -> None:
+        if sent.jobs:
+            self._jobs.back()
+        for one in reversed(sent.samples):
+            self._held.appendleft(one)
+            self._size += one.size
+        self._drop_excess()
+
+    def _hold(self, one: _Held) -> None:
+        self._held.append(one)
+        self._size += one.size
+        self._drop_excess()
+
+    def _drop_excess(self) -> None:
+        """Drop the oldest samples beyond the limit, and record a gap for their times."""
+        dropped: list[_Held] = []
+        while self._size > _HELD and (one := next((one for one in self._held if one.until), None)):
+            self._held.remove(one)
+            self._size -= one.size
+            dropped.append(one)
+        if dropped:
+            since, until = min(one.since for one in dropped), max(one.until for one in dropped)
+            gap = Gap(since=since, until=until, why=LOST)
+            held = _Held(Gap, encoded(gap), since, until)
+            self._held.appendleft(held)
+            self._size += held.size
+
+    # -- the process ----------------------------------------------------------------------------
+
+    def _restart(self, now: float) -> None:
+        try:
+            self._process.start()
+        except OSError as error:
+            self._fail(f"the accountant cannot be started: {error}")
+            return
+        self._follow()
+
+    def _follow(self) -> None:
+        pid = self._process.pid
+        if pid:
+            self._watch(pidfd := os.pidfd_open(pid), lambda: self._ended(pidfd))
+
+    def _ended(self, pidfd: int) -> None:
+        """Take back what the process, which has ended, did not acknowledge."""
+        os.close(pidfd)
+        self.receive()
+        sent, self._under_way = self._under_way, None
+        if sent is not None:
+            self._put_back(sent)
+        self._fail("the accountant has ended")
+
+    def _fail(self, why: str) -> None:
+        """Wait before the next message; the pause doubles with each failure in a row."""
+        if why != self.trouble:
+            log.warning("ended jobs stay in the queue, and samples in memory: %s", why)
+        self.trouble = why
+        self._not_before = self._clock() + min(_LONGEST_PAUSE, _PAUSE * 2**self._failures)
+        self._failures = min(self._failures + 1, 20)
+
+
+def _times(record: Sample) -> tuple[float, float]:
+    """Return the time that a sample is about, in epoch seconds; (0, 0): it is about no time."""
+    if isinstance(record, Minute):
+        return float(record.at), record.at + 60.0
+    return (record.since, record.until) if isinstance(record, Gap) else (0.0, 0.0)
+
+
+def start_accountant(places: Paths, config: Config) -> AccountantProcess | None:
+    """Start the accountant, before the queue is opened; None if the settings have accounts off."""
+    if not config.accounting:
+        return None
+    process = AccountantProcess(places.accounts, keep_of(config))
+    try:
+        process.start()
+    except OSError as error:  # it is tried again later
+        log.warning("the accountant cannot be started: %s", error)
+    return process
+
+
+def keep_of(config: Config) -> Keep:
+    """Return how long samples are kept."""
+    return Keep(minutes=config.keep_minutes, hours=config.keep_hours, days=config.keep_days)
+
+
+class NoJobs:
+    """The source of jobs where none move."""
+
+    def due(self, now: float) -> float | None:
+        """Return None: nothing is due."""
+        return None
+
+    def take(self, now: float, wall: float) -> Sequence[JobAccount]:
+        """Return no job. `now` in monotonic seconds, `wall` in epoch seconds."""
+        return ()
+
+    def stored(self, jobs: Sequence[int], refused: Sequence[int], now: float) -> None:
+        """Do nothing."""
+
+    def back(self) -> None:
+        """Do nothing."""

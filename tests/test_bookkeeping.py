@@ -1,0 +1,166 @@
+"""The controller's end of the accountant: samples arrive once, nothing blocks, what is lost is a gap."""
+
+import os
+import select
+import signal
+
+import pytest
+
+from fgsched.accounting.ledger import HOUR, MINUTE, Reader
+from fgsched.accounting.messages import Keep
+from fgsched.accounting.process import AccountantProcess
+from fgsched.accounting.records import Gap
+from fgsched.controller import bookkeeping
+from fgsched.controller.bookkeeping import LOST, Bookkeeper, NoJobs
+from test_accountant import minute, sums
+from test_ledger import CARD
+
+PATIENCE = 30_000  # milliseconds
+KEEP = Keep(minutes=-1, hours=-1, days=-1)
+
+
+class Books:
+    """A Bookkeeper with a real accountant, and the part of the event loop that it needs."""
+
+    def __init__(self, path):
+        self.path, self.now = path, 1000.0
+        self.process = AccountantProcess(path, KEEP)
+        self.process.start()
+        self.keeper = Bookkeeper(self.process, NoJobs(), lambda: self.now)
+        self.poll = select.poll()
+        self.poll.register(self.keeper.fileno(), select.POLLIN)
+        self.ended = {}
+        self.keeper.begin(self.watch)
+
+    def watch(self, pidfd, ended):
+        self.ended[pidfd] = ended
+        self.poll.register(pidfd, select.POLLIN)
+
+    def wait(self):
+        """Handle the next events."""
+        ready = self.poll.poll(PATIENCE)
+        assert ready, "nothing happens"
+        for fd, _ in ready:
+            if fd in self.ended:
+                self.poll.unregister(fd)
+                self.ended.pop(fd)()
+            else:
+                self.keeper.receive()
+
+    def settle(self):
+        """Send and receive until nothing waits."""
+        while self.keeper.waiting or self.keeper.due() is None or self.keeper.due() == 0:
+            self.keeper.look(self.now)
+            if self.keeper._under_way is None:
+                return
+            self.wait()
+
+    def close(self):
+        self.process.close()
+        for pidfd in self.ended:
+            os.close(pidfd)
+
+
+@pytest.fixture
+def books(tmp_path):
+    one = Books(tmp_path / "accounts.db")
+    yield one
+    one.close()
+
+
+def gaps(path):
+    reader = Reader(path)
+    found = reader.gaps(0, 1e10)
+    reader.close()
+    return found
+
+
+def test_samples_arrive_in_the_accounts(books):
+    books.keeper.send(CARD, minute(0), minute(60))
+    books.keeper.send(Gap(since=120.0, until=180.0, why="driver did not answer"))
+    books.settle()
+    assert sums(books.path, MINUTE) == [(0, 60.0), (60, 60.0)]
+    assert sums(books.path, HOUR) == [(0, 120.0)]
+    assert gaps(books.path) == [Gap(since=120.0, until=180.0, why="driver did not answer")]
+    assert (books.keeper.trouble, books.keeper.file_size > 0, books.keeper.due()) == ("", True, None)
+
+
+def test_one_message_is_under_way_at_a_time(books):
+    books.keeper.send(CARD, minute(0))
+    books.keeper.look(0.0)
+    books.keeper.send(minute(60))
+    assert books.keeper.due() is None, "the answer is an event"
+    books.keeper.look(0.0)
+    assert books.keeper.waiting == 1
+    books.settle()
+    assert sums(books.path, MINUTE) == [(0, 60.0), (60, 60.0)]
+
+
+def test_what_a_killed_accountant_did_not_acknowledge_is_sent_to_the_next(books):
+    books.keeper.send(CARD, minute(0))
+    os.kill(books.process.pid, signal.SIGSTOP)
+    books.keeper.look(0.0)
+    os.kill(books.process.pid, signal.SIGKILL)
+    books.wait()
+    assert books.keeper.trouble == "the accountant has ended"
+    assert books.keeper.due() > 0, "another one is started after a pause"
+    books.keeper.look(0.0)
+    assert books.process.pid == 0
+    books.now += 2
+    books.keeper.look(0.0)
+    assert books.process.pid
+    books.settle()
+    assert sums(books.path, MINUTE) == [(0, 60.0)]
+    assert books.keeper.trouble == ""
+
+
+def test_a_restarted_accountant_does_not_read_half_a_message(books):
+    os.kill(books.process.pid, signal.SIGSTOP)
+    books.keeper.send(CARD, *(minute(60 * one, memory=0.1 * one) for one in range(500)))
+    books.keeper.look(0.0)
+    os.kill(books.process.pid, signal.SIGKILL)
+    books.wait()
+    books.now += 2
+    books.keeper.look(0.0)
+    books.settle()
+    assert len(sums(books.path, MINUTE)) == 500
+
+
+def test_samples_that_cannot_be_stored_for_long_become_a_gap(books, monkeypatch):
+    monkeypatch.setattr(bookkeeping, "_HELD", 1000)
+    os.kill(books.process.pid, signal.SIGSTOP)
+    books.keeper.send(CARD)
+    books.keeper.look(0.0)
+    books.keeper.send(*(minute(60 * one) for one in range(100)))
+    os.kill(books.process.pid, signal.SIGCONT)
+    books.wait()
+    books.settle()
+    kept = [at for at, _ in sums(books.path, MINUTE)]
+    assert 0 < len(kept) < 10
+    assert kept[-1] == 99 * 60
+    assert gaps(books.path) == [Gap(since=0.0, until=float(kept[0]), why=LOST)]
+
+
+def test_while_the_accounts_cannot_be_written_nothing_is_lost_and_the_pauses_grow(books, caplog):
+    books.path.write_bytes(b"no database" * 1000)
+    books.keeper.send(CARD, minute(0))
+    pauses = []
+    for _ in range(3):
+        books.keeper.look(0.0)
+        books.wait()
+        pauses.append(books.keeper.due())
+        books.now += books.keeper.due()
+    assert pauses == [1.0, 2.0, 4.0]
+    assert "not a database" in books.keeper.trouble
+    assert len(caplog.records) == 1, "it is told once"
+    books.path.unlink()
+    books.settle()
+    assert sums(books.path, MINUTE) == [(0, 60.0)]
+    assert [record.message for record in caplog.records[1:]] == ["the accounts can be written again"]
+
+
+def test_at_the_end_what_waits_is_stored(books):
+    books.keeper.send(CARD, minute(0))
+    books.keeper.finish()
+    books.process.close()
+    assert sums(books.path, MINUTE) == [(0, 60.0)]
