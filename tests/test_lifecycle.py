@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import BOOT, a_job, a_result
-from fgsched.domain.job import IllegalStep, JobState, Reason, Refusal
+from fgsched.domain.job import IllegalStep, JobState, NotStarted, Reason, Refusal
 from fgsched.jobs.lifecycle import (
     Adopt,
     Alive,
@@ -101,6 +101,12 @@ def test_a_result_of_another_boot_still_counts():
 def test_a_final_state_has_no_step_out_of_it():
     with pytest.raises(IllegalStep, match="job 1: COMPLETED cannot become RUNNING"):
         a_job(state=JobState.COMPLETED).advance(JobState.RUNNING)
+
+
+def test_only_a_job_that_was_started_has_a_start_time():
+    assert a_job(state=JobState.RUNNING).start_time == 1.0
+    with pytest.raises(NotStarted, match="job 1 is PENDING and has no start time"):
+        _ = a_job().start_time
 
 
 def test_a_result_is_read_field_by_field():

@@ -68,7 +68,7 @@ def take_finding(engine: EngineContext, job: Job, finding: WatchdogFinding, now:
 def with_gpu_fault(engine: EngineContext, job: Job, now: float) -> Job:
     """Return an ended job as failed by its GPU, if the GPU failed while the job was running."""
     gpus = [hold.gpu for hold in job.holds]
-    over = blame_gpu(job, has_failed=engine.cards.failed_since(gpus, job.started_at or 0.0))
+    over = blame_gpu(job, has_failed=engine.cards.failed_since(gpus, job.start_time))
     return replace(over, reason=reason_of(over), ended_at=over.ended_at or now)
 
 

@@ -79,7 +79,7 @@ class Preempter:
     def resume(self, host: PreemptionHost, now: float) -> None:
         """Resume suspended jobs where there is capacity and no preempting job needs it."""
         aside = [job for job in host.jobtable.holding.values() if job.is_suspended_by_preemption]
-        for job in sorted(aside, key=lambda job: (job.started_at or 0.0, job.id)):
+        for job in sorted(aside, key=lambda job: (job.start_time, job.id)):
             if has_room(host, job, now) and not _is_in_the_way(host, job, now):
                 go_on(host, job, now)
 
@@ -99,7 +99,7 @@ def _occupants(host: PreemptionHost, snapshot: Snapshot) -> list[Occupant]:
     """Return the running jobs that are not ending."""
     jobs = host.jobtable.holding
     return [
-        Occupant(running, snapshot.now if job.started_at is None else job.started_at, job.request.requeue)
+        Occupant(running, job.start_time, job.request.requeue)
         for running in snapshot.running
         if (job := jobs[running.id]).state is JobState.RUNNING
         and not (job.is_to_end or job.is_being_preempted or job.wish)

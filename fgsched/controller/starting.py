@@ -1,7 +1,6 @@
 """Start jobs: update the eligibility of pending jobs, start the jobs that fit, then preempt for others."""
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
@@ -263,10 +262,8 @@ class Defragmenter:
         )
 
     def _loss(self, job: Job, cards: GpuStates, now: float) -> float:
-        if job.started_at is None:
-            return math.inf
         share = sum(charged(hold, cards.gpu(hold.gpu).usable) for hold in job.holds)
-        return (now - job.started_at) * share / WHOLE
+        return (now - job.start_time) * share / WHOLE
 
 
 # -- the start -------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class UsageCharges:
     def charge(self, job: Job, given: Iterable[Allocation], until: float, policy: Policy) -> None:
         """Charge the holds of a job from its start to `until` (epoch seconds). Needs a transaction."""
         gpus = _charged(given)
-        if not gpus or job.started_at is None:
+        if not gpus or job.started_at is None:  # the row may be damaged
             return
         half_life = policy.weights.half_life
         more = accrued(gpus, job.started_at, until, now=until, half_life=half_life)
@@ -72,9 +72,9 @@ class UsageCharges:
         for job_id, given in jobtable.given.items():
             job = jobtable.holding[job_id]
             gpus = _charged(given)
-            if gpus and job.started_at is not None:
+            if gpus:
                 end = job.ended_at or now
-                more = accrued(gpus, job.started_at, end, now=now, half_life=half_life)
+                more = accrued(gpus, job.start_time, end, now=now, half_life=half_life)
                 found[owner_of(job)] = found.get(owner_of(job), 0.0) + more
         return found
 

@@ -169,6 +169,10 @@ class IllegalStep(AssertionError):
     """A state change that the table of states does not permit: a bug of fgsched."""
 
 
+class NotStarted(AssertionError):
+    """The start time of a job that was not started was asked for: a bug of fgsched."""
+
+
 class Ended(Struct, frozen=True, kw_only=True, gc=False):
     """The end of a job's processes, and their usage."""
 
@@ -297,6 +301,13 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         return (
             self.preemption if self.state is JobState.SUSPENDED and self.preempt_mode == "suspend" else None
         )
+
+    @property
+    def start_time(self) -> float:
+        """Start of a job that was started, in seconds since the epoch. Raises NotStarted for another job."""
+        if self.started_at is None:
+            raise NotStarted(f"job {self.id} is {self.state.name} and has no start time")
+        return self.started_at
 
     @property
     def deadline(self) -> float | None:

@@ -171,7 +171,7 @@ def variables(
         "FG_CPUS_ON_NODE": str(request.demand.cpus),
         "FG_CPUS_PER_TASK": str(max(1, request.demand.cpus // request.tasks)),
         "FG_NTASKS": str(request.tasks),
-        "FG_JOB_START_TIME": str(int(job.started_at or 0)),
+        "FG_JOB_START_TIME": str(int(job.start_time)),
         "FG_RESTART_COUNT": str(job.restarts),
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
@@ -383,7 +383,7 @@ def limit_of(job: Job) -> int:
     """Return the time limit of the job in milliseconds; 0 is no limit."""
     limits = [job.request.time_limit * 1000] if job.request.time_limit else []
     if job.request.deadline:
-        limits.append(max(1, int((job.request.deadline - (job.started_at or 0)) * 1000)))
+        limits.append(max(1, int((job.request.deadline - job.start_time) * 1000)))
     return min(limits, default=0)
 
 

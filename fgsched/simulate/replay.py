@@ -142,8 +142,7 @@ class VirtualHost:
 
     def _own_end(self, job: Job) -> float:
         """Return the time at which the job completes or reaches its time limit."""
-        assert job.started_at is not None
-        return job.started_at + self._tasks[job.id - 1].lasts + job.suspended
+        return job.start_time + self._tasks[job.id - 1].lasts + job.suspended
 
     @property
     def next_end(self) -> float | None:
@@ -174,7 +173,7 @@ class VirtualHost:
         return Result(
             status=0,
             cause=cause,
-            started_at=now if job.started_at is None else job.started_at,
+            started_at=job.start_time,
             ended_at=now,
             cpu_seconds=0.0,
             max_rss=0,

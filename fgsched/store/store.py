@@ -229,7 +229,7 @@ class Store:
         for hold in after.holds:
             row = {"job": after.id, "gpu": hold.gpu, "share": hold.share, "memory": hold.memory}
             _HOLD.do(self._db, row)
-        self.steps.note(before, after, after.started_at or 0.0)
+        self.steps.note(before, after, after.start_time)
         return True
 
     def run(self, before: Job, after: Job, *, now: float) -> bool:

@@ -158,9 +158,9 @@ class ExplainHandlers:
         def end(one: Running) -> float:
             job = jobs.get(one.id)
             likely = history.likely(self._name(one.id), job.request.time_limit, part) if job else None
-            if job is None or job.started_at is None or likely is None or job.state is JobState.SUSPENDED:
+            if job is None or likely is None or job.state is JobState.SUSPENDED:
                 return float(one.until)
-            return min(float(one.until), max(now + 1.0, job.started_at + likely))
+            return min(float(one.until), max(now + 1.0, job.start_time + likely))
 
         return run_time, end
 
