@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from fgsched import gpus
+from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
 from fgsched.controller.bookkeeping import start_accountant
 from fgsched.controller.gpustate import with_known_gpus
@@ -51,9 +52,7 @@ def serve(
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
-        accountant = start_accountant(places, config)
-        if accountant is not None:
-            held.callback(accountant.close)
+        accountant = _accountant(places, config, held)
         store = Store(places.queue)
         for one in (accounts, sampler, child, store):
             held.callback(one.close)
@@ -67,6 +66,13 @@ def serve(
     if again:
         log.warning("the spawner is gone: starting again")
         os.execv(sys.executable, arguments)
+
+
+def _accountant(places: Paths, config: Config, held: ExitStack) -> AccountantProcess | None:
+    accountant = start_accountant(places, config)
+    if accountant is not None:
+        held.callback(accountant.close)
+    return accountant
 
 
 def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:
