@@ -52,8 +52,7 @@ def serve(
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
-        accountant = _accountant(places, config, held)
-        store = Store(places.queue)
+        accountant, store = _accountant(places, config, held), Store(places.queue)
         for one in (accounts, sampler, child, store):
             held.callback(one.close)
         inventory = with_known_gpus(inventory, store, sampler)
