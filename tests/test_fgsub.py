@@ -1,7 +1,9 @@
 """fgsub from end to end: what it prints, how it exits, and what the job then does."""
 
+import os
 import re
 import shutil
+import subprocess
 
 import pytest
 
@@ -259,3 +261,23 @@ def test_a_directory_that_is_gone_when_the_job_starts_is_told_with_its_path(home
     home.wait(1)
     assert standing(home, 1) == LAUNCH_FAILURE
     assert f"{home.path}/there" in home.job(1)["detail"]
+
+
+def on_a_terminal(home, *words):
+    """Run fgsub with a terminal for its errors, and return what it said there."""
+    ours, theirs = os.openpty()
+    streams = {"capture_output": False, "stdout": subprocess.DEVNULL, "stderr": theirs}
+    assert home.run("fgsub", *words, **streams).status == 0
+    os.close(theirs)
+    try:
+        return os.read(ours, 1 << 16).decode()
+    except OSError:  # nothing was said
+        return ""
+    finally:
+        os.close(ours)
+
+
+def test_a_person_is_told_that_the_job_sees_no_gpu_unless_that_was_said(home):
+    assert "no GPU was asked for" in on_a_terminal(home, "--wrap", "true")
+    for words in (["--gpus=0"], ["--gpus=0.5"], ["--parsable"]):
+        assert on_a_terminal(home, *words, "--wrap", "true") == ""

@@ -111,7 +111,7 @@ def test_the_prefix_needs_no_blank_before_a_dash():
 def test_scanning_stops_at_the_first_command():
     text = HEAD + "#FG -G1\necho\n#FG -t 5\n#FG -c 2\n"
     assert words(text) == [(2, "-G1")]
-    assert warnings(text) == ["train.sh: line 4: #FG after the first command is ignored"]
+    assert warnings(text) == ["train.sh: line 4: #FG after the first command (line 3) is ignored"]
 
 
 def test_blank_lines_and_lines_of_white_space_do_not_stop_it():
@@ -151,7 +151,7 @@ def test_sbatch_lines_can_be_switched_off():
 
 def test_late_sbatch_lines_are_pointed_out_in_a_script_for_slurm():
     text = HEAD + "#SBATCH --gpus=1\necho\n#SBATCH -c 2\n"
-    assert warnings(text) == ["train.sh: line 4: #SBATCH after the first command is ignored"]
+    assert warnings(text) == ["train.sh: line 4: #SBATCH after the first command (line 3) is ignored"]
 
 
 def test_a_script_written_for_a_queue_is_known():
@@ -237,3 +237,11 @@ def test_any_bytes_are_read_or_refused(data):
             assert error.cause  # noqa: PT017
         else:
             assert all(line.words for line in found.lines)
+
+
+def test_headers_that_are_all_below_the_first_command_are_told_to_ask_for_nothing():
+    text = "#!/bin/sh\nmodule load cuda\n\n#SBATCH --gres=gpu:1\n#SBATCH --mem=8G\n"
+    assert warnings(text) == [
+        "train.sh: line 4: #SBATCH after the first command (line 2) is ignored;"
+        " no header is above it, so the job asks for nothing by headers"
+    ]

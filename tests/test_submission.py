@@ -166,6 +166,46 @@ def test_a_bad_script_on_standard_input_is_refused(here, stdin, message):
         assert here.refused("-", stdin=stdin) == message
 
 
+def test_a_script_is_looked_for_where_the_user_is_and_then_where_the_job_will_be(here):
+    (here.path / "work").mkdir()
+    here.script("#FG -J here")
+    here.script("#FG -J there", name="work/train.sh")
+    here.script("#FG -J only", name="work/only.sh")
+    assert here.request("-D", "work", "train.sh").name == "here"
+    assert here.request("-D", "work", "only.sh").name == "only"
+
+
+def test_a_script_can_be_a_pipe_that_the_shell_opened(here):
+    inner, outer = os.pipe()
+    with open(inner, "rb"):
+        os.write(outer, b"#!/bin/sh\n#FG --gpus=0.5\ntrue\n")
+        os.close(outer)
+        submission = here.prepare(f"/dev/fd/{inner}").submission
+    assert submission.request.demand == Demand(gpus=1, share=5000)
+    assert submission.script.endswith(b"true\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("train.py", "Run it by a command: fgsub --wrap='python3 train.py'"),
+        ("fit.R", "Run it by a command: fgsub --wrap='Rscript fit.R'"),
+        ("x", "A command without a script: fgsub --wrap='COMMAND'"),
+    ],
+)
+def test_a_program_without_an_interpreter_line_is_refused_with_the_command_that_works(here, name, remedy):
+    (here.path / name).write_text("import torch\n")
+    with pytest.raises(BadUsage) as raised:
+        here.prepare(name)
+    assert raised.value.remedy == remedy
+
+
+def test_an_account_may_be_a_mail_address_and_the_open_mode_one_letter(here):
+    here.script("#SBATCH -A ann@lab.example --open-mode=a")
+    request = here.request("train.sh")
+    assert (request.account, request.append) == ("ann@lab.example", True)
+
+
 def test_a_script_that_cannot_be_read_is_refused_by_name(here):
     os.mkfifo(here.path / "fifo")
     (here.path / "runs").mkdir()

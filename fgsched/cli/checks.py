@@ -14,6 +14,7 @@ from fgsched.jobs.filenames import Values, expand, needs_the_job
 from fgsched.jobs.jobscript import SIZE_LIMIT, accept, carries_headers, mebibytes, too_large
 
 STDIN = "standard input"
+_OPEN = ("/dev/fd/", "/proc/self/fd/")
 _KINDS = {
     stat.S_IFDIR: "directory",
     stat.S_IFIFO: "FIFO",
@@ -31,11 +32,17 @@ class Source(Struct, frozen=True):
     program: str = ""  # not a script but a program, to be run by one; how a shell calls it
 
 
-def find(word: str, directory: str, environ: Mapping[str, str]) -> tuple[str, bool]:
-    """Locate the script or command; also return whether it was found through PATH."""
-    here = os.path.join(directory, word)
-    if word.startswith((".", "/")) or (os.path.lexists(here) and not os.path.isdir(here)):
+def find(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """Locate the script or command; also return whether it was found through PATH.
+
+    A name without a leading dot or slash is looked for in the current directory, in the job's and in PATH.
+    """
+    here = os.path.join(cwd, word)
+    if word.startswith((".", "/")):
         return here, False
+    for path in (here, os.path.join(chdir, word)):
+        if os.path.lexists(path) and not os.path.isdir(path):
+            return path, False
     for entry in environ.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(entry, word)
         if entry and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -43,10 +50,12 @@ def find(word: str, directory: str, environ: Mapping[str, str]) -> tuple[str, bo
     return here, False
 
 
-def load(word: str, directory: str, environ: Mapping[str, str]) -> Source:
+def load(word: str, cwd: str, chdir: str, environ: Mapping[str, str]) -> Source:
     """Read the script named by `word`, or identify a program that needs a wrapper. Raises BadUsage."""
-    path, on_path = find(word, directory, environ)
+    path, on_path = find(word, cwd, chdir, environ)
     name = shown(word)
+    if path == "/dev/stdin" or path.startswith(_OPEN):
+        return _load_open(path, name)
     try:
         data, size = _read(path, name, program_ok=on_path)
     except (OSError, ValueError) as error:
@@ -58,6 +67,26 @@ def load(word: str, directory: str, environ: Mapping[str, str]) -> Source:
         raise too_large(name, f"{mebibytes(size)} MiB")
     accept(name, data)
     return Source(name, data)
+
+
+def _load_open(path: str, name: str) -> Source:
+    """Read a script from a descriptor that the shell opened, as for `fgsub <(command)`."""
+    try:
+        with open(path, "rb") as file:
+            return Source(name, _limited(file, name))
+    except OSError as error:
+        raise BadUsage(f"cannot read {name}: {error.strerror}") from None
+
+
+def _limited(file: BinaryIO, name: str) -> bytes:
+    """Read a script, up to the maximum size. Raises BadUsage."""
+    if file.isatty():
+        raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
+    data = file.read(SIZE_LIMIT + 1) or b""
+    if len(data) > SIZE_LIMIT:
+        raise too_large(name, f"more than {SIZE_LIMIT >> 20} MiB")
+    accept(name, data)
+    return data
 
 
 def _read(path: str, name: str, *, program_ok: bool) -> tuple[bytes | None, int]:
@@ -84,16 +113,12 @@ def _check_kind(mode: int, name: str) -> None:
 
 def load_stdin(stdin: BinaryIO | None) -> Source:
     """Read a script from standard input, up to the maximum size. Raises BadUsage."""
-    if stdin is None or stdin.isatty():
+    if stdin is None:
         raise BadUsage("no script given", "Name a script, or give one on standard input: fgsub train.sh")
     try:
-        data = stdin.read(SIZE_LIMIT + 1) or b""
+        return Source(STDIN, _limited(stdin, STDIN))
     except OSError as error:
         raise BadUsage(f"cannot read {STDIN}: {error.strerror}") from None
-    if len(data) > SIZE_LIMIT:
-        raise too_large(STDIN, f"more than {SIZE_LIMIT >> 20} MiB")
-    accept(STDIN, data)
-    return Source(STDIN, data)
 
 
 def working_directory(setting: Setting | None, cwd: str) -> str:

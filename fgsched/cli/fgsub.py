@@ -25,6 +25,7 @@ _KEPT = (
     f"It may have been queued all the same. Repeat the same command within {VALID / 60:.0f} minutes: "
     "it is queued only once."
 )
+_NO_GPU = "no GPU was asked for, so the job sees none; --gpus=0.5 asks for half of one, --gpus=0 says so"
 _LOOK = "It may have been queued all the same: look with fgq before you repeat the command."
 _STATUSES = {str(number) for number in range(1, 256)}  # that an error may have
 
@@ -53,6 +54,8 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
         for warning in dict.fromkeys(text for job in jobs for text in job.warnings):
             click.echo(f"fgsub: warning: {warning}", err=True)
         flags = jobs[0].flags
+        if batch is None and _is_new_here(jobs[0]):
+            click.echo(f"fgsub: note: {_NO_GPU}", err=True)
         if flags.explain:
             _explain(jobs)
             return 0
@@ -61,6 +64,13 @@ def fgsub(settings: Sequence[Setting], words: Sequence[str]) -> int:
         ids = _submit(client, protocol.Submit(**_parts(jobs)))
         _print(client, ids, flags)
         return _wait(client, ids) if flags.wait else 0
+
+
+def _is_new_here(job: Prepared) -> bool:
+    """Tell whether to say that a job gets no GPU: a person submits one and said nothing about GPUs."""
+    says = {"gpus", "gpu-mem"} & job.settings.keys()
+    is_terse = job.flags.quiet or job.flags.parsable or job.flags.json
+    return not says and not is_terse and sys.stderr is not None and sys.stderr.isatty()
 
 
 def _submit(client: Client, call: protocol.Submit) -> range:

@@ -271,8 +271,7 @@ class Submitter:
         if word is None:
             source = checks.load_stdin(self._stdin)
         else:
-            start = self._cwd if word.startswith(".") else directory
-            source = checks.load(word, start, self._environ)
+            source = checks.load(word, self._cwd, directory, self._environ)
         if source.program:
             return _Script(os.path.basename(source.program), b"", {}, program=source.program)
         found = directives(source.data, source.name, ignore_sbatch=ignore_sbatch)
@@ -331,7 +330,7 @@ class Submitter:
             output=_text(settings, "output", "fg-%A_%a.out" if "array" in settings else "fg-%j.out"),
             error=_text(settings, "error", ""),
             input=_text(settings, "input", "/dev/null"),
-            append=_text(settings, "open-mode", "truncate") == "append",
+            append="open-mode" in settings and settings["open-mode"].value == "append",
             comment=_text(settings, "comment", ""),
             slurm_env=is_on(settings, "slurm-env") if "slurm-env" in settings else slurm,
             **labels(settings),

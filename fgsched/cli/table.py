@@ -24,6 +24,7 @@ _LONGEST_NAME = 255
 _LONGEST_PATH = 4095
 _LONGEST_COMMENT = 4096
 _RESOURCE = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_ACCOUNT = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.@-]{0,63}")
 _WORD = lazy_regex(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,63}")
 _LATEST_SIGNAL = 65_535  # seconds before the limit
 
@@ -157,7 +158,7 @@ def partition(text: str) -> str:
 
 def label(text: str) -> str:
     """Parse the name of an account or QOS. Raises BadValue."""
-    if not _WORD.fullmatch(text):
+    if not _ACCOUNT.fullmatch(text):
         raise BadValue(text, " is not a name")
     return text
 
@@ -197,9 +198,9 @@ def pattern(text: str) -> str:
 
 def open_mode(text: str) -> str:
     """Parse append or truncate. Raises BadValue."""
-    if text not in ("append", "truncate"):
+    if text not in ("append", "truncate", "a", "t"):
         raise BadValue(text, " is not append or truncate")
-    return text
+    return "append" if text[0] == "a" else "truncate"
 
 
 def comment(text: str) -> str:

@@ -86,6 +86,7 @@ def command_line(words: list[str] | tuple[str, ...]) -> str:
     return " ".join(quoted(word) for word in words)
 
 
+_RUNNERS = {".py": "python3", ".R": "Rscript", ".jl": "julia", ".pl": "perl", ".rb": "ruby", ".lua": "lua"}
 SIZE_LIMIT = 4 << 20  # bytes, as in Slurm
 _MEBIBYTE = 1 << 20
 
@@ -131,8 +132,16 @@ def accept(name: str, data: bytes) -> None:
         raise BadUsage(
             f"{name} is not a script: its first line must start with #! and the path of an interpreter,"
             " for example #!/bin/bash",
-            "A command without a script: fgsub --wrap='COMMAND'",
+            _as_command(name),
         )
+
+
+def _as_command(name: str) -> str:
+    """Return how to submit a file that has no interpreter line."""
+    runner = next((program for suffix, program in _RUNNERS.items() if name.endswith(suffix)), "")
+    if not runner:
+        return "A command without a script: fgsub --wrap='COMMAND'"
+    return f"Run it by a command: fgsub --wrap='{runner} {name}'"
 
 
 def too_large(name: str, size: str) -> BadUsage:
@@ -159,7 +168,7 @@ def directives(text: bytes | str, name: str = "script", *, ignore_sbatch: bool =
     if has_fg and has_sbatch and not ignore_sbatch:
         warnings.append(f"{name}: #SBATCH headers are ignored because #FG headers are present")
     lines = [] if not family else list(_lines(header, family, name, warnings))
-    warnings.extend(_after(data, body_at, family, name))
+    warnings.extend(_after(data, body_at, family, name, sbatch=not ignore_sbatch))
     return Directives(family=family, lines=tuple(lines), warnings=tuple(warnings))
 
 
@@ -208,16 +217,18 @@ def _words(rest: bytes, *, place: str, offset: int) -> list[str]:
         raise BadUsage(f"{place}: no closing quotation in {shown(rest.decode().strip())}") from None
 
 
-def _after(data: bytes, body_at: int, family: str, name: str) -> Iterator[str]:
-    """Yield warnings about header lines after the first command."""
+def _after(data: bytes, body_at: int, family: str, name: str, *, sbatch: bool) -> Iterator[str]:
+    """Yield a warning about the first header line of each kind after the first command."""
     if not body_at:
         yield f"{name}: no commands after the headers"
         return
-    wanted = [(b"#FG", _FG)] + ([(b"#SBATCH", _SBATCH)] if family == "SBATCH" else [])
-    if not any(mark in data for mark, _ in wanted):
-        return
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        for mark, prefix in wanted:
-            if number > body_at and prefix.match(line):
-                yield f"{name}: line {number}: {mark.decode()} after the first command is ignored"
-                return
+    wanted = [(b"#FG", _FG), *([(b"#SBATCH", _SBATCH)] if sbatch else [])]
+    for mark, prefix in wanted:
+        if mark not in data:
+            continue
+        below = (n for n, line in enumerate(data.split(b"\n"), 1) if n > body_at and prefix.match(line))
+        if number := next(below, 0):
+            yield (
+                f"{name}: line {number}: {mark.decode()} after the first command (line {body_at}) is ignored"
+                + ("" if family else "; no header is above it, so the job asks for nothing by headers")
+            )
