@@ -10,7 +10,7 @@ from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.domain.job import WHOLE, Demand, Hold, HostLimits, Reason
 from fgsched.domain.policy import Limits, Partition, Policy
 from fgsched.scheduling.explain import advice, blockers, forecast
-from fgsched.scheduling.limits import NOBODY, Owner
+from fgsched.scheduling.limits import NO_OWNER, Owner
 from fgsched.scheduling.placement import Host, rooms
 from fgsched.scheduling.planner import Queue, QueuedJob, Running, Snapshot
 from fgsched.scheduling.priority import Order
@@ -25,7 +25,7 @@ def snapshot(queue, running=(), *, gpus=1, host=PLENTY, limits=LIMITS, policy=No
     return Snapshot(Queue(queue, order), list(running), cards, host, limits, now)
 
 
-def running(share, job, *, gpu=0, until=math.inf, who=NOBODY):
+def running(share, job, *, gpu=0, until=math.inf, who=NO_OWNER):
     return Running(a_demand(share), (Hold(gpu=gpu, share=share, memory=share),), until, "main", who, job)
 
 

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(bool(NO_MOUNTS), reason=NO_MOUNTS or "-"),
 ]
 MIB, GIB = 1 << 20, 1 << 30
-NOBODY = {"flags": OWN_MOUNTS | BECOME_USER, "uid": 65534, "gid": 65534, "groups": ()}
+NO_OWNER = {"flags": OWN_MOUNTS | BECOME_USER, "uid": 65534, "gid": 65534, "groups": ()}
 PATH = {"PATH": os.environ["PATH"]}
 _SECURE = """
 #include <stdio.h>
@@ -88,7 +88,7 @@ def fenced(driver, place):
     driver.state.chmod(0o666)
     head = region.pack(1, 1, [(0, card.uuid, GIB)])
     return {
-        **NOBODY,
+        **NO_OWNER,
         "cwd": str(place / "home"),
         "env": {**PATH, **driver.env},
         "hook": str(fgshim.library()),

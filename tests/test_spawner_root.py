@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs uid 0"),
 ]
-NOBODY = {"flags": BECOME_USER, "uid": 65534, "gid": 65534, "groups": (65534, 4242)}
+NO_OWNER = {"flags": BECOME_USER, "uid": 65534, "gid": 65534, "groups": (65534, 4242)}
 PATH = {"PATH": os.environ["PATH"]}
 PYTHON = "#!/usr/bin/env python3\n"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -47,7 +47,7 @@ def spawner(place):
 
 @pytest.fixture
 def home(place):
-    return {**NOBODY, "cwd": str(place / "home")}
+    return {**NO_OWNER, "cwd": str(place / "home")}
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_root_reads_no_input_that_the_user_may_not(spawner, home, secret):
 
 def test_root_enters_no_directory_that_the_user_may_not(spawner, place):
     (place / "closed").mkdir(mode=0o700)
-    result = spawner.launch("#!/bin/sh\n", **NOBODY, cwd=str(place / "closed")).result()
+    result = spawner.launch("#!/bin/sh\n", **NO_OWNER, cwd=str(place / "closed")).result()
     assert (result.cause, result.detail) == ("launch", f"chdir {place}/closed")
 
 

@@ -13,7 +13,7 @@ from fgshim import region
 
 GIB, CONTEXT = 1 << 30, 256 << 20
 UUID = f"GPU-{'0' * 8}-0000-0000-0000-{'0' * 12}"
-NOBODY, SILENT = Reading(gpu=0, used=0), Reading(gpu=0, used=0, error="no answer")
+NO_OWNER, SILENT = Reading(gpu=0, used=0), Reading(gpu=0, used=0, error="no answer")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def busy(pid=1):
 def test_a_charge_stays_while_the_card_is_silent_and_goes_with_its_process(job, controller):
     look = controller()
     assert [look(job, one) for one in (busy(), busy(), SILENT, busy())] == [0, CONTEXT, CONTEXT, CONTEXT]
-    assert [look(job, one) for one in (SILENT, NOBODY)] == [CONTEXT, 0]
+    assert [look(job, one) for one in (SILENT, NO_OWNER)] == [CONTEXT, 0]
 
 
 def test_what_an_earlier_controller_charged_stays_and_goes_as_if_it_were_its_own(job, controller):
@@ -59,7 +59,7 @@ def test_what_an_earlier_controller_charged_stays_and_goes_as_if_it_were_its_own
     look = controller()
     assert [look(job, busy()), look(job, busy())] == [CONTEXT, CONTEXT]
     look = controller()
-    assert [look(job, NOBODY), look(job, NOBODY)] == [CONTEXT, 0]
+    assert [look(job, NO_OWNER), look(job, NO_OWNER)] == [CONTEXT, 0]
 
 
 @pytest.fixture

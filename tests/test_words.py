@@ -49,6 +49,39 @@ def test_links_between_pages_lead_somewhere(page):
         assert target.startswith("https://") or ((ROOT / page).parent / target).exists(), target
 
 
+# Each of these words or phrases hides the noun or the verb that a reader needs: see CONTRIBUTING.md, Rules.
+VAGUE = re.compile(
+    r"\b(who(m)?ever|(some|any|every|no)body|someone|anyone|everyone|anew|afresh|in the midst|thus|hence|lest"
+    r"|for ever|(made|makes?) room|(is|are|was|were|be) told|(comes?|came) to|goes on|stands? for"
+    r"|(is|are) over\b(?! (the|a)\b))\b",
+    re.IGNORECASE,
+)
+QUOTED = re.compile(
+    r"[\"']nobody[\"']|user nobody|nobodys?_"
+)  # a value that users see, and a user of the host
+SOURCES = sorted(
+    str(path.relative_to(ROOT))
+    for folder, kinds in {
+        "fgsched": "py sql",
+        "fgshim": "py pyx pxi pxd h",
+        "man": "1 5 8",
+        "docs": "md",
+        "scripts": "py",
+        "examples": "py sh",
+    }.items()
+    for kind in kinds.split()
+    for path in (ROOT / folder).rglob(f"*.{kind}")
+)
+
+
+@pytest.mark.parametrize("page", [*SOURCES, "README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_no_text_uses_a_vague_word(page):
+    lines = enumerate((ROOT / page).read_text().splitlines(), 1)
+    assert [
+        f"{number}: {found[0]}" for number, line in lines if (found := VAGUE.search(QUOTED.sub("", line)))
+    ] == []
+
+
 def session():
     """[(command, its output)] of the README's terminal session."""
     block = re.search(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]

@@ -426,7 +426,7 @@ def _told(places: Paths, found: Recovered) -> list[str]:
     if found.under_way:
         ran = _ranges(map(str, found.under_way), len(found.under_way))
         lines.append(
-            f"Jobs that ran are over, status unknown: {ran}."
+            f"Running jobs have ended, status unknown: {ran}."
             " Their processes continue; their GPUs are allocated again after these processes have ended."
         )
     if found.without_script:

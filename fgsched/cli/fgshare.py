@@ -17,7 +17,7 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 
 
 @click.command(cls=Command, epilog="fgshare --all")
-@click.option("-a", "--all", "everybody", is_flag=True, help="Show all users, not only yourself.")
+@click.option("-a", "--all", "all_users", is_flag=True, help="Show all users, not only yourself.")
 @click.option("-u", "--users", **_LIST, help="Show these users.")
 @click.option("-A", "--accounts", **_LIST, help="Show these accounts.")
 @click.option("-m", "--accounts-only", is_flag=True, help="Show accounts without users.")
@@ -27,9 +27,9 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 @click.option("--json", "as_json", is_flag=True, help="Print everything as a JSON object.")
 def fgshare(**options: Any) -> int:
     """Show fair-share usage of accounts and users."""
-    if options["everybody"] and options["users"]:
+    if options["all_users"] and options["users"]:
         raise BadUsage("-a shows all users, -u some; give one of them")
-    users = None if options["everybody"] else choices.users(options["users"]) or [choices.me()]
+    users = None if options["all_users"] else choices.users(options["users"]) or [choices.me()]
     accounts = choices.words(options["accounts"])
     with Client(find_places()) as client:
         answer = client.call(protocol.ListShares())

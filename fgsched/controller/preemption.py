@@ -130,7 +130,7 @@ def _preempt(host: PreemptionHost, victim: Victim, by: int, now: float) -> None:
     job = host.jobtable.jobs[victim.job.id]
     until = now + victim.grace + host.limits.kill_wait
     found = Preemption(by=by, at=now, mode=victim.mode, attempt=job.attempt, grace=victim.grace, until=until)
-    log.info("job %d: makes room for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
+    log.info("job %d: preempted for job %d (%s), after %.0f GPU s", job.id, by, victim.mode, victim.loss)
     if victim.mode != SUSPEND:
         asked = host.change(job, now, preemption=found)
         host.then(Preempt(asked))

@@ -62,7 +62,7 @@ class PerJobLimits(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Access(Struct, frozen=True, kw_only=True, gc=False):
-    """Users, groups and accounts with access; if all are empty, everyone has access."""
+    """Users, groups and accounts with access; if all are empty, all users have access."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class Ownership:
         mine = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             mine.bind(name)
-            mine.listen(64)  # nobody accepts: a caller needs the credentials only
+            mine.listen(64)  # connections are not accepted: callers only need the credentials
         except OSError as error:
             mine.close()
             if error.errno != errno.EADDRINUSE:

@@ -208,7 +208,7 @@ class ProbeSupervisor:
             self._answer(line)
 
     def _fail(self, trouble: str, answer: bytes = b"") -> None:
-        """Abandon the probe; until the pause is over, `trouble` is the answer to every question."""
+        """Abandon the probe; until the pause ends, `trouble` is the answer to every question."""
         self._timeout = self._deadline
         self._not_before = time.monotonic() + min(_MAX_PAUSE, self._deadline * 2**self._failures)
         self._failures = min(self._failures + 1, 20)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Demand, Hold, HostLimits, Reason
-from fgsched.scheduling.limits import NOBODY, JobUsage, Owner
+from fgsched.scheduling.limits import NO_OWNER, JobUsage, Owner
 from fgsched.scheduling.placement import Host, Room, Shortfall, place
 
 
@@ -19,7 +19,7 @@ class Running(NamedTuple):
     holds: tuple[Hold, ...]
     until: float = math.inf  # when its time limit ends it, seconds since the epoch
     partition: str = "main"
-    who: Owner = NOBODY
+    who: Owner = NO_OWNER
     id: int = 0
     reservation: str = ""  # of an operator, that it belongs to
 

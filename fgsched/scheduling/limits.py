@@ -19,7 +19,7 @@ class Owner(NamedTuple):
     qos: str = ""
 
 
-NOBODY = Owner()
+NO_OWNER = Owner()
 Key = tuple[str, ...]
 
 

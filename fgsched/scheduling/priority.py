@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.policy import Policy
-from fgsched.scheduling.limits import NOBODY, Key, Owner
+from fgsched.scheduling.limits import NO_OWNER, Key, Owner
 
 
 class JobClass(NamedTuple):
@@ -21,7 +21,7 @@ class JobClass(NamedTuple):
     demand: Demand
     time_limit: int = 0  # seconds; 0: none
     partitions: tuple[str, ...] = ("main",)
-    who: Owner = NOBODY
+    who: Owner = NO_OWNER
     nice: int = 0
     reservation: str = ""  # of an operator, that they belong to
 

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from msgspec import Struct
 
 from fgsched.domain.job import Demand
-from fgsched.scheduling.limits import NOBODY, Owner
+from fgsched.scheduling.limits import NO_OWNER, Owner
 from fgsched.scheduling.priority import JobClass, Order
 
 
@@ -19,7 +19,7 @@ class QueuedJob(Struct, frozen=True, gc=False):
     time_limit: int = 0  # seconds; 0: none
     count: int = 1  # tasks of an array that may start; each is a Start with this id
     partitions: tuple[str, ...] = ("main",)
-    who: Owner = NOBODY
+    who: Owner = NO_OWNER
     nice: int = 0
     since: float = 0.0  # begin of the wait, in seconds since the epoch
     reservation: str = ""  # the operator's reservation of the job

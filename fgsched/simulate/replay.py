@@ -133,7 +133,7 @@ class VirtualHost:
     # -- jobs end -------------------------------------------------------------------------------
 
     def _schedule_end(self, job: Job) -> None:
-        """Schedule the end of a job; a preempted job runs until its grace period is over."""
+        """Schedule the end of a job; a preempted job runs until its grace period ends."""
         ends = [self._own_end(job)]
         if (found := job.ending_preemption) is not None:
             ends.append(found.at + found.grace)

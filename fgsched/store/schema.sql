@@ -79,7 +79,7 @@ CREATE TABLE job (
          OR (attempt > 0 AND boot <> '' AND started_at IS NOT NULL AND (gpus = 0 OR allocated <> ''))),
   -- a job has an end if and only if its state is final
   CHECK ((ended_at IS NOT NULL) = CASE state {open_state} ELSE 1 END),
-  -- what stands for the waiting tasks of an array never runs itself
+  -- the row of an array's pending tasks never runs itself
   CHECK (array_job IS NULL OR array_task IS NOT NULL OR (id = array_job AND attempt = 0)),
   CHECK ((suspended_at IS NOT NULL) = (state = 'SUSPENDED'))
 ) STRICT;

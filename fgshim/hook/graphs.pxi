@@ -61,7 +61,7 @@ cdef void fg_trim_graph_memory(uint32_t gpu, int device) noexcept nogil:
 
 
 cdef fg_lane *fg_lane_of(uint64_t key, uint32_t gpu) noexcept nogil:
-    """Return the lane of a stream or graph. If all are taken, the last one stands for all others."""
+    """Return the lane of a stream or graph. If all are taken, the last one is shared by all others."""
     cdef int at, free = FG_MAX_LANES - 1
     for at in range(FG_MAX_LANES):
         if fg_lanes[at].used and fg_lanes[at].key == key and fg_lanes[at].gpu == gpu:

@@ -37,7 +37,7 @@ cdef fg_pool *fg_pool_of(const void *pool) noexcept nogil:
 
 
 cdef bint fg_make_pool_room() noexcept nogil:
-    """Make room for one more row. Return False if there is no memory. Under fg_pool_lock."""
+    """Allocate space for one more row. Return False if there is no memory. Under fg_pool_lock."""
     global fg_pools
     if fg_pools == NULL:
         fg_pools = <fg_pool *> fg_pages(FG_MAX_POOLS * sizeof(fg_pool))

@@ -42,7 +42,7 @@ def _killed(library: ctypes.CDLL, limit: int) -> str:
         process.wait()
     status, give_back = linear(library, size)
     if status:
-        return f"what a killed process held stays charged: {size >> 20} MiB came to status {status}"
+        return f"what a killed process held stays charged: {size >> 20} MiB got status {status}"
     give_back()
     return ""
 
@@ -54,7 +54,7 @@ def _bare() -> dict[str, str]:
 
 def _cleared(library: ctypes.CDLL, limit: int) -> str:
     with _other(limit + BEYOND, _bare()) as (status, _):
-        return "" if status == OUT_OF_MEMORY else f"a process without LD_PRELOAD came to status {status}"
+        return "" if status == OUT_OF_MEMORY else f"a process without LD_PRELOAD got status {status}"
 
 
 OTHERS: dict[str, Callable[[ctypes.CDLL, int], str]] = {

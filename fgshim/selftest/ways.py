@@ -139,7 +139,7 @@ def way(library: ctypes.CDLL, name: str, limit: int) -> str:
         if not status:
             give_back()
         if status not in (0, OUT_OF_MEMORY):
-            raise NotOffered(f"it does not work here: {size >> 20} MiB came to status {status}")
+            raise NotOffered(f"it does not work here: {size >> 20} MiB got status {status}")
         if status != wanted:
             said = "refused" if status else "given"
             return f"{size >> 20} MiB were {said}; the limit is {limit >> 20} MiB"

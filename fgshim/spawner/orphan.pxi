@@ -6,7 +6,7 @@
 #   begin_clearing, next_due, record_end, record_unreaped).
 
 cdef enum:
-    NOBODY = -1  # a taken-over job without a shepherd or closer
+    NO_KEEPER = -1  # a taken-over job without a shepherd or closer
     MOST_CLOSERS = 5  # closers that may be killed before the job is given up
 
 cdef pid_t keeper[4096]  # of each slot: its shepherd or closer; 0: the slot is free
@@ -124,7 +124,7 @@ cdef void take_over(int index) noexcept nogil:
         slot.lost = 1
         n_taken += 1
         name_holder(slot)
-    keeper[index] = NOBODY
+    keeper[index] = NO_KEEPER
     slot.pause = 0
     slot.clearing = 0
     if slot.main == 0:
@@ -133,7 +133,7 @@ cdef void take_over(int index) noexcept nogil:
 
 
 cdef void release(int index) noexcept nogil:
-    """Free the slot of a job that is over. The pidfd has told the controller of a shepherd that ended by itself."""
+    """Free the slot of an ended job. The end of a shepherd itself is reported to the controller by its pidfd."""
     global n_taken
     cdef Slot *slot = slot_at(index)
     keeper[index] = 0
@@ -169,7 +169,7 @@ cdef void note_orphan(const siginfo_t *info, const rusage *used) noexcept nogil:
     cdef int i
     for i in range(n_slots):
         slot = slot_at(i)
-        if keeper[i] != NOBODY or session != <uint64_t> slot.main:
+        if keeper[i] != NO_KEEPER or session != <uint64_t> slot.main:
             continue
         if info.si_pid == slot.main and slot.phase < ENDED:
             record_end(slot, info)
@@ -217,9 +217,9 @@ cdef int64_t tend_all() noexcept nogil:
     cdef int64_t due, first = 0
     cdef int i
     for i in range(n_slots if n_taken else 0):
-        if keeper[i] == NOBODY:
+        if keeper[i] == NO_KEEPER:
             tend(i)
-            due = next_due(slot_at(i)) if keeper[i] == NOBODY else 0
+            due = next_due(slot_at(i)) if keeper[i] == NO_KEEPER else 0
             if due and (first == 0 or due < first):
                 first = due
     return first

@@ -102,7 +102,7 @@ cdef void pass_command(const Command *command) noexcept nogil:
     reap_all()  # the sender may know of the shepherd's end before this process
     for i in range(n_slots):
         slot = slot_at(i)
-        if keeper[i] == NOBODY and slot.head.job == command.job and slot.head.attempt == command.attempt:
+        if keeper[i] == NO_KEEPER and slot.head.job == command.job and slot.head.attempt == command.attempt:
             obey(slot, command.value)
 
 
@@ -114,7 +114,7 @@ cdef void pass_order(uint32_t meant, int value) noexcept nogil:
         return
     reap_all()
     for i in range(n_slots):
-        if keeper[i] == NOBODY and mark(&slot_at(i).head) == meant:
+        if keeper[i] == NO_KEEPER and mark(&slot_at(i).head) == meant:
             obey(slot_at(i), value)
 
 

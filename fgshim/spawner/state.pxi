@@ -129,7 +129,7 @@ cdef struct Space:
 cdef enum Rest:
     # The values of `resting`, for the shepherd of each slot.
     AT_WORK = 0
-    RESTING  # its job is over and reported; it waits for another
+    RESTING  # its job has ended and was reported; it waits for another
     CHOSEN  # the spawner is writing its next job to the slot
     LEAVING  # it will accept no other job
 

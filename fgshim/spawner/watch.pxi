@@ -214,7 +214,7 @@ cdef int64_t next_due(const Slot *slot) noexcept nogil:
 
 
 cdef int is_given_up(Slot *slot, int64_t at) noexcept nogil:
-    """Return, after SIGKILL, whether no process lives, or the wait for the rest is over.
+    """Return, after SIGKILL, whether no process lives, or the wait for the rest has ended.
 
     A tracer outside the job can keep a zombie, or stop a killed process at its exit, for any time; a process
     in the kernel may wait for a device without end. None of them keeps the job.

@@ -59,7 +59,7 @@ class MaterialQuota:
             raise Refused(
                 f"scripts and environments of your jobs have {format_mebibytes(count.size)},"
                 f" this submission adds {format_mebibytes(size)}, and {format_mebibytes(most)} is the limit",
-                "Wait until some jobs are over, cancel some, or keep data in files instead of scripts.",
+                "Wait until some jobs have ended, cancel some, or keep data in files instead of scripts.",
             )
         return size
 
