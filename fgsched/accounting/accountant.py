@@ -73,7 +73,7 @@ class Accountant:
         try:
             with self._ledger.write():
                 return any([self._ledger.prune(span, before) for span, before in self._kept_from(now)])
-        except StorageError as error:  # as the next message will be told
+        except StorageError as error:  # the next message will report it too
             print(f"{error.cause} {error.remedy}", file=sys.stderr)
             return False
 

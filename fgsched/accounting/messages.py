@@ -42,7 +42,7 @@ class Batch(Struct, frozen=True, kw_only=True, tag="batch"):
 
 
 class Keep(Struct, frozen=True, kw_only=True, tag="keep"):
-    """How long samples are kept, in seconds; FOREVER for ever."""
+    """How long samples are kept, in seconds; FOREVER: no limit."""
 
     number: int = 0
     minutes: int
