@@ -112,7 +112,11 @@ def main() -> None:
     ]
     setup(
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),
-        package_data={"fgsched.store": ["*.sql", "migrations/*.sql"], "fgsched.accounting": ["*.sql"]},
+        package_data={
+            "fgsched.store": ["*.sql", "migrations/*.sql"],
+            "fgsched.accounting": ["*.sql"],
+            "fgsched.accounting.reports": ["*.sql"],
+        },
         include_package_data=False,  # sources of the native parts belong in the sdist only
         data_files=data_files(),
         ext_modules=cythonize(extensions, language_level=3),

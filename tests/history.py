@@ -451,12 +451,13 @@ def _submitted(habit: Habit, moment: float, draw: random.Random) -> Run:
 def simulate(plan: Plan) -> tuple[list[Run], dict[int, Counter[str]]]:
     """Return the ended jobs, and the minutes that jobs waited for each lack, by hour."""
     cards, waiting, running, done = Cards(plan), [], [], []
-    ahead, demand = submissions(plan), defaultdict(Counter)
+    ahead, demand = submissions(plan)[::-1], defaultdict(Counter)
     end = ts(plan.since + timedelta(weeks=plan.weeks))
     downs = {(gpu, ts(since)) for gpu, since, _ in plan.down}
     now = ts(plan.since)
     while now < end:
-        waiting += [run for run in ahead if run.submitted == now]
+        while ahead and ahead[-1].submitted <= now:
+            waiting.append(ahead.pop())
         broken = {gpu for gpu, since in downs if since == now}
         for run in list(running):
             if set(run.cards) & broken:
@@ -473,7 +474,7 @@ def simulate(plan: Plan) -> tuple[list[Run], dict[int, Counter[str]]]:
                 cards.take(run, 1)
                 waiting.remove(run)
                 running.append(run)
-            elif now - run.submitted > 4 * HOUR:
+            elif now - run.submitted > 30 * HOUR:
                 break
         for run in waiting:
             demand[int(now // HOUR * HOUR)][_lack(run, cards)] += 1

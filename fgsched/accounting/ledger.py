@@ -242,6 +242,8 @@ class Ledger:
 class Reader:
     """The accounts as reports see them: read only, as they were at the first question of `reading()`."""
 
+    statements: Mapping[str, str] = SQL
+
     def __init__(self, path: Path | str) -> None:
         """Open the file at `path`. Raises StorageError if it cannot be read or is of a newer version."""
         with _told(path):
@@ -317,9 +319,9 @@ class Reader:
         """Return the times without samples that overlap with a period (epoch seconds)."""
         return [_record(Gap, row) for row in self._ask("gaps", since=since, until=until)]
 
-    def _ask(self, statement: str, **values: float | None) -> Iterator[sqlite3.Row]:
+    def _ask(self, statement: str, **values: float | str | None) -> Iterator[sqlite3.Row]:
         with _told(self.path):
-            yield from self._db.execute(SQL[statement], values)
+            yield from self._db.execute(self.statements[statement], values)
 
 
 # -- the file ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ SCHEMA = 1  # version of the JSON form; fields are added, never renamed
 TimeClass = Literal["active", "held-idle", "reserved-empty", "free", "external", "down"]
 CLASSES: tuple[TimeClass, ...] = ("active", "held-idle", "reserved-empty", "free", "external", "down")
 CHARGED = CLASSES[:3]
-DASH = "\u2013"  # not applicable, or unknown
+DASH = "–"  # not applicable, or unknown
 
 
 # -- the parts of a cell -----------------------------------------------------------------------------

@@ -1,0 +1,370 @@
+"""Ask the accounts what a report needs: sums made by SQL, and narrow rows."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.resources import files
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from fgsched.accounting.ledger import DAY, HOUR, MINUTE, Reader
+from fgsched.accounting.periods import Period
+from fgsched.accounting.records import Card, Gap, HealthEvent, Owner
+from fgsched.store.schema import named
+
+_SQL = named(files("fgsched.accounting.reports").joinpath("reports.sql").read_text())
+_FAILED = {"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL"}
+_MOST_STEPS = 200  # of a row of a GPU
+Record = TypeVar("Record", bound=Struct)
+
+
+class CardTotals(Struct, frozen=True, kw_only=True):
+    """What a GPU did in a period; times in GPU seconds."""
+
+    card: str  # UUID
+    sampled: float
+    active: float
+    held: float
+    empty: float
+    free: float
+    external: float
+    down: float
+    packed: float
+    used: float
+    memory: float  # byte-seconds
+    peak: int  # bytes
+    temperature: int | None
+    energy: float | None  # joules
+    throttled: float  # seconds
+
+    @property
+    def charged(self) -> float:
+        return self.active + self.held + self.empty
+
+    @property
+    def classes(self) -> tuple[float, ...]:
+        """Return the GPU seconds of the six time classes, in the order of model.CLASSES."""
+        return self.active, self.held, self.empty, self.free, self.external, self.down
+
+
+class CardSlot(Struct, frozen=True, kw_only=True):
+    """What a GPU did in one slot of a period, in GPU seconds."""
+
+    card: str  # UUID
+    slot: int
+    sampled: float
+    active: float
+    held: float
+    empty: float
+    external: float
+    down: float
+
+
+class ChargedSpan(Struct, frozen=True):
+    """What all GPUs were charged in one hour or day, in GPU seconds."""
+
+    at: int
+    charged: float
+    sampled: float
+    down: float
+
+
+class OwnerTotals(Struct, frozen=True, kw_only=True):
+    """What the jobs of an owner used of a GPU in a period, in GPU seconds."""
+
+    owner: Owner
+    card: str  # UUID
+    charged: float
+    active: float
+    held: float
+    empty: float
+    used: float
+    memory: float  # byte-seconds
+
+
+class JobTotals(Struct, frozen=True, kw_only=True):
+    """How many jobs of an owner ended in one way."""
+
+    owner: Owner
+    model: str
+    state: str
+    oom: str
+    jobs: int
+    charged: float  # GPU seconds
+    unused: float  # byte-seconds that were asked for, above the peak
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state in _FAILED
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """How long one job waited."""
+
+    owner: Owner
+    model: str
+    gpus: int
+    share: int  # ten-thousandths of each GPU
+    wait: float  # seconds
+
+
+class Repeated(Struct, frozen=True, kw_only=True):
+    """Jobs of a user with the same name and request."""
+
+    user: str
+    name: str
+    gpus: int
+    share: int  # ten-thousandths of each GPU
+    memory: int  # bytes of each GPU
+    model: str
+    jobs: int
+    charged: float  # GPU seconds
+    used: float | None  # GPU seconds; None: not measured
+    idle: float | None  # GPU seconds
+    peak: int  # bytes
+    longest: float  # seconds of the longest run
+    elapsed: float  # seconds, of all runs
+    time_limit: int  # seconds; 0: none
+    last: int  # id of the last one
+
+
+class Example(Struct, frozen=True, kw_only=True):
+    """What one job did. Times in seconds, None: not measured."""
+
+    elapsed: float
+    charged: float  # GPU seconds
+    used: float | None  # GPU seconds
+    peak: int  # bytes
+    cpus: int | None
+    cpu_seconds: float | None
+    empty: float | None  # GPU seconds
+    held: float | None  # GPU seconds
+    first_process: float | None
+    busy: float | None
+    with_process: float | None
+    longest_idle: float | None
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """A job that met its limit of GPU memory."""
+
+    id: int
+    user: str
+    name: str
+    ended_at: float
+    memory: int  # bytes of each GPU
+    peak: int  # bytes
+    refused: int | None  # bytes of the largest refused allocation; None: not recorded
+    output: str | None
+
+
+class ForeignTotals(Struct, frozen=True, kw_only=True):
+    """What processes outside of jobs used of a GPU in a period."""
+
+    card: str  # UUID
+    user: str
+    command: str
+    pid: int
+    seconds: float
+    memory: float  # byte-seconds
+    peak: int  # bytes
+    used: float  # GPU seconds
+    first: int  # epoch seconds
+    last: int  # epoch seconds of the begin of the last span
+
+
+class WarnedJobs(Struct, frozen=True):
+    """How often a policy warned about the jobs of one name."""
+
+    user: str
+    name: str
+    warnings: int
+    last: float  # epoch seconds
+
+
+class ReportReader(Reader):
+    """The accounts with the questions of reports."""
+
+    statements: Mapping[str, str] = {**Reader.statements, **_SQL}
+
+    def ask(self, statement: str, **values: float | str) -> Iterator[sqlite3.Row]:
+        """Yield the rows of an answer."""
+        return self._ask(statement, **values)
+
+    def records(self, kind: type[Record], statement: str, **values: float | str) -> list[Record]:
+        """Return the answer to a question as records."""
+        return [msgspec.convert(dict(row), kind, strict=False) for row in self.ask(statement, **values)]
+
+
+class Facts:
+    """What the accounts know of a period. Each question is asked when its answer is first needed."""
+
+    def __init__(self, reader: ReportReader, period: Period, *, host: str = "", user: str = "") -> None:
+        """Ask `reader` about `period`; `user` restricts jobs to those of one user."""
+        self.reader, self.period, self.host, self.user = reader, period, host, user
+        self._bounds = {"since": period.since, "until": period.until}
+
+    @cached_property
+    def before(self) -> "Facts":
+        """Return the facts of the period to compare with."""
+        return Facts(self.reader, self.period.before(), host=self.host, user=self.user)
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Tell whether the accounts know anything of the period."""
+        return bool(self.totals or self.jobs)
+
+    @cached_property
+    def span(self) -> int:
+        """Return the span of samples that covers the period: hours, or days where hours are gone."""
+        hour = next((row[0] for row in self.reader.ask("first_hour")), self.period.until)
+        if hour <= self.period.since:
+            return HOUR
+        days = self.reader.records(ChargedSpan, "charged_by_span", span=DAY, **self._bounds)
+        return DAY if any(day.at <= hour - DAY for day in days) else HOUR
+
+    @cached_property
+    def cards(self) -> list[Card]:
+        return self.reader.cards(self.period.since, self.period.until)
+
+    @cached_property
+    def totals(self) -> list[CardTotals]:
+        return self.reader.records(CardTotals, "card_totals", span=self.span, **self._bounds)
+
+    @cached_property
+    def step(self) -> int:
+        """Return the seconds of a slot: an hour, or several so that a row has 200 at most."""
+        hours = self.period.hours
+        if self.span == DAY:
+            return DAY * -(-hours // (24 * _MOST_STEPS))
+        return HOUR * -(-hours // _MOST_STEPS)
+
+    @cached_property
+    def slots(self) -> list[CardSlot]:
+        return self.reader.records(
+            CardSlot,
+            "card_slots",
+            span=self.span,
+            step=self.step,
+            slack=2 * HOUR * (self.span == DAY),
+            **self._bounds,
+        )
+
+    def fine_slots(self, since: float, until: float, step: int) -> list[CardSlot]:
+        """Return slots of `step` seconds of a period (epoch seconds), from the samples of minutes."""
+        return self.reader.records(
+            CardSlot, "card_slots", span=MINUTE, step=step, slack=0, since=since, until=until
+        )
+
+    @cached_property
+    def charged_spans(self) -> list[ChargedSpan]:
+        return self.reader.records(ChargedSpan, "charged_by_span", span=self.span, **self._bounds)
+
+    @cached_property
+    def owners(self) -> dict[int, Owner]:
+        """Return the owners by number; only those of the chosen user."""
+        found = {}
+        for row in self.reader.ask("all_owners"):
+            owner = Owner(**{name: row[name] for name in Owner.__struct_fields__})
+            if not self.user or owner.user == self.user:
+                found[row["id"]] = owner
+        return found
+
+    @cached_property
+    def uses(self) -> list[OwnerTotals]:
+        return self._owned(OwnerTotals, "owner_totals", span=self.span)
+
+    @cached_property
+    def jobs(self) -> list[JobTotals]:
+        return self._owned(JobTotals, "job_totals")
+
+    @cached_property
+    def waits(self) -> list[Wait]:
+        owners = self.owners
+        return [
+            Wait(owners[row[0]], *tuple(row)[1:])
+            for row in self.reader.ask("waits", **self._bounds)
+            if row[0] in owners
+        ]
+
+    def _owned(self, kind: type[Record], statement: str, **more: float) -> list[Record]:
+        return [
+            msgspec.convert({**dict(row), "owner": self.owners[row["owner"]]}, kind, strict=False)
+            for row in self.reader.ask(statement, **more, **self._bounds)
+            if row["owner"] in self.owners
+        ]
+
+    @cached_property
+    def repeated(self) -> list[Repeated]:
+        found = self.reader.records(Repeated, "repeated", **self._bounds)
+        return [one for one in found if not self.user or one.user == self.user]
+
+    def examples(self, of: Repeated, most: int = 50) -> list[Example]:
+        """Return the latest jobs of a group, `most` of them."""
+        about = {"user": of.user, "name": of.name, "model": of.model}
+        numbers = {"gpus": of.gpus, "share": of.share, "memory": of.memory, "most": most}
+        return self.reader.records(Example, "examples", **about, **numbers, **self._bounds)
+
+    def refusals(self, most: int) -> list[Refusal]:
+        """Return the last jobs that met their limit of GPU memory, `most` of them."""
+        return self.reader.records(Refusal, "refusals", most=most, **self._bounds)
+
+    @cached_property
+    def foreign(self) -> list[ForeignTotals]:
+        return self.reader.records(ForeignTotals, "foreign_totals", span=self.span, **self._bounds)
+
+    @cached_property
+    def health(self) -> list[HealthEvent]:
+        return self.reader.health(self.period.since, self.period.until)
+
+    @cached_property
+    def states_before(self) -> list[HealthEvent]:
+        """Return the changes of state up to the period: a GPU may have been down when it began."""
+        return [one for one in self.reader.health(0, self.period.since) if one.kind == "state"]
+
+    @cached_property
+    def gaps(self) -> list[Gap]:
+        return self.reader.gaps(self.period.since, self.period.until)
+
+    @cached_property
+    def warned(self) -> dict[tuple[str, str], WarnedJobs]:
+        found = self.reader.records(WarnedJobs, "warned_jobs", **self._bounds)
+        return {(one.user, one.name): one for one in found}
+
+    # -- sums ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def sampled(self) -> float:
+        return sum(one.sampled for one in self.totals)
+
+    @cached_property
+    def lost(self) -> float:
+        """Return the GPU seconds of the period without samples."""
+        return max(0.0, len(self.cards) * (self.period.until - self.period.since) - self.sampled)
+
+    @cached_property
+    def classes(self) -> tuple[float, ...]:
+        """Return the GPU seconds of the six time classes, in the order of model.CLASSES."""
+        return tuple(sum(one.classes[at] for one in self.totals) for at in range(6))
+
+    @cached_property
+    def charged(self) -> float:
+        return sum(self.classes[:3])
+
+    @cached_property
+    def idle(self) -> float:
+        return sum(self.classes[1:3])
+
+    @cached_property
+    def used(self) -> float:
+        return sum(one.used for one in self.uses)
+
+    @cached_property
+    def ended(self) -> int:
+        return sum(one.jobs for one in self.jobs)
+
+    @cached_property
+    def failed(self) -> int:
+        return sum(one.jobs for one in self.jobs if one.has_failed)

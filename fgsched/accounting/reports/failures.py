@@ -1,0 +1,122 @@
+"""The section on failures: how jobs ended, whose they were, and jobs that met their limit of GPU memory."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.facts import Facts, JobTotals, Refusal
+from fgsched.accounting.reports.model import (
+    Bar,
+    Cell,
+    Column,
+    Given,
+    Line,
+    Number,
+    Paragraphs,
+    Piece,
+    Section,
+    Table,
+    Words,
+)
+from fgsched.accounting.reports.wording import counts, sentence
+
+KINDS = (
+    *("FAILED", "TIMEOUT", "GPU out of memory", "host out of memory", "GPU fault", "cancelled"),
+    *("deadline", "preempted"),
+)
+_ALWAYS = 6  # of the kinds have a row, even if no job ended so
+_STATES = {
+    "FAILED": "FAILED",
+    "BOOT_FAIL": "FAILED",
+    "TIMEOUT": "TIMEOUT",
+    "NODE_FAIL": "GPU fault",
+    "CANCELLED": "cancelled",
+    "DEADLINE": "deadline",
+    "PREEMPTED": "preempted",
+}
+
+
+def kind_of(job: JobTotals) -> str:
+    """Return how jobs ended, in the words of KINDS; "" for success."""
+    if job.state == "OUT_OF_MEMORY":
+        return "GPU out of memory" if job.oom == "gpu" else "host out of memory"
+    return _STATES.get(job.state, "")
+
+
+def failures(facts: Facts, most: int = 5) -> Section:
+    """Return the section of an overview."""
+    if not facts.ended:
+        return Section("failures", "Failures", "", (Paragraphs((sentence("No job ended."),)),))
+    by_kind = kinds(facts)
+    if not any(kind_of(job) for job in facts.jobs):
+        text = f"None of {numbers.counted(facts.ended, 'job')} ended in failure."
+        return Section("failures", "Failures", "", (Paragraphs((sentence(text),)),))
+    say = f"{facts.failed:,} of {numbers.counted(facts.ended, 'job')} ended in failure."
+    found = facts.refusals(most)
+    parts = (by_kind, limits(found)) if found else (by_kind,)
+    return Section("failures", "Failures", say, parts)
+
+
+def kinds(facts: Facts) -> Table:
+    """Return the table of the kinds of failure."""
+    now, users = _by_kind(facts.jobs)
+    before, _ = _by_kind(facts.before.jobs)
+    largest = max(now.values(), default=0)
+    is_compared = facts.before.is_known
+    columns = (
+        Column("kind", "How it ended"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("bar", "Number of jobs", in_text=False, minor=True),
+        Column("change", "Change", unit="jobs"),
+        Column("users", "Most often"),
+    )
+    rows = []
+    for at, kind in enumerate(KINDS):
+        if at >= _ALWAYS and not now[kind] and not before[kind]:
+            continue
+        bar = Bar((Piece("count", now[kind] / largest),) if now[kind] else ())
+        change: Cell = numbers.by_count(now[kind], before[kind], -1) if is_compared else Words("")
+        rows.append((Words(kind), numbers.count(now[kind]), bar, change, counts(users[kind].items())))
+    heads = columns if is_compared else tuple(one for one in columns if one.key != "change")
+    kept = [at for at, one in enumerate(columns) if one in heads]
+    return Table("kinds", heads, tuple(tuple(row[at] for at in kept) for row in rows))
+
+
+def _by_kind(jobs: Iterable[JobTotals]) -> tuple[Counter[str], dict[str, Counter[str]]]:
+    """Count jobs by kind of failure, and by kind and user."""
+    found: Counter[str] = Counter()
+    users: dict[str, Counter[str]] = defaultdict(Counter)
+    for job in jobs:
+        found[kind_of(job)] += job.jobs
+        users[kind_of(job)][job.owner.user] += job.jobs
+    return found, users
+
+
+def limits(found: Iterable[Refusal]) -> Table:
+    """Return the table of jobs that met their limit of GPU memory, with the limit that would fit."""
+    columns = (
+        Column("job", "Job"),
+        Column("user", "User"),
+        Column("name", "Name"),
+        Column("limit", "Limit", right=True, unit="bytes"),
+        Column("refused", "Refused", right=True, unit="bytes"),
+        Column("line", "Would fit"),
+    )
+    rows = tuple(_limit_row(one) for one in found)
+    return Table("limits", columns, rows, title="Jobs that met their GPU memory limit")
+
+
+def _limit_row(one: Refusal) -> tuple[Cell, ...]:
+    refused = numbers.unknown("bytes")
+    if one.refused:
+        refused = Number(one.refused, "bytes", f"+{numbers.gibibytes(one.refused).text}")
+    needed = max(one.memory, one.peak + (one.refused or one.memory // 4))
+    fits = -int(-needed * 1.05 // numbers.GIB)
+    return (
+        Number(one.id, "", str(one.id)),
+        Given(one.user),
+        Given(one.name),
+        Number(one.memory, "bytes", f"{numbers.plain_gibibytes(one.memory)} GiB"),
+        refused,
+        Line((f"--gpu-mem={fits}G",)),
+    )

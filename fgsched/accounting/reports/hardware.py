@@ -1,0 +1,116 @@
+"""The sections on the health of GPUs and on processes outside of jobs."""
+
+from collections.abc import Sequence
+
+from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.records import HealthEvent
+from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.facts import Facts, ForeignTotals
+from fgsched.accounting.reports.model import (
+    Cell,
+    Column,
+    Given,
+    Number,
+    Paragraphs,
+    Part,
+    Phrase,
+    Section,
+    Table,
+    Words,
+)
+from fgsched.accounting.reports.timeclasses import down_times, explained
+from fgsched.accounting.reports.wording import XIDS, event, long_time, sentence
+
+_NO_EVENT = "No Xid event, no uncorrectable ECC error, no drained card."
+_NO_FOREIGN = "No process outside fgsched used a GPU."
+_THROTTLES = {
+    "power": "power cap reached",
+    "thermal": "clocks lowered by heat",
+    "heat": "clocks lowered by heat",
+}
+
+
+def health_and_foreign(facts: Facts) -> Section:
+    """Return the section of an overview."""
+    parts: tuple[Part, ...] = (events(facts), processes(facts, most=10))
+    return Section("health", "Health and external use", "", parts)
+
+
+def events(facts: Facts, title: str = "Events") -> Part:
+    """Return the table of the events of the GPUs, or the sentence that there was none."""
+    gpus = {card.uuid: card.gpu for card in facts.cards}
+    rows: list[tuple[float, int, tuple[Cell, ...]]] = []
+    downs = [(card, *one) for card in facts.cards for one in down_times(facts, card)]
+    for card, since, until, reason in downs:
+        back = f"; back {long_time(until)}" if until < facts.period.until else "; not back"
+        text = Phrase((Words("down: "), Given(explained(reason)), Words(back)))
+        rows.append((since, card.gpu, (gpu_cell(card.gpu), event(since), text)))
+    told = {(card.uuid, since, reason.lower().split(" ")[-1]) for card, since, _, reason in downs}
+    for one in facts.health:
+        if one.kind != "state" and (one.card, one.at, one.detail) not in told:
+            gpu = gpus.get(one.card)
+            text = Phrase((Given(_described(one)),))
+            rows.append((one.at, -1 if gpu is None else gpu, (gpu_cell(gpu), event(one.at), text)))
+    if not rows:
+        return Paragraphs((sentence(_NO_EVENT),), key="events")
+    columns = (Column("card", "Card"), Column("time", "Time"), Column("event", "Event"))
+    ordered = sorted(rows, key=lambda row: (row[0], row[1], str(row[2])))
+    return Table("events", columns, tuple(cells for _, _, cells in ordered), title=title)
+
+
+def gpu_cell(gpu: int | None) -> Cell:
+    """Return the cell of a GPU index."""
+    return Number(None, "", "–") if gpu is None else Number(gpu, "", f"GPU {gpu}")
+
+
+def _described(one: HealthEvent) -> str:
+    if one.kind == "xid":
+        number = one.detail.split(" ")[0].removesuffix(":")
+        known = XIDS.get(number)
+        return f"Xid {one.detail}" + (f" ({known})" if known and " " not in one.detail else "")
+    if one.kind == "ecc":
+        return f"ECC error: {one.detail}"
+    if one.kind == "remap":
+        return f"memory rows remapped: {one.detail}"
+    if one.kind == "throttle":
+        return _THROTTLES.get(one.detail, f"clocks limited: {one.detail}")
+    return f"{one.kind}: {one.detail}"
+
+
+def processes(facts: Facts, most: int = 0, title: str = "Processes outside fgsched") -> Part:
+    """Return the table of processes outside of jobs, the longest first, or a sentence."""
+    found = facts.foreign[:most] if most else facts.foreign
+    if not found:
+        return Paragraphs((sentence(_NO_FOREIGN),), key="processes")
+    columns = (
+        Column("user", "User"),
+        Column("pid", "PID", right=True, minor=True),
+        Column("command", "Command"),
+        Column("card", "Card"),
+        Column("memory", "Memory", right=True, unit="bytes"),
+        Column("time", "Time", right=True, unit="hours"),
+    )
+    return Table("processes", columns, tuple(_process(facts, one) for one in found), title=title)
+
+
+def _process(facts: Facts, one: ForeignTotals) -> tuple[Cell, ...]:
+    gpus = {card.uuid: card.gpu for card in facts.cards}
+    time = numbers.hours(one.seconds)
+    return (
+        Given(one.user),
+        Number(one.pid, "", str(one.pid)),
+        Given(one.command),
+        gpu_cell(gpus.get(one.card)),
+        numbers.gibibytes(one.peak),
+        Number(time.value, "hours", f"{time.text} h"),
+    )
+
+
+def byte_hours(found: Sequence[ForeignTotals]) -> float:
+    """Return the GiB-hours that processes outside of jobs held."""
+    return sum(one.memory for one in found) / numbers.GIB / HOUR
+
+
+def is_quiet(facts: Facts) -> bool:
+    """Tell whether no GPU had an event."""
+    return not facts.health and not any(down_times(facts, card) for card in facts.cards)

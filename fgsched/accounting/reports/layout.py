@@ -1,0 +1,86 @@
+"""Lay out text in terminal columns: make it safe, measure it, cut it, wrap it, draw bars."""
+
+from collections.abc import Sequence
+from textwrap import wrap
+from unicodedata import combining, east_asian_width
+
+WIDTH = 78  # columns of a report
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_ASCII = str.maketrans(
+    {"–": "-", "−": "-", "×": "x", "≤": "<=", "…": "~", "─": "-", "═": "=", "▲": "+", "▼": "-", "\u202f": " "}
+    | {"█": "#", "▒": "-", "░": ".", "·": " ", "▚": "!", "╳": "x", "▏": ""}
+)
+
+
+def safe(text: str) -> str:
+    """Replace characters that could control a terminal or reverse the direction of a line."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def width(text: str) -> int:
+    """Return the number of terminal columns of a text."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cell, text))
+
+
+def _cell(char: str) -> int:
+    if combining(char) or "\ufe00" <= char <= "\ufe0f":
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, room: int, mark: str = "…") -> str:
+    """Return a text of at most `room` columns; `mark` replaces the end of one that is cut."""
+    if width(text) <= room:
+        return text
+    shown, taken = "", 0
+    for char in text:
+        taken += _cell(char)
+        if taken > room - len(mark):
+            break
+        shown += char
+    return (shown + mark)[: max(0, room)]
+
+
+def pad(text: str, room: int, *, right: bool = False) -> str:
+    """Return a text padded to `room` columns."""
+    blank = " " * (room - width(text))
+    return blank + text if right else text + blank
+
+
+def ascii_only(text: str) -> str:
+    """Return a text in ASCII: the signs of reports have equivalents, other characters become '?'."""
+    return text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def paragraph(text: str, indent: str = "", first: str | None = None, room: int = WIDTH) -> list[str]:
+    """Wrap a text; no line is longer than `room` columns."""
+    lines = wrap(
+        text,
+        room,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    return [cut(line, room) for line in lines]
+
+
+def eighths(part: float, room: int) -> str:
+    """Draw a bar of a part (0 to 1) of `room` columns, in eighths."""
+    steps = round(max(0.0, min(1.0, part)) * room * 8)
+    if part > 0 and steps == 0:
+        steps = 1
+    full, rest = divmod(steps, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def cells(parts: Sequence[float], room: int) -> list[int]:
+    """Divide `room` columns in proportion to `parts`, by largest remainder; they need not fill it."""
+    exact = [max(0.0, part) * room for part in parts]
+    whole = [int(value) for value in exact]
+    left = min(room, round(sum(exact))) - sum(whole)
+    order = sorted(range(len(parts)), key=lambda at: (whole[at] - exact[at], at))
+    for at in order[: max(0, left)]:
+        whole[at] += 1
+    return whole

@@ -1,0 +1,78 @@
+"""The overview: one page on what was used, by whom, and what was wasted."""
+
+from collections.abc import Sequence
+
+from fgsched.accounting.reports import frame, numbers
+from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.failures import failures
+from fgsched.accounting.reports.hardware import health_and_foreign
+from fgsched.accounting.reports.model import Report
+from fgsched.accounting.reports.people import users
+from fgsched.accounting.reports.timeclasses import gpus, hours_of_the_week, where_the_time_went
+from fgsched.accounting.reports.waits import waits
+from fgsched.accounting.reports.waste import Finding, findings, wastes
+from fgsched.accounting.reports.wording import earlier_name, number_word
+
+_WASTES = 5
+
+
+def overview(facts: Facts, now: float) -> Report:
+    """Return the overview of a period; `now` is in epoch seconds."""
+    found = findings(facts)[:_WASTES]
+    body = frame.Body(
+        kind="overview",
+        title="GPU report",
+        lede=tuple(_lede(facts, found)),
+        figures=(
+            frame.headline_charged(facts),
+            frame.headline_efficiency(facts),
+            frame.headline_idle(facts),
+            frame.headline_wait(facts),
+            frame.headline_jobs(facts),
+            frame.headline_down(facts),
+        ),
+        sections=(
+            where_the_time_went(facts),
+            gpus(facts),
+            hours_of_the_week(facts),
+            users(facts),
+            waits(facts),
+            failures(facts),
+            wastes(facts, found),
+            health_and_foreign(facts),
+        ),
+        terms=("charged", "used", "efficiency", "classes", "measured", "idle", "wait", "failed", "returned"),
+        main="classes",
+        quiet=not facts.ended and not facts.charged,
+    )
+    return frame.framed(facts, body, now)
+
+
+def _lede(facts: Facts, found: Sequence[Finding]) -> list[str]:
+    if not facts.ended and not facts.charged:
+        return [f"No job ran in this {facts.period.noun}.", *frame.no_earlier(facts)]
+    text = [_computed(facts)]
+    if facts.idle >= 1800:
+        text.append(f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle.")
+    if found:
+        returned = numbers.brief_hours(sum(one.returned for one in found))
+        which = "change to a job header" if len(found) == 1 else "changes to job headers"
+        text.append(
+            f"The {number_word(len(found))} {which} at the end of this report would have returned {returned}"
+            " GPU-hours."
+        )
+    return [*text, *frame.no_earlier(facts)]
+
+
+def _computed(facts: Facts) -> str:
+    now = numbers.shares(facts.classes)[0]
+    subject = "The card" if len(facts.cards) == 1 else "The cards"
+    text = f"{subject} computed {now.text} of the time"
+    if not facts.before.totals:
+        return f"{text}."
+    change = numbers.points(now, numbers.shares(facts.before.classes)[0])
+    name = earlier_name(facts.before.period)
+    if change is None or change.direction == "same":
+        return f"{text}, as in {name}."
+    word = "more" if change.direction == "up" else "less"
+    return f"{text}, {change.text} {word} than in {name}."

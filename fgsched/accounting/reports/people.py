@@ -1,0 +1,187 @@
+"""The tables by user, account, partition, model and tag, and the largest users and jobs."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from fgsched.accounting.records import Owner
+from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.model import (
+    CHARGED,
+    Bar,
+    Cell,
+    Column,
+    Given,
+    Number,
+    Piece,
+    Section,
+    Table,
+    Words,
+)
+from fgsched.accounting.reports.wording import model_name, quantile
+
+BY = {  # what --by chooses: the heading of the column
+    "user": "User",
+    "account": "Account",
+    "partition": "Partition",
+    "type": "Model",
+    "tag": "Tag",
+}
+
+
+class Group(Struct):
+    """What the jobs of one user (or account, …) used and how they ended. Times in GPU seconds."""
+
+    name: str
+    charged: float = 0.0
+    active: float = 0.0
+    held: float = 0.0
+    empty: float = 0.0
+    used: float = 0.0
+    jobs: int = 0
+    failed: int = 0
+    unused: float = 0.0  # byte-seconds
+    waits: list[float] = []  # seconds
+
+    @property
+    def idle(self) -> float:
+        return self.held + self.empty
+
+
+def groups_of(facts: Facts, by: str) -> list[Group]:
+    """Return the groups of a period, the largest first; `by` is a key of BY."""
+    name, models = _namer(by), {card.uuid: card.model for card in facts.cards}
+    found: dict[str, Group] = defaultdict(lambda: Group(name=""))
+    for use in facts.uses:
+        group = found[name(use.owner, models.get(use.card, ""))]
+        group.charged += use.charged
+        group.active += use.active
+        group.held += use.held
+        group.empty += use.empty
+        group.used += use.used
+    for job in facts.jobs:
+        group = found[name(job.owner, job.model)]
+        group.jobs += job.jobs
+        group.failed += job.jobs if job.has_failed else 0
+        group.unused += job.unused
+    for one in facts.waits:
+        found[name(one.owner, one.model)].waits.append(one.wait)
+    for text, group in found.items():
+        group.name = text
+    return sorted(found.values(), key=lambda group: (-group.charged, -group.jobs, group.name))
+
+
+def _namer(by: str) -> Callable[[Owner, str], str]:
+    def name(owner: Owner, model: str) -> str:
+        return model_name(model) if by == "type" and model else "" if by == "type" else _field(owner, by)
+
+    return name
+
+
+def _field(owner: Owner, by: str) -> str:
+    return {
+        "user": owner.user,
+        "account": owner.account,
+        "partition": owner.partition,
+        "tag": owner.tag,
+    }[by]
+
+
+def total_of(groups: Iterable[Group], name: str) -> Group:
+    """Return the sum of groups."""
+    total = Group(name=name)
+    for group in groups:
+        total.charged += group.charged
+        total.active += group.active
+        total.held += group.held
+        total.empty += group.empty
+        total.used += group.used
+        total.jobs += group.jobs
+        total.failed += group.failed
+        total.unused += group.unused
+        total.waits = total.waits + group.waits
+    return total
+
+
+def columns(by: str, *, wide: bool) -> tuple[Column, ...]:
+    """Return the columns of a table of groups; `wide` adds the memory that was not used."""
+    found = [
+        Column("name", BY[by]),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("classes", "active, held-idle, reserved-empty", short=""),
+        Column("share", "Share", right=True, minor=True, unit="%", in_text=wide),
+        Column("efficiency", "Efficiency", short="effic.", right=True, unit="%"),
+        Column("idle", "Idle h", right=True, minor=True, unit="GPU-hours"),
+        Column("unused", "GiB-h not used", short="GiB-h n.u.", right=True, minor=True, unit="GiB-hours"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("failed", "Failed", right=True, minor=True, unit="jobs"),
+        Column("median_wait", "Median wait", short="wait", right=True, minor=True, unit="seconds"),
+    ]
+    return tuple(column for column in found if wide or column.key != "unused")
+
+
+def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: str) -> Table:
+    """Return the table of the groups of a period; after `most` of them, the others are one row."""
+    groups = groups_of(facts, by)
+    shown, rest = (groups[:most], groups[most:]) if most and len(groups) > most + 1 else (groups, [])
+    total = total_of(groups, "total")
+    lines = [*shown, *([total_of(rest, f"{len(rest)} others")] if rest else [])]
+    shares = numbers.shares([group.charged for group in lines])
+    largest = max((group.charged for group in lines), default=0.0)
+    heads = columns(by, wide=wide)
+    rows = [
+        _row(group, share, largest, heads, is_sum=bool(rest) and at == len(lines) - 1)
+        for at, (group, share) in enumerate(zip(lines, shares, strict=True))
+    ]
+    whole = Number(100.0, "%", "100.0 %") if total.charged else numbers.unknown("%")
+    end = _row(total, whole, 0.0, heads, is_sum=True) if rows else ()
+    return Table(key=by + "s", columns=heads, rows=tuple(rows), total=end, empty=empty)
+
+
+def _row(
+    group: Group, share: Number, largest: float, heads: Sequence[Column], *, is_sum: bool
+) -> tuple[Cell, ...]:
+    cells: Mapping[str, Cell] = {
+        "name": Words(group.name) if is_sum else Given(group.name or "(none)"),
+        "charged": numbers.hours(group.charged),
+        "classes": _bar(group, largest),
+        "share": share,
+        "efficiency": numbers.rate(group.used, group.charged),
+        "idle": numbers.hours(group.idle),
+        "unused": numbers.memory_hours(group.unused),
+        "jobs": numbers.count(group.jobs),
+        "failed": numbers.count(group.failed),
+        "median_wait": numbers.duration(quantile(sorted(group.waits), 50)),
+    }
+    return tuple(cells[column.key] for column in heads)
+
+
+def _bar(group: Group, largest: float) -> Bar:
+    if largest <= 0:
+        return Bar(())
+    parts = zip(CHARGED, (group.active, group.held, group.empty), strict=True)
+    return Bar(tuple(Piece(kind, part / largest) for kind, part in parts if part > 0))
+
+
+def users(facts: Facts, most: int = 8) -> Section:
+    """Return the section of the users of an overview."""
+    found = table(facts, "user", most=most, empty="Nobody ran a job.")
+    return Section("users", "Users", concentration(facts), (found,))
+
+
+def concentration(facts: Facts) -> str:
+    """Return how many people ran jobs, and the part of the largest."""
+    groups = [group for group in groups_of(facts, "user") if group.jobs or group.charged]
+    people = "person" if len(groups) == 1 else "people"
+    if not groups:
+        return ""
+    if len(groups) < 5:
+        return f"{len(groups)} {people} ran jobs."
+    part = sum(group.charged for group in groups[:3])
+    whole = sum(group.charged for group in groups)
+    if whole <= 0:
+        return f"{len(groups)} people ran jobs."
+    share = numbers.rate(part, whole).text
+    return f"{len(groups)} people ran jobs; three of them were charged {share} of the hours."

@@ -1,0 +1,93 @@
+-- The questions of reports. Periods are epoch seconds, from :since up to :until.
+
+-- name: first_hour
+SELECT at FROM card_use WHERE span = 3600 ORDER BY at LIMIT 1;
+
+-- name: all_owners
+SELECT id, uid, user, account, partition, qos, tag FROM owner;
+
+-- name: card_totals
+-- What each GPU did in a period.
+SELECT card.uuid AS card, sum(sampled) AS sampled, sum(active) AS active, sum(held) AS held, sum(empty) AS empty,
+  sum(free) AS free, sum(external) AS external, sum(down) AS down, sum(packed) AS packed, sum(used) AS used,
+  sum(memory) AS memory, max(peak) AS peak, max(temperature) AS temperature, sum(energy) AS energy,
+  sum(throttled) AS throttled
+FROM card_use JOIN card ON card.id = card_use.card
+WHERE span = :span AND at >= :since AND at < :until
+GROUP BY card.id ORDER BY card.gpu, card.uuid;
+
+-- name: card_slots
+-- What each GPU did in each of the slots that divide a period. Days may begin up to :slack seconds early.
+SELECT card.uuid AS card, CAST((at + :slack - :since) / :step AS INTEGER) AS slot, sum(sampled) AS sampled,
+  sum(active) AS active, sum(held) AS held, sum(empty) AS empty, sum(external) AS external, sum(down) AS down
+FROM card_use JOIN card ON card.id = card_use.card
+WHERE span = :span AND at >= :since AND at < :until
+GROUP BY card.id, slot ORDER BY card.gpu, slot;
+
+-- name: charged_by_span
+SELECT at, sum(active + held + empty) AS charged, sum(sampled) AS sampled, sum(down) AS down
+FROM card_use WHERE span = :span AND at >= :since AND at < :until GROUP BY at ORDER BY at;
+
+-- name: owner_totals
+SELECT owner_use.owner, card.uuid AS card, sum(charged) AS charged, sum(active) AS active, sum(held) AS held,
+  sum(empty) AS empty, sum(used) AS used, sum(memory) AS memory
+FROM owner_use JOIN card ON card.id = owner_use.card
+WHERE span = :span AND at >= :since AND at < :until
+GROUP BY owner_use.owner, owner_use.card ORDER BY owner_use.owner, card.gpu;
+
+-- name: job_totals
+SELECT owner, model, state, oom, count(*) AS jobs, sum(charged) AS charged,
+  sum(CASE WHEN memory > gpu_peak AND started_at IS NOT NULL
+    THEN (memory - gpu_peak) * (ended_at - started_at) * gpus ELSE 0 END) AS unused
+FROM job WHERE ended_at >= :since AND ended_at < :until
+GROUP BY owner, model, state, oom ORDER BY owner, model, state, oom;
+
+-- name: waits
+SELECT owner, model, gpus, share, max(0.0, started_at - eligible_at) AS wait FROM job
+WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL;
+
+-- name: repeated
+-- Jobs of one user with the same name and request, by the GPU seconds that were charged and not used.
+SELECT owner.user, job.name, job.gpus, job.share, job.memory, job.model, count(*) AS jobs,
+  sum(job.charged) AS charged, sum(job.used) AS used, sum(job.idle) AS idle, max(job.gpu_peak) AS peak,
+  max(job.ended_at - job.started_at) AS longest, sum(job.ended_at - job.started_at) AS elapsed,
+  max(job.time_limit) AS time_limit, max(job.id) AS last
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL AND job.gpus > 0
+GROUP BY owner.user, job.name, job.gpus, job.share, job.memory, job.model
+ORDER BY owner.user, job.name, job.gpus, job.share, job.memory, job.model;
+
+-- name: examples
+-- The latest jobs of one user with one name and request.
+SELECT job.ended_at - job.started_at AS elapsed, job.charged, job.used, job.gpu_peak AS peak,
+  json_extract(detail, '$.cpus') AS cpus, json_extract(detail, '$.cpu_seconds') AS cpu_seconds,
+  json_extract(detail, '$.usage.empty') AS empty, json_extract(detail, '$.usage.held') AS held,
+  json_extract(detail, '$.usage.first_process') AS first_process, json_extract(detail, '$.usage.busy') AS busy,
+  json_extract(detail, '$.usage.with_process') AS with_process,
+  json_extract(detail, '$.usage.longest_idle') AS longest_idle
+FROM job WHERE job.owner IN (SELECT id FROM owner WHERE user = :user)
+  AND job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL
+  AND job.name = :name AND job.gpus = :gpus AND job.share = :share AND job.memory = :memory AND job.model = :model
+ORDER BY job.id DESC LIMIT :most;
+
+-- name: refusals
+-- Jobs that met their limit of GPU memory.
+SELECT job.id, owner.user, job.name, job.ended_at, job.memory, job.gpu_peak AS peak,
+  json_extract(detail, '$.refused') AS refused, json_extract(detail, '$.output') AS output
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND job.oom = 'gpu'
+ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
+
+-- name: foreign_totals
+SELECT card.uuid AS card, user, command, max(pid) AS pid, sum(seconds) AS seconds, sum(memory) AS memory,
+  max(peak) AS peak, sum(used) AS used, min(at) AS first, max(at) AS last
+FROM foreign_use JOIN card ON card.id = foreign_use.card
+WHERE span = :span AND at >= :since AND at < :until
+GROUP BY card.id, user, command ORDER BY sum(seconds) DESC, user, command, card.gpu;
+
+-- name: warned_jobs
+-- Warnings of policies, by user and job name.
+SELECT owner.user, job.name, count(*) AS warnings, max(warned.at) AS last
+FROM warned JOIN job ON job.id = warned.job JOIN owner ON owner.id = job.owner
+WHERE warned.at < :until AND warned.dry = 0 AND warned.at >= :since
+GROUP BY owner.user, job.name;

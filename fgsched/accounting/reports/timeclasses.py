@@ -1,0 +1,298 @@
+"""The sections on the time of the GPUs: the six classes, each GPU by hour, and the hours of the week."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fgsched.accounting.ledger import DAY, HOUR
+from fgsched.accounting.periods import Period
+from fgsched.accounting.records import Card, HealthEvent
+from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.facts import CardSlot, ChargedSpan, Facts
+from fgsched.accounting.reports.model import (
+    CLASSES,
+    ClassBar,
+    ClassShare,
+    Given,
+    GpuRow,
+    GpuRows,
+    HeatMap,
+    HeatRow,
+    Mark,
+    Number,
+    Paragraphs,
+    Phrase,
+    Section,
+    Step,
+    Words,
+)
+from fgsched.accounting.reports.wording import (
+    DASH,
+    WEEKDAYS,
+    XIDS,
+    model_name,
+    sentence,
+    stretch,
+)
+
+_MEANINGS = (
+    "a job's process computes",
+    "a job holds memory, computes 1 % or less",
+    "share charged, no process of the job",
+    "not charged to any job",
+    "processes outside fgsched",
+    "drained, suspect or failed",
+)
+_GOOD = (1, -1, -1, 0, -1, -1)  # whether more of the class is better
+_BOUNDS = (10, 30, 50, 70, 90)  # per cent
+_UP = ("up", "ok", "idle", "healthy", "available")  # states of a GPU that takes jobs
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+# -- the six classes -----------------------------------------------------------------------------------
+
+
+def where_the_time_went(facts: Facts) -> Section:
+    """Return the section of the six time classes."""
+    now = numbers.shares(facts.classes)
+    before = numbers.shares(facts.before.classes) if facts.before.totals else [None] * 6
+    classes = tuple(
+        ClassShare(
+            name=name,
+            meaning=_MEANINGS[at],
+            hours=numbers.hours(facts.classes[at]),
+            share=now[at],
+            change=numbers.points(now[at], earlier, _GOOD[at]) if earlier else None,
+        )
+        for at, (name, earlier) in enumerate(zip(CLASSES, before, strict=True))
+    )
+    whole = Number(100.0, "%", "100.0 %") if facts.sampled else numbers.unknown("%")
+    bar = ClassBar(classes, numbers.hours(facts.sampled), whole, numbers.hours(facts.lost))
+    return Section("time", "Where the time went", _hours_measured(facts), (bar,))
+
+
+def _hours_measured(facts: Facts) -> str:
+    cards, hours = len(facts.cards), facts.period.hours
+    whole = f"{numbers.counted(cards, 'card')} × {hours:,} h = {cards * hours:,} GPU-hours"
+    if facts.lost < HOUR / 20:
+        return f"{whole}, all measured."
+    lost, rest = numbers.brief_hours(facts.lost), numbers.brief_hours(facts.sampled)
+    return f"{whole}, less {lost} h without samples = {rest} measured."
+
+
+# -- each GPU ------------------------------------------------------------------------------------------
+
+
+def gpus(facts: Facts) -> Section:
+    """Return the section with a row for each GPU over the period."""
+    if not facts.cards:
+        return Section("gpus", "GPUs", "", (Paragraphs((sentence("No GPU was seen."),)),))
+    length = facts.period.until - facts.period.since
+    count = -(-int(length) // facts.step)
+    slots: dict[str, list[CardSlot]] = defaultdict(list)
+    for slot in facts.slots:
+        slots[slot.card].append(slot)
+    rows = tuple(_gpu_row(facts, card, steps_of(slots[card.uuid], count)) for card in facts.cards)
+    part = GpuRows(
+        rows=rows,
+        since=facts.period.since,
+        step=facts.step,
+        days=days_of(facts.period),
+        note=_axis(facts),
+    )
+    return Section("gpus", "GPUs", _most_and_least(rows), (part,))
+
+
+def _gpu_row(facts: Facts, card: Card, steps: tuple[Step | None, ...]) -> GpuRow:
+    found = next((one for one in facts.totals if one.card == card.uuid), None)
+    sampled = found.sampled if found else 0.0
+    peak = found.peak if found else 0
+    text = f"{numbers.grouped(peak / numbers.GIB)} / {numbers.grouped(card.total / numbers.GIB)} GiB"
+    return GpuRow(
+        gpu=card.gpu,
+        uuid=card.uuid,
+        model=model_name(card.model),
+        notes=(*_down_notes(facts, card), *_foreign_notes(facts, card)),
+        charged=numbers.rate(found.charged if found else 0.0, sampled),
+        active=numbers.rate(found.active if found else 0.0, sampled),
+        peak=Number(peak, "bytes", text),
+        steps=steps,
+    )
+
+
+def steps_of(slots: Sequence[CardSlot], count: int) -> tuple[Step | None, ...]:
+    """Return `count` steps of a GPU; None where there are no samples."""
+    steps: list[Step | None] = [None] * count
+    for slot in slots:
+        if 0 <= slot.slot < count and slot.sampled > 0:
+            parts = (slot.active, slot.held, slot.empty, slot.external, slot.down)
+            steps[slot.slot] = Step(*(round(max(0.0, part / slot.sampled), 4) for part in parts))
+    return tuple(steps)
+
+
+def down_times(facts: Facts, card: Card) -> list[tuple[float, float, str]]:
+    """Return begin, end and reason of each time in which a GPU was down; times in epoch seconds."""
+    begin, reason = _down_at_begin(facts.states_before, card)
+    found = []
+    for one in facts.health:
+        if one.card != card.uuid or one.kind != "state":
+            continue
+        if is_up(one):
+            if begin is not None:
+                found.append((max(begin, facts.period.since), one.at, reason))
+            begin = None
+        elif begin is None:
+            begin, reason = one.at, one.detail
+    if begin is not None:
+        found.append((max(begin, facts.period.since), facts.period.until, reason))
+    return found
+
+
+def is_up(event: HealthEvent) -> bool:
+    """Tell whether a change of state ends the time in which a GPU was down."""
+    return event.detail.lower().split(":")[0].split(" ")[0] in _UP
+
+
+def _down_at_begin(events: Sequence[HealthEvent], card: Card) -> tuple[float | None, str]:
+    last = next((one for one in reversed(events) if one.card == card.uuid), None)
+    return (None, "") if last is None or is_up(last) else (last.at, last.detail)
+
+
+def _down_notes(facts: Facts, card: Card) -> list[Phrase]:
+    notes = []
+    for since, until, reason in down_times(facts, card):
+        whole = since <= facts.period.since and until >= facts.period.until
+        when = f"all {facts.period.noun}" if whole else stretch(since, until, facts.period)
+        why = explained(reason)
+        notes.append(Phrase((Words(f"down {when}" + (": " if why else "")), Given(why))))
+    return notes
+
+
+def explained(detail: str) -> str:
+    """Return the reason of a state, with the meaning of an Xid: 'Xid 94, contained ECC error'."""
+    reason = detail.partition(": ")[2] or detail
+    number = reason.lower().removeprefix("xid").strip()
+    return f"Xid {number}, {XIDS[number]}" if number in XIDS else reason
+
+
+def _foreign_notes(facts: Facts, card: Card) -> list[Phrase]:
+    notes = []
+    for one in facts.foreign:
+        if one.card == card.uuid and one.seconds >= HOUR / 2:
+            when = stretch(one.first, one.last + facts.span, facts.period)
+            size = numbers.gibibytes(one.peak, 0).text
+            notes.append(Phrase((Words(f"external {when}: "), Given(one.user), Words(f", {size}"))))
+    return notes[:3]
+
+
+def days_of(period: Period) -> tuple[Mark, ...]:
+    """Return the marks of an axis: days, or Mondays, or months, whichever are at most about twelve."""
+    marks, length = [], period.until - period.since
+    local = time.localtime(period.since)
+    days = round(length / DAY)
+    for number in range(days + 2):
+        at = time.mktime((local.tm_year, local.tm_mon, local.tm_mday + number, 0, 0, 0, 0, 0, -1))
+        day = time.localtime(at)
+        if not period.since <= at < period.until:
+            continue
+        if days <= 9:
+            marks.append(Mark((at - period.since) / length, WEEKDAYS[day.tm_wday][:3]))
+        elif (day.tm_wday == 0) if days <= 70 else (day.tm_mday == 1):
+            month = _MONTHS[day.tm_mon - 1]
+            marks.append(
+                Mark((at - period.since) / length, f"{day.tm_mday} {month}" if days <= 70 else month)
+            )
+    return tuple(marks)
+
+
+def _axis(facts: Facts) -> str:
+    line = "midnight" if facts.period.hours <= 9 * 24 else "mark"
+    hours = facts.step // HOUR
+    step = "one hour" if hours == 1 else f"{hours} hours" if hours < 24 else "one day"
+    return f"Height: 0{DASH}100 % of the card, {step} a step, a line at each {line}."
+
+
+def _most_and_least(rows: Sequence[GpuRow]) -> str:
+    known = [row for row in rows if row.charged.value is not None]
+    if len(known) < 2 or not any(row.charged.value for row in known):
+        return ""
+    most = max(known, key=lambda row: (row.charged.value or 0.0, -row.gpu))
+    least = min(known, key=lambda row: (row.charged.value or 0.0, row.gpu))
+    if most.charged.text == least.charged.text:
+        return f"All GPUs were charged {most.charged.text} of their hours."
+    return (
+        f"GPU {most.gpu} was charged most, {most.charged.text} of its hours; GPU {least.gpu} least,"
+        f" {least.charged.text}."
+    )
+
+
+# -- the hours of the week -----------------------------------------------------------------------------
+
+
+def hours_of_the_week(facts: Facts) -> Section:
+    """Return the section of the heat map by weekday and hour."""
+    if facts.span != HOUR:
+        text = "The samples of hours of this period are no longer kept."
+        return Section("hours", "Hours of the week", "", (Paragraphs((sentence(text),)),))
+    cells: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one in facts.charged_spans:
+        local = time.localtime(one.at)
+        _add(cells[local.tm_wday, local.tm_hour], one)
+    heat = HeatMap(
+        caption="Share of the cards charged to jobs, by hour of the week, in per cent; each cell is the mean"
+        f" of {numbers.counted(len(facts.cards), 'card')}.",
+        rows=tuple(
+            _heat_row(WEEKDAYS[day][:3], [cells[day, hour] for hour in range(24)]) for day in range(7)
+        ),
+        means=_heat_row("mean", [_sum([cells[day, hour] for day in range(7)]) for hour in range(24)]),
+        bounds=("below 10", f"10{DASH}30", f"30{DASH}50", f"50{DASH}70", f"70{DASH}90", "90 % and more"),
+    )
+    return Section("hours", "Hours of the week", _extremes(facts.charged_spans, heat), (heat,))
+
+
+def _add(cell: list[float], span: ChargedSpan) -> None:
+    cell[0] += span.charged
+    cell[1] += span.sampled
+
+
+def _sum(cells: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(cell[0] for cell in cells), sum(cell[1] for cell in cells)]
+
+
+def _heat_row(label: str, cells: Sequence[Sequence[float]]) -> HeatRow:
+    shown = [_percent(charged, sampled) for charged, sampled in cells]
+    levels = [
+        None if one.value is None else sum(int(one.text) >= bound for bound in _BOUNDS) for one in shown
+    ]
+    return HeatRow(label, tuple(shown), tuple(levels), numbers.rate(*_sum(cells)))
+
+
+def _percent(charged: float, sampled: float) -> Number:
+    """Return per cent without the unit, which the caption names."""
+    found = numbers.rate(charged, sampled)
+    return Number(found.value, "%", found.text.removesuffix(" %"))
+
+
+def _extremes(spans: Sequence[ChargedSpan], heat: HeatMap) -> str:
+    """Name the full, the emptiest and the fullest hours."""
+    known = [one for one in spans if one.sampled > 0]
+    empty = sum(one.charged < 1 for one in known)
+    if not known or empty == len(known):
+        return "No hour had a job."
+    cells = [
+        (cell, f"{row.label} {hour:02d}:00")
+        for row in heat.rows
+        for hour, cell in enumerate(row.cells)
+        if cell.value is not None
+    ]
+    if empty > 12:
+        cell, name = max(cells, key=lambda one: one[0].value or 0.0)
+        return f"{empty:,} of {len(known):,} hours had no job. Fullest hour: {name}, {cell.text} %."
+    full = sum(one.charged >= 0.995 * one.sampled for one in known)
+    cell, name = min(cells, key=lambda one: one[0].value or 0.0)
+    day = min((row for row in heat.rows if row.mean.value is not None), key=lambda row: row.mean.value or 0.0)
+    weekday = next(one for one in WEEKDAYS if one.startswith(day.label))
+    return (
+        f"All cards were full in {full:,} of {len(known):,} hours. Emptiest hour: {name}, {cell.text} %."
+        f" Emptiest day: {weekday}, {day.mean.text}."
+    )

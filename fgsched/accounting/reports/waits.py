@@ -1,0 +1,65 @@
+"""The section on waits: their distribution by size of the job."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.facts import Facts, Wait
+from fgsched.accounting.reports.model import Mark, Paragraphs, Quantiles, Section, WaitRow
+from fgsched.accounting.reports.wording import quantile, sentence
+
+_WHOLE = 10_000
+SIZES = ("≤ 0.25 GPU", "≤ 0.5 GPU", "< 1 GPU", "1 GPU", "> 1 GPU")
+NO_GPU = "no GPU"
+_TICKS = ((0, "at once"), (600, "10 min"), (3600, "1 h"), (21_600, "6 h"), (86_400, "24 h"))
+_DOTS = 20
+CAPTION = (
+    "Each dot is one job in twenty of its size class; in a class of fewer than 20 jobs, one job."
+    " The line marks the median. Logarithmic scale."
+)
+
+
+def size_of(one: Wait) -> str:
+    """Return the size class of a job."""
+    if one.gpus == 0:
+        return NO_GPU
+    if one.gpus > 1:
+        return SIZES[4]
+    return SIZES[(one.share > 2500) + (one.share > 5000) + (one.share >= _WHOLE)]
+
+
+def waits(facts: Facts) -> Section:
+    """Return the section of the waits by size class."""
+    if not facts.waits:
+        return Section("waits", "Waits", "", (Paragraphs((sentence("No job started."),)),))
+    return Section("waits", "Waits", "", (by_size(facts.waits),))
+
+
+def by_size(found: Iterable[Wait]) -> Quantiles:
+    """Return the distribution of waits by size class."""
+    classes: dict[str, list[float]] = defaultdict(list)
+    for one in found:
+        classes[size_of(one)].append(one.wait)
+    names = [*SIZES, *([NO_GPU] if NO_GPU in classes else [])]
+    return distribution([(name, classes[name]) for name in names], key="sizes")
+
+
+def distribution(classes: Sequence[tuple[str, list[float]]], key: str, title: str = "") -> Quantiles:
+    """Return the distribution of waits (seconds) of named classes of jobs."""
+    rows = tuple(_row(name, sorted(found)) for name, found in classes)
+    ticks = tuple(Mark(at, label) for at, label in _TICKS)
+    return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key, title=title)
+
+
+def _row(name: str, ordered: list[float]) -> WaitRow:
+    dots = ordered
+    if len(ordered) > _DOTS:
+        dots = [quantile(ordered, (at + 0.5) * 100 / _DOTS) or 0.0 for at in range(_DOTS)]
+    return WaitRow(
+        name=name,
+        jobs=numbers.count(len(ordered)),
+        dots=tuple(dots),
+        median=numbers.duration(quantile(ordered, 50)),
+        ninety=numbers.duration(quantile(ordered, 90)),
+        longest=numbers.duration(ordered[-1] if ordered else None),
+    )

@@ -1,0 +1,260 @@
+"""Find jobs that were charged more than they needed, and the header line that would have prevented it.
+
+A line is proposed only if it would have been charged less than three quarters, and returns an hour or more.
+"""
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.reports import numbers
+from fgsched.accounting.reports.facts import Example, Facts, Repeated
+from fgsched.accounting.reports.model import Given, Line, Number, Paragraphs, Section, WasteItem, Wastes
+from fgsched.accounting.reports.wording import number_word, sentence
+from fgsched.domain.units import format_share
+
+WHOLE = 10_000
+_LADDER = (1000, 2000, 2500, 3500, 5000, 7500, WHOLE)  # ten-thousandths: the shares that are proposed
+_ROOM_MEMORY = 1.15  # of the peak
+_ROOM_COMPUTE = 1.2  # of the mean SM share
+_ROOM_TIME = 1.2  # of the longest run
+_WORTH = 0.75  # the largest part of the charge that a proposal may keep
+_LEAST = HOUR  # GPU seconds that a proposal must return
+_CANDIDATES = 40  # groups whose jobs are looked at
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Jobs of one name, why they were charged too much, and the line that would have prevented it."""
+
+    jobs: Repeated
+    evidence: str
+    line: Line
+    returned: float  # GPU seconds
+
+
+class Use(Struct, frozen=True, kw_only=True):
+    """What the examples of a group did on the median. Times in seconds."""
+
+    jobs: Repeated
+    total: int  # bytes of the smallest GPU that they ran on
+    charge: float  # of each GPU, from 0 to 1
+    unused_gpus: int  # of each job, without any process
+    first: float | None  # until the first GPU process
+    busy: float | None  # part of the time after that
+    sm: float  # mean SM share of a GPU, from 0 to 1
+    cpu: float | None  # part of the CPUs, from 0 to 1
+    cpus: int
+
+    @property
+    def time(self) -> tuple[str, ...]:
+        """Return the proposed time limit, if it is below three quarters of the present one."""
+        limit = hours_up(self.jobs.longest * _ROOM_TIME)
+        if self.jobs.time_limit and limit * HOUR >= _WORTH * self.jobs.time_limit:
+            return ()
+        return (f"--time={limit}h",)
+
+
+def hours_up(seconds: float) -> int:
+    """Return seconds as whole hours, rounded up, at least one."""
+    return max(1, -int(-seconds // HOUR))
+
+
+def gibibytes_up(size: float) -> int:
+    """Return bytes as whole GiB, rounded up, at least one."""
+    return max(1, -int(-size // numbers.GIB))
+
+
+# -- the groups ----------------------------------------------------------------------------------------
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Return what could have been saved, the most hours first."""
+    totals = {card.model: card.total for card in facts.cards}
+    groups = [one for one in merged(facts.repeated) if one.used is not None and one.elapsed > 0]
+    groups.sort(key=lambda one: (-(one.charged - (one.used or 0.0)), one.user, one.name))
+    found = []
+    for group in groups[:_CANDIDATES]:
+        if group.charged - (group.used or 0.0) < _LEAST:
+            break
+        use = use_of(group, facts.examples(group), totals)
+        finding = _judged(use) if use else None
+        if finding and finding.returned >= _LEAST:
+            found.append(finding)
+    return sorted(found, key=lambda one: (-one.returned, one.jobs.user, one.jobs.name))
+
+
+def merged(groups: Iterable[Repeated]) -> list[Repeated]:
+    """Join groups that differ only in the model of their GPUs, and so in the memory that a share gave."""
+    found: dict[tuple[str, str, int, int], Repeated] = {}
+    for one in groups:
+        key = (one.user, one.name, one.gpus, one.share)
+        other = found.get(key)
+        found[key] = _joined(other, one) if other else one
+    return list(found.values())
+
+
+def _joined(one: Repeated, other: Repeated) -> Repeated:
+    return replace(
+        one,
+        model=min(one.model, other.model),
+        memory=max(one.memory, other.memory),
+        jobs=one.jobs + other.jobs,
+        charged=one.charged + other.charged,
+        used=None if one.used is None or other.used is None else one.used + other.used,
+        idle=None if one.idle is None or other.idle is None else one.idle + other.idle,
+        peak=max(one.peak, other.peak),
+        longest=max(one.longest, other.longest),
+        elapsed=one.elapsed + other.elapsed,
+        time_limit=max(one.time_limit, other.time_limit),
+        last=max(one.last, other.last),
+    )
+
+
+def use_of(group: Repeated, examples: Sequence[Example], totals: dict[str, int]) -> Use | None:
+    """Summarize the examples of a group; None if none was measured. `totals` is bytes by model."""
+    known = [one for one in examples if one.used is not None and one.elapsed > 0]
+    if not known or group.model not in totals:
+        return None
+    total = totals[group.model]
+    charge = max(group.share / WHOLE, group.memory / total)
+    empty = sum(one.empty or 0.0 for one in known) / max(1.0, sum(one.charged for one in known))
+    busy = [one.busy / one.with_process for one in known if one.busy is not None and one.with_process]
+    firsts = [one.first_process for one in known if one.first_process is not None]
+    cpus = [one.cpu_seconds / one.elapsed / one.cpus for one in known if one.cpu_seconds and one.cpus]
+    return Use(
+        jobs=group,
+        total=total,
+        charge=min(1.0, charge),
+        unused_gpus=min(group.gpus - 1, int(empty * group.gpus + 0.15)),
+        first=median(firsts) if firsts else None,
+        busy=median(busy) if busy else None,
+        sm=(group.used or 0.0) / group.elapsed / group.gpus,
+        cpu=median(cpus) if cpus else None,
+        cpus=max((one.cpus or 1 for one in known), default=1),
+    )
+
+
+# -- the judgement -------------------------------------------------------------------------------------
+
+
+def _judged(use: Use) -> Finding | None:
+    """Return the first proposal that is worth it."""
+    for judge in (_unused_gpus, _late_start, _too_large):
+        found = judge(use)
+        if found:
+            return found
+    return None
+
+
+def _unused_gpus(use: Use) -> Finding | None:
+    gpus, unused = use.jobs.gpus, use.unused_gpus
+    if unused < 1:
+        return None
+    which = "the second" if gpus == 2 else f"{number_word(unused)} of them"
+    return Finding(
+        jobs=use.jobs,
+        evidence=f"Asks for {gpus} GPUs and starts no process on {which}.",
+        line=Line(("#FG", f"--gpus={gpus - unused}", *use.time)),
+        returned=use.jobs.charged * unused / gpus,
+    )
+
+
+def _late_start(use: Use) -> Finding | None:
+    mean = use.jobs.elapsed / use.jobs.jobs
+    if use.first is None or use.first < HOUR or use.first < 0.25 * mean:
+        return None
+    run = hours_up((use.jobs.longest - use.first) * _ROOM_TIME)
+    waited = numbers.duration_text(use.first)
+    return Finding(
+        jobs=use.jobs,
+        evidence=f"Holds its share for {waited} before its first GPU process: the preparation needs no GPU.",
+        line=Line(("#FG", _gpus(use), *_memory(use), f"--time={run}h", "--dependency=afterok:PREP_JOB")),
+        returned=min(1.0, use.first / mean) * use.jobs.charged,
+    )
+
+
+def _gpus(use: Use) -> str:
+    return f"--gpus={format_share(use.jobs.share * use.jobs.gpus)}"
+
+
+def _memory(use: Use) -> tuple[str, ...]:
+    """Return the memory of the request, if it is more than the share gives."""
+    given = use.jobs.share / WHOLE * use.total
+    return (f"--gpu-mem={gibibytes_up(use.jobs.memory)}G",) if use.jobs.memory > given * 1.01 else ()
+
+
+def _too_large(use: Use) -> Finding | None:
+    needed = gibibytes_up(use.jobs.peak * _ROOM_MEMORY) * numbers.GIB
+    share = next((one for one in _LADDER if one / WHOLE >= min(1.0, use.sm * _ROOM_COMPUTE)), WHOLE)
+    charge = max(share / WHOLE, needed / use.total)
+    if charge >= _WORTH * use.charge or use.jobs.gpus > 1:
+        return None
+    is_bound = use.cpu is not None and use.cpu >= 0.9 and use.sm < 0.5 * use.charge
+    cpus = (f"--cpus-per-task={3 * use.cpus}",) if is_bound else ()
+    size = f"--gpu-mem={needed // numbers.GIB}G"
+    return Finding(
+        jobs=use.jobs,
+        evidence=_evidence(use, is_bound=is_bound),
+        line=Line(("#FG", f"--gpus={format_share(share)}", size, *cpus, *use.time)),
+        returned=use.jobs.charged * (1 - charge / use.charge),
+    )
+
+
+def _evidence(use: Use, *, is_bound: bool) -> str:
+    peak, asked = numbers.plain_gibibytes(use.jobs.peak), numbers.plain_gibibytes(use.jobs.memory)
+    memory, mean = f"peak memory {peak} GiB of {asked}", f"mean SM share {numbers.rate(use.sm, 1.0).text}"
+    if is_bound:
+        return f"Is limited by its CPUs: {mean}, {memory}."
+    if use.jobs.share == WHOLE:
+        return f"Takes a whole card; {memory}, {mean}."
+    if use.busy is not None and use.busy < 0.7:
+        return f"Computes {numbers.rate(use.busy, 1.0).text} of the time; {memory}."
+    return f"{memory[0].upper()}{memory[1:]}, {mean}."
+
+
+# -- the section ---------------------------------------------------------------------------------------
+
+
+def asked(jobs: Repeated) -> str:
+    """Return what the jobs of a group asked for: 'asked 0.5 GPU'."""
+    return f"asked {format_share(jobs.share * jobs.gpus)} GPU"
+
+
+def item(rank: int, found: Finding, warned: str = "") -> WasteItem:
+    """Return the entry of a finding."""
+    return WasteItem(
+        rank=rank,
+        user=Given(found.jobs.user),
+        job=Given(found.jobs.name),
+        jobs=Number(found.jobs.jobs, "jobs", numbers.counted(found.jobs.jobs, "job")),
+        asked=asked(found.jobs),
+        evidence=found.evidence,
+        line=found.line,
+        returned=_hours(found.returned),
+        charged=_hours(found.jobs.charged),
+        warned=warned,
+    )
+
+
+def _hours(seconds: float) -> Number:
+    found = numbers.hours(seconds)
+    return Number(found.value, found.unit, f"{found.text} h")
+
+
+def wastes(facts: Facts, found: Sequence[Finding]) -> Section:
+    """Return the section of an overview: the five largest."""
+    title = "Largest wastes"
+    if not found:
+        text = "No job wasted more than 1 GPU-hour."
+        return Section("wastes", title, "", (Paragraphs((sentence(text),)),))
+    returned = sum(one.returned for one in found)
+    part = numbers.rate(returned, facts.charged).text
+    say = (
+        "Each with the line that replaces the one in the job script, and the GPU-hours that it would have"
+        f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of what was charged."
+    )
+    items = tuple(item(rank, one) for rank, one in enumerate(found, 1))
+    return Section("wastes", title, say, (Wastes(items),))
