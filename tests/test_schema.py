@@ -174,3 +174,41 @@ def test_a_queue_with_a_state_of_a_newer_program_is_refused(old, monkeypatch):
         f"{old} was written by a newer fgsched: it knows the state STAGING\n"
         "Upgrade fgsched; an older one would lose what it does not know."
     )
+
+
+class FullAtCommit(sqlite3.Connection):
+    """A connection to a disk that fills up at the commit, which ends the transaction."""
+
+    def execute(self, statement, *values):
+        if statement == "COMMIT":
+            super().execute("ROLLBACK")
+            raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(statement, *values)
+
+
+class FullBefore(sqlite3.Connection):
+    """A connection to a file that can have no more pages, so that a statement fails."""
+
+    def execute(self, statement, *values):
+        if statement == "BEGIN IMMEDIATE":
+            (pages,) = super().execute("PRAGMA page_count").fetchone()
+            super().execute(f"PRAGMA max_page_count = {pages}")
+        return super().execute(statement, *values)
+
+
+@pytest.mark.parametrize("disk", [FullAtCommit, FullBefore])
+def test_a_queue_whose_disk_is_full_while_it_is_adapted_is_as_it_was_and_is_adapted_later(
+    old, monkeypatch, disk
+):
+    Store(old).close()
+    before = old.read_bytes()
+    wide = Column("mood", "mood", "TEXT", "calm " * 20_000, "mood")
+    monkeypatch.setattr(schema, "COLUMNS", (*schema.COLUMNS, wide))
+    with closing(sqlite3.connect(old, isolation_level=None, factory=disk)) as db:
+        with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
+            schema.adapt(db, old)
+        assert not db.in_transaction
+    assert old.read_bytes() == before
+    with closing(sqlite3.connect(old, isolation_level=None)) as db:
+        schema.adapt(db, old)
+        assert db.execute("SELECT DISTINCT mood FROM job").fetchall() == [("calm " * 20_000,)]

@@ -9,6 +9,7 @@ import pytest
 from fgsched import PROTOCOL, codec, protocol
 from fgsched.client import connect
 from fgsched.domain.errors import BadUsage
+from fgsched.jobs import arrays
 
 DEEP = [[[[[[[[{"a": [None]}]]]]]]]]
 VALUES = [
@@ -212,3 +213,34 @@ def test_an_operation_given_anything_answers_and_never_with_a_fault_of_ours(home
     assert faults == []
     about = home.client.ask("ping")
     assert (about["pid"], about["internal_errors"]["count"]) == (pid, 0)
+
+
+def nested(levels, width, last):
+    """A value of so many levels, each with `width` texts; `last` is the innermost text."""
+    value = {"last": last}
+    for _ in range(levels):
+        value = {**{f"text{number}": "x" for number in range(width)}, "next": value}
+    return value
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "a\0b"], ids=["half a character", "a NUL"])
+def test_the_place_of_a_bad_text_is_spelled_once_however_much_surrounds_it(monkeypatch, bad):
+    """The path of each value would be work for depth times number."""
+    spelled, real = [], codec.quoted
+    monkeypatch.setattr(codec, "quoted", lambda text: spelled.append(text) or real(text))
+    line = frame("update", {"id": 1, "changes": nested(100, 50, bad)}).strip()
+    with pytest.raises(BadUsage) as refused:
+        codec.Decoder(protocol.CALLS).decode(line)
+    assert f"{'.next' * 100}.last`" in refused.value.cause
+    assert spelled == ["last", *["next"] * 100, "changes"]
+
+
+def test_the_name_of_a_single_task_is_read_without_a_list_of_all_tasks(monkeypatch):
+    """A request may name thousands; the list of one array has a place for each of its possible tasks."""
+    ranges, real = [], arrays._range
+    monkeypatch.setattr(arrays, "_range", lambda *words: ranges.append(words) or real(*words))
+    names = [arrays.split_reference(f"1_{number}") for number in range(20_000)]
+    assert names == [(1, 1 << number) for number in range(20_000)]
+    assert ranges == []
+    assert arrays.split_reference("1_[3,5]") == (1, 0b101000)
+    assert len(ranges) == 2
