@@ -3,16 +3,15 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import fgshim
+from awaiting import until
 from driver_host import hosting
 from fakecuda import Card
 from fakecuda.job import answers
-from live_host import PATIENCE
 
 pytestmark = pytest.mark.compiler
 GIB = 1 << 30
@@ -41,11 +40,9 @@ def controllers_child(host, module):
     raise AssertionError(f"no process runs {module}")
 
 
-def until(host, *, card, state):
-    """Look until a card is in a state: the controller looks at the cards once a second."""
-    deadline = time.monotonic() + PATIENCE
-    while (seen := host.card(card)["state"]) != state:
-        assert time.monotonic() < deadline, seen
+def until_card(host, *, card, state):
+    """Wait until a card is in a state: the controller logs each change."""
+    until(host.path, lambda: host.card(card)["state"] == state)
 
 
 def test_the_cards_are_those_that_the_driver_names(host):
@@ -122,8 +119,9 @@ def test_a8_a_large_job_starts_only_when_the_card_no_longer_lists_the_last_one(h
     leaked = host.stranger("alloc 8G", FG_JOB_DIR=host.job_dir(first))
     host.client.ask("cancel", ids=[first])
     second, large = host.live("--gpus=1")
-    while (shown := host.job(first))["state"] != "COMPLETING":
-        assert shown["state"] == "RUNNING"
+    until(host.path, lambda: host.job(first)["state"] != "RUNNING")
+    shown = host.job(first)
+    assert shown["state"] == "COMPLETING"
     assert shown["reason"] == "GpuCleaning"
     assert host.job(second)["state"] == "PENDING"
     assert host.job(second)["reason"] == "GpuCleaning"
@@ -183,7 +181,7 @@ def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, 
         first, fakejob = host.live("--gpus=1")
         fakejob.until_ready()
         driver.show_only(1)
-        until(host, card=1, state="suspect")
+        until_card(host, card=1, state="suspect")
         assert "Invalid Argument" in host.card(1)["note"]
         second, waiting = host.live("--gpus=1")
         assert fakejob.say("alloc 1G")[0] == 0
@@ -192,4 +190,4 @@ def test_a_card_that_falls_off_the_bus_is_suspect_and_the_other_goes_on(driver, 
         waiting.until_ready()
         assert [one["gpu"] for one in host.job(second)["allocated"]] == [0]
         driver.show_only(2)
-        until(host, card=1, state="idle")
+        until_card(host, card=1, state="idle")

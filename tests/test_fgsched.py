@@ -10,6 +10,7 @@ import tomllib
 import pytest
 from msgspec.structs import replace
 
+from awaiting import until
 from crashing import kill
 from fgsched.cli.doctor import examine
 from fgsched.client import Client
@@ -92,11 +93,11 @@ def test_the_cards_named_at_the_start_prevail_and_last(home):
 def lose_the_spawner(home, pid):
     """The controller executes itself anew."""
     spawner = next(child for child in children(pid) if "fgspawn" in child[1])
+    starts = home.places.log.read_text().count("event=controller-start ")
     kill(spawner[0])
-    while not any("fgspawn" in name and child != spawner[0] for child, name in children(pid)):
-        assert os.path.exists(f"/proc/{pid}")
-    while home.run("fgctl", "ping").status:
-        assert os.path.exists(f"/proc/{pid}")
+    until(home.path, lambda: home.places.log.read_text().count("event=controller-start ") > starts)
+    assert any("fgspawn" in name and child != spawner[0] for child, name in children(pid))
+    assert home.run("fgctl", "ping").status == 0
 
 
 def children(pid):

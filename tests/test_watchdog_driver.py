@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import awaiting
 import fgshim
 from driver_host import hosting
 from fakecuda import Card
@@ -41,11 +42,9 @@ def mild(driver, tmp_path, cards):
 
 
 def until(host, job, is_so):
-    """What is known of the job once it is so: the controller looks at the cards once a second."""
-    deadline = time.monotonic() + PATIENCE
-    while not is_so(found := host.job(job)):
-        assert time.monotonic() < deadline, found
-    return found
+    """What is known of the job once it is so: each change of it is stored."""
+    awaiting.until(host.path, lambda: is_so(host.job(job)))
+    return host.job(job)
 
 
 def unhooked(host, size, *options):
@@ -213,8 +212,6 @@ def test_errors_in_a_cards_memory_drain_it_and_its_job_goes_on(host):
     fakejob.until_ready()
     card = host.job(job)["allocated"][0]["gpu"]
     host.driver.set(card, ecc=2)
-    deadline = time.monotonic() + PATIENCE
-    while host.card(card)["state"] != "drng":
-        assert time.monotonic() < deadline
+    awaiting.until(host.path, lambda: host.card(card)["state"] == "drng")
     assert host.card(card)["note"] == "errors in its memory that could not be corrected: 2 [watchdog]"
     assert (host.job(job)["state"], fakejob.say("alloc 1G")[0]) == ("RUNNING", 0)
