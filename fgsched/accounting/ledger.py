@@ -57,7 +57,7 @@ Record = TypeVar("Record", bound=Struct)
 
 
 class Unfit(StorageError):
-    """A record cannot be stored, for a reason of its own; others can."""
+    """Raised if a record cannot be stored because of its contents."""
 
 
 class Ledger:

@@ -73,7 +73,7 @@ def _tasks(listed: str, part: str) -> int:
 
 
 def spelled(names: Iterable[Name]) -> str:
-    """Return names as one list."""
+    """Join names to a comma-separated list."""
     known = list(names)
     parts = [one for one in known if isinstance(one, str)]
     numbers = format_indices(one for one in known if isinstance(one, int))

@@ -173,7 +173,7 @@ class GpuStates:
         return tuple(self._stayed.values())
 
     def cleaned(self, now: float) -> dict[int, bool]:
-        """Return jobs to release: True if their GPUs are free of them, False if the time is up."""
+        """Return the jobs to release: True if their GPUs are clean, False after the time limit."""
         self._cleaning = {job: min(since, now) for job, since in self._cleaning.items()}  # it may be set back
         done = {job: True for job in self._cleaning if self._is_off(job)}
         late = {job: False for job, since in self._cleaning.items() if now - since > self._timeout}

@@ -84,7 +84,7 @@ class MountPlan(Struct, frozen=True, kw_only=True, gc=False):
         return tuple(node for node in self.nodes if node not in own)
 
     def check(self, *, hooked: bool) -> None:
-        """Check that a job that must keep the hook does. Raises Refused."""
+        """Check that a job with the hook gets a namespace, if the site requires one. Raises Refused."""
         if self.is_required and hooked and not self.how:
             raise Refused(
                 f'its hook could be lost, and preload = "namespace" is set: {self.note}',
