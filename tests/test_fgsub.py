@@ -263,6 +263,19 @@ def test_a_directory_that_is_gone_when_the_job_starts_is_told_with_its_path(home
     assert f"{home.path}/there" in home.job(1)["detail"]
 
 
+def test_the_directory_of_an_output_that_depends_on_the_job_is_made_by_the_job(home, sub):
+    assert sub("--wait", "-o", "logs/%j/out", "-e", "logs/%j/err/%x", "--wrap", "echo hello").status == 0
+    assert (home.path / "logs/1/out").read_text() == "hello\n"
+    assert (home.path / "logs/1/err/wrap").read_text() == ""
+
+
+def test_a_directory_that_a_job_cannot_make_is_the_reason_of_its_failure(home, sub):
+    (home.path / "logs").write_text("a file")
+    sub("-o", "logs/%j/out", "--wrap", "true")
+    assert home.wait(1) is not None
+    assert standing(home, 1) == LAUNCH_FAILURE
+
+
 def on_a_terminal(home, *words):
     """Run fgsub with a terminal for its errors, and return what it said there."""
     ours, theirs = os.openpty()

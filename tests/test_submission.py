@@ -474,11 +474,13 @@ def test_the_directory_of_the_output_is_made_when_asked(here):
     assert (here.path / "err").is_dir()
 
 
+def test_a_directory_of_the_job_itself_is_left_to_the_job(here):
+    assert here.request("--output=logs/%j/x", "--wrap=true").output == "logs/%j/x"
+    assert not (here.path / "logs").exists()
+
+
 def test_other_bad_outputs_are_refused(here):
     here.script()
-    assert here.refused("-o", "%j/x", "train.sh") == (
-        "--output=%j/x: its directory must not depend on the job id, which is not known before submission"
-    )
     assert here.refused("-o", "train.sh/x", "train.sh") == "--output=train.sh/x: train.sh is not a directory"
     assert here.refused("-o", ".", "train.sh") == "--output=. is a directory, not a file"
     here.script("#FG --output=$HOME/x")

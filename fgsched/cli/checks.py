@@ -139,15 +139,13 @@ def working_directory(setting: Setting | None, cwd: str) -> str:
 def output_directory(setting: Setting | None, values: Values, chdir: str, *, make: bool) -> None:
     """Check that the directory of an output file exists, or create it with `make`.
 
-    `values` has no job id yet.
+    `values` has no job id yet. A directory that depends on the job id is made when the job starts.
     """
     if setting is None:
         return
     parent = os.path.dirname(setting.text)
-    if needs_the_job(parent):
-        raise setting.bad(
-            ": its directory must not depend on the job id, which is not known before submission"
-        )
+    if needs_the_job(parent):  # the job makes it when it starts
+        return
     path = os.path.join(chdir, expand(setting.text, values))
     shown_parent = shown(os.path.dirname(expand(setting.text, values)))
     try:

@@ -1,5 +1,6 @@
 """Describe a launch as data: identity, environment, files, limits. The shepherd applies it."""
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -11,7 +12,7 @@ from fgsched.domain.job import Hold, Job, Request
 from fgsched.domain.units import format_indices, format_share, parse_indices
 from fgsched.jobs.arrays import variables as array_variables
 from fgsched.jobs.enforcement import MountPlan, is_hooked, others_of
-from fgsched.jobs.filenames import Values, expand
+from fgsched.jobs.filenames import Values, expand, needs_the_job
 
 # -- resource limits ----------------------------------------------------------
 
@@ -281,6 +282,7 @@ class Files(Struct, frozen=True, gc=False):
     stdin: str
     stdout: str
     stderr: str
+    makes: bool = False  # their directories, which depend on the job
 
     @property
     def errors(self) -> str:
@@ -394,7 +396,9 @@ def files(request: Request, values: Values) -> Files:
         return _path(request.chdir, expand(pattern, values))
 
     out = path(request.output)
-    return Files(path(request.input), out, path(request.error) if request.error else out)
+    error = path(request.error) if request.error else out
+    makes = any(needs_the_job(posixpath.dirname(pattern)) for pattern in (request.output, request.error))
+    return Files(path(request.input), out, error, makes)
 
 
 def _pattern_values(job: Job, given: AssignedGpus, site: LaunchContext, home: str) -> Values:

@@ -12,10 +12,28 @@
 cdef char child_stack[65536]
 
 
+cdef void make_directories(const char *path) noexcept nogil:
+    """Create the missing directories above a file as the job's user. The open that follows tells a failure."""
+    cdef char above[4096]
+    cdef size_t length = strlen(path)
+    cdef size_t at
+    if length >= sizeof(above):
+        return
+    memcpy(above, path, length + 1)
+    for at in range(1, length):
+        if above[at] == b'/':
+            above[at] = 0
+            mkdir(above, 0o777)
+            above[at] = b'/'
+
+
 cdef int open_for_job(Slot *slot, const char *path, int flags, int onto) noexcept nogil:
     """Open a stream of the job as its user. Only regular files and devices are accepted."""
     cdef stat_t about
     cdef int fd = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0o666)
+    if fd < 0 and errno == ENOENT and flags & O_CREAT and launch.head.flags & MAKE_DIRECTORIES:
+        make_directories(path)
+        fd = open(path, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0o666)
     if fd < 0:
         return refuse(slot, errno, b"open ", path,
                       b": not a regular file" if errno == ENXIO or errno == EISDIR else b"")

@@ -39,6 +39,7 @@ cdef enum:
     OWN_MOUNTS = 8
     OWN_USERS = 16
     PROVE_FENCE = 32
+    MAKE_DIRECTORIES = 64
 
     TO_ALL = 0
     TO_SHELL = 1
