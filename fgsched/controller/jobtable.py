@@ -196,7 +196,7 @@ class JobTable:
             self._claims.pop(job.id, None)
 
     def claimed_by(self, job_id: int) -> list[tuple[Job, Preemption]]:
-        """Return the jobs whose room a job claims, and their preemptions."""
+        """Return the jobs preempted for a job that still has its room claim, with their preemptions."""
         return [(self.jobs[one], found) for one, found in self._claims.items() if found.by == job_id]
 
     def take(self, rest: Job, task: int) -> bool:

@@ -170,7 +170,7 @@ class IllegalStep(AssertionError):
 
 
 class NotStarted(AssertionError):
-    """The start time of a job that was not started was asked for: a bug of fgsched."""
+    """Raised if code reads the start time of a job that was not started: a bug of fgsched."""
 
 
 class Ended(Struct, frozen=True, kw_only=True, gc=False):

@@ -16,7 +16,7 @@ _UUID = re.compile(r"GPU-[0-9a-fA-F-]{1,36}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The source of GPUs and the ones that jobs may use."""
+    """The source of GPUs, and the GPUs that jobs may use."""
 
     source: str = "auto"  # "auto" for the driver, "none", or "sim:…"
     only: tuple[int | str, ...] | None = None  # indices and prefixes of UUIDs; None: all

@@ -21,7 +21,7 @@ Record = TypeVar("Record", bound=Struct)
 
 
 class CardTotals(Struct, frozen=True, kw_only=True):
-    """What a GPU did in a period; times in GPU seconds."""
+    """The use of a GPU in a period; times in GPU seconds."""
 
     card: str  # UUID
     sampled: float

@@ -167,7 +167,7 @@ def _bar(group: Group, largest: float) -> Bar:
 
 def users(facts: Facts, most: int = 8) -> Section:
     """Return the section of the users of an overview."""
-    found = table(facts, "user", most=most, empty="Nobody ran a job.")
+    found = table(facts, "user", most=most, empty="No user ran a job.")
     return Section("users", "Users", concentration(facts), (found,))
 
 
