@@ -20,6 +20,7 @@ from fgsched.accounting.reports.layout import width
 from fgsched.accounting.reports.markdown import as_markdown
 from fgsched.accounting.reports.model import ClassBar, Given, Table
 from fgsched.accounting.reports.overview import overview
+from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.text import as_text
 from fgsched.domain.errors import BadUsage
 from reporting import NOW, facts_of, is_expected
@@ -42,7 +43,7 @@ def paths(tmp_path_factory):
 @pytest.fixture(params=PLANS)
 def report(request, paths):
     with facts_of(paths / f"{request.param}.db", host=PLANS[request.param][1]) as facts:
-        yield request.param, overview(facts, NOW)
+        yield request.param, overview(facts, Wish(now=NOW))
 
 
 def test_the_overview_as_text_is_the_expected_page(report):
@@ -62,7 +63,7 @@ def test_the_overview_of_a_closed_period_has_the_same_bytes_when_it_is_made_late
     made = []
     for now in (NOW, NOW + 90 * DAY):
         with facts_of(paths / "fortnight.db", now=now) as facts:
-            made.append(as_json(overview(facts, now)))
+            made.append(as_json(overview(facts, Wish(now=now))))
     assert made[0] == made[1]
 
 
@@ -70,14 +71,14 @@ def test_every_section_keeps_its_place_even_if_it_is_empty(paths):
     keys = []
     for name in PLANS:
         with facts_of(paths / f"{name}.db") as facts:
-            keys.append([section.key for section in overview(facts, NOW).sections])
+            keys.append([section.key for section in overview(facts, Wish(now=NOW)).sections])
     assert keys[0] == keys[1] == keys[2]
     assert keys[0] == ["time", "gpus", "hours", "users", "waits", "failures", "wastes", "health"]
 
 
 def test_every_number_of_the_text_is_the_same_string_in_json(paths):
     with facts_of(paths / "fortnight.db") as facts:
-        report = overview(facts, NOW)
+        report = overview(facts, Wish(now=NOW))
     text, content = as_text(report), json.loads(as_json(report))
     assert content["schema"] == 1
     for item in content["figures"]["items"]:
@@ -91,7 +92,7 @@ def test_every_number_of_the_text_is_the_same_string_in_json(paths):
 
 def test_the_users_of_the_overview_add_up_to_the_charged_hours(paths):
     with facts_of(paths / "fortnight.db") as facts:
-        report, charged = overview(facts, NOW), facts.charged
+        report, charged = overview(facts, Wish(now=NOW)), facts.charged
     (table,) = (part for part in report.sections[3].parts if isinstance(part, Table))
     assert sum(row[1].value for row in table.rows) == pytest.approx(charged / HOUR)
     assert table.total[1].value == pytest.approx(charged / HOUR)
@@ -99,7 +100,7 @@ def test_the_users_of_the_overview_add_up_to_the_charged_hours(paths):
 
 def test_csv_has_a_header_raw_numbers_and_one_table(paths):
     with facts_of(paths / "fortnight.db") as facts:
-        report = overview(facts, NOW)
+        report = overview(facts, Wish(now=NOW))
     text = as_csv(report, "classes")
     assert text.endswith("\r\n")
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -161,7 +162,7 @@ def test_the_six_classes_of_any_history_are_the_sums_of_its_minutes_and_add_up_t
     with history.zone():
         slow = _written(path, minutes)
     with facts_of(path, Choice(since="2026-11-10", until="2026-11-11")) as facts:
-        report = overview(facts, NOW)
+        report = overview(facts, Wish(now=NOW))
         assert facts.classes == pytest.approx(tuple(slow[at] for at in range(6)))
         assert facts.charged == pytest.approx(sum(use.charged for use in facts.uses))
         assert facts.lost == pytest.approx(3 * DAY - sum(slow.values()))
@@ -194,7 +195,7 @@ def test_a_period_whose_hours_are_gone_is_reported_from_days(paths, tmp_path):
     ledger.close()
     with facts_of(path) as facts:
         assert facts.classes == pytest.approx(before)
-        text = as_text(overview(facts, NOW))
+        text = as_text(overview(facts, Wish(now=NOW)))
     assert "The samples of hours of this period are no longer kept." in text
 
 
@@ -230,7 +231,7 @@ def hostile(tmp_path):
 
 def test_names_with_markup_escapes_and_emoji_harm_no_format(hostile):
     with facts_of(hostile) as facts:
-        report = overview(facts, NOW)
+        report = overview(facts, Wish(now=NOW))
     for ascii in (False, True):
         text = as_text(report, ascii=ascii)
         assert max(width(line) for line in text.splitlines()) <= 78
@@ -248,7 +249,7 @@ def test_names_with_markup_escapes_and_emoji_harm_no_format(hostile):
 def test_a_text_of_a_user_is_always_marked_as_given(hostile):
     """A renderer escapes what is marked; no other text of the report holds a name."""
     with facts_of(hostile) as facts:
-        report = overview(facts, NOW)
+        report = overview(facts, Wish(now=NOW))
     content = json.loads(as_json(report))
     found = list(_texts(content))
     assert [kind for kind, text in found if "<script>" in text and kind != "given"] == []
@@ -298,7 +299,7 @@ def test_jobs_that_never_started_and_jobs_without_a_gpu_have_their_place(tmp_pat
         )
     ledger.close()
     with facts_of(path) as facts:
-        text = as_text(overview(facts, NOW))
+        text = as_text(overview(facts, Wish(now=NOW)))
         assert isinstance(facts, Facts)
     assert "no GPU                         1         2 min         2 min         2 min" in text
     assert "cancelled              1  ann 1" in text

@@ -8,6 +8,7 @@ from fgsched.accounting.reports.failures import failures
 from fgsched.accounting.reports.hardware import health_and_foreign
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.people import users
+from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.timeclasses import gpus, hours_of_the_week, where_the_time_went
 from fgsched.accounting.reports.waits import waits
 from fgsched.accounting.reports.waste import Finding, findings, wastes
@@ -16,8 +17,8 @@ from fgsched.accounting.reports.wording import earlier_name, number_word
 _WASTES = 5
 
 
-def overview(facts: Facts, now: float) -> Report:
-    """Return the overview of a period; `now` is in epoch seconds."""
+def overview(facts: Facts, wish: Wish) -> Report:
+    """Return the overview of a period."""
     found = findings(facts)[:_WASTES]
     body = frame.Body(
         kind="overview",
@@ -45,7 +46,7 @@ def overview(facts: Facts, now: float) -> Report:
         main="classes",
         quiet=not facts.ended and not facts.charged,
     )
-    return frame.framed(facts, body, now)
+    return frame.framed(facts, body, wish.now)
 
 
 def _lede(facts: Facts, found: Sequence[Finding]) -> list[str]:

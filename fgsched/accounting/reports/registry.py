@@ -1,0 +1,99 @@
+"""The reports and the formats there are."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from msgspec import Struct
+
+from fgsched.accounting.periods import Default
+from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.model import Report
+from fgsched.domain.errors import BadUsage
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """What a report is asked for beside its period."""
+
+    now: float  # epoch seconds
+    by: str = "user"
+    number: int = 10  # rows of lists of the largest
+    user: str = ""  # of the report on oneself
+    weights: dict[str, float] = {}  # by model of GPU: the price of an hour, relative to others
+    quotas: dict[str, float] = {}  # by account: GPU seconds; accounts without one are missing
+    share_step: int = 1  # ten-thousandths: the unit of shares on this host
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """One kind of report."""
+
+    make: Callable[[Facts, Wish], Report]
+    default: Default  # period
+
+
+class Format(Struct, frozen=True, kw_only=True):
+    """One way to write a report."""
+
+    suffix: str
+    render: Callable[[Report, "Style"], str]
+
+
+class Style(Struct, frozen=True, kw_only=True):
+    """How a report is written."""
+
+    ascii: bool = False
+    section: str = ""  # of CSV; "": the main table
+
+
+_MODULES: dict[str, tuple[str, Default]] = {
+    # name: module of fgsched.accounting.reports with a function of that name, and the default period
+    "overview": ("overview", "week"),
+}
+ALIASES = {"intruders": "strangers"}
+NAMES = tuple(_MODULES)
+
+
+def kind(name: str) -> Kind:
+    """Return a kind of report by its name. Raises BadUsage."""
+    name = ALIASES.get(name, name)
+    if name not in _MODULES:
+        raise BadUsage(f"there is no report '{name[:40]}'", f"Reports: {', '.join(NAMES)}.")
+    module, default = _MODULES[name]
+    found = import_module(f"fgsched.accounting.reports.{module}")
+    return Kind(make=getattr(found, name), default=default)
+
+
+def _text(report: Report, style: Style) -> str:
+    from fgsched.accounting.reports.text import as_text
+
+    return as_text(report, ascii=style.ascii)
+
+
+def _markdown(report: Report, style: Style) -> str:
+    from fgsched.accounting.reports.markdown import as_markdown
+
+    return as_markdown(report)
+
+
+def _json(report: Report, style: Style) -> str:
+    from fgsched.accounting.reports.export import as_json
+
+    return as_json(report)
+
+
+def _csv(report: Report, style: Style) -> str:
+    from fgsched.accounting.reports.export import as_csv
+
+    return as_csv(report, style.section)
+
+
+FORMATS = {
+    "text": Format(suffix="txt", render=_text),
+    "markdown": Format(suffix="md", render=_markdown),
+    "json": Format(suffix="json", render=_json),
+    "csv": Format(suffix="csv", render=_csv),
+}
+
+
+def written(report: Report, format: str, style: Style) -> str:
+    """Return a report in a format. Raises BadUsage if the format has nothing to write."""
+    return FORMATS[format].render(report, style)

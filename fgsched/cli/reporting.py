@@ -1,0 +1,108 @@
+"""Make the report that a command line asks for, and write it to the terminal or to a folder."""
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fgsched.accounting.periods import Choice, chosen
+from fgsched.accounting.reports import folder
+from fgsched.accounting.reports.facts import Facts, ReportReader
+from fgsched.accounting.reports.model import Report
+from fgsched.accounting.reports.registry import FORMATS, Style, Wish, kind, written
+from fgsched.cli.command import write
+from fgsched.client import find_places
+from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
+from fgsched.domain.units import parse_count
+
+_NOT_YET = ("to", "subject")
+
+
+def report(options: Mapping[str, Any]) -> None:
+    """Make a report and write it, unless --only-if finds nothing to report. Raises FgschedError."""
+    _refuse_contradictions(options)
+    formats, style = _formats(options), Style(ascii=options["as_ascii"], section=options["section"])
+    if options["output"]:
+        with folder.locked(Path(options["output"])):
+            _deliver(made(options, time.time()), formats, style, options)
+    else:
+        _deliver(made(options, time.time()), formats, style, options)
+
+
+def made(options: Mapping[str, Any], now: float) -> Report:
+    """Make the report that the options ask for; `now` is in epoch seconds. Raises FgschedError."""
+    which = kind(options["report"])
+    choice = Choice(**{name: options[name] for name in Choice.__struct_fields__})
+    period = chosen(choice, which.default, now)
+    reader = ReportReader(_readable(options["file"]))
+    try:
+        with reader.reading():
+            return which.make(Facts(reader, period, host=_host()), Wish(now=now))
+    finally:
+        reader.close()
+
+
+def _deliver(made: Report, formats: list[str], style: Style, options: Mapping[str, Any]) -> None:
+    if options["only_if"] and made.quiet:
+        return
+    texts = {name: written(made, name, style) for name in formats}
+    if options["output"]:
+        by_suffix = {FORMATS[name].suffix: text for name, text in texts.items()}
+        keep = parse_count(options["keep"]) if options["keep"] else 0
+        folder.add(Path(options["output"]), made, by_suffix, keep)
+        return
+    for text in texts.values():
+        write(text)
+
+
+def _formats(options: Mapping[str, Any]) -> list[str]:
+    """Return the formats to write. Raises BadUsage."""
+    names = [name.strip() for name in options["formats"].split(",") if name.strip()] or ["text"]
+    for name in names:
+        if name not in FORMATS:
+            raise BadUsage(f"there is no format '{name[:40]}'", f"Formats: {', '.join(FORMATS)}.")
+    if len(names) > 1 and not options["output"]:
+        raise BadUsage("several formats need --output", "Choose one format, or a folder with --output.")
+    return list(dict.fromkeys(names))
+
+
+def _refuse_contradictions(options: Mapping[str, Any]) -> None:
+    for name in _NOT_YET:
+        if options[name]:
+            raise BadUsage(f"--{name} is not supported yet", "Write the report with --output.")
+    if options["keep"]:
+        parse_count(options["keep"])
+    if options["keep"] and not options["output"]:
+        raise BadUsage("--keep needs --output", "It limits the number of reports in a folder.")
+    if options["section"] and "csv" not in options["formats"]:
+        raise BadUsage("--section needs --format csv", "The other formats write all sections.")
+
+
+def _readable(given: str) -> Path:
+    """Return the path of the accounts.
+
+    Raises:
+        NotPermitted: this user may not read them.
+        StorageError: there are none.
+    """
+    path = Path(given) if given else find_places().accounts
+    try:
+        is_there = path.exists()
+    except PermissionError:
+        is_there = True  # in a directory that this user may not enter
+    if not is_there:
+        raise StorageError(
+            f"there are no accounts: {path} does not exist",
+            "A controller makes them when it starts; --file reads accounts elsewhere.",
+        )
+    if not os.access(path, os.R_OK):
+        raise NotPermitted(
+            f"you may not read the accounts {path}",
+            "Run fgreport as the user of the controller (on a shared host: root), or ask for the report.",
+        )
+    return path
+
+
+def _host() -> str:
+    return os.uname().nodename.split(".")[0]

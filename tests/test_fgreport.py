@@ -1,0 +1,138 @@
+"""fgreport: what it prints and writes, and what it refuses."""
+
+import csv
+import fcntl
+import io
+import json
+import os
+
+import pytest
+
+import history
+from fgsched.domain.errors import Exit
+from live_host import Done, Home
+from reporting import EXPECTED
+
+
+@pytest.fixture(scope="module")
+def accounts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("accounts") / "accounts.db"
+    history.write(history.FORTNIGHT, path)
+    return path
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def report(home, accounts):
+    """Run fgreport on the made fortnight, in its zone."""
+
+    def run(*words: str) -> Done:
+        return home.run("fgreport", *words, "--file", str(accounts), env={"TZ": history.ZONE})
+
+    return run
+
+
+def test_the_overview_is_printed_as_text(report):
+    done = report("overview", "--week", "2026-W46")
+    assert (done.status, done.err) == (0, "")
+    host = os.uname().nodename.split(".")[0]
+    expected = (EXPECTED / "overview-fortnight.txt").read_text()
+    assert done.out.splitlines()[1:] == expected.replace("hopper", host).splitlines()[1:]
+    assert done.out.startswith(f"GPU report  {host}")
+
+
+def test_json_and_csv_can_be_parsed(report):
+    found = report("overview", "--week", "2026-W46", "--format", "json").json
+    assert (found["schema"], found["kind"], found["period"]["name"]) == (1, "overview", "2026-W46")
+    text = report("overview", "--week", "2026-W46", "--format", "csv", "--section", "users").out
+    assert next(csv.DictReader(io.StringIO(text)))["name"] == "ann"
+
+
+def test_the_accounts_are_read_while_no_controller_runs(home, accounts):
+    (home.path / "accounts.db").write_bytes(accounts.read_bytes())
+    done = home.run("fgreport", "overview", "--week", "2026-W46", env={"TZ": history.ZONE})
+    assert (done.status, done.err) == (0, "")
+    assert not (home.path / "lock").exists()
+
+
+def test_files_of_a_folder_are_dated_listed_and_limited_in_number(report, tmp_path):
+    folder = tmp_path / "reports"
+    for week in ("2026-W44", "2026-W45", "2026-W46"):
+        words = ("--format", "text,json", "--output", str(folder), "--keep", "2")
+        done = report("overview", "--week", week, *words)
+        assert (done.status, done.out, done.err) == (0, "", "")
+    assert sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")) == [
+        "index.html",
+        "overview-2026-W45.json",
+        "overview-2026-W45.txt",
+        "overview-2026-W46.json",
+        "overview-2026-W46.txt",
+    ]
+    page = (folder / "index.html").read_text()
+    assert page.count("<a href=") == 4
+    assert page.index("2026-W46") < page.index("2026-W45")
+    assert json.loads((folder / "overview-2026-W46.json").read_text())["schema"] == 1
+
+
+def test_a_second_run_into_a_folder_is_refused(report, tmp_path):
+    (tmp_path / ".fgreport.lock").touch()
+    with open(tmp_path / ".fgreport.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = report("overview", "--week", "2026-W46", "--output", str(tmp_path))
+    assert (done.status, done.out) == (Exit.REFUSED, "")
+    assert "another fgreport writes to" in done.err
+
+
+def test_nothing_is_written_if_there_is_nothing_to_report(report, tmp_path):
+    quiet = ("overview", "--week", "2026-W40", "--only-if")
+    assert report(*quiet) == Done(0, "", "")
+    assert report(*quiet, "--output", str(tmp_path / "reports")) == Done(0, "", "")
+    assert not (tmp_path / "reports" / "index.html").exists()
+    assert "No job ran in this week." in report("overview", "--week", "2026-W40").out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (["nothing"], Exit.USAGE, "there is no report 'nothing'"),
+        (["overview", "--week", "2099-W01"], Exit.USAGE, "has not begun"),
+        (["overview", "--since", "2026-11-12", "--until", "2026-11-10"], Exit.USAGE, "before it begins"),
+        (["overview", "--since", "nonsense"], Exit.USAGE, "not a time"),
+        (["overview", "--format", "pdf"], Exit.USAGE, "there is no format 'pdf'"),
+        (["overview", "--format", "csv,json"], Exit.USAGE, "need --output"),
+        (["overview", "--section", "users"], Exit.USAGE, "needs --format csv"),
+        (["overview", "--format", "csv", "--section", "x"], Exit.USAGE, "It has: figures"),
+        (["overview", "--keep", "3"], Exit.USAGE, "--keep needs --output"),
+        (["overview", "--keep", "0", "--output", "x"], Exit.USAGE, "not a whole number"),
+        (["overview", "--to", "ann@example.org"], Exit.USAGE, "--to is not supported yet"),
+        (["overview", "--output", "/dev/null/x"], Exit.STORAGE, "cannot write reports to"),
+    ],
+)
+def test_a_wrong_use_is_refused_with_its_cause(report, words, status, told):
+    done = report(*words)
+    assert (done.status, done.out) == (status, "")
+    assert told in done.err
+
+
+def test_missing_damaged_and_newer_accounts_are_refused(home, tmp_path):
+    done = home.run("fgreport", "overview")
+    assert (done.status, done.out) == (Exit.STORAGE, "")
+    assert "there are no accounts" in done.err
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(b"not a database at all" * 400)
+    done = home.run("fgreport", "overview", "--file", str(damaged))
+    assert (done.status, done.out) == (Exit.STORAGE, "")
+    assert str(damaged) in done.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_accounts_that_the_user_may_not_read_are_refused(home, accounts, tmp_path):
+    path = tmp_path / "locked.db"
+    path.write_bytes(accounts.read_bytes())
+    path.chmod(0)
+    done = home.run("fgreport", "overview", "--file", str(path))
+    assert (done.status, done.out) == (Exit.NOT_PERMITTED, "")
