@@ -13,7 +13,13 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strcpy, strncm
 
 from fgshim.cuda cimport *
 from fgshim.nvml cimport *
-from fgshim.owner cimport fg_owner, fg_owner_lives, fg_owner_read
+from fgshim.owner cimport (
+    fg_owner,
+    fg_owner_lives,
+    fg_owner_namespace,
+    fg_owner_read,
+    fg_owner_sees_its_namespace,
+)
 from fgshim.pace cimport *
 from fgshim.region cimport (
     FG_MAX_GPUS,
@@ -23,10 +29,14 @@ from fgshim.region cimport (
     FG_MAX_HOLDERS,
     FG_FOR_CONTEXT,
     FG_FOR_MEMORY,
+    FG_FOR_SLOT,
     FG_MAX_TAGGED,
     fg_region,
     fg_region_gpus,
-    fg_region_past,
+    fg_region_add_slots,
+    fg_region_counts,
+    fg_region_held,
+    fg_region_may_have_ended,
     fg_region_past_bytes,
     fg_region_refusal,
     fg_region_retagged,
@@ -54,6 +64,11 @@ cdef extern from "atomics.h" nogil:
     uint64_t fg_sum(uint64_t, uint64_t)
     void fg_raise(uint64_t *, uint64_t)
     void fg_add(uint64_t *, uint64_t)
+
+cdef extern from "clock.h" nogil:
+    uint64_t fg_clock()
+    uint64_t fg_rough_clock()
+    void fg_sleep(uint64_t)
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t *)
@@ -100,7 +115,9 @@ cdef extern from "state.h" nogil:
         uint32_t used
     const uint64_t FG_OWN_STREAM
     int fg_watches_forks, fg_has_deferred
-    uint32_t fg_slot, fg_pid
+    uint32_t fg_slot, fg_pid, fg_generation
+    uint64_t fg_namespace
+    uint32_t *fg_judged_at
     uint64_t *fg_held
     uint64_t *fg_context
     uint64_t *fg_deferred
@@ -130,6 +147,7 @@ include "hook/_calls.pxi"
 include "hook/driver.pxi"
 include "hook/lookup.pxi"
 include "hook/region.pxi"
+include "hook/slots.pxi"
 include "hook/ledger.pxi"
 include "hook/shares.pxi"
 include "hook/entries.pxi"

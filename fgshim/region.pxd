@@ -6,7 +6,7 @@ from fgshim.pace cimport fg_long_runs, fg_pace
 
 cdef extern from "region.h" nogil:
     const uint32_t FG_REGION_VERSION, FG_MAX_GPUS, FG_MAX_SLOTS, FG_MAX_SHARES
-    const int FG_MAX_HOLDERS, FG_TAG_SHIFT, FG_FOR_MEMORY, FG_FOR_CONTEXT
+    const int FG_MAX_HOLDERS, FG_TAG_SHIFT, FG_FOR_MEMORY, FG_FOR_CONTEXT, FG_FOR_SLOT
     const uint64_t FG_REGION_MAGIC, FG_MAX_TAGGED
     enum:  # the bounds again, as constants that Cython accepts in a declaration
         GPUS "FG_MAX_GPUS"
@@ -26,14 +26,17 @@ cdef extern from "region.h" nogil:
         uint64_t last_held
         uint64_t context
     ctypedef struct fg_region_slot:
+        pthread_mutex_t life
         uint32_t pid
         uint32_t generation
+        uint32_t ended
         uint64_t start
         uint64_t image
-        uint64_t bytes[GPUS]
-    ctypedef struct fg_region_past:
-        uint64_t context[GPUS]
-        uint64_t seen[GPUS]
+        uint64_t pid_namespace
+    ctypedef struct fg_region_counts:
+        uint64_t bytes[SLOTS_IN_REGION]
+        uint64_t context[SLOTS_IN_REGION]
+        uint64_t seen[SLOTS_IN_REGION]
     ctypedef struct fg_region_share:
         uint64_t key
         uint64_t bytes
@@ -66,9 +69,10 @@ cdef extern from "region.h" nogil:
         fg_pace pace[GPUS]
         uint32_t slots
         uint32_t shares
+        uint64_t shared[GPUS]
         fg_region_slot slot[SLOTS_IN_REGION]
+        fg_region_counts counts[GPUS]
         fg_region_share share[SHARES]
-        fg_region_past past[SLOTS_IN_REGION]
         fg_long_runs runs[GPUS]
 
     uint32_t fg_region_gpus(const fg_region *r)
@@ -81,6 +85,9 @@ cdef extern from "region.h" nogil:
     uint64_t fg_region_tagged(uint64_t tag, uint64_t bytes)
     uint64_t fg_region_retagged(uint64_t word, uint64_t bytes)
     uint64_t fg_region_past_bytes(uint64_t context, uint64_t seen)
+    uint64_t fg_region_held(const fg_region *r, uint32_t slot, uint32_t gpu)
+    uint64_t fg_region_add_slots(const fg_region *r, uint32_t gpu, uint32_t without, uint64_t total, int *doubtful)
+    bint fg_region_may_have_ended(const fg_region_slot *slot)
     int fg_region_lock_init(fg_region *r)
     uint64_t fg_region_seal(const fg_region *r)
     uint64_t fg_region_seal_in(const char *head, uint64_t length)

@@ -10,23 +10,25 @@ from libc.errno cimport ENOSYS, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from fgshim.owner cimport fg_owner_lives
+from fgshim.owner cimport fg_owner_lives, fg_owner_namespace
 from fgshim.pace cimport *
 from fgshim.region cimport (
     FG_MAX_GPUS,
-    FG_MAX_SHARES,
     FG_MAX_SLOTS,
     FG_REGION_MAGIC,
     FG_REGION_VERSION,
     fg_region,
     fg_region_flaw,
     fg_region_gpu,
-    fg_region_past,
+    fg_region_counts,
+    fg_region_held,
     fg_region_lock_init,
     fg_region_tagged,
     fg_region_seal,
     fg_region_share,
+    fg_region_shares,
     fg_region_slot,
+    fg_region_slots,
     fg_region_tell,
     fg_region_past_bytes,
     FG_TAG_SHIFT,
@@ -39,6 +41,10 @@ cdef extern from "queue_signal.h" nogil:
 cdef extern from "open_below.h" nogil:
     int fg_open_below(int where, const char *path, unsigned long flags)
 
+cdef extern from "outer_pid.h" nogil:
+    uint32_t fg_outer_pid(const fg_region_slot *slot)
+    bint fg_slot_has_ended(const fg_region_slot *slot, uint64_t own, uint32_t *pid)
+
 cdef extern from "region_file.h":
     size_t FG_HEADER
     size_t FG_WRITTEN(size_t gpus)
@@ -50,11 +56,12 @@ include "region_pace.pxi"
 
 SIZE = sizeof(fg_region)
 SLOTS_AT = FG_HEADER  # offset of the slots in bytes
+SLOT_SIZE = sizeof(fg_region_slot)
 
 # One GPU of the job; amounts are bytes. held: by living processes, with untracked; peak: the most that was held;
 # last_asked, last_held: the last refused allocation, and what was held then.
 Gpu = namedtuple("Gpu", "index uuid limit held peak refusals untracked last_asked last_held")
-# One process; the tuples have an element for each GPU, in the order of Region.gpus, in bytes. bytes: allocated by
+# One process; pid: 0 if it cannot be found from here; the tuples have an element for each GPU, in the order of Region.gpus, in bytes. bytes: allocated by
 # calls; past: held outside the calls, as charged; contexts: the estimate for its live contexts; marks: the tags of
 # the estimates, for `set_seen`; given: counted in shares, but in the driver's figure of this process.
 Process = namedtuple("Process", "pid start image bytes past contexts marks slot given")
@@ -113,7 +120,7 @@ def read(path, owner=None) -> Region:
     flaw = fg_region_flaw(&region, size)
     if flaw:
         raise ValueError(f"{path} {flaw.decode()}")
-    living = [slot for slot in range(region.slots) if _lives(&region, slot)]
+    living = _living(&region)
     processes = _processes(&region, living)
     return Region(region.job, region.attempt, _gpus(&region, processes, living), processes, _refusal(&region))
 
@@ -207,31 +214,62 @@ cdef _refusal(const fg_region *region):
     return line[:length].decode("ascii", "replace")
 
 
-cdef bint _lives(const fg_region *region, uint32_t slot):
-    """Return whether the process of a slot still executes the program that took it."""
-    cdef const fg_region_slot *taken = &region.slot[slot]
-    return taken.pid != 0 and fg_owner_lives(taken.pid, taken.start, taken.image) != 0
+_outer_pids: dict = {}  # (pid, start, image) of a slot of another pid namespace -> its pid in this one
+_MOST_OUTER_PIDS = 4096
+
+
+cdef uint32_t _here(const fg_region_slot *slot, uint64_t own):
+    """Return the pid that the process of a slot has in this pid namespace `own`; 0 if it has ended or has none."""
+    if not slot.pid_namespace or slot.pid_namespace == own:
+        return slot.pid if fg_owner_lives(slot.pid, slot.start, slot.image) != 0 else 0
+    key = (slot.pid, slot.start, slot.image)
+    cdef uint32_t pid = _outer_pids.get(key, 0)
+    if pid and fg_owner_lives(pid, slot.start, slot.image) == 1:
+        return pid
+    pid = fg_outer_pid(slot)
+    pid = pid if pid <= <uint32_t> 1 << 22 else 0
+    if len(_outer_pids) >= _MOST_OUTER_PIDS:
+        _outer_pids.clear()
+    _outer_pids[key] = pid
+    return pid
+
+
+cdef _living(const fg_region *region):
+    """Return {slot: pid here} of the processes that still execute the program that took the slot."""
+    cdef uint32_t pid
+    cdef uint64_t own = fg_owner_namespace()
+    living = {}
+    for slot in range(fg_region_slots(region)):
+        if region.slot[slot].pid == 0:
+            continue
+        here = _here(&region.slot[slot], own)
+        if here or not fg_slot_has_ended(&region.slot[slot], own, &pid):
+            living[slot] = here
+    return living
 
 
 cdef _processes(const fg_region *region, living):
     cdef const fg_region_slot *taken
     found = []
     shown = _shown(region, living)
-    for slot in living:
+    for slot, pid in living.items():
         taken = &region.slot[slot]
-        held = tuple(taken.bytes[gpu] for gpu in range(region.gpus))
+        held = tuple(region.counts[gpu].bytes[<uint32_t> slot] for gpu in range(region.gpus))
         given = tuple(shown.get((slot, gpu), 0) for gpu in range(region.gpus))
-        found.append(Process(taken.pid, taken.start, taken.image, held, *_past(region, slot), slot, given))
+        found.append(Process(pid, taken.start, taken.image, held, *_past(region, slot), slot, given))
     return found
 
 
 cdef _past(const fg_region *region, uint32_t slot):
     """Return (bytes outside the calls, estimate for contexts, tags) of a slot, each by GPU."""
-    cdef const fg_region_past *past = &region.past[slot]
-    gpus = range(region.gpus)
-    charged = tuple(fg_region_past_bytes(past.context[gpu], past.seen[gpu]) for gpu in gpus)
-    contexts = tuple(past.context[gpu] & FG_MAX_TAGGED for gpu in gpus)
-    return charged, contexts, tuple(past.context[gpu] >> FG_TAG_SHIFT for gpu in gpus)
+    cdef const fg_region_counts *counts
+    charged, contexts, tags = [], [], []
+    for gpu in range(region.gpus):
+        counts = &region.counts[gpu]
+        charged.append(fg_region_past_bytes(counts.context[slot], counts.seen[slot]))
+        contexts.append(counts.context[slot] & FG_MAX_TAGGED)
+        tags.append(counts.context[slot] >> FG_TAG_SHIFT)
+    return tuple(charged), tuple(contexts), tuple(tags)
 
 
 cdef _holders(const fg_region_share *share, living):
@@ -247,7 +285,7 @@ cdef _shown(const fg_region *region, living):
     """
     cdef const fg_region_share *share
     shown = {}
-    for at in range(FG_MAX_SHARES):
+    for at in range(fg_region_shares(region)):
         share = &region.share[at]
         holders = _holders(share, living)
         owner = share.giver - 1 if share.giver - 1 in holders else holders[0] if len(holders) == 1 else None
@@ -259,7 +297,7 @@ cdef _shown(const fg_region *region, living):
 cdef _shared(const fg_region *region, uint32_t gpu, living):
     """Return the bytes on a GPU that processes of the job share."""
     total = 0
-    for at in range(FG_MAX_SHARES):
+    for at in range(fg_region_shares(region)):
         if region.share[at].gpu == gpu and _holders(&region.share[at], living):
             total += region.share[at].bytes
     return total

@@ -8,7 +8,7 @@ cdef extern from "region_file.h":
     size_t FG_RUNS_AT(size_t position)
     size_t FG_LOAN_AT(size_t position)
     size_t FG_LOAN_SIZE
-    uint32_t FG_SLOT_PID(const char *data, size_t slot)
+    const fg_region_slot *FG_SLOT(const char *data, size_t slot)
 
 
 cdef void _set_pace(fg_pace *pace, policy, share) except *:
@@ -26,11 +26,16 @@ def open_region(path, owner=None) -> int:
 
 
 def pids(int fd) -> list:
-    """Return the pids of all slots of an open region, of living and ended processes."""
+    """Return the pids, in this pid namespace, of all slots of an open region: of living and ended processes."""
     cdef bytes data = os.pread(fd, sizeof(fg_region_slot) * FG_MAX_SLOTS, FG_HEADER)
-    cdef size_t slot
-    found = [FG_SLOT_PID(data, slot) for slot in range(len(data) // sizeof(fg_region_slot))]
-    return [pid for pid in found if pid]
+    cdef uint64_t own = fg_owner_namespace()
+    cdef const fg_region_slot *taken
+    found = set()
+    for slot in range(len(data) // sizeof(fg_region_slot)):
+        taken = FG_SLOT(data, slot)
+        if taken.pid:
+            found.add(taken.pid if taken.pid_namespace in (0, own) else _here(taken, own))
+    return sorted(found - {0})
 
 
 cdef class Borrower:

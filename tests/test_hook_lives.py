@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import fakecuda
 import fgshim
 from fakecuda import Card
 from fakecuda.job import HISTORY, make_job
 from fgshim import region
+from live_host import ROOT
 
 pytestmark = pytest.mark.compiler
 MIB, GIB = 1 << 20, 1 << 30
@@ -97,22 +99,55 @@ def test_a_parent_that_dies_first_leaves_its_child_nothing_to_answer_for(job):
     live.end()
 
 
+SLOT = "<IIIIQQQ"  # behind the mutex: pid, generation, ended, reserved, start, image, pid namespace
+SLOT_FIELDS = region.SLOT_SIZE - struct.calcsize(SLOT)
+SLOTS_IN_USE = 5072  # offset in the region
+
+
+def own_slot(start=0):
+    """Return the fields of a slot that this process might have; `start`: added to its start time."""
+    begun = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return struct.pack(SLOT, os.getpid(), 1, 0, 0, begun + start, 0, Path("/proc/self/ns/pid").stat().st_ino)
+
+
 def test_processes_beyond_the_slots_are_refused_and_slots_of_the_dead_are_taken_again(job):
-    offset = region.SLOTS_AT
-    start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    slot = struct.calcsize("<IIQQ16Q")
     content = bytearray(job.region_file.read_bytes())
     for at in range(256):
-        struct.pack_into("<IIQQ", content, offset + at * slot, os.getpid(), 1, start, 0)
-    struct.pack_into("<I", content, offset - 64, 256)
+        offset = region.SLOTS_AT + at * region.SLOT_SIZE + SLOT_FIELDS
+        content[offset : offset + len(own_slot())] = own_slot()
+    struct.pack_into("<I", content, SLOTS_IN_USE, 256)
     job.region_file.write_bytes(content)
     assert len(job.region().processes) == 256
     assert job.run("alloc 2M") == [(OOM,)]
-    struct.pack_into(
-        "<IIQQ", content, offset + 77 * slot, os.getpid(), 1, start + 1, 0
-    )  # who had this pid before
+    assert "256 processes of the job use GPUs already" in job.region().refusal
+    offset = region.SLOTS_AT + 77 * region.SLOT_SIZE + SLOT_FIELDS
+    content[offset : offset + len(own_slot())] = own_slot(start=1)  # an earlier process of this pid
     job.region_file.write_bytes(content)
     assert job.run("alloc 2M") == [(OK,)]
+
+
+@pytest.mark.parametrize("kind", ["view", "refusal", "memory"])
+def test_views_and_refusals_make_no_system_call_whatever_processes_hold_memory(job, tmp_path, kind):
+    """So they read nothing in /proc, and hold no process up. The kernel ends the program at a system call."""
+    holders = [job.start() for _ in range(12)]
+    assert [holder.say("alloc 2M") for holder in holders] == [(OK,)] * 12
+    calls = fakecuda.compile_c([ROOT / "scripts/bench/calls.c"], tmp_path / "calls", "-ldl")
+    words = [calls, kind, "1000", "strict"]
+    env = job.environment(FAKE_CUDA_NO_PROC="1")
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    for holder in holders:
+        holder.end()
+
+
+def test_a_process_stays_counted_when_the_thread_that_allocated_first_ends(job):
+    """The kernel marks the slot then. The process lives, and takes it again at its next allocation."""
+    live = job.start(FAKEJOB_BARE="1")
+    assert live.say("race-hold 1 600M") == (OK,)
+    assert job.run("info", "alloc 600M") == [(OK, GIB - 600 * MIB, GIB), (OOM,)]
+    assert live.say("alloc 2M")[0] != OOM
+    live.kill()
+    assert job.run("alloc 1G") == [(OK,)]
 
 
 def test_racing_processes_and_kills_never_pass_the_limit_and_lose_nothing(job, driver):

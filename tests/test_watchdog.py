@@ -103,10 +103,30 @@ def test_of_a_card_that_does_not_answer_all_stays_as_it_was():
     assert judge("shim", [], looks(over).memory, KILL, silent={1}).memory == LastQuery()
 
 
-def test_each_process_may_have_its_context_beyond_the_limit():
-    assert looks(sight(use(600, 500), use(600, 500, pid=8))).warn == ()
-    (fault,) = looks(sight(use(601, 500), use(600, 500, pid=8))).warn
-    assert (fault.reason, fault.held, fault.limit) == (Reason.GPU_OVER_LIMIT, 1201, 1000)
+def test_a_job_may_exceed_its_limit_by_the_tolerance_however_many_processes_it_has():
+    assert looks(sight(use(550, 500), use(550, 500, pid=8))).warn == ()
+    (fault,) = looks(sight(use(551, 500), use(550, 500, pid=8))).warn
+    assert (fault.reason, fault.held, fault.limit) == (Reason.GPU_OVER_LIMIT, 1101, 1000)
+
+
+@pytest.mark.parametrize("count", [2, 8, 16])
+def test_processes_without_a_slot_that_exceed_the_limit_together_end_the_job(count):
+    uses = [use(570, pid=pid) for pid in range(count)]
+    assert looks(*[sight(*uses)] * 2).end.reason is Reason.GPU_OVER_LIMIT
+
+
+def test_what_was_charged_to_processes_without_a_slot_uses_up_the_tolerance():
+    over = sight(use(1050))
+    assert looks(over).warn == ()
+    assert [fault.reason for fault in looks(over, over).warn] == [Reason.GPU_OVER_LIMIT]
+    assert looks(over, over, over).end.reason is Reason.GPU_OVER_LIMIT
+    assert looks(over, over, over, tier="watchdog").end is None
+
+
+def test_memory_of_a_slot_outside_the_calls_does_not_use_up_the_tolerance():
+    """Code that is loaded after all of the limit was allocated; the hook refuses the next allocation."""
+    over = sight(slot(1050, 800, past=250))
+    assert looks(over, over, over).end is None
 
 
 FAULTS = [

@@ -192,7 +192,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = "kill"
     tolerance: Annotated[
         Bytes,
-        _key("fence", "GPU memory above the limit that is tolerated, per process.", ge=0, le=64 * GIB),
+        _key("fence", "GPU memory above the limit that is tolerated, per job and GPU.", ge=0, le=64 * GIB),
     ] = 512 * MIB
     context_memory: Annotated[
         Bytes,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fgsched.domain.job import Job, OomReport, Readings, Reason, Refusal
 from fgsched.domain.units import format_mebibytes
 
-UNENFORCED, BY_HOOK = "none", "shim"  # tiers
+UNENFORCED, BY_HOOK, BY_WATCHDOG = "none", "shim", "watchdog"  # tiers
 
 
 class ProcessUse(Struct, frozen=True, kw_only=True, gc=False):
@@ -50,7 +50,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """The settings of the watchdog."""
 
     kills: bool = True  # otherwise it only warns
-    tolerance: int = 512 << 20  # bytes beyond the limit for each process: contexts, until they are charged
+    tolerance: int = 512 << 20  # bytes by which a job may exceed its limit: contexts, until they are charged
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False):
@@ -112,7 +112,6 @@ def judge(
     GPUs in `silent` did not answer; their findings are kept for the next query that they answer.
     """
     seen = list(on_gpus)
-    found = [fault for on_gpu in seen for fault in _faults(on_gpu, tier, policy)]
     uses = {
         (on_gpu.gpu, use.pid, use.mark): use
         for on_gpu in seen
@@ -121,6 +120,7 @@ def judge(
     }
     estimates = {key: use.estimate for key, use in uses.items()}
     charged = {} if tier == UNENFORCED else _charges(estimates, before, seen)
+    found = [fault for on_gpu in seen for fault in _faults(on_gpu, tier, policy, charged)]
     with_slot = {key: use for key, use in uses.items() if use.memory and use.mark is not None}
     in_both = {key: use for key, use in with_slot.items() if key in before.estimates}
     faults, kept = frozenset((fault.reason, fault.gpu) for fault in found), before.of(silent)
@@ -170,8 +170,22 @@ def _costs(uses: Mapping[_Key, ProcessUse], before: LastQuery) -> dict[int, int]
     return costs
 
 
-def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy) -> list[Fault]:
-    """Return the violations on one GPU. A job of the level none has no limit on its own GPUs."""
+def _tolerated(gpu: int, tier: str, policy: Policy, charged: Mapping[int, int]) -> int:
+    """Return the bytes by which a job may exceed its limit on a GPU.
+
+    The tolerance is for memory that the hook could not count in time. What processes without a slot were
+    charged uses it up: nothing refuses their next allocation. At the level watchdog there is no hook, and
+    all memory is charged in this way.
+    """
+    return policy.tolerance if tier == BY_WATCHDOG else max(0, policy.tolerance - charged.get(gpu, 0))
+
+
+def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy, charged: Mapping[int, int]) -> list[Fault]:
+    """Return the violations on one GPU. A job of the level none has no limit on its own GPUs.
+
+    Args:
+        charged: {GPU: bytes} of processes without a slot.
+    """
     if on_gpu.is_lost:
         return [Fault(reason=Reason.GPU_LOST, gpu=on_gpu.gpu)] if on_gpu.limit is not None else []
     if on_gpu.limit is None:
@@ -180,7 +194,7 @@ def _faults(on_gpu: JobOnGpu, tier: str, policy: Policy) -> list[Fault]:
     if tier == UNENFORCED:
         return []
     faults = []
-    if on_gpu.held > on_gpu.limit + policy.tolerance * len(on_gpu.uses):
+    if on_gpu.held > on_gpu.limit + _tolerated(on_gpu.gpu, tier, policy, charged):
         held = {"held": on_gpu.held, "limit": on_gpu.limit}
         faults.append(Fault(reason=Reason.GPU_OVER_LIMIT, gpu=on_gpu.gpu, **held))
     past = replace(on_gpu, uses=tuple(use for use in on_gpu.uses if use.tracked is None and use.memory))

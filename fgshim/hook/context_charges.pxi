@@ -30,7 +30,7 @@ cdef void fg_charge_contexts(uint32_t gpu, uint64_t bytes, uint64_t reserved) no
         fg_defer_release(gpu, reserved)
     fg_context[gpu] = fg_region_retagged(fg_context[gpu], bytes)
     if fg_slot:  # one word, and no other process writes it
-        fg_set(&region.past[fg_slot - 1].context[gpu], fg_context[gpu])
+        fg_set(&region.counts[gpu].context[fg_slot - 1], fg_context[gpu])
     if locked:
         fg_unlock(region)
 

@@ -26,22 +26,34 @@ static int fg_thread_is_of_job(const fg_region *r, uint32_t thread) {
     char path[64];
     for (uint32_t at = 0; at < fg_region_slots(r); at++) {
         if (!fg_peek(&r->slot[at].pid)) continue;
-        fg_owner_path(fg_peek(&r->slot[at].pid), path);   /* /proc/<pid>/stat */
-        strcpy(strrchr(path, '/'), "/task/");
+        fg_owner_path(fg_peek(&r->slot[at].pid), "/task/", path);
         fg_owner_number(thread, path + strlen(path));
         if (!access(path, F_OK)) return 1;
     }
     return 0;
 }
 
+/* Whether processes of several pid namespaces have slots, so that a thread number may mean a thread of another one. */
+static int fg_has_several_namespaces(const fg_region *r) {
+    uint64_t first = 0, other;
+    for (uint32_t at = 0; at < fg_region_slots(r); at++) {
+        if (!fg_peek(&r->slot[at].pid)) continue;
+        other = fg_peek(&r->slot[at].pid_namespace);
+        if (first && other != first) return 1;
+        first = other;
+    }
+    return 0;
+}
+
 /* Whether to give the lock up, after `tries` waits of 50 ms for the same holder. The lock is held for less than a
  * microsecond at a time. A process of the job may be stopped or without a processor for a while, and is waited for
- * longer. A holder that has ended, or that is not of the job, is given up after a second, and after one try once a lock
+ * longer; so is any holder if the job has several pid namespaces. A holder that has ended, or that is not of the job, is given up after a second, and after one try once a lock
  * has been given up before. */
 static int fg_should_give_up(const fg_region *r, uint32_t holder, int tries) {
     static int gave_up;
     int hopeless = tries > 1200;
-    if (holder && syscall(SYS_tkill, holder, 0)) hopeless = 1;
+    if (fg_has_several_namespaces(r)) hopeless |= tries > 20 && !holder;
+    else if (holder && syscall(SYS_tkill, holder, 0)) hopeless = 1;
     else if (tries > (fg_peek(&gave_up) ? 0 : 20)) hopeless |= !fg_thread_is_of_job(r, holder);
     fg_store(&gave_up, hopeless);
     return hopeless;

@@ -1,12 +1,11 @@
 # The ledger: what this process has charged to its job. Reserve, call the driver, then keep the charge or
 # release it.
 #
-# Exports: fg_change_charge, fg_charge, fg_defer_release, fg_ensure_slot, fg_job_bytes, fg_living_job_bytes,
-#   fg_reap, fg_record_refusal, fg_record_refusal_of, fg_release, fg_reserve, fg_set_held, fg_update_peak,
-#   fg_watch_forks.
+# Exports: fg_change_charge, fg_charge, fg_defer_release, fg_job_bytes, fg_living_job_bytes, fg_record_refusal,
+#   fg_record_refusal_of, fg_release, fg_reserve, fg_set_held, fg_update_peak, fg_watch_forks.
 # Needs: context_charges (fg_forget_contexts); entries (fg_forget_entries); graphs (fg_forget_graphs);
-#   pool_table (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); shares (fg_leave_shares,
-#   fg_shared_bytes).
+#   pool_table (fg_forget_pools); region (fg_attach, fg_limit, fg_lock, fg_unlock); slots (fg_ensure_slot,
+#   fg_reap, fg_reset_slot).
 
 cdef extern from "libc_symbols.h" nogil:
     int __register_atfork(void (*)() noexcept nogil, void (*)() noexcept nogil, void (*)() noexcept nogil, void *)
@@ -21,8 +20,7 @@ cdef struct fg_charge:
 
 cdef void fg_in_child() noexcept nogil:
     """Reset the state in the child of a fork: slot, charges and entries belong to the parent."""
-    global fg_slot
-    fg_slot = 0
+    fg_reset_slot()
     memset(fg_held, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_deferred, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memset(fg_share_refs, 0, sizeof(uint32_t) * FG_MAX_SHARES)
@@ -37,122 +35,51 @@ cdef void fg_watch_forks() noexcept nogil:
         __register_atfork(NULL, NULL, fg_in_child, NULL)
 
 
-cdef void fg_free_slot(fg_region *region, uint32_t at) noexcept nogil:
-    """Free a slot, after it has left its shares. Under the region's lock."""
-    fg_leave_shares(region, at)
-    fg_publish(&region.slot[at].pid, 0)
-
-
-cdef void fg_reap(fg_region *region) noexcept nogil:
-    """Free the slots of processes that have ended or execute another program. Under the region's lock."""
-    cdef uint32_t at
-    cdef int saved = errno
-    cdef fg_region_slot *slot
-    for at in range(fg_region_slots(region)):
-        slot = &region.slot[at]
-        if slot.pid and at + 1 != fg_slot and fg_owner_lives(slot.pid, slot.start, slot.image) == 0:
-            fg_free_slot(region, at)
-    set_errno(saved)
-
-
-cdef inline uint64_t fg_slot_bytes(const fg_region *region, uint32_t at, uint32_t gpu) noexcept nogil:
-    """Return the bytes that the process of a slot holds on a GPU, contexts included."""
-    cdef const fg_region_past *past = &region.past[at]
-    cdef uint64_t more = fg_region_past_bytes(fg_peek(&past.context[gpu]), fg_peek(&past.seen[gpu]))
-    return fg_sum(fg_peek(&region.slot[at].bytes[gpu]), more)
-
-
 cdef inline uint64_t fg_own_bytes_outside_calls(const fg_region *region, uint32_t gpu) noexcept nogil:
     """Return the bytes that this process holds on a GPU outside the calls. Under the region's lock."""
-    return fg_region_past_bytes(fg_context[gpu], fg_peek(&region.past[fg_slot - 1].seen[gpu]) if fg_slot else 0)
+    return fg_region_past_bytes(fg_context[gpu], fg_peek(&region.counts[gpu].seen[fg_slot - 1]) if fg_slot else 0)
 
 
 cdef uint64_t fg_job_bytes(const fg_region *region, uint32_t gpu) noexcept nogil:
     """Return the bytes that the job holds on a GPU. Under the region's lock."""
-    cdef uint32_t at
+    cdef int doubtful
+    return fg_job_bytes_and_doubt(region, gpu, &doubtful)
+
+
+cdef inline uint64_t fg_job_bytes_and_doubt(const fg_region *region, uint32_t gpu, int *doubtful) noexcept nogil:
+    """Return the bytes that the job holds on a GPU, and whether some of its processes may have ended."""
     cdef uint64_t total = fg_sum(fg_peek(&region.gpu[gpu].untracked), fg_sum(fg_held[gpu], fg_own_bytes_outside_calls(region, gpu)))
-    for at in range(fg_region_slots(region)):
-        if region.slot[at].pid and at + 1 != fg_slot:
-            total = fg_sum(total, fg_slot_bytes(region, at, gpu))
-    return fg_sum(total, fg_shared_bytes(region, gpu))
-
-
-cdef uint32_t fg_find_slot(fg_region *region, bint may_reap) noexcept nogil:
-    """Return the number + 1 of a free slot; 0 if all are taken. Under the region's lock."""
-    cdef uint32_t at
-    for at in range(fg_region_slots(region)):
-        if region.slot[at].pid == 0:
-            return at + 1
-    if fg_region_slots(region) < FG_MAX_SLOTS:
-        return fg_region_slots(region) + 1
-    if not may_reap:
-        return 0
-    fg_reap(region)
-    return fg_find_slot(region, False)
-
-
-cdef bint fg_ensure_slot(fg_region *region) noexcept nogil:
-    """Make sure that this process has a slot. Return False if there is none. Under the region's lock."""
-    global fg_slot, fg_pid
-    cdef fg_owner self
-    cdef uint32_t at
-    cdef int saved = errno
-    if fg_slot and region.slot[fg_slot - 1].pid == fg_pid:
-        return True
-    fg_pid = getpid()
-    if fg_owner_read(fg_pid, &self) != 1:
-        set_errno(saved)
-        return False
-    fg_slot = 0
-    for at in range(fg_region_slots(region)):  # left by a program that this process executed before
-        if region.slot[at].pid == fg_pid:
-            fg_free_slot(region, at)
-    fg_slot = fg_find_slot(region, True)
-    set_errno(saved)
-    if fg_slot:
-        fg_fill_slot(region, &self)
-    return fg_slot != 0
-
-
-cdef void fg_fill_slot(fg_region *region, const fg_owner *self) noexcept nogil:
-    """Write the identity and the charges of this process to its slot. Under the region's lock."""
-    cdef fg_region_slot *slot = &region.slot[fg_slot - 1]
-    cdef fg_region_past *past = &region.past[fg_slot - 1]
-    cdef uint32_t at
-    fg_leave_shares(region, fg_slot - 1)
-    slot.generation += 1
-    slot.start = self.start
-    slot.image = self.image
-    for at in range(FG_MAX_GPUS):
-        fg_set(&slot.bytes[at], fg_held[at])
-        fg_context[at] = fg_region_retagged(fg_peek(&past.context[at]), fg_context[at] & FG_MAX_TAGGED)
-        fg_set(&past.context[at], fg_context[at])
-    fg_publish(&slot.pid, fg_pid)  # last: the slot is free until this store, whatever process dies
-    if region.slots < fg_slot:
-        region.slots = fg_slot
+    return fg_region_add_slots(region, gpu, fg_slot, fg_sum(total, region.shared[gpu]), doubtful)
 
 
 cdef void fg_set_held(fg_region *region, uint32_t gpu, uint64_t bytes) noexcept nogil:
     """Set what this process holds on a GPU, in bytes. Under the region's lock."""
     fg_held[gpu] = bytes
     if fg_slot:
-        fg_set(&region.slot[fg_slot - 1].bytes[gpu], bytes)
+        fg_set(&region.counts[gpu].bytes[fg_slot - 1], bytes)
 
 
 cdef bint fg_reserve(fg_charge *charge) noexcept nogil:
-    """Count charge.bytes as held. Return False if the job would exceed its limit."""
+    """Count charge.bytes as held. Return False if the job would exceed its limit.
+
+    The slots of ended processes are freed before that. They are looked for without the lock.
+    """
     cdef fg_region *region = fg_attach()
+    charge.share = 0
+    if region == NULL:
+        return False
+    return fg_reserve_now(region, charge) or (fg_reap(region, False) and fg_reserve_now(region, charge))
+
+
+cdef bint fg_reserve_now(fg_region *region, fg_charge *charge) noexcept nogil:
+    """Count charge.bytes as held, if they and what all slots hold are within the limit."""
     cdef uint64_t total
     cdef bint fits = False
-    charge.share = 0
     if not fg_lock(region):
         return False
     fg_apply_deferred()
     if fg_ensure_slot(region):
         total = fg_sum(fg_job_bytes(region, charge.gpu), charge.bytes)
-        if total > fg_limit(charge.gpu):
-            fg_reap(region)
-            total = fg_sum(fg_job_bytes(region, charge.gpu), charge.bytes)
         fits = total <= fg_limit(charge.gpu) and total != UINT64_MAX
         if fits:
             fg_set_held(region, charge.gpu, fg_held[charge.gpu] + charge.bytes)
@@ -225,9 +152,12 @@ cdef void fg_record_refusal_of(int what, uint32_t gpu, uint64_t asked) noexcept 
     """Count a refusal, and record it in the region. The shepherd reports it; the hook never writes to stderr."""
     cdef fg_region *region = fg_attach()
     cdef fg_region_refusal *was
+    cdef uint64_t held
     cdef uint32_t at
     if not fg_lock(region):
         return
+    if fg_slot == 0 and fg_region_slots(region) == FG_MAX_SLOTS:
+        what = FG_FOR_SLOT
     was = &region.refusal
     memset(was, 0, sizeof(fg_region_refusal))
     was.gpu = gpu
@@ -236,8 +166,9 @@ cdef void fg_record_refusal_of(int what, uint32_t gpu, uint64_t asked) noexcept 
     was.held = fg_job_bytes(region, gpu)
     was.limit = fg_limit(gpu)
     for at in range(fg_region_slots(region)):
-        if region.slot[at].pid and fg_slot_bytes(region, at, gpu):
-            fg_rank_holder(was, region.slot[at].pid, fg_slot_bytes(region, at, gpu))
+        held = fg_region_held(region, at, gpu) if region.slot[at].pid else 0
+        if held:
+            fg_rank_holder(was, region.slot[at].pid, held)
     was.pid = fg_pid if fg_pid else getpid()
     region.gpu[gpu].last_asked = was.asked
     region.gpu[gpu].last_held = was.held
@@ -249,8 +180,11 @@ cdef uint64_t fg_living_job_bytes(uint32_t gpu) noexcept nogil:
     """Return the bytes that the job's living processes hold; UINT64_MAX if the lock cannot be taken."""
     cdef fg_region *region = fg_attach()
     cdef uint64_t total = UINT64_MAX
+    cdef int doubtful = 0
     if fg_lock(region):
-        fg_reap(region)
+        total = fg_job_bytes_and_doubt(region, gpu, &doubtful)
+        fg_unlock(region)
+    if doubtful and fg_reap(region, True) and fg_lock(region):
         total = fg_job_bytes(region, gpu)
         fg_unlock(region)
     return total

@@ -5,13 +5,8 @@
 # graph is, when it is launched.
 #
 # Exports: fg_forget_marks, fg_is_paced, fg_kind, fg_mark_launch, fg_wait_turn.
-# Needs: driver (fg_function); ledger (fg_ensure_slot); memory (fg_gpu_of); region (fg_attach, fg_lock,
-#   fg_unlock).
-
-cdef extern from "clock.h" nogil:
-    uint64_t fg_clock()
-    uint64_t fg_rough_clock()
-    void fg_sleep(uint64_t)
+# Needs: driver (fg_function); memory (fg_gpu_of); region (fg_attach, fg_lock, fg_unlock); slots
+#   (fg_ensure_slot).
 
 cdef extern from "pace.h" nogil:
     void fg_fly "fg_pace_put"(uint64_t *, uint64_t)

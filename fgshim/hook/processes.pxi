@@ -8,15 +8,15 @@
 #   nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetAccountingPids,
 #   nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats_v2, nvmlSystemGetProcessName.
 # Exports: fg_keep_job_processes.
-# Needs: driver (fg_function); ledger (fg_reap); region (fg_attach, fg_lock, fg_unlock).
+# Needs: driver (fg_function); region (fg_attach); slots (fg_own_namespace, fg_reap).
 
 cdef bint fg_is_job_process(fg_region *region, uint32_t pid) noexcept nogil:
-    """Return whether a process of the job has this pid. Under the region's lock."""
+    """Return whether a process of the job has this pid, in this process's pid namespace."""
     cdef uint32_t at
     if pid == <uint32_t> getpid():
         return True
     for at in range(fg_region_slots(region)):
-        if region.slot[at].pid == pid:
+        if fg_peek_int(&region.slot[at].pid) == pid and fg_peek(&region.slot[at].pid_namespace) == fg_own_namespace():
             return True
     return False
 
@@ -26,14 +26,13 @@ cdef uint32_t fg_keep_job_processes(void *list, uint32_t count, size_t size, siz
     cdef fg_region *region = fg_attach()
     cdef char *entries = <char *> list
     cdef uint32_t at, kept = 0
-    if entries == NULL or not fg_lock(region):
+    if entries == NULL or region == NULL:
         return 0
-    fg_reap(region)
+    fg_reap(region, False)
     for at in range(count):
         if fg_is_job_process(region, (<uint32_t *> (entries + at * size + offset))[0]):
             memmove(entries + kept * size, entries + at * size, size)
             kept += 1
-    fg_unlock(region)
     return kept
 
 

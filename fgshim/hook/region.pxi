@@ -1,7 +1,7 @@
 # The job's region: mapped once, locked for less than a microsecond at a time, never trusted (job.h).
 #
 # Exports: fg_attach, fg_limit, fg_lock, fg_own_job, fg_position, fg_unlock.
-# Needs: ledger (fg_watch_forks).
+# Needs: ledger (fg_watch_forks); slots (fg_recover).
 
 cdef extern from "job.h" nogil:
     ctypedef struct fg_card_t "fg_region_gpu":
@@ -75,6 +75,8 @@ cdef bint fg_lock(fg_region *region) noexcept nogil:
     status = fg_wait_for(region)
     if status == EOWNERDEAD:
         status = pthread_mutex_consistent(&region.lock)
+        if status == 0:
+            fg_recover(region)
     set_errno(saved)
     return status == 0
 

@@ -3,9 +3,9 @@
 # The process that exports memory moves its bytes from its slot to a share; a process that imports it sets its
 # bit in the share. All of this is under the region's lock.
 #
-# Exports: fg_export_to_share, fg_join_share, fg_leave_shares, fg_release_charge, fg_shared_bytes.
-# Needs: ledger (fg_charge, fg_ensure_slot, fg_reap, fg_release, fg_set_held); region (fg_attach, fg_lock,
-#   fg_unlock).
+# Exports: fg_count_shares, fg_export_to_share, fg_join_share, fg_leave_shares, fg_release_charge.
+# Needs: ledger (fg_charge, fg_release, fg_set_held); region (fg_attach, fg_lock, fg_unlock); slots
+#   (fg_ensure_slot, fg_reap).
 
 cdef extern from "share_bits.h" nogil:
     bint fg_share_taken(const fg_region_share *)
@@ -16,19 +16,42 @@ cdef extern from "share_bits.h" nogil:
     uint64_t fg_share_key(const void *)
 
 
-cdef uint64_t fg_shared_bytes(const fg_region *region, uint32_t gpu) noexcept nogil:
-    cdef uint64_t total = 0
+cdef void fg_count_shares(fg_region *region) noexcept nogil:
+    """Add up all shares again. Under the region's lock."""
+    cdef uint64_t[GPUS] total
+    cdef const fg_region_share *share
     cdef uint32_t at
-    for at in range(fg_region_shares(region)):
-        if region.share[at].gpu == gpu and fg_share_taken(&region.share[at]):
-            total = fg_sum(total, region.share[at].bytes)
-    return total
+    memset(total, 0, sizeof(total))
+    for at in range(FG_MAX_SHARES):
+        share = &region.share[at]
+        if share.gpu < FG_MAX_GPUS and fg_share_taken(share):
+            total[share.gpu] = fg_sum(total[share.gpu], share.bytes)
+            if region.shares <= at:
+                region.shares = at + 1
+    memcpy(region.shared, total, sizeof(total))
+
+
+cdef void fg_remove_holder(fg_region *region, uint32_t at, uint32_t slot) noexcept nogil:
+    """Remove a slot from the holders of a share; with the last one the share is free. Under the region's lock."""
+    cdef fg_region_share *share = &region.share[at]
+    cdef uint32_t shares = fg_region_shares(region)
+    if not fg_share_holds(share, slot):
+        return
+    fg_share_leave(share, slot)
+    if fg_share_taken(share):
+        return
+    if share.gpu < FG_MAX_GPUS:
+        region.shared[share.gpu] -= min(share.bytes, region.shared[share.gpu])
+    while shares and not fg_share_taken(&region.share[shares - 1]):
+        shares -= 1
+    region.shares = shares
 
 
 cdef void fg_leave_shares(fg_region *region, uint32_t slot) noexcept nogil:
+    """Remove a slot from all shares. Under the region's lock."""
     cdef uint32_t at
     for at in range(fg_region_shares(region)):
-        fg_share_leave(&region.share[at], slot)
+        fg_remove_holder(region, at, slot)
 
 
 cdef uint32_t fg_export_to_share(fg_charge *charge, uint64_t key) noexcept nogil:
@@ -49,6 +72,7 @@ cdef uint32_t fg_export_to_share(fg_charge *charge, uint64_t key) noexcept nogil
         if region.shares <= at:
             region.shares = at + 1
         fg_share_join(share, fg_slot - 1)
+        region.shared[charge.gpu] = fg_sum(region.shared[charge.gpu], charge.bytes)
         fg_share_refs[at] = 1
         fg_set_held(region, charge.gpu, fg_held[charge.gpu] - charge.bytes)
         charge.share = at + 1
@@ -81,10 +105,11 @@ cdef bint fg_join_share(fg_charge *charge, uint64_t key) noexcept nogil:
     """Join a share that another process of the job gave. Return False if there is none."""
     cdef fg_region *region = fg_attach()
     charge.share = 0
+    if region:
+        fg_reap(region, False)
     if not fg_lock(region):
         return False
     if fg_ensure_slot(region):
-        fg_reap(region)
         charge.share = fg_find_share(region, key, charge, False)
         if not charge.share:
             charge.share = fg_find_share(region, key, charge, True)
@@ -103,7 +128,7 @@ cdef void fg_leave_share(uint32_t number) noexcept nogil:
         if fg_share_refs[number - 1]:
             fg_share_refs[number - 1] -= 1
         if fg_slot and fg_share_refs[number - 1] == 0:
-            fg_share_leave(&region.share[number - 1], fg_slot - 1)
+            fg_remove_holder(region, number - 1, fg_slot - 1)
         fg_unlock(region)
 
 

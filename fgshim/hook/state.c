@@ -2,7 +2,8 @@
 #include "state.h"
 
 int fg_watches_forks;
-uint32_t fg_slot, fg_pid;
+uint32_t fg_slot, fg_pid, fg_generation, fg_judged_at[FG_MAX_SLOTS];
+uint64_t fg_namespace;
 uint64_t fg_held[FG_MAX_GPUS], fg_context[FG_MAX_GPUS];
 uint32_t fg_share_refs[FG_MAX_SHARES];
 uint64_t fg_deferred[FG_MAX_GPUS];

@@ -45,8 +45,11 @@ typedef struct { uint64_t key, most; uint32_t gpu, used; } fg_lane;   /* a strea
 /* The ledger: what this process has charged to its job. Under the region's lock, except fg_deferred and fg_has_deferred. */
 extern int fg_watches_forks;
 extern uint32_t fg_slot, fg_pid;             /* fg_slot: slot number + 1; 0: none */
+extern uint32_t fg_generation;               /* of the slot, when it was taken */
+extern uint32_t fg_judged_at[FG_MAX_SLOTS];  /* when a slot's process was last found alive in /proc, ms; atomic */
+extern uint64_t fg_namespace;                /* of this process: the inode number of its pid namespace; 0: not known; atomic */
 extern uint64_t fg_held[FG_MAX_GPUS];        /* bytes that this process holds */
-extern uint64_t fg_context[FG_MAX_GPUS];     /* the tagged word of its slot: fg_region_past.context */
+extern uint64_t fg_context[FG_MAX_GPUS];     /* the tagged word of its slot: fg_region_counts.context */
 extern uint32_t fg_share_refs[FG_MAX_SHARES];/* how often this process holds each share */
 extern uint64_t fg_deferred[FG_MAX_GPUS];        /* bytes freed while the lock could not be had, modulo 2^64; atomic */
 extern int fg_has_deferred;                          /* 1: some fg_deferred is not 0; atomic */

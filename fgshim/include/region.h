@@ -17,13 +17,16 @@
 #include "pace.h"
 
 #define FG_REGION_MAGIC 0x31676572646e6766ull   /* "fgndreg1" */
-#define FG_REGION_VERSION 5
+#define FG_REGION_VERSION 6
 #define FG_MAX_GPUS 16
 #define FG_MAX_SLOTS 256
-#define FG_MAX_SHARES 256
+#define FG_MAX_SHARES 1024
+#define FG_LIFE_HOLDER 0x3fffffff   /* FUTEX_TID_MASK: the thread that holds a mutex */
+#define FG_LIFE_ENDED 0x40000000    /* FUTEX_OWNER_DIED: set by the kernel when that thread has ended */
 #define FG_MAX_HOLDERS 4    /* processes that a refusal names */
-enum { FG_FOR_MEMORY, FG_FOR_CONTEXT };   /* what was refused */
+enum { FG_FOR_MEMORY, FG_FOR_CONTEXT, FG_FOR_SLOT };   /* what was refused; FG_FOR_SLOT: all slots are taken */
 #define FG_LOCK_KIND 0x90   /* glibc's mark of a robust mutex shared between processes */
+#define FG_ROOM_OF_LIFE 48  /* bytes of a pthread_mutex_t on every processor that the hook is built for */
 
 typedef struct {            /* one GPU of the job; all amounts are bytes */
     uint8_t  uuid[16];
@@ -39,17 +42,24 @@ typedef struct {            /* one GPU of the job; all amounts are bytes */
 } fg_region_gpu;
 
 typedef struct {            /* one process */
-    uint32_t pid;           /* 0: the slot is free */
+    /* Held by the thread that took the slot, until that thread ends or the process executes another program: the kernel
+     * marks it then. A slot whose mutex is held belongs to a living process, and nobody has to read /proc. */
+    union { pthread_mutex_t life; uint8_t life_room[FG_ROOM_OF_LIFE]; };
+    uint32_t pid;           /* 0: the slot is free; as its own pid namespace numbers it */
     uint32_t generation;    /* incremented each time the slot changes hands */
+    uint32_t ended;         /* written by the shepherd: the generation whose process it found to have ended */
+    uint32_t reserved;
     uint64_t start;         /* start time of the process, clock ticks since boot */
     uint64_t image;         /* identifies the executed program: see owner.h */
-    uint64_t bytes[FG_MAX_GPUS];
+    uint64_t pid_namespace; /* inode number of the process's pid namespace */
 } fg_region_slot;
 
-typedef struct {            /* memory of the process of a slot that no hooked call allocated; tagged words, see below */
-    uint64_t context[FG_MAX_GPUS];   /* the estimate for its contexts; the process changes the tag with it */
-    uint64_t seen[FG_MAX_GPUS];      /* the controller's measurement, under the tag that it read */
-} fg_region_past;
+typedef struct {            /* bytes of each slot on one GPU, side by side: they are added up at every allocation */
+    uint64_t bytes[FG_MAX_SLOTS];     /* allocated by hooked calls */
+    /* Memory that no hooked call allocated, as tagged words (see below). */
+    uint64_t context[FG_MAX_SLOTS];   /* the estimate for the contexts; the process changes the tag with it */
+    uint64_t seen[FG_MAX_SLOTS];      /* the controller's measurement, under the tag that it read */
+} fg_region_counts;
 
 typedef struct {            /* memory that processes of the job share by IPC or exported handles: counted once */
     uint64_t key;           /* hash of the IPC handle; 0: an exported block, identified by its size */
@@ -81,12 +91,13 @@ typedef struct {
     fg_region_gpu gpu[FG_MAX_GPUS];
     fg_region_refusal refusal;
     fg_pace pace[FG_MAX_GPUS];
-    uint32_t slots;         /* number of slots ever used: bounds every sum */
-    uint32_t shares;        /* number of shares ever used */
+    uint32_t slots;         /* number of the last slot in use, at least: bounds every sum */
+    uint32_t shares;        /* the same of the shares */
     uint32_t reserved[14];
+    uint64_t shared[FG_MAX_GPUS];   /* sum of the shares, bytes; counted again after the death of a lock's holder */
     fg_region_slot slot[FG_MAX_SLOTS];
+    fg_region_counts counts[FG_MAX_GPUS];
     fg_region_share share[FG_MAX_SHARES];
-    fg_region_past past[FG_MAX_SLOTS];
     fg_long_runs runs[FG_MAX_GPUS];
 } fg_region;
 
@@ -100,12 +111,14 @@ FG_LAYOUT(gpu, 104);
 FG_LAYOUT(refusal, 1384);
 FG_LAYOUT(pace, 1488);
 FG_LAYOUT(slots, 5072);
-FG_LAYOUT(slot, 5136);
-FG_LAYOUT(share, 44048);
-FG_LAYOUT(past, 58384);
-FG_LAYOUT(runs, 123920);
-_Static_assert(sizeof(fg_region) == 322576, "the region has another size: increment FG_REGION_VERSION");
+FG_LAYOUT(shared, 5136);
+FG_LAYOUT(slot, 5264);
+FG_LAYOUT(counts, 27792);
+FG_LAYOUT(share, 126096);
+FG_LAYOUT(runs, 183440);
+_Static_assert(sizeof(fg_region) == 382096, "the region has another size: increment FG_REGION_VERSION");
 _Static_assert(sizeof(pthread_mutex_t) <= 64, "the lock does not fit its room");
+_Static_assert(sizeof(pthread_mutex_t) <= FG_ROOM_OF_LIFE, "a slot's mutex does not fit its room");
 _Static_assert(FG_MAX_SLOTS % 64 == 0, "fg_region_share.holder has whole words");
 
 /* The job can write to its region: no count read from it is used unchecked. */
@@ -113,7 +126,8 @@ static inline uint32_t fg_region_gpus(const fg_region *r) {
     return r->gpus < FG_MAX_GPUS ? r->gpus : FG_MAX_GPUS;
 }
 static inline uint32_t fg_region_slots(const fg_region *r) {
-    return r->slots < FG_MAX_SLOTS ? r->slots : FG_MAX_SLOTS;
+    uint32_t slots = __atomic_load_n(&r->slots, __ATOMIC_RELAXED);
+    return slots < FG_MAX_SLOTS ? slots : FG_MAX_SLOTS;
 }
 static inline uint32_t fg_region_shares(const fg_region *r) {
     return r->shares < FG_MAX_SHARES ? r->shares : FG_MAX_SHARES;
@@ -134,6 +148,32 @@ static inline uint64_t fg_region_retagged(uint64_t word, uint64_t bytes) {
  * changed since it was made, else the estimate. */
 static inline uint64_t fg_region_past_bytes(uint64_t context, uint64_t seen) {
     return (context >> FG_TAG_SHIFT == seen >> FG_TAG_SHIFT ? seen : context) & FG_MAX_TAGGED;
+}
+
+/* Return the bytes that the process of a slot holds on a GPU, contexts included. */
+static inline uint64_t fg_region_held(const fg_region *r, uint32_t slot, uint32_t gpu) {
+    const fg_region_counts *c = &r->counts[gpu];
+    uint64_t past = fg_region_past_bytes(__atomic_load_n(&c->context[slot], __ATOMIC_RELAXED), __atomic_load_n(&c->seen[slot], __ATOMIC_RELAXED));
+    uint64_t bytes = __atomic_load_n(&c->bytes[slot], __ATOMIC_RELAXED);
+    return bytes + past < past ? UINT64_MAX : bytes + past;
+}
+/* Whether a slot's process may have ended: its mutex was never taken, or the kernel marked it. */
+static inline int fg_region_may_have_ended(const fg_region_slot *slot) {
+    int word = __atomic_load_n(&slot->life.__data.__lock, __ATOMIC_RELAXED);
+    return !(word & FG_LIFE_HOLDER) || (word & FG_LIFE_ENDED);
+}
+/* Add what the processes of all slots but one hold on a GPU (`except`: slot number + 1; 0: none). The sum saturates.
+ * `doubtful` becomes 1 if one of them may have ended. */
+static inline uint64_t fg_region_add_slots(const fg_region *r, uint32_t gpu, uint32_t except, uint64_t total, int *doubtful) {
+    int doubt = 0;
+    for (uint32_t at = 0, slots = fg_region_slots(r); at < slots; at++) {
+        if (!__atomic_load_n(&r->slot[at].pid, __ATOMIC_RELAXED) || at + 1 == except) continue;
+        uint64_t held = fg_region_held(r, at, gpu);
+        total = total + held < held ? UINT64_MAX : total + held;
+        doubt |= fg_region_may_have_ended(&r->slot[at]);
+    }
+    *doubtful = doubt;
+    return total;
 }
 
 /* The seal detects a torn or overwritten file. It is a checksum (FNV-1a) and not a secret. */
@@ -212,9 +252,10 @@ static inline int fg_region_tell(const fg_region *r, char *to, size_t room) {
     fg_mebibytes(asked, sizeof asked, last->asked);
     fg_mebibytes(held, sizeof held, last->held);
     fg_mebibytes(limit, sizeof limit, last->limit);
-    int at = snprintf(to, room, "GPU %d: %s%s%s refused to process %u: %s of %s held", r->gpu[last->gpu].index,
-                      is_context ? "a CUDA context, taken to cost " : "", asked, is_context ? "," : "",
-                      last->pid, held, limit);
+    int at = snprintf(to, room, "GPU %d: %s%s%s refused to process %u: %s%s of %s held", r->gpu[last->gpu].index,
+                      is_context ? "a CUDA context, taken to cost " : "", asked, is_context ? "," : "", last->pid,
+                      last->what == FG_FOR_SLOT ? "256 processes of the job use GPUs already, and no more can be counted; " : "",
+                      held, limit);
     for (uint32_t i = 0; i < FG_MAX_HOLDERS && last->most[i].pid && (size_t)at + 80 < room; i++) {
         fg_mebibytes(had, sizeof had, last->most[i].bytes);
         at += snprintf(to + at, room - (size_t)at, "%s process %u %s", i ? "," : ", by", last->most[i].pid, had);

@@ -1,6 +1,6 @@
 # The job's directory: created, given to the user at the end, removed completely. The private TMPDIR: emptied.
 #
-# Exports: empty_path, is_empty, lists_nothing, make_job_directory, open_here, region_seal.
+# Exports: empty_path, is_empty, job_region, lists_nothing, make_job_directory, open_here, region_seal.
 # Needs: state (Slot, fail, launch, path_of, place_of, read_small); text (put, put_number, work_path).
 
 cdef uint64_t region_seal  # of the region created last

@@ -127,6 +127,7 @@ cdef extern from "kernel.h" nogil:
     int close(int fd)
     ssize_t read(int fd, void *to, size_t length)
     ssize_t pread(int fd, void *to, size_t length, long at)
+    ssize_t pwrite(int fd, const void *what, size_t length, long at)
     ssize_t write(int fd, const void *source, size_t length)
     int ftruncate(int fd, long size)
     int fstat(int fd, stat_t *about)

@@ -2,8 +2,9 @@
 #
 # Exports: act_on_time, add_use, begin_clearing, mark, next_due, obey, record_end, record_unreaped, set_limit,
 #   watch.
-# Needs: priority (spare_again, spare_at); result (read_region); state (Head, Slot, now, wall); text (put);
-#   tree (deliver, is_dead, kill_job, living, n_found, stat_field); user (fork_as_user).
+# Needs: priority (spare_again, spare_at); result (read_region); state (Head, Slot, now, wall); sweep
+#   (begin_sweeping, sweep, sweep_at); text (put); tree (deliver, is_dead, kill_job, living, n_found, stat_field);
+#   user (fork_as_user).
 
 cdef enum:
     MOST_ROUNDS = 50  # rounds to stop a job that forks all the time
@@ -269,10 +270,13 @@ cdef void watch(Slot *slot) noexcept nogil:
     sigemptyset(&awaited)
     sigaddset(&awaited, SIGCHLD)
     sigaddset(&awaited, fg_command_signal())
+    begin_sweeping(slot)
     while True:
         due = next_due(slot)
         if spare_at and (due == 0 or spare_at < due):
             due = spare_at
+        if sweep_at and (due == 0 or sweep_at < due):
+            due = sweep_at
         left = due - now() if due else 0
         left = left if left > 0 else 0
         wait.tv_sec = left // 1000
@@ -292,3 +296,4 @@ cdef void watch(Slot *slot) noexcept nogil:
             record_unreaped(slot)
             return
         spare_again()
+        sweep()

@@ -1,5 +1,6 @@
 /* Measure one call of the driver: calls KIND COUNT [strict]
- * KIND: memory (an allocation and its free), launch (an empty kernel, followed by 1 us of computation).
+ * KIND: memory (an allocation and its free), launch (an empty kernel, followed by 1 us of computation), view
+ * (cuMemGetInfo), refusal (an allocation above the limit).
  * Prints nanoseconds per call: wall-clock time, processor time, and the median of single calls.
  * strict: after a first round, a system call ends the process (seccomp); "ok" means that there was none. */
 #include <dlfcn.h>
@@ -15,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static int (*allocate)(uint64_t *, size_t), (*end)(uint64_t);
+enum { MEMORY, LAUNCH, VIEW, REFUSAL };
+static int (*allocate)(uint64_t *, size_t), (*end)(uint64_t), (*view)(size_t *, size_t *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static unsigned singles[1 << 14];
 
@@ -39,11 +41,16 @@ static void *find(void *driver, const char *name)
     return found;
 }
 
-static void once(int memory)
+static void once(int kind)
 {
     uint64_t address;
-    if (memory) {
+    size_t free, total;
+    if (kind == MEMORY) {
         if (allocate(&address, 4096) || end(address)) fail("an allocation");
+    } else if (kind == VIEW) {
+        if (view(&free, &total)) fail("a view");
+    } else if (kind == REFUSAL) {
+        if (allocate(&address, (size_t)1 << 49) != 2) fail("a refusal");
     } else {
         if (launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL)) fail("a launch");
         for (volatile int i = 0; i < 500; i++) ;   /* what a program does between two launches */
@@ -62,6 +69,7 @@ static void start(void)
     allocate = find(driver, "cuMemAlloc_v2");
     end = find(driver, "cuMemFree_v2");
     launch = find(driver, "cuLaunchKernel");
+    view = find(driver, "cuMemGetInfo_v2");
     if (((int (*)(unsigned))find(driver, "cuInit"))(0)) fail("cuInit");
     if (((int (*)(void **, int))find(driver, "cuDevicePrimaryCtxRetain"))(&context, 0)) fail("a context");
     if (((int (*)(void *))find(driver, "cuCtxSetCurrent"))(context)) fail("a context");
@@ -83,23 +91,25 @@ static void be_strict(void)
 
 int main(int argc, char **argv)
 {
-    int memory = argc > 1 && !strcmp(argv[1], "memory");
+    const char *kinds[] = {"memory", "launch", "view", "refusal"};
+    int kind = 0;
+    while (kind < REFUSAL && argc > 1 && strcmp(argv[1], kinds[kind])) kind++;
     long count = argc > 2 ? atol(argv[2]) : 0, n = 0;
     start();
-    for (long i = 0; i < 1000; i++) once(memory);
+    for (long i = 0; i < 1000; i++) once(kind);
     usleep(30000);   /* a paced job saves up what it may use at once */
     if (argc > 3) {
         be_strict();
-        for (long i = 0; i < count; i++) once(memory);
+        for (long i = 0; i < count; i++) once(kind);
         if (write(1, "ok\n", 3) != 3) syscall(SYS_exit, 1);
         syscall(SYS_exit, 0);
     }
     uint64_t began = at(CLOCK_MONOTONIC), worked = at(CLOCK_PROCESS_CPUTIME_ID);
-    for (long i = 0; i < count; i++) once(memory);
+    for (long i = 0; i < count; i++) once(kind);
     uint64_t took = at(CLOCK_MONOTONIC) - began, work = at(CLOCK_PROCESS_CPUTIME_ID) - worked;
     for (; n < (long)(sizeof singles / sizeof *singles) && n < count; n++) {
         uint64_t from = at(CLOCK_MONOTONIC);
-        once(memory);
+        once(kind);
         singles[n] = (unsigned)(at(CLOCK_MONOTONIC) - from);
     }
     qsort(singles, (size_t)n, sizeof *singles, by_size);

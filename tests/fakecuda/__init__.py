@@ -33,7 +33,8 @@ FAKEJOB_VIA=lookup resolves through cuGetProcAddress, FAKEJOB_TWINS=1 takes the 
 FAKEJOB_BARE=1 enters no context by itself,
 `driver.linked` is the same program linked against the driver. `driver.used()` and `driver.high()` are the
 driver's own count of bytes per card, by processes that live, and the most that ever was: an oracle beside
-the hook's. FAKE_CUDA_POOL_STEP sets by how many bytes a pool grows.
+the hook's. FAKE_CUDA_POOL_STEP sets by how many bytes a pool grows; with FAKE_CUDA_NO_PROC=1, cuMemGetInfo
+makes no system call and counts ended processes, too.
 """
 
 import os

@@ -211,7 +211,7 @@ void fake_part(uint64_t id) {
 
 uint64_t fake_used(int card) {
     lock();
-    bury();
+    if (!getenv("FAKE_CUDA_NO_PROC")) bury();   /* reads /proc, which would hide whether the hook does */
     uint64_t used = sum(card);
     pthread_mutex_unlock(&shared->lock);
     return used;
