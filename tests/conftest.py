@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from fixtures_cuda import built_driver, cuda_runtime, driver, driver_package, job, new_job
+from fixtures_cuda import (
+    built_driver,
+    cuda_runtime,
+    driver,
+    driver_package,
+    framework,
+    framework_driver,
+    job,
+    new_job,
+)
 from fixtures_spawner import gate, go, spawner
 from live_host import home
 from simulated import simulate
@@ -20,6 +29,8 @@ __all__ = [
     "cuda_runtime",
     "driver",
     "driver_package",
+    "framework",
+    "framework_driver",
     "gate",
     "go",
     "home",

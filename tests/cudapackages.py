@@ -37,6 +37,10 @@ class CudaRuntime:
     def library(self) -> Path:
         return self._find(f"libcudart.so.{self.major}")
 
+    @property
+    def headers(self) -> Path:
+        return self._find("cuda.h").parent
+
     def abis(self) -> set[Abi]:
         """Every typedef of cudaTypedefs.h and of the headers beside it, for OpenGL and the like."""
         text = "".join(path.read_text() for path in self.folder.rglob("cuda*Typedefs.h"))

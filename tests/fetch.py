@@ -1,9 +1,12 @@
 """Fill the cache of packages that tests use: see scripts/fetch."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import cudapackages
 import driverpackages
+import frameworks
 
 
 def runtimes() -> None:
@@ -15,7 +18,11 @@ def drivers() -> None:
     driverpackages.fetch(driverpackages.BRANCHES)
 
 
-GROUPS = {"drivers": drivers, "runtimes": runtimes}
+GROUPS: dict[str, Callable[[], None]] = {
+    "drivers": drivers,
+    "runtimes": runtimes,
+    **{group: partial(frameworks.fetch, group) for group in frameworks.PACKAGES},
+}
 
 
 def main() -> int:

@@ -1,12 +1,15 @@
 """Fixtures: the fake driver, built once a session, and a job of one card and 1 GiB."""
 
+from pathlib import Path
+
 import pytest
 
 import cudapackages
 import driverpackages
 import fakecuda
 import fgshim
-from fakecuda import Card
+import frameworks
+from fakecuda import Card, full
 from fakecuda.job import Job, make_job
 
 GIB = 1 << 30
@@ -77,3 +80,32 @@ def driver_package():
         pytest.skip(failed[branch])
 
     return fetch
+
+
+@pytest.fixture(scope="session")
+def framework():
+    """framework("torch") -> that name, if the cache has its packages. Skips where it has not."""
+
+    def check(group: str) -> str:
+        if not fgshim.library().exists():
+            pytest.skip("the hook is not built: run setup.py build_ext --inplace")
+        if not frameworks.folder(group).exists():
+            pytest.skip(f"{group} is not in the cache: run scripts/fetch {group}")
+        return group
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def framework_driver(cuda_runtime, tmp_path_factory):
+    """framework_driver(folder) -> the fake driver for frameworks, over a card state in that folder."""
+    built = []
+
+    def at(folder: Path) -> fakecuda.FakeDriver:
+        if fakecuda.compiler() is None:
+            pytest.skip("no C compiler here to build the fake driver with")
+        if not built:
+            built.append(full.build(tmp_path_factory.mktemp("full"), cuda_runtime(12), cuda_runtime(13)))
+        return built[0].at(folder / "cards")
+
+    return at

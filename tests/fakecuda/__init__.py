@@ -41,6 +41,7 @@ import os
 import shutil
 import subprocess
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -155,10 +156,10 @@ class FakeDriver:
         return [tuple(map(int, line.split())) for line in said.splitlines()]
 
 
-def build_library(name: str, folder: Path, *more: Path) -> Path:
+def build_library(name: str, folder: Path, *more: Path, flags: Sequence[str] = ()) -> Path:
     """One of the two libraries; `more`: sources of what it shall know beyond its own."""
-    flags = ("-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{name}", "-pthread")
-    return compile_c([*(HERE / source for source in LIBRARIES[name]), *more], folder / name, *flags)
+    shared = ("-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{name}", "-pthread")
+    return compile_c([*(HERE / source for source in LIBRARIES[name]), *more], folder / name, *shared, *flags)
 
 
 def build_front(folder: Path) -> Path:

@@ -204,12 +204,13 @@ DRIVER(cuCtxGetDevice, (int *device), (device)) {
     for (*device = 0; visible[*device] != fake_current()->card; ++*device) ;
     return OK;
 }
-DRIVER(cuCtxSynchronize, (void), ()) { return fake_current() ? (fake_sync_pools(fake_current()->card), fake_graphs_rest(NULL), OK) : INVALID_CONTEXT; }
+DRIVER(cuCtxSynchronize, (void), ()) { return fake_current() ? (fake_wait_all(), fake_sync_pools(fake_current()->card), fake_graphs_rest(NULL), OK) : INVALID_CONTEXT; }
 DRIVER(cuCtxSynchronize_v2, (context *c), (c)) { return c ? (fake_sync_pools(c->card), fake_graphs_rest(NULL), OK) : INVALID_CONTEXT; }
 DRIVER(cuEventSynchronize, (void *event), (event)) { (void)event; return in_cuCtxSynchronize(); }
 
 uint64_t fake_address(uint64_t bytes) {
     static uint64_t next = 0x700000000000;
+    if (fake_open_memory) return fake_open_memory(bytes);
     return __atomic_fetch_add(&next, GRAINS(bytes) + GRAIN, __ATOMIC_RELAXED);
 }
 /* Under fake_big. */
@@ -223,6 +224,7 @@ piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged) {
 void fake_drop(piece *p) {
     if (p->shared) fake_part(p->shared);
     else if (p->charged) fake_release(p->card, p->charged);
+    if (fake_close_memory) fake_close_memory(p->address, p->bytes);
     free(p);
 }
 piece *fake_find(uint64_t address) {

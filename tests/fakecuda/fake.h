@@ -89,6 +89,17 @@ static inline void fake_call_back(const char *call) {
     __attribute__((visibility("default"))) int name parameters { fake_call_back(#name); return in_##name arguments; } \
     int in_##name parameters
 
+/* full/: memory with contents, and code. The plain fake driver is linked without them. */
+#define OPTIONAL __attribute__((weak))
+uint64_t fake_open_memory(uint64_t bytes) OPTIONAL;               /* fresh addresses that can be written */
+void fake_close_memory(uint64_t address, uint64_t bytes) OPTIONAL;
+int fake_map_block(uint64_t address, uint64_t bytes, int *file, uint64_t block_bytes) OPTIONAL;   /* 1: done */
+void fake_unmap_block(uint64_t address, uint64_t bytes) OPTIONAL;
+uint64_t fake_duration(uint64_t handle) OPTIONAL;                 /* of a kernel, in nanoseconds */
+void fake_compute(uint64_t handle, void **parameters) OPTIONAL;
+int fake_device_of(int card);                                     /* CUDA's ordinal of a card; -1: not visible */
+/* memory.c */
+int fake_find_mapping(uint64_t address, uint64_t *start, uint64_t *bytes, int *card);   /* under fake_big; 0: none */
 /* cuda.c */
 typedef struct context { int card, refs; struct context *next, *primary; /* of a green one */ } context;
 typedef struct stream { context *at; int capturing; uint64_t busy; /* until when, ns of CLOCK_MONOTONIC */ } stream;
@@ -116,6 +127,8 @@ int fake_free_async(piece *freed);
 int fake_free(uint64_t address);
 int fake_is_capturing(stream *s, int own);                /* own: stream 0 is the thread's */
 void fake_wait(stream *s);
+int fake_is_busy(stream *s);
+void fake_wait_all(void);                                 /* for all streams of the process */
 /* graphs.c */
 int fake_graphs(piece *taken);                            /* freed by its address: OK, or INVALID_VALUE */
 void fake_capture_node(int kind, uint64_t address, uint64_t size, int card);

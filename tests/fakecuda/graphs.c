@@ -150,7 +150,8 @@ int fake_graphs(piece *taken) {
 }
 DRIVER(cuDeviceGetGraphMemAttribute, (int device, int which, uint64_t *value), (device, which, value)) {
     if (fake_card(device) < 0) return INVALID_DEVICE;
-    return which == 2 ? (*value = reserved[fake_card(device)], OK) : INVALID_VALUE;
+    if (which < 0 || which > 3) return INVALID_VALUE;   /* used, its high mark, reserved, its high mark */
+    return *value = which < 2 ? staying[fake_card(device)] : reserved[fake_card(device)], OK;
 }
 DRIVER(cuDeviceGraphMemTrim, (int device), (device)) {
     int card = fake_card(device);

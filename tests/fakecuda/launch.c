@@ -12,7 +12,7 @@ typedef struct { unsigned grid[3], block[3], shared; stream *on; void *attribute
 typedef struct { uint64_t f; unsigned grid[3], block[3], shared; stream *on; void **parameters; } one_of_many;
 
 static uint64_t zero_busy[MAX_CARDS];   /* stream 0 of each card */
-static uint64_t launches;
+static uint64_t launches, last_busy;   /* last_busy: until when any stream is */
 
 static uint64_t clock_now(void) {
     struct timespec at;
@@ -26,13 +26,16 @@ static uint64_t *busy_of(stream *s) {
 static int run(stream *s, uint64_t takes, int own) {
     uint64_t *busy = busy_of(s), seen, now;
     if (!busy) return INVALID_CONTEXT;
+    if (fake_duration) takes = fake_duration(takes);
     __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
     if (!takes || fake_is_capturing(s, own)) return OK;
     now = clock_now();
     seen = __atomic_load_n(busy, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(busy, &seen, (seen > now ? seen : now) + takes, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) ;
+    if (__atomic_load_n(busy, __ATOMIC_RELAXED) > last_busy) last_busy = *busy;
     return OK;
 }
+static void compute(uint64_t f, void **parameters) { if (fake_compute) fake_compute(f, parameters); }
 /* How many launches the driver has seen, for tests and benchmarks. */
 __attribute__((visibility("default"))) uint64_t fake_launches(void) { return launches; }
 
@@ -40,9 +43,9 @@ __attribute__((visibility("default"))) uint64_t fake_launches(void) { return lau
 #define SHAPED gx, gy, gz, bx, by, bz, shared
 #define LAUNCHES(SUFFIX, OWN)                                                                                     \
     DRIVER(cuLaunchKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters, void **extra),               \
-           (f, SHAPED, s, parameters, extra)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; (void)extra; return run(s, f, OWN); } \
+           (f, SHAPED, s, parameters, extra)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)extra; compute(f, parameters); return run(s, f, OWN); } \
     DRIVER(cuLaunchKernelEx##SUFFIX, (const config *how, uint64_t f, void **parameters, void **extra),             \
-           (how, f, parameters, extra)) { (void)parameters; (void)extra; return run(how->on, f, OWN); }            \
+           (how, f, parameters, extra)) { (void)extra; compute(f, parameters); return run(how->on, f, OWN); }     \
     DRIVER(cuLaunchCooperativeKernel##SUFFIX, (uint64_t f, SHAPE, stream *s, void **parameters),                   \
            (f, SHAPED, s, parameters)) { (void)(gx + gy + gz + bx + by + bz + shared); (void)parameters; return run(s, f, OWN); } \
     DRIVER(cuGraphLaunch##SUFFIX, (uint64_t graph, stream *s), (graph, s)) {                                       \
@@ -88,11 +91,20 @@ DRIVER(cuThreadExchangeStreamCaptureMode, (int *mode), (mode)) {
     now_in = *mode;
     return *mode = was, OK;
 }
-/* Until a stream has nothing more to do. */
-void fake_wait(stream *s) {
-    uint64_t *busy = busy_of(s), now;
-    while (busy && *busy > (now = clock_now())) {
-        struct timespec rest = {(time_t)((*busy - now) / 1000000000u), (long)((*busy - now) % 1000000000u)};
+static void rest_until(const uint64_t *end) {
+    uint64_t now;
+    while (*end > (now = clock_now())) {
+        struct timespec rest = {(time_t)((*end - now) / 1000000000u), (long)((*end - now) % 1000000000u)};
         nanosleep(&rest, NULL);
     }
+}
+/* Until a stream has nothing more to do. */
+void fake_wait(stream *s) {
+    uint64_t *busy = busy_of(s);
+    if (busy) rest_until(busy);
+}
+void fake_wait_all(void) { rest_until(&last_busy); }
+int fake_is_busy(stream *s) {
+    uint64_t *busy = busy_of(s);
+    return busy && *busy > clock_now();
 }

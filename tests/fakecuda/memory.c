@@ -93,7 +93,7 @@ DRIVER(cuDeviceTotalMem, (uint32_t *bytes, int device), (bytes, device)) {
 }
 
 /* Physical blocks: they live until the last handle and the last mapping are gone. Handles are used again at once. */
-typedef struct { uint64_t bytes; int card, handles, maps, used; uint64_t shared; } block;
+typedef struct { uint64_t bytes; int card, handles, maps, used; uint64_t shared; int file; /* its contents */ } block;
 typedef struct { int block, refs; } handle;
 typedef struct mapping { uint64_t address, size; int block; struct mapping *next; } mapping;
 typedef struct { int32_t type, handles, where, id; void *win32; uint64_t flags; } prop;
@@ -105,7 +105,8 @@ static void settle(block *b) {
     if (b->handles || b->maps || !b->used) return;
     if (b->shared) fake_part(b->shared);
     else if (b->card >= 0) fake_release(b->card, b->bytes);
-    b->used = 0;
+    if (b->file) close(b->file);
+    b->used = b->file = 0;
 }
 static int fresh_handle(int at) {
     int h = 1;
@@ -126,7 +127,7 @@ DRIVER(cuMemCreate, (uint64_t *out, size_t size, const prop *p, uint64_t flags),
     if (card >= 0 && (size > (uint64_t)1 << 50 || fake_charge(card, size))) return OUT_OF_MEMORY;
     pthread_mutex_lock(&fake_big);
     while (at < 4095 && blocks[at].used) at++;
-    blocks[at] = (block){size, card, 0, 0, 1, 0};
+    blocks[at] = (block){size, card, 0, 0, 1, 0, 0};
     *out = (uint64_t)fresh_handle(at);
     pthread_mutex_unlock(&fake_big);
     return OK;
@@ -150,7 +151,7 @@ DRIVER(cuMemImportFromShareableHandle, (uint64_t *out, void *from, int kind), (o
     pthread_mutex_lock(&fake_big);
     for (; at < 4096 && !(blocks[at].used && blocks[at].shared == (uint64_t)from); at++)
         if (!blocks[at].used && free < 0) free = at;
-    if (at == 4096) blocks[at = free] = (block){bytes, card, 0, 0, 1, (uint64_t)from};
+    if (at == 4096) blocks[at = free] = (block){bytes, card, 0, 0, 1, (uint64_t)from, 0};
     *out = (uint64_t)fresh_handle(at);
     pthread_mutex_unlock(&fake_big);
     return OK;
@@ -191,11 +192,13 @@ DRIVER(cuMemMap, (uint64_t address, size_t size, size_t offset, uint64_t h, uint
     pthread_mutex_lock(&fake_big);
     int good = !flags && !offset && h && h < 4096 && handles[h].refs && size <= blocks[handles[h].block].bytes;
     for (mapping *m = mappings; m; m = m->next) good &= address + size <= m->address || address >= m->address + m->size;
+    block *b = good ? &blocks[handles[h].block] : NULL;
+    if (good && fake_map_block) good = fake_map_block(address, size, &b->file, b->bytes);
     if (good) {
         mapping *m = calloc(1, sizeof *m);
         *m = (mapping){address, size, handles[h].block, mappings};
         mappings = m;
-        blocks[m->block].maps++;
+        b->maps++;
     }
     pthread_mutex_unlock(&fake_big);
     return good ? OK : INVALID_VALUE;
@@ -208,12 +211,22 @@ DRIVER(cuMemUnmap, (uint64_t address, size_t size), (address, size)) {
         if (m->address - address >= size) { at = &m->next; continue; }
         *at = m->next;
         blocks[m->block].maps--;
+        if (fake_unmap_block) fake_unmap_block(m->address, m->size);
         settle(&blocks[m->block]);
         free(m);
         found++;
     }
     pthread_mutex_unlock(&fake_big);
     return found ? OK : INVALID_VALUE;
+}
+int fake_find_mapping(uint64_t address, uint64_t *start, uint64_t *bytes, int *card) {
+    mapping *m = mappings;
+    while (m && address - m->address >= m->size) m = m->next;
+    if (!m) return 0;
+    *start = m->address;
+    *bytes = m->size;
+    *card = blocks[m->block].card;
+    return 1;
 }
 DRIVER(cuMemRetainAllocationHandle, (uint64_t *out, void *address), (out, address)) {
     int given = 0;

@@ -135,10 +135,14 @@ DRIVER(cuMemPoolGetAttribute, (pool *p, int which, uint64_t *value), (p, which, 
         while (fake_card(device) != p->card) device++;
         return *(int *)value = which == 11 ? device : 6, OK;
     }
+    if (which >= 1 && which <= 3) return *(int *)value = 1, OK;
     return from ? (*value = *from, OK) : INVALID_VALUE;
 }
 DRIVER(cuMemPoolSetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
-    return which == 4 ? (p->threshold = *value, OK) : INVALID_VALUE;
+    if (which >= 1 && which <= 3) return OK;   /* how memory is used again */
+    if (which == 4) return p->threshold = *value, OK;
+    if ((which != 6 && which != 8) || *value) return INVALID_VALUE;
+    return *attribute(p, which) = *attribute(p, which - 1), OK;   /* a high mark starts again from what is there */
 }
 
 static int grow(pool *p, uint64_t size) {
@@ -176,6 +180,7 @@ int fake_free_async(piece *freed) {
     p->used -= freed->bytes;
     if (p->gone) shrink(p, 0);
     pthread_mutex_unlock(&fake_big);
+    if (fake_close_memory) fake_close_memory(freed->address, freed->bytes);
     free(freed);
     return OK;
 }
