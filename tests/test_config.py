@@ -12,6 +12,8 @@ from fgsched.config.keys import KEYS, SECTIONS
 from fgsched.config.load import Config, load
 from fgsched.config.schema import (
     AccountSettings,
+    FeatureSettings,
+    GpuTypeSettings,
     PartitionSettings,
     QosSettings,
     ResourceSettings,
@@ -79,6 +81,8 @@ def test_every_key_is_read(configured):
         run_space = "64M"
         max_processes = 900
         kill_invalid_depend = true
+        unknown_constraint = "ignore"
+        unknown_partition = "default"
         tmp = "/scratch"
         [sampling]
         interval = 2.5
@@ -120,6 +124,11 @@ def test_every_key_is_read(configured):
         account = "lab"
         [resources]
         matlab = 5
+        [gpu_types]
+        rtx8000 = "a100"
+        [features]
+        avx512 = {}
+        nvlink = { gpus = "0-1" }
         """
     )
     assert found == Config(
@@ -143,6 +152,8 @@ def test_every_key_is_read(configured):
         keep_scripts=7 * 86_400,
         keep_scripts_size=MIB,
         allow_root_jobs=True,
+        unknown_constraint="ignore",
+        unknown_partition="default",
         tmp="/scratch",
         interval=2.5,
         deadline=1,
@@ -177,7 +188,12 @@ def test_every_key_is_read(configured):
         accounts={"lab": AccountSettings(shares=2)},
         users={"ann": UserSettings(account="lab")},
         resources={"matlab": ResourceSettings(count=5)},
+        gpu_types={"rtx8000": GpuTypeSettings(model="a100")},
+        features={"avx512": FeatureSettings(), "nvlink": FeatureSettings(gpus=(0, 1))},
     )
+    assert found.gpu_features == {0: ("nvlink",), 1: ("nvlink",)}
+    assert (found.site.aliases, found.site.features) == ({"rtx8000": "a100"}, ("avx512",))
+    assert (found.site.ignores, found.site.cpus) == (("constraint", "partition"), 12)
     assert found.limits == HostLimits(
         cpus=12,
         host_memory=65_536 * MIB,

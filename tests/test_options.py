@@ -144,8 +144,8 @@ NAN = "is not a number (use 0 < fraction ≤ 1 or a whole number)"
         (["--gres=shard:0.5"], "--gres=shard:0.5 is not a whole number of shards"),
         (["--gres=gpu:a100:x"], f"--gres=gpu:a100:x {NAN}"),
         (
-            ["--constraint=a|b"],
-            "--constraint=a|b is not a GPU type (use part of one model's name, such as a100)",
+            ["--constraint=a|"],
+            "--constraint=a|: a feature is missing",
         ),
         (["--partition=a/b"], "--partition=a/b: invalid partition name"),
         (["--signal=X:TERM"], "--signal=X:TERM: 'X:' is not B: (the shell only) or C: (its children only)"),

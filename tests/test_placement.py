@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from builders import GIB, LIMITS, a_demand, a_gpu
 from fgsched.cli.wording import why
 from fgsched.domain.job import WHOLE, GpuState, Hold, HostLimits, Reading, Reason
-from fgsched.scheduling.placement import Room, Shortfall, charged, cost, place, rooms
+from fgsched.scheduling.placement import Room, Shortfall, charged, cost, is_of_type, place, rooms
 
 
 def free(*gpus, holds=(), readings=None):
@@ -154,3 +154,22 @@ def test_a_whole_card_is_never_called_scattered():
     held = [Hold(gpu=0, share=5000, memory=GIB), Hold(gpu=1, share=2500, memory=GIB)]
     found = place(a_demand(WHOLE), free(a_gpu(0), a_gpu(1), holds=held), LIMITS)
     assert (found.reason, found.gpu, found.left, found.total) == (Reason.RESOURCES, 1, 7500, 12_500)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("", [0, 1, 2]),
+        ("a100", [0, 1]),
+        ("a100&nvlink", [0]),
+        ("nv_link|v100", [0, 2]),
+        ("h100|a100&pcie", []),
+    ],
+)
+def test_a_type_can_be_terms_of_models_and_features(wanted, expected):
+    gpus = [
+        a_gpu(0, model="NVIDIA A100 80GB", features=("nvlink",)),
+        a_gpu(1, model="NVIDIA A100 80GB"),
+        a_gpu(2, model="Tesla V100"),
+    ]
+    assert [gpu.index for gpu in gpus if is_of_type(gpu, wanted)] == expected

@@ -430,12 +430,12 @@ STEP = SubmitContext(share_step=1250)
         (
             ["-C", "a100"],
             SubmitContext(),
-            "--constraint=a100: a GPU type needs --gpus or --gpu-mem beside it",
+            "--constraint=a100: no such feature here: a100; there are none",
         ),
         (
             ["-C", "a100", "-G", "v100:1"],
             SubmitContext(),
-            "--constraint=a100: the amount of GPUs names another type, v100",
+            "--constraint=a100: no such feature here: a100; there are none",
         ),
         (
             ["--mem-per-gpu=1G"],

@@ -16,6 +16,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, Demand
 from fgsched.domain.text import BadValue, lazy_regex, quoted, shown
 from fgsched.domain.units import SubmitContext, format_share, neighbours, split_units
+from fgsched.jobs.constraint import Needs, needs
 from fgsched.jobs.jobscript import Directives
 
 _EXPANDABLE = lazy_regex(r"(\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?|^~(?=/|$))")
@@ -311,8 +312,9 @@ def demand(settings: Mapping[str, Setting], site: SubmitContext) -> Demand:
     """Return the demand of a job. Raises BadUsage, with the nearest valid shares, for an invalid share."""
     gpus, share, gpu_type = _cards(settings, site)
     gpus, memory = _gpu_memory(settings, gpus)
-    gpu_type = _gpu_type(settings.get("gpu-type"), gpu_type, gpus)
-    cpus = _cpus(settings, gpus)
+    gpu_type = _gpu_type(settings.get("gpu-type"), site.aliases.get(gpu_type, gpu_type), gpus, site)
+    gpu_type = _also(gpu_type, _constraint(settings, gpus, site).gpu)
+    cpus = max(_cpus(settings, gpus), site.cpus if "exclusive" in settings else 1)
     return Demand(
         gpus=gpus,
         share=share,
@@ -428,15 +430,41 @@ def _gpu_memory(settings: Mapping[str, Setting], gpus: int) -> tuple[int, GpuMem
     return gpus or 1, setting.value
 
 
-def _gpu_type(setting: Setting | None, in_amount: str, gpus: int) -> str:
+def _gpu_type(setting: Setting | None, in_amount: str, gpus: int, site: SubmitContext) -> str:
     if setting is None:
         return in_amount
     assert isinstance(setting.value, str)
-    if in_amount and in_amount.lower() != setting.value.lower():
+    wanted = site.aliases.get(setting.value, setting.value)
+    if in_amount and in_amount.lower() != wanted.lower():
         raise setting.bad(f": the amount of GPUs names another type, {in_amount}")
     if not gpus:
         raise setting.bad(": a GPU type needs --gpus or --gpu-mem beside it")
-    return setting.value
+    return wanted
+
+
+def _also(gpu_type: str, constraint: str) -> str:
+    """Return the terms for both: a type, and a constraint."""
+    if not gpu_type or not constraint:
+        return gpu_type or constraint
+    return "|".join(f"{gpu_type}&{terms}" for terms in constraint.split("|"))
+
+
+def _constraint(settings: Mapping[str, Setting], gpus: int, site: SubmitContext) -> Needs:
+    """Return what --constraint needs. Raises BadUsage, with the features that there are."""
+    if (setting := settings.get("constraint")) is None:
+        return Needs()
+    found = needs(setting.text, site, has_gpus=gpus > 0)
+    if not found.is_met:
+        listed = ", ".join(dict.fromkeys((*site.features, *site.aliases, *site.gpu_features))) or "none"
+        raise setting.bad(f": no such feature here: {', '.join(found.unknown)}; there are {listed}")
+    return found
+
+
+def ignored_features(settings: Mapping[str, Setting], site: SubmitContext) -> list[str]:
+    """Return a warning about features of --constraint that the site lets jobs ignore."""
+    unknown = ", ".join(_constraint(settings, 1, site).unknown)
+    is_told = unknown and "constraint" in site.ignores
+    return [f"--constraint: ignored, no such feature here: {unknown}"] if is_told else []
 
 
 def _host_memory(setting: Setting | None, cpus: int, gpus: int, site: SubmitContext) -> int:

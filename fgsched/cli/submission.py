@@ -241,8 +241,20 @@ class Submitter:
         plan = self._plans.get(key)
         if plan is None:
             given = {**script.settings, **before}
-            plan = self._plans[key] = self._plan(script, self._of_partition(given) | given)
+            notes = self._known_partition(given)
+            plan = self._plan(script, self._of_partition(given) | given)
+            plan = self._plans[key] = structs.replace(plan, warnings=(*plan.warnings, *notes))
         return _with_words(plan, script, [*self._common, *settings], words)
+
+    def _known_partition(self, given: dict[str, Setting]) -> list[str]:
+        """Remove an unknown partition, if the site then lets jobs run in its default; return a warning."""
+        if "partition" not in given or "partition" not in self._site.ignores:
+            return []
+        names = given["partition"].text.split(",")
+        if all(name in self._site.partitions for name in names):
+            return []
+        label = given.pop("partition").text
+        return [f"--partition={label}: no such partition here; the job runs in {self._site.partition}"]
 
     def _of_partition(self, given: Mapping[str, Setting]) -> dict[str, Setting]:
         """Add defaults of the partition for missing settings; its GPUs only if none are requested."""
@@ -293,6 +305,7 @@ class Submitter:
         if request.slurm_env:
             environment = environment | by_option(settings)
         self._check_outputs(settings, request)
+        warnings = [*warnings, *options.ignored_features(settings, self._site)]
         if "ignored" in settings:
             listed = settings["ignored"].text.replace(" ", ", ")
             warnings = [*warnings, f"ignored, without effect here: {listed}"]

@@ -13,6 +13,7 @@ from fgsched.domain.text import BadValue, lazy_regex, quoted
 from fgsched.domain.times import parse_duration, parse_time
 from fgsched.domain.units import parse_bytes, parse_count, parse_gpus, parse_share, parse_signal, parse_units
 from fgsched.jobs.arrays import parse_array
+from fgsched.jobs.constraint import alternatives
 from fgsched.jobs.dependencies import parse_dependency
 from fgsched.jobs.enforcement import TIERS
 from fgsched.jobs.filenames import ALLOWED, unknown
@@ -123,6 +124,19 @@ def gpu_type(text: str) -> str:
     """Parse a part of a GPU model's name. Raises BadValue."""
     if not _WORD.fullmatch(text):
         raise BadValue(text, " is not a GPU type (use part of one model's name, such as a100)")
+    return text
+
+
+def constraint(text: str) -> str:
+    """Parse an expression of features. Raises BadValue."""
+    alternatives(text)
+    return text
+
+
+def exclusive(text: str) -> str:
+    """Parse how the host is shared. Raises BadValue."""
+    if text not in ("yes", "user", "mcs", "topo"):
+        raise BadValue(text, " is not user")
     return text
 
 
@@ -360,7 +374,8 @@ OPTIONS: tuple[Option, ...] = (
     _option("gpus-per-task", "[TYPE:]AMOUNT", gpus, "Same as --gpus.", slot="gpus"),
     _option("gpu-type", "TYPE", gpu_type, "GPU model whose name contains TYPE."),
     _option("type", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
-    _option("constraint C", "TYPE", gpu_type, "Same as --gpu-type.", slot="gpu-type"),
+    _option("constraint C", "LIST", constraint, "Features of the GPUs or the host: a100, a100&nvlink|h100."),
+    _option("exclusive", "[user]", exclusive, "All CPUs of the host: no other job runs beside.", bare="yes"),
     _option("cpus-per-task c", "N", count, "Number of CPUs of each task; default: 1."),
     _option("mem", "SIZE", host_memory("job"), "Host memory: 8G; 0: all."),
     _option("mem-per-cpu", "SIZE", host_memory("cpu"), "Host memory for each CPU.", slot="mem"),
@@ -413,7 +428,7 @@ OPTIONS: tuple[Option, ...] = (
 IGNORED = Option(name="ignored", slot="ignored", parse=anything, metavar="OPTIONS", hidden=True)
 
 # Slurm's options that fgsched does not have: 'name', 'name=' (takes a value), 'name?' (may take one).
-_CHANGES_MEANING = """container= container-id= exclusive?
+_CHANGES_MEANING = """container= container-id=
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=

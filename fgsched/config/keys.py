@@ -15,6 +15,8 @@ from fgsched.config.schema import (
     NAME_RULE,
     AccountSettings,
     Config,
+    FeatureSettings,
+    GpuTypeSettings,
     PartitionSettings,
     QosSettings,
     ResourceSettings,
@@ -109,6 +111,8 @@ TABLES: dict[str, type[Struct]] = {
     "accounts": AccountSettings,
     "users": UserSettings,
     "resources": ResourceSettings,
+    "gpu_types": GpuTypeSettings,
+    "features": FeatureSettings,
 }
 KEYS = _keys_of(Config)  # by the name of the field
 SECTIONS = {table: _keys_of(struct) for table, struct in TABLES.items()}

@@ -22,6 +22,7 @@ from fgsched.system.safeopen import refuse_unless_safe
 __all__ = ["Config", "check_preemption", "load"]
 
 _FIELDS = {(key.table, key.name): field for field, key in KEYS.items()}
+_SHORT = {"resources": "count", "gpu_types": "model"}  # table -> the key of an entry that is no table
 _ALL_TABLES = {table for table, _ in _FIELDS} | TABLES.keys()
 _TOML_PLACE = re.compile(r" \(at line (\d+), column \d+\)$|\(at end of document\)$")
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?$")
@@ -123,8 +124,8 @@ def _read_named(source: _Source, table: str, entries: Mapping[str, object]) -> d
 def _read_entry(source: _Source, table: str, name: str, entry: object) -> Struct:
     if not NAME.fullmatch(name):
         raise source.error([table, name], f"{quoted(name)} is not a name.", NAME_RULE)
-    if table == "resources" and not isinstance(entry, dict):
-        entry = {"count": entry}
+    if table in _SHORT and not isinstance(entry, dict):
+        entry = {_SHORT[table]: entry}
     if not isinstance(entry, dict):
         raise source.error(
             [table, name], f"{table}.{name} is not a table.", f"Write [{table}.{name}] and its keys."

@@ -148,6 +148,14 @@ class Config(Struct, frozen=True, kw_only=True):
         Bytes,
         _key("jobs", "Space of one user in the host's run directory; 0 is no limit.", ge=0, le=1 << 50),
     ] = 256 * MIB
+    unknown_constraint: Annotated[
+        Literal["refuse", "ignore"],
+        _key("jobs", "Action on a job whose --constraint names a feature that the host does not have."),
+    ] = "refuse"
+    unknown_partition: Annotated[
+        Literal["refuse", "default"],
+        _key("jobs", "Action on a job that names a partition which does not exist."),
+    ] = "refuse"
     tmp: Annotated[
         forms.AbsolutePath, _key("jobs", "Directory in which the TMPDIR of each job is created.")
     ] = "/tmp"
@@ -241,6 +249,8 @@ class Config(Struct, frozen=True, kw_only=True):
     accounts: dict[str, "AccountSettings"] = {}
     users: dict[str, "UserSettings"] = {}
     resources: dict[str, "ResourceSettings"] = {}
+    gpu_types: dict[str, "GpuTypeSettings"] = {}
+    features: dict[str, "FeatureSettings"] = {}
 
     @property
     def limits(self) -> HostLimits:
@@ -298,7 +308,27 @@ class Config(Struct, frozen=True, kw_only=True):
             fgpu_per_gpu=self.fgpu_per_gpu,
             share_step=self.share_step,
             host_memory=self.limits.host_memory,
+            cpus=self.limits.cpus,
+            aliases={name: one.model for name, one in self.gpu_types.items()},
+            features=tuple(name for name, one in self.features.items() if not one.gpus),
+            ignores=tuple(
+                what
+                for what, word in (
+                    ("constraint", self.unknown_constraint),
+                    ("partition", self.unknown_partition),
+                )
+                if word != "refuse"
+            ),
         )
+
+    @property
+    def gpu_features(self) -> dict[int, tuple[str, ...]]:
+        """Return {index: features} of the GPUs that have some."""
+        found: dict[int, tuple[str, ...]] = {}
+        for name, one in self.features.items():
+            for index in one.gpus:
+                found[index] = (*found.get(index, ()), name)
+        return found
 
 
 # -- the tables with one entry per name -------------------------------------------------------------
@@ -511,3 +541,15 @@ def _limits(settings: AccountSettings | UserSettings) -> Limits:
         share=settings.max_gpus_running,
         gpu_seconds=settings.gpu_minutes * 60,
     )
+
+
+class GpuTypeSettings(Struct, frozen=True, kw_only=True):
+    """A `[gpu_types.NAME]` table, or `NAME = "MODEL"` in `[gpu_types]`."""
+
+    model: Annotated[forms.Name, _says("Part of the model's name that this name means.")] = ""
+
+
+class FeatureSettings(Struct, frozen=True, kw_only=True):
+    """A `[features.NAME]` table."""
+
+    gpus: Annotated[forms.GpuIndices, _says("GPUs that have the feature; none: the host has it.")] = ()

@@ -24,6 +24,7 @@ _PARTITIONS, _RESERVATIONS = "partitions", "reservations"  # keys in the store
 _AT_START = {
     "devices",
     "exclusive",
+    "features",
     "headroom",
     "tmp",
     "run_space",

@@ -54,7 +54,7 @@ class Demand(
     share: Share = 0  # of each GPU; 0: follows from the memory
     memory: Bytes = 0  # of each GPU; 0: follows from the share
     memory_part: Share = 0  # memory as a part of each GPU; 0: not requested in this form
-    gpu_type: Name = ""  # part of the model's name; "": any
+    gpu_type: Label = ""  # part of the model's name, or such terms with & and |, as of --constraint; "": any
     cpus: _Count = 1
     host_memory: Bytes = 0  # 0: not counted
     resources: tuple[tuple[Name, _Count], ...] = ()  # (name, count) of the site's resources, sorted by name
@@ -363,6 +363,7 @@ class Gpu(Struct, frozen=True, kw_only=True, gc=False):
     pci: str = ""
     links: tuple[tuple[int, int], ...] = ()  # (index of another GPU, a Near); GPUs without a link are omitted
     cpus: tuple[int, ...] = ()  # CPUs near the GPU; (): unknown
+    features: tuple[str, ...] = ()  # of the site's configuration
     state: GpuState = GpuState.OK
     note: str = ""  # why the state is not OK
     noted_at: float = 0.0  # seconds since the epoch

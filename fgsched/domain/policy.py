@@ -245,6 +245,7 @@ class Policy(Struct, frozen=True, kw_only=True, dict=True):
             site,
             resources=tuple(one.name for one in self.resources),
             partition=self.default.name,
+            partitions=tuple(one.name for one in self.partitions),
             defaults={one.name: one.defaults.options() for one in self.partitions},
         )
 

@@ -34,6 +34,12 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     fgpu_per_gpu: int = 0  # 0: the site defines none
     share_step: int = 1  # ten-thousandths; shares are multiples of this
     host_memory: int = 0  # bytes for jobs; 0: not counted
+    cpus: int = 0  # of the host; 0: unknown
+    aliases: Mapping[str, str] = field(default_factory=dict)  # name of a GPU type -> part of the model's name
+    features: tuple[str, ...] = ()  # of the host
+    gpu_features: tuple[str, ...] = ()  # features and models of its GPUs
+    ignores: tuple[str, ...] = ()  # unknown values that are ignored: "constraint", "partition"
+    partitions: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()  # countable resources of the site
     partition: str = "main"  # of a job that names none
     defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value

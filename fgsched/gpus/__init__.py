@@ -54,6 +54,10 @@ class GpuSettings(Protocol):
         """Return the bytes of each GPU that are kept free of jobs."""
 
     @property
+    def gpu_features(self) -> Mapping[int, tuple[str, ...]]:
+        """Return the features of the configuration by index."""
+
+    @property
     def deadline(self) -> float:
         """Return the seconds that the driver has for an answer."""
 
@@ -91,7 +95,8 @@ def attach(
     Raises:
         BadUsage: the option, a variable or the configuration is malformed.
     """
-    selection = select(config.devices, environ, option=option, headroom=config.headroom)
+    features = config.gpu_features
+    selection = select(config.devices, environ, option=option, headroom=config.headroom, features=features)
     if selection.source == "auto" and selection.only != ():
         sampler = Sampler(selection, config.deadline)
         sampler.start()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ class Selection:
     source: str = "auto"  # "auto" for the driver, "none", or "sim:…"
     only: tuple[int | str, ...] | None = None  # indices and prefixes of UUIDs; None: all
     headroom: int = 0  # bytes of each GPU that are kept free of jobs
+    features: Mapping[int, tuple[str, ...]] = field(default_factory=dict)  # of GPUs, by index
 
     def of(self, gpus: Sequence[Gpu], why: str = "") -> tuple[Gpu, ...]:
         """Return the selected GPUs by index; one that is named but missing is included as DOWN.
@@ -31,7 +32,10 @@ class Selection:
         Raises:
             BadUsage: a prefix fits the UUIDs of several GPUs.
         """
-        chosen = {gpu.index: replace(gpu, headroom=self.headroom) for gpu in gpus}
+        chosen = {
+            gpu.index: replace(gpu, headroom=self.headroom, features=self.features.get(gpu.index, ()))
+            for gpu in gpus
+        }
         if self.only is not None:
             chosen = {gpu.index: gpu for gpu in self._named(chosen, why or "the host has no such card")}
         return tuple(chosen[index] for index in sorted(chosen))
@@ -50,7 +54,14 @@ class Selection:
             yield found[0] if found else _absent(free - 1, item, why)
 
 
-def select(devices: str, environ: Mapping[str, str], *, option: str = "", headroom: int = 0) -> Selection:
+def select(
+    devices: str,
+    environ: Mapping[str, str],
+    *,
+    option: str = "",
+    headroom: int = 0,
+    features: Mapping[int, tuple[str, ...]] | None = None,
+) -> Selection:
     """Combine the option, FG_DEVICES, CUDA_VISIBLE_DEVICES and the configuration, in descending precedence.
 
     Each can contain a source, a list or a number of GPUs. After one that contains a source, the others are
@@ -60,6 +71,7 @@ def select(devices: str, environ: Mapping[str, str], *, option: str = "", headro
         devices: `[gpus] devices` of the configuration.
         option: the value of --gpus.
         headroom: bytes of each GPU that are kept free of jobs.
+        features: of GPUs, by index.
 
     Raises:
         BadUsage: a value is malformed, or a number and a list disagree.
@@ -81,7 +93,7 @@ def select(devices: str, environ: Mapping[str, str], *, option: str = "", headro
         )
     if number is not None and only is None:
         only = tuple(range(number))
-    return Selection(source=source, only=only, headroom=headroom)
+    return Selection(source=source, only=only, headroom=headroom, features=features or {})
 
 
 def _settings(devices: str, environ: Mapping[str, str], option: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Choose the GPUs for one request, or find the reason why it does not fit."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import Protocol
 
@@ -133,8 +134,20 @@ def charged(hold: Hold, usable: int) -> int:
 
 
 def is_of_type(gpu: Gpu, wanted: str) -> bool:
-    """Tell whether the model name contains `wanted`; case, '-', '_' and blanks are ignored."""
-    return not wanted or _plain(wanted) in _plain(gpu.model)
+    """Tell whether a GPU has what is wanted: terms with & and |, of which & binds closer.
+
+    A term is a feature of the GPU or part of its model's name; case, '-', '_' and blanks are ignored.
+    """
+    return not wanted or _has(gpu.model, gpu.features, wanted)
+
+
+@lru_cache(maxsize=1024)
+def _has(model: str, features: tuple[str, ...], wanted: str) -> bool:
+    name, own = _plain(model), {_plain(feature) for feature in features}
+    return any(
+        all(_plain(term) in own or _plain(term) in name for term in clause.split("&"))
+        for clause in wanted.split("|")
+    )
 
 
 def _plain(name: str) -> str:

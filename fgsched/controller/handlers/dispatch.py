@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from fgsched import codec, protocol
 from fgsched.config.load import Config, load
 from fgsched.controller.caller import Caller, operators
@@ -111,6 +113,7 @@ class Dispatcher:
     def _ping(self, caller: Caller, call: protocol.Ping, now: float) -> protocol.About:
         """Describe the controller, with the settings that clients need to parse amounts."""
         site = self._answers.policy.told(self.about.config.site)
+        site = replace(site, gpu_features=self._answers.gpu_features)
         return self.about.described(site, self._loop.faults.told(), operator=caller.is_operator)
 
     def _log(self, caller: Caller, call: protocol.ShowLog, now: float) -> protocol.LogLines:

@@ -197,6 +197,12 @@ class QueryHandlers:
         return self._engine.policy
 
     @property
+    def gpu_features(self) -> tuple[str, ...]:
+        """Return the features and models that some GPU of the host has."""
+        gpus = self._engine.cards.gpus
+        return tuple(dict.fromkeys(name for gpu in gpus for name in (*gpu.features, gpu.model)))
+
+    @property
     def log(self) -> DecisionLog:
         return self._engine.log
 
