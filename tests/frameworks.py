@@ -1,7 +1,7 @@
 """GPU frameworks as pip has them, unpacked into the cache: PyTorch, numba-cuda, cuda-core and JAX.
 
 They are large, so only scripts/fetch downloads them. NVIDIA's libraries that PyTorch's wheel is linked to are
-not fetched: see tests/faketorch.
+not fetched: see tests/fakeruntime.
 """
 
 import shutil

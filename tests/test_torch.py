@@ -1,6 +1,6 @@
 """PyTorch, unmodified, on the fake driver: a job of a large card is to it a card of the job's size.
 
-Copies have contents, and kernels compute nothing but fills. The runtime is tests/faketorch/cudart.c.
+Copies have contents, and kernels compute nothing but fills. The runtime is tests/fakeruntime/cudart.c.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-import faketorch
+import fakeruntime
 import frameworks
 from driver_host import hosting
 from fakecuda import Card
@@ -32,7 +32,9 @@ EXAMPLE = CLIENTS.parents[1] / "examples/torch_quarter.py"
 def torch_libraries(framework, cuda_runtime, tmp_path_factory):
     """The libraries that PyTorch needs beside the driver."""
     folder = tmp_path_factory.mktemp("torch") / "libraries"
-    return faketorch.build(folder, frameworks.folder(framework("torch")) / "torch", cuda_runtime(13))
+    return fakeruntime.build_for_torch(
+        folder, frameworks.folder(framework("torch")) / "torch", cuda_runtime(13)
+    )
 
 
 @pytest.fixture
@@ -87,10 +89,10 @@ def holder():
 
 def test_the_runtime_for_pytorch_has_every_function_that_pytorch_imports(torch_libraries):
     torch = frameworks.folder("torch") / "torch"
-    words = ["nm", "--dynamic", "--defined-only", torch_libraries / faketorch.CUDART]
+    words = ["nm", "--dynamic", "--defined-only", torch_libraries / fakeruntime.CUDART]
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     exported = set(re.findall(r" T (\w+)", said))
-    assert faketorch.imports(torch).names[faketorch.CUDART] - exported == set()
+    assert fakeruntime.imports(torch).names[fakeruntime.CUDART] - exported == set()
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)

@@ -1,4 +1,4 @@
-"""The libraries that PyTorch's wheel is linked against, for the fake driver.
+"""The libraries beside the driver that PyTorch and JAX need, for the fake driver.
 
 `libcudart.so.13` is cudart.c. The others are made of what PyTorch imports of them: every function reports an
 error, but those of cuBLAS succeed and compute nothing. Only the headers of NVIDIA's runtime are needed.
@@ -14,7 +14,7 @@ import fakecuda
 from cudapackages import CudaRuntime
 
 HERE = Path(__file__).parent
-CUDART = "libcudart.so.13"
+CUDART, CUDNN = "libcudart.so.13", "libcudnn.so.9"
 NVIDIAS = re.compile(r"lib(cu(?!da\.)|nccl|nvrtc|nvshmem|nvToolsExt)")
 IMPORT = re.compile(r"\s+U (\w+)(?:@(\S+))?$", re.MULTILINE)
 UNVERSIONED = re.compile(r"p?nccl|cuFile|cufile|nvshmem|cusparseLt|cudnn|nvrtc|cu[a-z]+")
@@ -44,16 +44,28 @@ def imports(torch: Path) -> Imports:
     return found
 
 
-def build(folder: Path, torch: Path, runtime: CudaRuntime) -> Path:
+def build_for_torch(folder: Path, torch: Path, runtime: CudaRuntime) -> Path:
     """Compile all libraries into `folder`, for the PyTorch that is unpacked at `torch`."""
-    folder.mkdir()
-    flags = ("-shared", "-fPIC", "-Wextra", f"-I{HERE / 'include'}", "-isystem", str(runtime.headers))
-    linked = ("-Wl,-soname," + CUDART, f"-Wl,--version-script={HERE / 'cudart.map'}", "-ldl", "-pthread")
-    fakecuda.compile_c([HERE / "cudart.c"], folder / CUDART, *flags, *linked)
+    _build_cudart(folder, runtime)
     taken = imports(torch)
     for library in sorted(taken.needed - {CUDART}):
         _build_stub(folder, library, taken)
     return folder
+
+
+def build_for_jax(folder: Path, runtime: CudaRuntime) -> Path:
+    """Compile the two libraries that JAX opens."""
+    _build_cudart(folder, runtime)
+    flags = ("-fvisibility=default", "-shared", "-fPIC", f"-Wl,-soname,{CUDNN}")
+    fakecuda.compile_c([HERE / "cudnn.c"], folder / CUDNN, *flags)
+    return folder
+
+
+def _build_cudart(folder: Path, runtime: CudaRuntime) -> None:
+    folder.mkdir()
+    flags = ("-shared", "-fPIC", "-Wextra", f"-I{HERE / 'include'}", "-isystem", str(runtime.headers))
+    linked = (f"-Wl,-soname,{CUDART}", f"-Wl,--version-script={HERE / 'cudart.map'}", "-ldl", "-pthread")
+    fakecuda.compile_c([HERE / "cudart.c"], folder / CUDART, *flags, *linked)
 
 
 def _build_stub(folder: Path, library: str, taken: Imports) -> None:
