@@ -27,6 +27,7 @@ from fgsched.domain.job import (
 from fgsched.domain.policy import Partition, Reservation, Weights
 from fgsched.domain.text import restore_bytes
 from fgsched.domain.units import SubmitContext
+from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, ExpectedStart, Explanation, Trial
 
 Answer = TypeVar("Answer")
@@ -581,6 +582,7 @@ class JobInfo(Struct, kw_only=True, omit_defaults=True, gc=False):
     max_rss: int = 0  # bytes
     gpu_peak: int = 0  # bytes, the most on one GPU
     refusals: int = 0  # allocations that the hook refused
+    usage: JobUsage | None = None  # what was sampled of all attempts; None: nothing
     # shown to its owner and to operators
     is_private: bool = False  # True: hidden from this caller
     comment: str | None = None

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from fgsched.domain.text import storable
+from fgsched.domain.usage import JobUsage as JobUsage
 
 CLASSES = ("active", "held", "empty", "free", "external", "down")
 
@@ -69,7 +70,7 @@ class JobAccount(Struct, frozen=True, kw_only=True):
     cpu_seconds: float = 0.0
     max_rss: int = 0  # bytes
     gpu_peak: int = 0  # bytes, the maximum on one GPU
-    usage: "JobUsage | None" = None  # what was sampled; None: nothing
+    usage: JobUsage | None = None  # what was sampled; None: nothing
     request: str = ""  # JSON of the request
     output: str = ""  # path of its standard output
     columns: dict[
@@ -77,27 +78,6 @@ class JobAccount(Struct, frozen=True, kw_only=True):
     ] = {}  # of the queue's row: those that differ from a new row's
     steps: tuple[tuple[int, float, str, str, str], ...] = ()  # (attempt, epoch seconds, from, to, reason)
     script: str = ""  # of the queue's blob: id and first digits of its digest
-
-
-class JobUsage(Struct, frozen=True, kw_only=True):
-    """What the samples of a job's GPUs showed, summed over its GPUs and attempts."""
-
-    sampled: float  # seconds in which the job was running and was sampled
-    charged: float  # GPU seconds in these: active + held + empty
-    active: float
-    held: float
-    empty: float
-    used: float  # GPU seconds: SM share x time
-    memory: float  # byte-seconds
-    peak: int  # bytes, the maximum on one GPU
-    with_process: float  # seconds with a process on a GPU
-    busy: float  # seconds with an SM share above 1 %
-    longest_idle: float  # seconds without
-    first_process: float | None = None  # seconds from the start to the first GPU process
-    energy: float | None = None  # joules
-    read: int = 0  # bytes of input
-    written: int = 0  # bytes of output
-    neighbours: tuple[tuple[int, float], ...] = ()  # (job, seconds on the same GPU)
 
 
 class JobSample(Struct, frozen=True, kw_only=True):

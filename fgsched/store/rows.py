@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, Hold, Job, JobState, Request
+from fgsched.domain.usage import JobUsage
 from fgsched.jobs.arrays import bits_from, bits_of
 from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, Column
 
@@ -64,6 +65,7 @@ class JobRecord(Struct, frozen=True, gc=False):
     job: Job
     allocated: tuple[Allocation, ...]
     damage: str = ""  # the columns of the row that cannot be read, and why; "": none
+    usage: JobUsage | None = None  # what was sampled; None: nothing, or it is not known here
 
 
 Row = sqlite3.Row | dict[str, Any]

@@ -20,7 +20,7 @@ from fgsched.controller.handlers.explain import ExplainHandlers
 from fgsched.controller.handlers.jobs import FIRST_USER, JobHandlers, Rules
 from fgsched.controller.handlers.partitions import ConfigActions, PartitionHandlers
 from fgsched.controller.handlers.priority import PriorityHandlers
-from fgsched.controller.handlers.query import QueryHandlers
+from fgsched.controller.handlers.query import Live, QueryHandlers
 from fgsched.controller.handlers.reservations import ReservationHandlers
 from fgsched.controller.handlers.wait import WaitHandlers
 from fgsched.launch import regions
@@ -157,7 +157,7 @@ class Requests:
         explain = ExplainHandlers(engine, self.jobs.tried)
         handlers = Handlers(self.jobs, self.partitions, PriorityHandlers(engine), explain, self.reservations)
         refused = partial(regions.refusal, str(launcher.run.path))
-        query = QueryHandlers(engine, launcher.pids, gputime.mechanism, refused)
+        query = QueryHandlers(engine, launcher.pids, Live(gputime.mechanism, refused))
         self.dispatcher = Dispatcher(handlers, query, self.waiters, loop, about)
 
 

@@ -1,7 +1,7 @@
 """Compute the attributes of `protocol.JobInfo`, which clients receive about a job."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,7 @@ from fgsched.controller.jobtable import JobTable, pending
 from fgsched.controller.waitindex import eligible
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Demand, Ended, Hold, Job, JobState, Request
+from fgsched.domain.usage import JobUsage
 from fgsched.domain.waiting import Cause, gate_of, preemption_of, suspension_of
 from fgsched.jobs.arrays import format_array, split_reference
 from fgsched.jobs.enforcement import compute_policy_of, is_hooked, others_of, preload_of
@@ -23,6 +24,17 @@ _NOT_ENDED = Ended(status=0)
 Getter = Callable[["Look", Job], Any]
 
 
+class Live(NamedTuple):
+    """What the controller knows of a running job beside its record."""
+
+    mechanism: Callable[[Job], str] = lambda job: ""  # its pacing method
+    refusal: Callable[[Job], str] = lambda job: ""  # its last refused allocation of device memory
+    usage: Callable[[Job], JobUsage | None] = lambda job: None  # what was sampled so far
+
+
+_NO_LIVE = Live()
+
+
 class Look:
     """A view of jobs for one caller at one time. Equal demands are computed once."""
 
@@ -31,18 +43,13 @@ class Look:
         engine: Engine,
         caller: Caller,
         now: float,
-        mechanism: Callable[[Job], str] = lambda job: "",
-        refusal: Callable[[Job], str] = lambda job: "",
+        live: Live = _NO_LIVE,
     ) -> None:
-        """Prepare a view at `now`, in seconds since the epoch.
-
-        `mechanism` returns the pacing method of a job, `refusal` its last refused allocation of device
-        memory.
-        """
+        """Prepare a view at `now`, in seconds since the epoch."""
         self.engine = engine
         self.now = now
-        self.mechanism = mechanism
-        self._refusal = refusal
+        self.live = live
+        self._usage: dict[int, JobUsage] = {}
         self._caller = caller
         self._costs: dict[Demand, Hold | None] = {}
         self._standings: dict[tuple[int, str], float] = {}
@@ -50,13 +57,19 @@ class Look:
         self._allocated: dict[int, list[protocol.Allocation]] = {}
 
     def know(self, record: JobRecord) -> Job:
-        """Cache the allocation of a job for its attributes; return the job."""
+        """Cache the allocation and the usage of a job for its attributes; return the job."""
+        if record.usage is not None:
+            self._usage[record.job.id] = record.usage
         given = [protocol.Allocation(**one._asdict()) for one in record.allocated]
         self._allocated[record.job.id] = given if record.job.attempt else []
         return record.job
 
     def allocated(self, job: Job) -> list[protocol.Allocation]:
         return self._allocated.get(job.id, [])
+
+    def usage(self, job: Job) -> JobUsage | None:
+        """Return what was sampled of a job; None: nothing."""
+        return self._usage.get(job.id) or self.live.usage(job)
 
     def hold(self, job: Job) -> Hold | None:
         """Return the hold on each GPU, present or expected; None if it is not equal on all GPUs."""
@@ -121,7 +134,7 @@ class Look:
         return Request(**{name: getattr(job.request, name) for name in _PUBLIC})
 
     def refused(self, job: Job) -> str:
-        return "" if self.is_private(job) else self._refusal(job)
+        return "" if self.is_private(job) else self.live.refusal(job)
 
     def preload(self, job: Job) -> str:
         hooked = bool(job.attempt) and is_hooked(job.tier, has_cards=bool(self.allocated(job)))
@@ -193,7 +206,7 @@ _COMPUTED: dict[str, Getter] = {
     "allocated": lambda look, job: look.allocated(job),
     "bound_cpus": lambda look, job: job.cpus,
     "resources": lambda look, job: [(name, list(indices)) for name, indices in job.resources],
-    "pacing": lambda look, job: look.mechanism(job),
+    "pacing": lambda look, job: look.live.mechanism(job),
     "preload": lambda look, job: look.preload(job),
     "other_gpus": lambda look, job: others_of(job.mounts),
     "is_private": lambda look, job: look.is_private(job),
@@ -202,6 +215,7 @@ _COMPUTED: dict[str, Getter] = {
     "command": lambda look, job: look.owned(job, job.request.submit_line),
     "request": lambda look, job: look.request(job),
     "steps": lambda look, job: look.steps(job),
+    "usage": lambda look, job: look.usage(job),
 }
 
 

@@ -10,6 +10,7 @@ from fgsched.controller.caller import Caller
 from fgsched.controller.decisionlog import DecisionLog
 from fgsched.controller.engine import Engine
 from fgsched.controller.handlers.fields import FIELDS, Choice, Look, getters
+from fgsched.controller.handlers.fields import Live as Live
 from fgsched.controller.handlers.jobref import References
 from fgsched.controller.handlers.wait import Key
 from fgsched.controller.jobtable import JobTable
@@ -34,14 +35,12 @@ class QueryHandlers:
         self,
         engine: Engine,
         pids: Callable[[Job], list[int]],
-        mechanism: Callable[[Job], str] = lambda job: "",
-        refusal: Callable[[Job], str] = lambda job: "",
+        live: Live | None = None,
     ) -> None:
         self._engine = engine
         self._references = References(engine)
         self._pids = pids
-        self._mechanism = mechanism
-        self._refusal = refusal
+        self._live = live or Live()
         self._verdict, self._checked_at = "", 0.0  # of the queue file
         self._last: Callable[[], _Snapshot | None] = lambda: None
         self.calls: dict[type[protocol.Call[Any]], Callable[[Caller, Any, float], Any]] = {
@@ -72,7 +71,7 @@ class QueryHandlers:
         return LongAnswer("jobs", rows(), lambda: protocol.JobInfos(jobs=[]))
 
     def _look(self, caller: Caller, now: float) -> Look:
-        return Look(self._engine, caller, now, self._mechanism, self._refusal)
+        return Look(self._engine, caller, now, self._live)
 
     def _info(self, look: Look, job: Job, wanted: Getters) -> protocol.JobInfo:
         """Return the selected attributes of a job; if that fails, those of the job with an empty request."""
