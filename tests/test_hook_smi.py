@@ -23,6 +23,9 @@ pytest.importorskip("pynvml")
 MIB, GIB = 1 << 20, 1 << 30
 BRANCHES = ["535", "550", "555"]
 WITHOUT_TABLE = ["340", "390", "418", "450", "460", "470"]  # nvidia-smi uses NVML's public functions
+FAILS = (
+    "390"  # prints an error instead of the table, also without the hook: it lacks functions of the fake NVML
+)
 OTHER_LAYOUTS = ["525"]  # the entries of its lists are laid out in another way
 LISTS = {"213": "C", "213,214": "M+C", "214,215": "M+C+G", "215": "G"}  # slots that list: the type shown
 
@@ -97,6 +100,15 @@ def details(tools, env, slots):
     return sorted((int(pid), kind, name, int(used)) for pid, kind, name, used in re.findall(entry, said))
 
 
+def table(tools, env, slots="213"):
+    """(pid, MiB) of each process in the table that nvidia-smi prints without arguments."""
+    env = {**env, "FAKE_NVML_VERSION": tools.version, "FAKE_SMI_SLOTS": slots}
+    said = subprocess.run([tools.smi], env=env, capture_output=True, text=True, errors="replace", check=False)
+    row = r"^\|\s+\d+(?:\s+N/A)*\s+(\d+)\s.*?(\d+)MiB \|$"
+    processes = re.findall(row, said.stdout.partition("rocesses:")[2], re.MULTILINE)
+    return sorted((int(pid), int(used)) for pid, used in processes)
+
+
 def stranger(job):
     """The environment of a program that no job has started."""
     return {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}
@@ -137,6 +149,27 @@ def test_nvidias_older_programs_show_in_a_job_only_the_jobs_processes_and_gpus(b
     assert rows(tools, stranger(job)) == sorted((pid, 64) for pid in pids)
     assert rows(tools, job.environment()) == [(pids[0], 64)]
     assert re.findall(r"GPU (\d): (\w+)", smi(tools, job.environment(), "-L")) == [("0", "two")]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", [*BRANCHES, *(branch for branch in WITHOUT_TABLE if branch != FAILS)])
+def test_the_table_that_nvidias_program_prints_has_in_a_job_only_the_jobs_processes(
+    busy, driver_package, branch
+):
+    job, pids = busy
+    tools = driver_package(branch)
+    for slots in LISTS if branch in BRANCHES else ("213",):
+        assert table(tools, stranger(job), slots) == sorted((pid, 64) for pid in pids)
+        assert table(tools, job.environment(), slots) == [(pids[0], 64)]
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("branch", driverpackages.BRANCHES)
+def test_nvidias_program_shows_in_a_job_the_jobs_memory(busy, driver_package, branch):
+    words = ("--query-gpu=name,memory.total,memory.used,memory.free", "--format=csv,noheader,nounits")
+    job, tools = busy[0], driver_package(branch)
+    assert smi(tools, job.environment(), *words) == "two, 1024, 64, 960\n"
+    assert smi(tools, stranger(job), *words) == "one, 8192, 0, 8192\ntwo, 8192, 128, 8064\n"
 
 
 @pytest.mark.driverpackages

@@ -148,6 +148,10 @@ API nvmlInternalGetExportTable(const void **table, const uint8_t *id) {
     entries[215] = (void *)smi_list2;
     return *table = entries, OK;
 }
+/* nvidia-smi lists processes of cards that it knows to be whole. */
+API nvmlDeviceGetMigMode(card *device, unsigned *now, unsigned *pending) { (void)device; return *now = *pending = 0, OK; }
+API nvmlDeviceGetMaxMigDeviceCount(card *device, unsigned *count) { (void)device; return *count = 0, OK; }
+API nvmlDeviceIsMigDeviceHandle(card *device, unsigned *is_one) { (void)device; return *is_one = 0, OK; }
 /* nvidia-smi -q registers for events. */
 API nvmlEventSetCreate(void **set) { static int only; return *set = &only, OK; }
 API nvmlEventSetFree(void *set) { (void)set; return OK; }
