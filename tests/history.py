@@ -582,6 +582,7 @@ class Writer:
             max_rss=6 * GIB,
             gpu_peak=min(limit, run.peak),
             usage=usage,
+            request=f'{{"demand":{{"gpu_type":"{habit.model}"}}}}' if habit.model else "{}",
             output=f"/home/{habit.user}/{habit.name}-{run.id}.out",
         )
 

@@ -23,7 +23,7 @@ from fgsched.accounting.reports.overview import overview
 from fgsched.accounting.reports.registry import Wish
 from fgsched.accounting.reports.text import as_text
 from fgsched.domain.errors import BadUsage
-from reporting import NOW, facts_of, is_expected
+from reporting import NOW, facts_of, hostile_plan, is_expected
 
 PLANS = {
     "fortnight": (history.FORTNIGHT, "hopper"),
@@ -201,32 +201,11 @@ def test_a_period_whose_hours_are_gone_is_reported_from_days(paths, tmp_path):
 
 # -- hostile names -------------------------------------------------------------------------------------
 
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\x1b]0;title\x07\x1b[31mred",
-    "\u202eevil\u2066",
-    "😀" * 1000,
-    "a|b`c*d_e[f](g)\nh\r\n",
-    '=HYPERLINK("http://x")',
-    'quote",comma\n',
-    "x" * 4096,
-)
-
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A history in which every text that a user gives is hostile."""
-    path = tmp_path / "accounts.db"
-    plan = history.FORTNIGHT
-    habits = tuple(
-        history.Habit(user=f"u{at}{text}", name=text, a_week=3, hours=3, share=5000, peak=2, sm=0.1)
-        for at, text in enumerate(HOSTILE)
-    )
-    from msgspec.structs import replace
-
-    foreign = tuple(replace(one, user=HOSTILE[0], command=HOSTILE[at]) for at, one in enumerate(plan.foreign))
-    history.write(replace(plan, habits=habits, foreign=foreign), path)
-    return path
+    history.write(hostile_plan(), tmp_path / "accounts.db")
+    return tmp_path / "accounts.db"
 
 
 def test_names_with_markup_escapes_and_emoji_harm_no_format(hostile):

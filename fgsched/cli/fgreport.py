@@ -7,8 +7,10 @@ import click
 from fgsched.cli.command import Command, run
 from fgsched.domain.errors import Exit
 
-REPORTS = ("overview",)
-_FORMATS = ("text", "csv", "json", "markdown")
+REPORTS = (
+    *("overview", "users", "top", "waits", "failures", "utilization", "waste", "strangers", "intruders"),
+    *("health", "capacity", "charge", "me"),
+)
 
 
 def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
@@ -23,6 +25,9 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 @click.option("--yesterday", is_flag=True, help="The whole last day.")
 @click.option("--week", default="", metavar="WEEK", help="A week of ISO 8601, such as 2026-W46.")
 @click.option("--month", default="", metavar="MONTH", help="A month, such as 2026-10.")
+@click.option("--by", default="user", metavar="WHAT", help="users: user, account, partition, type or tag.")
+@click.option("--number", default="10", metavar="N", help="Rows of a list of the largest; default: 10.")
+@click.option("--user", default="", metavar="NAME", help="me: this user instead of yourself.")
 @click.option("--format", "formats", default="", metavar="LIST", help="text, csv, json or markdown.")
 @click.option("--ascii", "as_ascii", is_flag=True, help="Text in ASCII only.")
 @click.option("--section", default="", metavar="NAME", help="The table that CSV writes.")

@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from fgsched.accounting.periods import Choice, chosen
 from fgsched.accounting.reports import folder
 from fgsched.accounting.reports.facts import Facts, ReportReader
 from fgsched.accounting.reports.model import Report
 from fgsched.accounting.reports.registry import FORMATS, Style, Wish, kind, written
+from fgsched.cli import choices
 from fgsched.cli.command import write
+from fgsched.cli.replaying import one_more_card
 from fgsched.client import find_places
+from fgsched.config.load import load
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 
@@ -38,9 +43,31 @@ def made(options: Mapping[str, Any], now: float) -> Report:
     reader = ReportReader(_readable(options["file"]))
     try:
         with reader.reading():
-            return which.make(Facts(reader, period, host=_host()), Wish(now=now))
+            facts = Facts(reader, period, host=_host(), user=_user(options))
+            return which.make(facts, _wish(options, facts, now))
     finally:
         reader.close()
+
+
+def _user(options: Mapping[str, Any]) -> str:
+    """Return the user to whom the jobs of a report are restricted; "": none."""
+    if options["report"] != "me":
+        if options["user"]:
+            raise BadUsage("--user belongs to the report me", "The other reports are about all users.")
+        return ""
+    return options["user"] or choices.me()
+
+
+def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
+    """Return what the report needs beside the accounts."""
+    wish = Wish(now=now, by=options["by"], number=parse_count(options["number"]))
+    if options["report"] == "charge":
+        config = load(find_places())
+        quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
+        return structs.replace(wish, quotas=quotas)
+    if options["report"] == "capacity":
+        return structs.replace(wish, replays=one_more_card(facts, load(find_places())))
+    return wish
 
 
 def _deliver(made: Report, formats: list[str], style: Style, options: Mapping[str, Any]) -> None:

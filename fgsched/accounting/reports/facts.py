@@ -184,6 +184,87 @@ class WarnedJobs(Struct, frozen=True):
     last: float  # epoch seconds
 
 
+class TopJob(Struct, frozen=True, kw_only=True):
+    """One of the largest jobs of a period. Times in seconds."""
+
+    id: int
+    user: str
+    name: str
+    state: str
+    charged: float  # GPU seconds
+    idle: float | None  # GPU seconds; None: not measured
+    wait: float | None  # None: it never started
+    ended_at: float  # epoch seconds
+
+
+class FailedJob(Struct, frozen=True, kw_only=True):
+    """A job that failed."""
+
+    id: int
+    user: str
+    name: str
+    state: str
+    oom: str
+    ended_at: float  # epoch seconds
+    exit_code: int | None
+    signal: int | None
+    output: str | None
+
+
+class FailuresOfName(Struct, frozen=True, kw_only=True):
+    """Jobs of one user and name, of which several failed."""
+
+    user: str
+    name: str
+    jobs: int
+    failed: int
+    charged: float  # GPU seconds of those that failed
+
+
+class Slowdown(Struct, frozen=True, gc=False):
+    """How much longer than its run a job took in all."""
+
+    gpus: int
+    share: int  # ten-thousandths of each GPU
+    slowdown: float
+
+
+class DemandTotals(Struct, frozen=True, kw_only=True):
+    """What jobs waited for in a period."""
+
+    reason: str
+    lacking: str
+    model: str
+    seconds: float  # in which at least one job waited for this
+    job_seconds: float
+    gpu_seconds: float
+    most: int
+
+
+class NamedJobs(Struct, frozen=True, kw_only=True):
+    """Jobs of one user with one name."""
+
+    user: str
+    name: str
+    jobs: int
+    charged: float  # GPU seconds
+
+
+class PastRun(Struct, frozen=True, kw_only=True):
+    """A job that ran, for a replay."""
+
+    id: int
+    user: str
+    eligible_at: float
+    started_at: float
+    ended_at: float
+    gpus: int
+    share: int  # ten-thousandths of each GPU
+    memory: int  # bytes of each GPU
+    time_limit: int  # seconds; 0: none
+    gpu_type: str  # that it asked for; "": any
+
+
 class ReportReader(Reader):
     """The accounts with the questions of reports."""
 
@@ -307,9 +388,40 @@ class Facts:
         numbers = {"gpus": of.gpus, "share": of.share, "memory": of.memory, "most": most}
         return self.reader.records(Example, "examples", **about, **numbers, **self._bounds)
 
+    def top_jobs(self, by: str, most: int) -> list[TopJob]:
+        """Return the largest jobs by "charge", "idle" or "wait", `most` of them."""
+        return self.reader.records(TopJob, f"jobs_by_{by}", user=self.user, most=most, **self._bounds)
+
+    def failed_jobs(self, most: int) -> list[FailedJob]:
+        """Return the latest jobs that failed, `most` of them."""
+        return self.reader.records(FailedJob, "failed_jobs", user=self.user, most=most, **self._bounds)
+
+    def failures_by_name(self, most: int) -> list[FailuresOfName]:
+        """Return the names of jobs that failed at least three times, `most` of them."""
+        return self.reader.records(
+            FailuresOfName, "failures_by_name", user=self.user, most=most, **self._bounds
+        )
+
+    def without_process(self, most: int) -> list[NamedJobs]:
+        """Return jobs without any GPU process, by name, `most` names."""
+        return self.reader.records(NamedJobs, "without_process", user=self.user, most=most, **self._bounds)
+
+    def runs(self, most: int) -> list[PastRun]:
+        """Return the latest jobs that ran, `most` of them, by the time when they could start."""
+        return self.reader.records(PastRun, "runs", most=most, **self._bounds)
+
+    @cached_property
+    def slowdowns(self) -> list[Slowdown]:
+        return [Slowdown(*tuple(row)) for row in self.reader.ask("slowdowns", **self._bounds)]
+
+    @cached_property
+    def demands(self) -> list[DemandTotals]:
+        return self.reader.records(DemandTotals, "demand_totals", span=self.span, **self._bounds)
+
     def refusals(self, most: int) -> list[Refusal]:
         """Return the last jobs that met their limit of GPU memory, `most` of them."""
-        return self.reader.records(Refusal, "refusals", most=most, **self._bounds)
+        found = self.reader.records(Refusal, "refusals", most=most, **self._bounds)
+        return [one for one in found if not self.user or one.user == self.user]
 
     @cached_property
     def foreign(self) -> list[ForeignTotals]:

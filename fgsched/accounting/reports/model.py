@@ -234,6 +234,7 @@ class WaitRow(Struct, frozen=True):
     median: Number
     ninety: Number
     longest: Number
+    is_given: bool = False  # the name is a text of the site or of a user
 
 
 class Quantiles(Struct, frozen=True, tag="waits", tag_field="kind"):

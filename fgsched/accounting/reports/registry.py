@@ -11,6 +11,18 @@ from fgsched.accounting.reports.model import Report
 from fgsched.domain.errors import BadUsage
 
 
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What one more card would have changed: waits in seconds, in a replay without and with it."""
+
+    model: str
+    jobs: int
+    left_out: int  # jobs of the period that were not replayed
+    median_now: float
+    median: float
+    ninety_now: float
+    ninety: float
+
+
 class Wish(Struct, frozen=True, kw_only=True):
     """What a report is asked for beside its period."""
 
@@ -20,7 +32,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     user: str = ""  # of the report on oneself
     weights: dict[str, float] = {}  # by model of GPU: the price of an hour, relative to others
     quotas: dict[str, float] = {}  # by account: GPU seconds; accounts without one are missing
-    share_step: int = 1  # ten-thousandths: the unit of shares on this host
+    replays: tuple[Replayed, ...] = ()  # of the report on capacity
 
 
 class Kind(Struct, frozen=True, kw_only=True):
@@ -47,6 +59,17 @@ class Style(Struct, frozen=True, kw_only=True):
 _MODULES: dict[str, tuple[str, Default]] = {
     # name: module of fgsched.accounting.reports with a function of that name, and the default period
     "overview": ("overview", "week"),
+    "users": ("users", "week"),
+    "top": ("users", "week"),
+    "waits": ("queueing", "week"),
+    "failures": ("incidents", "day"),
+    "utilization": ("utilization", "week"),
+    "waste": ("wasted", "week"),
+    "strangers": ("incidents", "day"),
+    "health": ("incidents", "day"),
+    "capacity": ("capacity", "30 days"),
+    "charge": ("charge", "month"),
+    "me": ("users", "week"),
 }
 ALIASES = {"intruders": "strangers"}
 NAMES = tuple(_MODULES)

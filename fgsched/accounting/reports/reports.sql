@@ -91,3 +91,77 @@ SELECT owner.user, job.name, count(*) AS warnings, max(warned.at) AS last
 FROM warned JOIN job ON job.id = warned.job JOIN owner ON owner.id = job.owner
 WHERE warned.at < :until AND warned.dry = 0 AND warned.at >= :since
 GROUP BY owner.user, job.name;
+
+-- name: jobs_by_charge
+SELECT job.id, owner.user, job.name, job.state, job.charged, job.idle, job.started_at - job.eligible_at AS wait,
+  job.ended_at
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.charged > 0
+ORDER BY job.charged DESC, job.id LIMIT :most;
+
+-- name: jobs_by_idle
+SELECT job.id, owner.user, job.name, job.state, job.charged, job.idle, job.started_at - job.eligible_at AS wait,
+  job.ended_at
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.idle > 0
+ORDER BY job.idle DESC, job.id LIMIT :most;
+
+-- name: jobs_by_wait
+SELECT job.id, owner.user, job.name, job.state, job.charged, job.idle, job.started_at - job.eligible_at AS wait,
+  job.ended_at
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
+  AND job.started_at >= job.eligible_at
+ORDER BY wait DESC, job.id LIMIT :most;
+
+-- name: failed_jobs
+-- The latest jobs that failed.
+SELECT job.id, owner.user, job.name, job.state, job.oom, job.ended_at,
+  json_extract(detail, '$.exit_code') AS exit_code, json_extract(detail, '$.signal') AS signal,
+  json_extract(detail, '$.output') AS output
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
+  AND job.state IN ('FAILED', 'BOOT_FAIL', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
+ORDER BY job.ended_at DESC, job.id DESC LIMIT :most;
+
+-- name: failures_by_name
+-- Names of jobs that failed repeatedly.
+SELECT owner.user, job.name, count(*) AS jobs,
+  total(job.state IN ('FAILED', 'BOOT_FAIL', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')) AS failed,
+  total(CASE WHEN job.state IN ('FAILED', 'BOOT_FAIL', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')
+    THEN job.charged END) AS charged
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user)
+GROUP BY owner.user, job.name HAVING failed >= 3 ORDER BY failed DESC, owner.user, job.name LIMIT :most;
+
+-- name: slowdowns
+-- (wait + run) / run of each job; a run counts as ten minutes at least.
+SELECT gpus, share, (max(0.0, started_at - eligible_at) + ended_at - started_at) / max(600.0, ended_at - started_at)
+  AS slowdown
+FROM job WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL;
+
+-- name: demand_totals
+SELECT reason, lacking, model, sum(seconds) AS seconds, sum(job_seconds) AS job_seconds,
+  sum(gpu_seconds) AS gpu_seconds, max(most) AS most
+FROM demand WHERE span = :span AND at >= :since AND at < :until
+GROUP BY reason, lacking, model ORDER BY sum(job_seconds) DESC, reason, lacking, model;
+
+-- name: without_process
+-- Jobs with GPUs that were sampled and had no process on one, by user and name.
+SELECT owner.user, job.name, count(*) AS jobs, sum(job.charged) AS charged
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.ended_at >= :since AND job.ended_at < :until AND (:user = '' OR owner.user = :user) AND job.gpus > 0
+  AND job.started_at IS NOT NULL AND job.idle >= 0.99 * job.charged AND job.charged >= 600
+  AND json_extract(detail, '$.usage.with_process') = 0
+GROUP BY owner.user, job.name ORDER BY sum(job.charged) DESC, owner.user, job.name LIMIT :most;
+
+-- name: runs
+-- The latest jobs that ended in a period, for a replay: what they asked for, and how long they ran.
+SELECT * FROM (
+  SELECT job.id, owner.user, job.eligible_at, job.started_at, job.ended_at, job.gpus, job.share, job.memory,
+    job.time_limit, coalesce(json_extract(nullif(json_extract(detail, '$.request'), ''), '$.demand.gpu_type'), '')
+      AS gpu_type
+  FROM job JOIN owner ON owner.id = job.owner
+  WHERE job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL AND job.gpus > 0
+  ORDER BY job.ended_at DESC, job.id DESC LIMIT :most)
+ORDER BY eligible_at, id;

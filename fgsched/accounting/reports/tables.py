@@ -134,7 +134,16 @@ def _(part: Quantiles) -> Table:
         Column("ninety", "90 %", right=True, unit="seconds"),
         Column("longest", "Longest", right=True, unit="seconds"),
     )
-    rows = ((Words(row.name), row.jobs, row.median, row.ninety, row.longest) for row in part.rows)
+    rows = (
+        (
+            Given(row.name) if row.is_given else Words(row.name),
+            row.jobs,
+            row.median,
+            row.ninety,
+            row.longest,
+        )
+        for row in part.rows
+    )
     return _made(part, columns, rows)
 
 

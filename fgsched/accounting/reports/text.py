@@ -74,8 +74,9 @@ def _heading(title: str) -> list[str]:
 
 
 def _figures(part: Figures) -> list[str]:
+    room = 17 if any(item.change for item in part.items) else 0
     return [
-        f"{item.label:<16}{item.number.text:>12}   {_change(item.change):<16} {item.note}"[:WIDTH]
+        cut(f"{item.label:<16}{item.number.text:>12}   {_change(item.change):<{room}}{item.note}", WIDTH)
         for item in part.items
     ]
 
@@ -332,10 +333,12 @@ def _(part: UseBars, ascii: bool) -> Iterator[str]:
         cost = f"{row.cost.text} {part.heads[0]}" if row.cost.text != DASH else ""
         name = f"{safe(row.user.text)} {safe(row.job.text)}, {row.jobs.text}"
         yield pad(cut(name, WIDTH - len(cost) - 2), WIDTH - len(cost)) + cost
-        drawn = pad(eighths(row.full, round(24 * row.outline)), round(24 * row.outline)).replace(" ", "·")
+        scale = 16 if row.most else 24
+        outline = round(scale * row.outline)
+        drawn = pad(eighths(row.full / row.outline, outline), outline).replace(" ", "·")
         most = f", {part.heads[2].lower()} {row.most.text}" if row.most else ""
         used = f"{part.heads[1].lower()} {row.used.text}{most}, {part.heads[3].lower()} {row.asked.text}"
-        yield f"   {pad(drawn, 24)}  {used}"[:WIDTH]
+        yield cut(f"   {pad(drawn, scale)}  {used}", WIDTH)
         yield from pasted(row.line)
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.facts import Facts, Wait
+from fgsched.accounting.reports.facts import Facts, Slowdown, Wait
 from fgsched.accounting.reports.model import Mark, Paragraphs, Quantiles, Section, WaitRow
 from fgsched.accounting.reports.wording import quantile, sentence
 
@@ -19,7 +19,7 @@ CAPTION = (
 )
 
 
-def size_of(one: Wait) -> str:
+def size_of(one: Wait | Slowdown) -> str:
     """Return the size class of a job."""
     if one.gpus == 0:
         return NO_GPU
@@ -44,14 +44,16 @@ def by_size(found: Iterable[Wait]) -> Quantiles:
     return distribution([(name, classes[name]) for name in names], key="sizes")
 
 
-def distribution(classes: Sequence[tuple[str, list[float]]], key: str, title: str = "") -> Quantiles:
+def distribution(
+    classes: Sequence[tuple[str, list[float]]], key: str, *, is_given: bool = False
+) -> Quantiles:
     """Return the distribution of waits (seconds) of named classes of jobs."""
-    rows = tuple(_row(name, sorted(found)) for name, found in classes)
+    rows = tuple(_row(name, sorted(found), is_given=is_given) for name, found in classes)
     ticks = tuple(Mark(at, label) for at, label in _TICKS)
-    return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key, title=title)
+    return Quantiles(rows=rows, ticks=ticks, caption=CAPTION, key=key)
 
 
-def _row(name: str, ordered: list[float]) -> WaitRow:
+def _row(name: str, ordered: list[float], *, is_given: bool) -> WaitRow:
     dots = ordered
     if len(ordered) > _DOTS:
         dots = [quantile(ordered, (at + 0.5) * 100 / _DOTS) or 0.0 for at in range(_DOTS)]
@@ -62,4 +64,5 @@ def _row(name: str, ordered: list[float]) -> WaitRow:
         median=numbers.duration(quantile(ordered, 50)),
         ninety=numbers.duration(quantile(ordered, 90)),
         longest=numbers.duration(ordered[-1] if ordered else None),
+        is_given=is_given,
     )

@@ -251,7 +251,7 @@ def wastes(facts: Facts, found: Sequence[Finding]) -> Section:
         text = "No job wasted more than 1 GPU-hour."
         return Section("wastes", title, "", (Paragraphs((sentence(text),)),))
     returned = sum(one.returned for one in found)
-    part = numbers.rate(returned, facts.charged).text
+    part = numbers.rate(returned, sum(use.charged for use in facts.uses)).text
     say = (
         "Each with the line that replaces the one in the job script, and the GPU-hours that it would have"
         f" returned. Together {numbers.brief_hours(returned)} GPU-hours, {part} of what was charged."

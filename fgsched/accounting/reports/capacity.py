@@ -1,0 +1,111 @@
+"""The report on capacity: what jobs waited for, and what one more card would have changed."""
+
+from collections import defaultdict
+
+from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.reports import frame, numbers
+from fgsched.accounting.reports.facts import Facts
+from fgsched.accounting.reports.model import (
+    Cell,
+    Column,
+    Headline,
+    Number,
+    Paragraphs,
+    Part,
+    Report,
+    Section,
+    Table,
+    Words,
+)
+from fgsched.accounting.reports.queueing import demand_section
+from fgsched.accounting.reports.registry import Replayed, Wish
+from fgsched.accounting.reports.timeclasses import hours_of_the_week
+from fgsched.accounting.reports.wording import sentence
+
+
+def capacity(facts: Facts, wish: Wish) -> Report:
+    """Return the report on capacity; `wish.replays` are what cards more would have changed."""
+    waited = _hours_with_a_wait(facts)
+    body = frame.Body(
+        kind="capacity",
+        title="Capacity",
+        lede=_lede(facts, waited, wish),
+        figures=(
+            frame.headline_charged(facts),
+            frame.headline_wait(facts),
+            Headline(
+                "waited",
+                "Waited for",
+                Number(waited / HOUR, "hours", f"{numbers.grouped(waited / HOUR, 0)} h"),
+                f"of {facts.period.hours:,} hours",
+            ),
+        ),
+        sections=(
+            demand_section(facts),
+            Section("replay", "One more card", "", (_replay(wish),)),
+            hours_of_the_week(facts),
+        ),
+        terms=("charged", "measured", "wait", "demand", "replay"),
+        main="demand",
+        quiet=not facts.demands,
+    )
+    return frame.framed(facts, body, wish.now)
+
+
+def _hours_with_a_wait(facts: Facts) -> float:
+    """Return the seconds with a wait for what was lacking most often."""
+    found: dict[str, float] = defaultdict(float)
+    for one in facts.demands:
+        if one.lacking:
+            found[one.lacking] = max(found[one.lacking], one.seconds)
+    return max(found.values(), default=0.0)
+
+
+def _lede(facts: Facts, waited: float, wish: Wish) -> tuple[str, ...]:
+    if not facts.demands:
+        return (f"No job waited for resources in this {facts.period.noun}.",)
+    text = [
+        f"In {numbers.grouped(waited / HOUR, 0)} of {facts.period.hours:,} hours jobs waited for a resource."
+    ]
+    useful = [one for one in wish.replays if one.median < one.median_now]
+    if useful:
+        best = min(useful, key=lambda one: (one.median, one.model))
+        text.append(
+            f"One more {best.model} would have changed the median wait from"
+            f" {numbers.duration_text(best.median_now)} to {numbers.duration_text(best.median)}."
+        )
+    return tuple(text)
+
+
+def _replay(wish: Wish) -> Part:
+    if not wish.replays:
+        return Paragraphs((sentence("No job ran that could be replayed."),), key="replay")
+    columns = (
+        Column("card", "One more"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("median_now", "Median now", right=True, unit="seconds"),
+        Column("median", "Median then", right=True, unit="seconds"),
+        Column("ninety_now", "90 % now", right=True, unit="seconds"),
+        Column("ninety", "90 % then", right=True, unit="seconds"),
+    )
+    return Table("replay", columns, tuple(_replay_row(one) for one in wish.replays), caption=_caption(wish))
+
+
+def _caption(wish: Wish) -> str:
+    some = (
+        ""
+        if all(not one.left_out for one in wish.replays)
+        else " The earliest jobs of the period are left out."
+    )
+    return f"The jobs of the period, replayed with and without one more card.{some}"
+
+
+def _replay_row(one: Replayed) -> tuple[Cell, ...]:
+    return (
+        Words(one.model),
+        numbers.count(one.jobs),
+        numbers.duration(one.median_now),
+        numbers.duration(one.median),
+        numbers.duration(one.ninety_now),
+        numbers.duration(one.ninety),
+    )

@@ -1,0 +1,330 @@
+"""The report on waste: idle reservations, memory, time limits, large cards, jobs without a process."""
+
+from collections.abc import Callable, Sequence
+
+from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.reports import frame, numbers
+from fgsched.accounting.reports.facts import Facts, Repeated, WarnedJobs
+from fgsched.accounting.reports.model import (
+    Bar,
+    Cell,
+    Column,
+    Given,
+    Headline,
+    Line,
+    Mark,
+    Number,
+    Part,
+    Piece,
+    Report,
+    Section,
+    Table,
+    UseBars,
+    UseRow,
+    Wastes,
+    Words,
+)
+from fgsched.accounting.reports.registry import Wish
+from fgsched.accounting.reports.waste import Finding, findings, gibibytes_up, hours_up, item, merged
+from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile
+from fgsched.domain.units import format_share
+
+_IDLE = 0.2  # of the charged hours: from there on a reservation counts as idle
+_WORTH = 0.75  # of what was asked: the largest proposal
+_LEAST_MEMORY = 10 * numbers.GIB * HOUR  # byte-seconds that are worth a row
+_ROOM = 1.15  # of the peak of memory
+_ROOM_TIME = 1.2  # of the longest run
+
+
+def waste(facts: Facts, wish: Wish) -> Report:
+    """Return the report on waste, each with the header line that would have prevented it."""
+    found, groups = findings(facts), merged(facts.repeated)
+    lines = {(one.jobs.user, one.jobs.name): one.line for one in found}
+    sections = (
+        _proposals(facts, found, wish.number),
+        Section("idle", "Idle reservations", _IDLE_SAY, (_idle(facts, groups, lines, wish.number),)),
+        Section("memory", "Memory asked and not used", "", (_memory(facts, groups, wish.number),)),
+        Section("limits", "Time limits", "", (_limits(facts, groups, wish.number),)),
+        Section(
+            "models", "Larger card than needed", _models_say(facts), (_models(facts, groups, wish.number),)
+        ),
+        Section("empty", "Jobs without a GPU process", "", (_without_process(facts, wish.number),)),
+    )
+    body = frame.Body(
+        kind="waste",
+        title="GPU waste report",
+        lede=_lede(facts, found),
+        figures=_figures(facts, found),
+        sections=sections,
+        terms=("charged", "idle", "unused", "longest", "returned"),
+        main="wastes",
+        quiet=not found and facts.idle < HOUR,
+    )
+    return frame.framed(facts, body, wish.now)
+
+
+def _lede(facts: Facts, found: Sequence[Finding]) -> tuple[str, ...]:
+    if not facts.charged:
+        return (f"No job ran in this {facts.period.noun}.",)
+    part = numbers.share(facts.idle, facts.charged).text
+    text = [
+        f"{numbers.brief_hours(facts.idle)} GPU-hours were charged and idle, {part} of all hours charged."
+    ]
+    if found:
+        text.append("Each row ends with the line that would have prevented it.")
+    return tuple(text)
+
+
+def _figures(facts: Facts, found: Sequence[Finding]) -> tuple[Headline, ...]:
+    held, empty = (numbers.brief_hours(facts.classes[at]) for at in (1, 2))
+    returned = sum(one.returned for one in found)
+    unused = sum(job.unused for job in facts.jobs)
+    tebi = unused / numbers.GIB / HOUR / 1024
+    warned = sum(one.warnings for one in facts.warned.values())
+    people = len({one.user for one in facts.warned.values()})
+    return (
+        _hours("idle", "Idle", facts.idle, f"{held} held-idle, {empty} reserved-empty"),
+        _hours("returned", "Would be returned", returned, f"by {numbers.counted(len(found), 'line')}"),
+        Headline(
+            "unused",
+            "Memory not used",
+            Number(unused / numbers.GIB / HOUR, "GiB-hours", f"{numbers.grouped(tebi, 1)} TiB-h"),
+            "asked, and above the peak",
+        ),
+        Headline(
+            "warnings", "Warnings", numbers.count(warned, "warnings"), f"to {numbers.counted(people, 'user')}"
+        ),
+    )
+
+
+def _hours(key: str, label: str, seconds: float, note: str) -> Headline:
+    text = f"{numbers.grouped(seconds / HOUR, 1 if seconds < 99.95 * HOUR else 0)} GPU-h"
+    return Headline(key, label, Number(seconds / HOUR, "GPU-hours", text), note)
+
+
+def _proposals(facts: Facts, found: Sequence[Finding], most: int) -> Section:
+    items = tuple(
+        item(rank, one, _warned(facts, one.jobs.user, one.jobs.name))
+        for rank, one in enumerate(found[:most], 1)
+    )
+    say = "The GPU-hours that each line would have returned, of those that were charged." if items else ""
+    part = Wastes(items, empty="No job wasted more than 1 GPU-hour.")
+    return Section("wastes", "Proposed lines", say, (part,))
+
+
+def _warned(facts: Facts, user: str, name: str) -> str:
+    """Return how often and when the idle policy warned, as of the end of the period."""
+    found: WarnedJobs | None = facts.warned.get((user, name))
+    if found is None:
+        return ""
+    times = {1: "once", 2: "twice"}.get(found.warnings, f"{found.warnings} times")
+    return f"warned {times}, last {long_time(found.last)}"
+
+
+# -- idle reservations ---------------------------------------------------------------------------------
+
+_IDLE_SAY = (
+    "Jobs with more than a fifth of their charged hours idle: hours in which no process had an SM share"
+    " above 1 %."
+)
+
+
+def _idle(facts: Facts, groups: Sequence[Repeated], lines: dict[tuple[str, str], Line], most: int) -> Part:
+    idle = [one for one in groups if one.idle is not None and one.idle >= _IDLE * one.charged > 0]
+    idle.sort(key=lambda one: (-(one.idle or 0.0), one.user, one.name))
+    largest = max((one.idle or 0.0 for one in idle), default=0.0)
+    columns = (
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("idle", "Idle h", right=True, unit="GPU-hours"),
+        Column("bar", "Idle hours", minor=True, in_text=False),
+        Column("part", "Of charged", right=True, unit="%"),
+        Column("longest", "Longest", right=True, unit="seconds"),
+        Column("line", "Proposed line"),
+        Column("warned", "Warnings", in_text=False),
+    )
+    rows = tuple(_idle_row(facts, one, largest, lines) for one in idle[:most] if (one.idle or 0.0) >= 360)
+    return Table("idle", columns, rows, empty="No job was idle for a fifth of its charged hours.")
+
+
+def _idle_row(
+    facts: Facts, one: Repeated, largest: float, lines: dict[tuple[str, str], Line]
+) -> tuple[Cell, ...]:
+    idle = one.idle or 0.0
+    stretches = [found.longest_idle for found in facts.examples(one) if found.longest_idle is not None]
+    line: Cell = lines.get((one.user, one.name)) or dash()
+    return (
+        Given(one.user),
+        Given(one.name),
+        numbers.count(one.jobs),
+        numbers.hours(idle),
+        Bar((Piece("count", idle / largest),)),
+        numbers.rate(idle, one.charged),
+        numbers.duration(max(stretches, default=None)),
+        line,
+        Words(_warned(facts, one.user, one.name) or "not warned"),
+    )
+
+
+# -- memory and time -----------------------------------------------------------------------------------
+
+
+def _memory(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
+    found = []
+    for one in groups:
+        proposed = gibibytes_up(one.peak * _ROOM)
+        cost = (one.memory - one.peak) * one.elapsed * one.gpus
+        if one.peak > 0 and proposed * numbers.GIB < _WORTH * one.memory and cost >= _LEAST_MEMORY:
+            found.append((cost, one, Line(("#FG", f"--gpu-mem={proposed}G"))))
+    found.sort(key=lambda row: (-row[0], row[1].user, row[1].name))
+    largest = max((one.memory for _, one, _ in found[:most]), default=1)
+    scale, ticks = _scale(largest / numbers.GIB)
+    rows = tuple(
+        UseRow(
+            user=Given(one.user),
+            job=Given(one.name),
+            jobs=Number(one.jobs, "jobs", numbers.counted(one.jobs, "job")),
+            cost=numbers.memory_hours(cost),
+            full=one.peak / numbers.GIB / scale,
+            pale=None,
+            outline=one.memory / numbers.GIB / scale,
+            used=numbers.gibibytes(one.peak),
+            asked=numbers.gibibytes(one.memory, 0),
+            line=line,
+        )
+        for cost, one, line in found[:most]
+    )
+    return UseBars(
+        "memory",
+        rows,
+        ticks,
+        ("GiB-h", "Peak", "", "asked"),
+        caption="Outline: asked. Bar: highest peak of all its jobs. The proposal is that peak and 15 %.",
+        empty="No job asked for much more memory than it used.",
+    )
+
+
+def _scale(largest: float) -> tuple[float, tuple[Mark, ...]]:
+    """Return the end of an axis in GiB and its ticks, at round values."""
+    step = next((one for one in (1, 2, 5, 10, 20, 50, 100) if largest <= 5 * one), 200)
+    end = step * -(-largest // step)
+    return end, tuple(Mark(at * step / end, str(at * step)) for at in range(int(end // step) + 1))
+
+
+def _runs(facts: Facts, of: Repeated) -> tuple[float | None, float | None]:
+    """Return the median and the 90 % of the run times of the latest jobs, in seconds."""
+    ordered = sorted(one.elapsed for one in facts.examples(of))
+    return quantile(ordered, 50), quantile(ordered, 90)
+
+
+def _limits(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
+    found = []
+    for one in groups:
+        proposed = hours_up(one.longest * _ROOM_TIME)
+        if one.time_limit and proposed * HOUR < _WORTH * one.time_limit:
+            found.append((one.time_limit - one.longest, one, Line(("#FG", f"--time={proposed}h"))))
+    found.sort(key=lambda row: (-row[0] * row[1].jobs, row[1].user, row[1].name))
+    rows = tuple(
+        UseRow(
+            user=Given(one.user),
+            job=Given(one.name),
+            jobs=Number(one.jobs, "jobs", numbers.counted(one.jobs, "job")),
+            cost=numbers.unknown(""),
+            full=min(1.0, (median or 0.0) / one.time_limit),
+            pale=min(1.0, (ninety or 0.0) / one.time_limit),
+            outline=1.0,
+            used=numbers.duration(median),
+            asked=numbers.duration(one.time_limit),
+            line=line,
+            most=numbers.duration(one.longest),
+        )
+        for _, one, line in found[:most]
+        for median, ninety in (_runs(facts, one),)
+    )
+    ticks = tuple(Mark(at / 100, str(at)) for at in (0, 50, 100))
+    return UseBars(
+        "limits",
+        rows,
+        ticks,
+        ("", "Median", "Longest", "limit"),
+        caption="A shorter limit lets a job start in a gap before a reservation. Bar: median run; outline:"
+        " the limit. The proposal is the longest run and 20 %.",
+        empty="No job asked for much more time than it used.",
+    )
+
+
+# -- larger cards, and jobs without a process ----------------------------------------------------------
+
+
+def _smaller(facts: Facts) -> tuple[str, int] | None:
+    """Return the model with the least memory and its bytes, if there are several sizes."""
+    sizes = sorted({(card.total, model_name(card.model)) for card in facts.cards})
+    return (sizes[0][1], sizes[0][0]) if sizes and sizes[0][0] < sizes[-1][0] else None
+
+
+def _models_say(facts: Facts) -> str:
+    smaller = _smaller(facts)
+    if smaller is None:
+        return "All cards have the same memory."
+    size = numbers.gibibytes(smaller[1], 0).text
+    return f"Jobs on larger cards whose peak would fit the {smaller[0]} ({size})."
+
+
+def _models(facts: Facts, groups: Sequence[Repeated], most: int) -> Part:
+    smaller = _smaller(facts)
+    totals = {card.model: card.total for card in facts.cards}
+    fits: Callable[[Repeated], bool] = lambda one: (  # noqa: E731
+        smaller is not None
+        and totals.get(one.model, 0) > smaller[1]
+        and 0 < one.peak * _ROOM <= smaller[1] * one.share / 10_000
+        and one.charged >= HOUR
+    )
+    columns = (
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("share", "Share", right=True),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("peak", "Peak", right=True, unit="bytes"),
+        Column("line", "Proposed line"),
+    )
+    found = sorted(
+        (one for one in facts.repeated if fits(one)), key=lambda one: (-one.charged, one.user, one.name)
+    )
+    word = smaller[0].split(" ")[-1] if smaller else ""
+    word = smaller[0].split(" ")[1] if smaller and smaller[0].startswith("RTX ") else word
+    rows = tuple(
+        (
+            Given(one.user),
+            Given(one.name),
+            numbers.count(one.jobs),
+            Words(format_share(one.share * one.gpus)),
+            numbers.hours(one.charged),
+            numbers.gibibytes(one.peak),
+            Line(("#FG", f"--gpu-type={word}")),
+        )
+        for one in found[:most]
+    )
+    return Table("models", columns, rows, empty="Every job on a larger card needed its memory.")
+
+
+def _without_process(facts: Facts, most: int) -> Part:
+    columns = (
+        Column("user", "User"),
+        Column("job", "Job"),
+        Column("jobs", "Jobs", right=True, unit="jobs"),
+        Column("charged", "GPU-hours", right=True, unit="GPU-hours"),
+        Column("line", "Proposed line"),
+    )
+    rows = tuple(
+        (
+            Given(one.user),
+            Given(one.name),
+            numbers.count(one.jobs),
+            numbers.hours(one.charged),
+            Line(("#FG", "--gpus=0")),
+        )
+        for one in facts.without_process(most)
+    )
+    return Table("empty", columns, rows, empty="Every job with a GPU started a process on it.")

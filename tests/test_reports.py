@@ -1,0 +1,199 @@
+"""Every report on a made fortnight, on one card, on an empty host, and with hostile names."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from msgspec.structs import replace
+
+import history
+from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.periods import Choice
+from fgsched.accounting.reports.charge import weight_of
+from fgsched.accounting.reports.export import as_csv, as_json, names
+from fgsched.accounting.reports.layout import width
+from fgsched.accounting.reports.markdown import as_markdown
+from fgsched.accounting.reports.model import Line, Table, UseBars, Wastes
+from fgsched.accounting.reports.registry import NAMES, Wish, kind
+from fgsched.accounting.reports.text import as_text
+from fgsched.cli.replaying import one_more_card
+from fgsched.cli.table import OPTIONS
+from fgsched.config.load import Config
+from fgsched.domain.errors import BadUsage
+from reporting import NOW, facts_of, hostile_plan, is_expected
+
+PLANS = {
+    "fortnight": history.FORTNIGHT,
+    "one-card": history.ONE_CARD,
+    "empty": history.EMPTY,
+    "hostile": hostile_plan(),
+}
+WISH = Wish(now=NOW, weights={"A100": 2.5}, quotas={"vision": 600.0 * HOUR})
+every_report = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("histories")
+    for name, plan in PLANS.items():
+        history.write(plan, folder / f"{name}.db")
+    return folder
+
+
+def made(paths, name, plan="fortnight", **more):
+    """Make a report."""
+    user = "jonas" if name == "me" else ""
+    with facts_of(paths / f"{plan}.db", user=user) as facts:
+        return kind(name).make(facts, replace(WISH, **more))
+
+
+def parts(report):
+    return [part for section in report.sections for part in section.parts]
+
+
+@every_report
+def test_a_report_of_the_fortnight_is_the_expected_page(paths, name):
+    assert is_expected(f"{name}-fortnight.txt", as_text(made(paths, name)))
+
+
+@every_report
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_format_can_be_written_of_every_history(paths, name, plan):
+    report = made(paths, name, plan)
+    for ascii in (False, True):
+        text = as_text(report, ascii=ascii)
+        assert max(width(line) for line in text.splitlines()) <= 78
+        assert all(char.isprintable() or char == "\n" for char in text)
+    assert not ascii or text.isascii()
+    text = as_markdown(report)
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert not re.search(r"(?<!\\)<[a-z/]", text)
+    assert json.loads(as_json(report))["kind"] == name
+    for section in names(report):
+        rows = list(csv.reader(io.StringIO(as_csv(report, section))))
+        assert len({len(row) for row in rows}) == 1
+        assert not [cell for row in rows for cell in row if cell.startswith("=")]
+
+
+@every_report
+def test_a_report_is_the_same_whenever_it_is_made(paths, name):
+    first, later = made(paths, name), made(paths, name, now=NOW + 1e7)
+    assert as_json(first) == as_json(later)
+
+
+@every_report
+def test_the_main_table_of_a_report_can_be_written_as_csv(paths, name):
+    rows = list(csv.DictReader(io.StringIO(as_csv(made(paths, name)))))
+    assert rows
+
+
+def test_a_quiet_report_is_one_without_anything_to_report(paths):
+    quiet = {name for name in NAMES if made(paths, name, "empty").quiet}
+    assert quiet == set(NAMES) - {"utilization"}
+    assert not [name for name in NAMES if made(paths, name).quiet]
+
+
+@pytest.mark.parametrize("by", ["user", "account", "partition", "type", "tag"])
+def test_every_grouping_adds_up_to_the_charged_hours_and_the_ended_jobs(paths, by):
+    with facts_of(paths / "fortnight.db") as facts:
+        report = kind("users").make(facts, replace(WISH, by=by))
+        charged, ended = facts.charged, facts.ended
+    (table,) = parts(report)
+    heads = [column.key for column in table.columns]
+    sums = {key: sum(row[heads.index(key)].value for row in table.rows) for key in ("charged", "jobs")}
+    assert sums == {"charged": pytest.approx(charged / HOUR), "jobs": ended}
+
+
+def test_an_unknown_grouping_and_an_unknown_report_are_refused(paths):
+    with pytest.raises(BadUsage, match="no grouping 'moon'"):
+        made(paths, "users", by="moon")
+    with pytest.raises(BadUsage, match="no report 'nothing'"):
+        kind("nothing")
+
+
+def test_strangers_has_another_name(paths):
+    with facts_of(paths / "fortnight.db") as facts:
+        assert kind("intruders").make(facts, WISH).kind == "strangers"
+
+
+def test_the_number_of_rows_of_the_largest_can_be_chosen(paths):
+    tables = [part for part in parts(made(paths, "top", number=3)) if isinstance(part, Table)]
+    assert [len(table.rows) for table in tables] == [3] * 5
+
+
+def test_every_proposed_line_is_one_that_fgsub_takes(paths):
+    known = {option.name: option for option in OPTIONS}
+    lines = []
+    for name in ("overview", "waste", "failures"):
+        for part in parts(made(paths, name)):
+            if isinstance(part, Wastes):
+                lines += [item.line for item in part.items]
+            elif isinstance(part, UseBars):
+                lines += [row.line for row in part.rows]
+            elif isinstance(part, Table):
+                lines += [cell for row in part.rows for cell in row if isinstance(cell, Line)]
+    assert len(lines) > 20
+    for line in lines:
+        for token in line.tokens:
+            if token != "#FG":
+                option, _, value = token.removeprefix("--").partition("=")
+                if option != "dependency":  # the id of a job that is yet to be submitted
+                    known[option].parse(value)
+
+
+def test_a_proposed_line_returns_what_it_says(paths):
+    """49 of 65 GPU-hours: from a whole card to a quarter."""
+    with facts_of(paths / "fortnight.db") as facts:
+        report = kind("waste").make(facts, WISH)
+    item = parts(report)[0].items[0]
+    assert (item.user.text, item.job.text) == ("jonas", "clip-embed")
+    assert item.line.text.startswith("#FG --gpus=0.25 --gpu-mem=8G")
+    assert item.returned.value == pytest.approx(0.75 * item.charged.value)
+
+
+def test_the_report_on_oneself_shows_no_other_user(paths):
+    text = as_json(made(paths, "me"))
+    others = {habit.user for habit in history.HABITS} - {"jonas"}
+    assert not [user for user in others if f'"{user}' in text]
+
+
+def test_the_weight_of_a_model_is_that_of_the_longest_name_in_it():
+    weights = {"A100": 2.0, "A100 80GB": 2.5, "H100": 4.0}
+    assert weight_of("NVIDIA A100 80GB", weights) == 2.5
+    assert weight_of("NVIDIA A100-SXM4-40GB", weights) == 2.0
+    assert weight_of("NVIDIA RTX A6000", weights) == 1.0
+
+
+def test_the_charge_of_an_account_is_weighted_and_compared_with_its_quota(paths):
+    (accounts, *_) = parts(made(paths, "charge"))
+    row = next(row for row in accounts.rows if row[0].text == "vision")
+    charged, weighted, _, quota, balance = row[1:]
+    assert charged.value < weighted.value < 2.5 * charged.value
+    assert (quota.value, balance.value) == (600.0, pytest.approx(600.0 - charged.value))
+    rest = next(row for row in accounts.rows if row[0].text == "rl")
+    assert [cell.text for cell in rest[4:]] == ["\u2013", "\u2013"]
+
+
+def test_one_more_card_is_replayed_for_each_model(paths):
+    with facts_of(paths / "fortnight.db") as facts:
+        found = one_more_card(facts, Config())
+    assert [one.model for one in found] == ["A100 80GB", "RTX A6000"]
+    assert {one.jobs for one in found} == {524}
+    assert all(one.median <= one.median_now for one in found)
+    report = made(paths, "capacity", replays=found)
+    assert "One more RTX A6000 would have changed the median wait" in " ".join(report.lede)
+
+
+def test_without_jobs_nothing_is_replayed(paths):
+    with facts_of(paths / "empty.db") as facts:
+        assert one_more_card(facts, Config()) == ()
+
+
+def test_a_day_and_a_month_are_reported_too(paths):
+    for choice in (Choice(yesterday=True), Choice(month="2026-11"), Choice(since="2026-11-02T05:00")):
+        for name in NAMES:
+            with facts_of(paths / "fortnight.db", choice) as facts:
+                text = as_text(kind(name).make(facts, WISH))
+            assert max(width(line) for line in text.splitlines()) <= 78
