@@ -67,6 +67,8 @@ POOLS = [
     *cuda("pools", "cuMemPoolDestroy", 11020),
     *cuda("pools", "cuMemPoolSetAttribute", 11020),
     *cuda("pools", "cuMemPoolTrimTo", 11020),
+    *cuda("pools", "cuDeviceSetMemPool", 11020),
+    *cuda("pools", "cuMemSetMemPool", 13000),
 ]
 # After these calls a pool may keep less memory.
 WAITS = [
@@ -83,6 +85,8 @@ ARRAYS = [
 ]
 CONTEXTS = [
     *cuda("contexts", "cuCtxCreate", 2000, 3020, 11040, 12050),
+    *cuda("contexts", "cuGLCtxCreate", 2000, 3020),
+    *cuda("contexts", "cuVDPAUCtxCreate", 3010, 3020),
     *cuda("contexts", "cuDevicePrimaryCtxRetain", 7000),
     *cuda("contexts", "cuGreenCtxCreate", 12040),
     *cuda("contexts", "cuCtxDestroy", 2000, 4000),

@@ -13,10 +13,10 @@ cdef extern from "cuda_types.h":
         CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
         CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-        CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_ALLOCATION_TYPE
         CU_MEMPOOL_ATTR_LOCATION_ID
         CU_MEMPOOL_ATTR_LOCATION_TYPE
-        CU_MEM_ALLOCATION_TYPE_PINNED
+        CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_ALLOCATION_TYPE_MANAGED
         CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT
         CUDA_ARRAY3D_LAYERED
         CUDA_ARRAY3D_SPARSE
@@ -169,3 +169,6 @@ ctypedef int (*export_t)(void *, uint64_t, int, uint64_t) noexcept nogil
 ctypedef int (*import_t)(uint64_t *, void *, int) noexcept nogil
 ctypedef int (*properties_t)(fg_allocation_prop *, uint64_t) noexcept nogil
 ctypedef int (*map_array_t)(fg_map_info *, unsigned int, void *) noexcept nogil
+ctypedef int (*set_pool_t)(int, void *) noexcept nogil
+ctypedef int (*set_location_pool_t)(void *, int, void *) noexcept nogil
+ctypedef int (*vdpau_create_t)(void **, unsigned int, int, uint32_t, void *) noexcept nogil

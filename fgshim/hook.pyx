@@ -107,6 +107,7 @@ cdef extern from "state.h" nogil:
         uint32_t live
         uint16_t gpu
         uint16_t state
+        uint64_t managed
     const int FG_MAX_LANES, FG_MAX_DEPTH
     ctypedef struct fg_lane:
         uint64_t key

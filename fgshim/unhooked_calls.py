@@ -99,7 +99,6 @@ UNHOOKED: dict[str, str] = {
         cuEGLStreamConsumerConnect cuEGLStreamConsumerConnectWithFlags cuEGLStreamConsumerDisconnect
         cuEGLStreamConsumerReleaseFrame cuEGLStreamProducerConnect cuEGLStreamProducerDisconnect
         cuEGLStreamProducerPresentFrame cuEGLStreamProducerReturnFrame""",
-    "a context for a window system: the watchdog measures it": "cuGLCtxCreate cuVDPAUCtxCreate",
     "code and its variables: the watchdog measures them": """
         cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload cuLinkComplete cuModuleLoad cuModuleLoadData
         cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleUnload cuCtxSetLimit cuFuncLoad cuLinkAddData
@@ -136,7 +135,6 @@ UNHOOKED: dict[str, str] = {
     "a reference to an existing context": "cuCtxAttach",
     "a pool of another process, which is charged for it": """
         cuMemPoolImportFromShareableHandle cuMemPoolImportPointer""",
-    "selects a pool: each allocation asks which one serves it": "cuDeviceSetMemPool cuMemSetMemPool",
     "builds a graph: its nodes are read when it is instantiated": """
         cuGraphAddBatchMemOpNode cuGraphAddChildGraphNode cuGraphAddDependencies cuGraphAddEmptyNode
         cuGraphAddEventRecordNode cuGraphAddEventWaitNode cuGraphAddExternalSemaphoresSignalNode

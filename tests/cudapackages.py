@@ -47,8 +47,9 @@ class CudaRuntime:
         return {Abi(name, int(version), twin) for name, version, twin in TYPEDEF.findall(text)}
 
     def words(self) -> set[str]:
-        """What cuda.h calls a function anywhere, twins by the macros that make their names."""
-        text = self._find("cuda.h").read_text()
+        """Return the functions that the headers name, with the twins that macros make of them."""
+        headers = ("cuda.h", "cudaGL.h", "cudaVDPAU.h")
+        text = "".join(path.read_text() for name in headers for path in self.folder.rglob(name))
         twins = re.findall(r"__CUDA_API_PT(SZ|DS)\((cu\w+)\)", text)
         return {*re.findall(r"\bcu[A-Z]\w+", text), *(f"{name}_pt{kind.lower()}" for kind, name in twins)}
 

@@ -14,7 +14,7 @@ MIB, GIB = 1 << 20, 1 << 30
 OK, NOT_INITIALIZED, OOM = 0, 3, 2
 COST = 256 * MIB
 WAYS = [{}, {"FAKEJOB_VIA": "lookup"}]
-MAKE = ["primary", "green", *(f"context {abi}" for abi in (1, 2, 3, 4))]
+MAKE = ["primary", "green", *(f"context {abi}" for abi in (1, 2, 3, 4, 5, 6, 7, 8))]
 
 
 @pytest.fixture

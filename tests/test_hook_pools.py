@@ -46,6 +46,26 @@ def test_a_pool_of_a_locality_domain_is_its_cards(job, made):
     assert job.run(made, "from 0 256M", "info", "from 0 769M")[1:] == [(OK,), KEPT, (OOM,)]
 
 
+@pytest.mark.parametrize("way", WAYS, **ids)
+@pytest.mark.parametrize("made", ["pool 1 2", "pool 0 2", "pool 2 2", "managed-pool 1", "managed-pool 0"])
+def test_a_pool_of_managed_memory_is_charged_like_managed_memory(job, driver, made, way):
+    """It moves to the GPU when it is used there, and evicts what other jobs hold."""
+    if made.startswith("managed-pool") and way:
+        pytest.skip("the program looks names of CUDA 12 up; default pools of managed memory came with 13")
+    said = job.run(made, "from 0 256M", "info", "from 0 769M", "alloc 768M", "free 1", "sync", "info", **way)
+    assert said == [(OK,), (OK,), KEPT, (OOM,), (OK,), (OK,), (OK,), (OK, GIB // 4, GIB)]
+    assert driver.high()[0] == GIB
+
+
+def test_the_pool_of_a_device_is_not_exchanged_before_an_allocation_that_it_has_room_for(job, driver):
+    """A thread sets an empty pool after the question which one serves: it waits for the allocation."""
+    filled = ["pool", "threshold 1G", "async 256M", "afree 1", "alloc 768M"]
+    said = job.run(*filled, "meanwhile cuMemAllocAsync set-pool 0", "async 256M", "info")
+    assert [status for status, *_ in said] == [OK] * 9
+    assert said[-1] == FULL
+    assert driver.high()[0] == GIB
+
+
 @pytest.mark.parametrize("props", ["pool 2", "pool 3 1"])
 def test_a_pool_of_host_memory_is_not_charged(job, props):
     assert job.run(props, "from 0 4G", "info", "free 1", "pool-destroy 0", "info") == [

@@ -6,7 +6,7 @@
 # back meanwhile.
 #
 # Hooks: cuDevicePrimaryCtxRetain, cuGreenCtxCreate, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3,
-#   cuCtxCreate_v4.
+#   cuCtxCreate_v4, cuGLCtxCreate, cuGLCtxCreate_v2, cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2.
 # Exports: fg_forget_contexts, fg_leave_context, fg_leave_primary_context.
 # Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put); ledger (fg_charge, fg_defer_release,
 #   fg_record_refusal_of, fg_reserve, fg_set_held, fg_update_peak); memory (fg_gpu_of); pool_table
@@ -142,6 +142,38 @@ cdef public int cuCtxCreate(void **context, unsigned int flags, int device) noex
 
 cdef public int cuCtxCreate_v2(void **context, unsigned int flags, int device) noexcept nogil:
     return fg_create_context(FG_cuCtxCreate_v2, context, flags, device)
+
+
+cdef public int cuGLCtxCreate(void **context, unsigned int flags, int device) noexcept nogil:
+    return fg_create_context(FG_cuGLCtxCreate, context, flags, device)
+
+
+cdef public int cuGLCtxCreate_v2(void **context, unsigned int flags, int device) noexcept nogil:
+    return fg_create_context(FG_cuGLCtxCreate_v2, context, flags, device)
+
+
+cdef int fg_create_vdpau_context(
+    int call, void **context, unsigned int flags, int device, uint32_t display, void *look_up
+) noexcept nogil:
+    cdef void *real = fg_function(call)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    cdef int status = fg_reserve_context(device)
+    if status != CUDA_SUCCESS:
+        return status
+    return fg_record_context((<vdpau_create_t> real)(context, flags, device, display, look_up), device, context)
+
+
+cdef public int cuVDPAUCtxCreate(
+    void **context, unsigned int flags, int device, uint32_t display, void *look_up
+) noexcept nogil:
+    return fg_create_vdpau_context(FG_cuVDPAUCtxCreate, context, flags, device, display, look_up)
+
+
+cdef public int cuVDPAUCtxCreate_v2(
+    void **context, unsigned int flags, int device, uint32_t display, void *look_up
+) noexcept nogil:
+    return fg_create_vdpau_context(FG_cuVDPAUCtxCreate_v2, context, flags, device, display, look_up)
 
 
 cdef public int cuCtxCreate_v3(

@@ -128,7 +128,11 @@ cdef public fg_answer fg_dlmopen(long space, const char *file, long mode, void *
 
 
 cdef void fg_ask_inner(int at) noexcept nogil:
-    """Ask the driver's own look-up for this ABI. It returns an address that the driver does not export."""
+    """Ask the driver's own look-up for this ABI. It returns an address that the driver does not export.
+
+    For an ABI that is newer than the driver, it returns the address of the newest one that the driver has.
+    Such an address is not this row's.
+    """
     cdef void *found = NULL
     cdef uint64_t flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM if fg_calls[at].own_stream else 0
     cdef void *look_up2 = fg_function(FG_cuGetProcAddress_v2)
@@ -138,7 +142,7 @@ cdef void fg_ask_inner(int at) noexcept nogil:
         status = (<find2_t> look_up2)(fg_calls[at].name, &found, fg_calls[at].version, flags, NULL)
     elif look_up:
         status = (<find_t> look_up)(fg_calls[at].name, &found, fg_calls[at].version, flags)
-    fg_store(&fg_inner[at], found if status == CUDA_SUCCESS else NULL)
+    fg_store(&fg_inner[at], found if status == CUDA_SUCCESS and fg_function(at) else NULL)
 
 
 cdef bint fg_fits_better(int at, int than, int version, bint own_stream) noexcept nogil:

@@ -44,7 +44,13 @@ cdef bint fg_make_pool_room() noexcept nogil:
     return fg_pools != NULL and fg_pool_count < FG_MAX_POOLS
 
 
-cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu) noexcept nogil:
+cdef uint64_t fg_pool_takes(const fg_pool *row) noexcept nogil:
+    """Return the bytes to charge for a pool: what it reserves. Managed memory counts before the driver backs it."""
+    cdef uint64_t reserved = fg_pool_has(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    return max(reserved, fg_pool_has(row.pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)) if row.managed else reserved
+
+
+cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu, bint managed) noexcept nogil:
     """Return a row for a pool, a new one if necessary; NULL if there is no memory. Under fg_pool_lock."""
     cdef fg_pool *row = fg_pool_of(pool)
     cdef uint32_t at = 0
@@ -60,6 +66,7 @@ cdef fg_pool *fg_add_pool(void *pool, uint32_t gpu) noexcept nogil:
     memset(row, 0, sizeof(fg_pool))
     row.pool = pool
     row.gpu = gpu
+    row.managed = managed
     row.state = FG_OPEN
     return row
 
@@ -109,7 +116,7 @@ cdef void fg_read_pool(fg_pool *row, const fg_charge *reserved, uint64_t needed)
     cdef uint64_t before, now
     if row.state != FG_OPEN:
         return
-    now = fg_pool_has(row.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    now = fg_pool_takes(row)
     before = row.reserved + (reserved.bytes if reserved else 0)  # read after the driver's answer: a tool may have changed it meanwhile
     fg_learn_step(row, now, needed)
     row.reserved = now

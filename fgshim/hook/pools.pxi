@@ -1,7 +1,7 @@
 # Allocation from pools: reserve what the pool can grow by, call the driver, charge what the pool has reserved
 # then.
 #
-# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_stream_calls.
+# Exports: fg_alloc_async, fg_alloc_from, fg_back_to_pool, fg_free_async, fg_pool_device, fg_stream_calls.
 # Needs: driver (fg_function); entries (fg_record); ledger (fg_charge, fg_job_bytes, fg_record_refusal,
 #   fg_release, fg_reserve); memory (fg_device_at, fg_freed, fg_gpu_of, fg_remove_address); pool_table
 #   (fg_add_pool, fg_each_pool, fg_pool_has, fg_pool_lacks, fg_pool_of, fg_read_pool, fg_round_to_step);
@@ -119,31 +119,42 @@ cdef int fg_alloc_async(uint64_t *address, size_t size, void *stream, fg_stream_
     if fg_captures(stream, calls.capturing):
         return (<alloc_async_t> real)(address, size, stream)
     cdef int status = fg_device_of(stream, calls.context, &device)
-    if status == CUDA_SUCCESS:
-        status = (<device_pool_t> fg_function(FG_cuDeviceGetMemPool))(&pool, device)
     if status != CUDA_SUCCESS:
         return status
     gpu = fg_gpu_of(device)
-    pthread_mutex_lock(&fg_pool_lock)
-    status = fg_from_pool(fg_add_pool(pool, gpu) if gpu >= 0 else NULL, False, address, size, stream, &calls)
+    pthread_mutex_lock(&fg_pool_lock)  # so that no thread sets another pool meanwhile
+    status = (<device_pool_t> fg_function(FG_cuDeviceGetMemPool))(&pool, device)
+    if status == CUDA_SUCCESS:
+        status = fg_from_pool(fg_add_pool(pool, gpu, False) if gpu >= 0 else NULL, False, address, size, stream, &calls)
     pthread_mutex_unlock(&fg_pool_lock)
     return status
 
 
+cdef int fg_pool_device(bint managed, int kind, int place) noexcept nogil:
+    """Return the device that a pool is charged to; -1: none. Managed memory of any other place moves to the current one."""
+    cdef int device = fg_device_at(kind, place)
+    if device >= 0 or not managed:
+        return device
+    return device if (<ctx_device_t> fg_function(FG_cuCtxGetDevice))(&device) == CUDA_SUCCESS else 0
+
+
 cdef fg_pool *fg_default_pool(void *pool) noexcept nogil:
-    """Return the row of a default pool of a device or of its locality domains, which no program creates. Under fg_pool_lock."""
+    """Return the row of a default pool, which no program creates: of a device, of its locality domains, or of managed
+    memory. Under fg_pool_lock."""
     cdef void *standard = NULL
     cdef void *ask = fg_function(FG_cuDeviceGetDefaultMemPool)
     cdef int device = 0, gpu
     while ask and device < 64 and (<device_pool_t> ask)(&standard, device) == CUDA_SUCCESS:
         gpu = fg_gpu_of(device)
         if standard == pool and gpu >= 0:
-            return fg_add_pool(pool, gpu)
+            return fg_add_pool(pool, gpu, False)
         device += 1
-    if fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE) != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+    cdef int kind = <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_TYPE)
+    cdef bint managed = <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_ALLOCATION_TYPE) == CU_MEM_ALLOCATION_TYPE_MANAGED
+    if not managed and kind != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
         return NULL
-    gpu = fg_gpu_of(fg_device_at(CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN, <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_ID)))
-    return fg_add_pool(pool, gpu) if gpu >= 0 else NULL
+    gpu = fg_gpu_of(fg_pool_device(managed, kind, <int> fg_pool_has(pool, CU_MEMPOOL_ATTR_LOCATION_ID)))
+    return fg_add_pool(pool, gpu, managed) if gpu >= 0 else NULL
 
 
 cdef int fg_alloc_from(uint64_t *address, size_t size, void *pool, void *stream, fg_stream_calls calls) noexcept nogil:

@@ -36,6 +36,7 @@ typedef struct {         /* one memory pool */
     uint64_t waste;      /* the most that the pool was seen to grow beyond need, in bytes */
     uint32_t live;       /* allocations that have not been freed */
     uint16_t gpu, state; /* FG_DESTROYED: destroyed by the program, but some of its memory lives */
+    uint64_t managed;    /* 1: managed memory, which the driver may back later */
 } fg_pool;
 
 enum { FG_MAX_LANES = 256, FG_MAX_DEPTH = 8 };

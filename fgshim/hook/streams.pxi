@@ -2,11 +2,11 @@
 #
 # Hooks: cuMemAllocAsync, cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz,
 #   cuMemFreeAsync, cuMemFreeAsync_ptsz, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolTrimTo,
-#   cuMemPoolSetAttribute, cuStreamSynchronize, cuStreamSynchronize_ptsz, cuEventSynchronize,
+#   cuMemPoolSetAttribute, cuDeviceSetMemPool, cuMemSetMemPool, cuStreamSynchronize, cuStreamSynchronize_ptsz, cuEventSynchronize,
 #   cuCtxSynchronize_v2, cuCtxSynchronize.
 # Exports: nothing.
-# Needs: driver (fg_function); ledger (fg_release); memory (fg_device_at, fg_gpu_of); pool_table (fg_add_pool,
-#   fg_pool_of, fg_read_pool, fg_refresh_pools); pools (fg_alloc_async, fg_alloc_from, fg_free_async,
+# Needs: driver (fg_function); ledger (fg_release); memory (fg_gpu_of); pool_table (fg_add_pool, fg_pool_of,
+#   fg_read_pool, fg_refresh_pools); pools (fg_alloc_async, fg_alloc_from, fg_free_async, fg_pool_device,
 #   fg_stream_calls).
 
 cdef inline fg_stream_calls fg_legacy() noexcept nogil:
@@ -54,21 +54,21 @@ cdef public int cuMemFreeAsync_ptsz(uint64_t address, void *stream) noexcept nog
 
 
 cdef public int cuMemPoolCreate(void **pool, const fg_pool_props *props) noexcept nogil:
-    """Create a pool. Only pools of pinned device memory are counted."""
+    """Create a pool. Pools of device memory and of managed memory are counted, which evicts that of other jobs."""
     cdef void *real = fg_function(FG_cuMemPoolCreate)
     cdef int device, gpu
-    cdef bint known
+    cdef bint known, managed = props != NULL and props.type == CU_MEM_ALLOCATION_TYPE_MANAGED
     if not real:
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
-    device = fg_device_at(props.location_type, props.location_id) if props else -1
-    if device < 0 or props.type > CU_MEM_ALLOCATION_TYPE_PINNED:
+    device = fg_pool_device(managed, props.location_type, props.location_id) if props else -1
+    if device < 0:
         return (<pool_create_t> real)(pool, props)
     gpu = fg_gpu_of(device)
     if gpu < 0:
         return CUDA_ERROR_OUT_OF_MEMORY
     pthread_mutex_lock(&fg_pool_lock)
     cdef int status = (<pool_create_t> real)(pool, props)
-    known = status != CUDA_SUCCESS or fg_add_pool(pool[0], gpu) != NULL
+    known = status != CUDA_SUCCESS or fg_add_pool(pool[0], gpu, managed) != NULL
     pthread_mutex_unlock(&fg_pool_lock)
     if known:
         return status
@@ -116,6 +116,27 @@ cdef public int cuMemPoolSetAttribute(void *pool, int attribute, void *value) no
         return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
     cdef int status = (<pool_attribute_t> real)(pool, attribute, value)
     fg_refresh_pools()
+    return status
+
+
+cdef public int cuDeviceSetMemPool(int device, void *pool) noexcept nogil:
+    """Set the pool of a device, but not between the question which one serves an allocation and the allocation."""
+    cdef void *real = fg_function(FG_cuDeviceSetMemPool)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_pool_lock)
+    cdef int status = (<set_pool_t> real)(device, pool)
+    pthread_mutex_unlock(&fg_pool_lock)
+    return status
+
+
+cdef public int cuMemSetMemPool(void *location, int kind, void *pool) noexcept nogil:
+    cdef void *real = fg_function(FG_cuMemSetMemPool)
+    if not real:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED
+    pthread_mutex_lock(&fg_pool_lock)
+    cdef int status = (<set_location_pool_t> real)(location, kind, pool)
+    pthread_mutex_unlock(&fg_pool_lock)
     return status
 
 

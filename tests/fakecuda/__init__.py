@@ -15,16 +15,18 @@ and so does any program of the CUDA driver API. A job is a process with the hook
     free I, afree I, release I, unmap I, free-address N
     info (free, total), total, info-null, alloc-null SIZE, errno SIZE, device N
     stream, capture, end-capture, sync, sync-all, sync-event, threshold SIZE, trim SIZE
-    pool [location type [allocation type]], default-pool, from POOL SIZE, set-pool POOL,
-    pool-threshold POOL SIZE, pool-trim POOL SIZE, pool-destroy POOL
+    pool [location type [allocation type]], default-pool, managed-pool LOCATION-TYPE
+    from POOL SIZE, set-pool POOL, pool-threshold POOL SIZE, pool-trim POOL SIZE, pool-destroy POOL
     array WIDTH HEIGHT DEPTH FORMAT CHANNELS FLAGS, mipmap (the same) LEVELS, array-end I, mipmap-end I,
     map-part ARRAY PART HANDLE, unmap-part ARRAY PART
     ipc-give I (a key), ipc-open KEY, ipc-close I, export I (a key), import KEY SIZE, external SIZE, multicast
-    context [ABI], context-end I, green, green-end I, primary, release-primary, reset-primary
+    context [ABI] (5, 6: cuGLCtxCreate; 7, 8: cuVDPAUCtxCreate)
+    context-end I, green, green-end I, primary, release-primary, reset-primary
     graph (ends a capture), within GRAPH, instantiate GRAPH, instantiate-with GRAPH FLAGS, launch I, upload I,
     exec-end I, trim-graphs
     cancelled COMMAND (in a thread that is to end at a cancellation point: status -1 if that is within)
     tool CALL COMMAND (done once, by a tool that the next such call of the driver calls back)
+    meanwhile CALL COMMAND (the same, by a thread)
     hold (waits for a line), pid, kill N, exit N, _exit N, exec SHELL-COMMAND, fork COMMAND, forget COMMAND
     race-hold THREADS SIZE (each takes one thing), race-async (as race)
     race THREADS ROUNDS SIZE (status: calls that went wrong; figures: refusals, allocations that were tried)

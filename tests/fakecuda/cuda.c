@@ -163,6 +163,14 @@ DRIVER(cuCtxCreate_v2, (context **out, unsigned flags, int device), (out, flags,
     return status;
 }
 DRIVER(cuCtxCreate, (context **out, unsigned flags, int device), (out, flags, device)) { return in_cuCtxCreate_v2(out, flags, device); }
+DRIVER(cuGLCtxCreate, (context **out, unsigned flags, int device), (out, flags, device)) { return in_cuCtxCreate_v2(out, flags, device); }
+DRIVER(cuGLCtxCreate_v2, (context **out, unsigned flags, int device), (out, flags, device)) { return in_cuCtxCreate_v2(out, flags, device); }
+DRIVER(cuVDPAUCtxCreate_v2, (context **out, unsigned flags, int device, uint32_t display, void *look_up), (out, flags, device, display, look_up)) {
+    return display != 7 || look_up != (void *)8 ? INVALID_VALUE : in_cuCtxCreate_v2(out, flags, device);
+}
+DRIVER(cuVDPAUCtxCreate, (context **out, unsigned flags, int device, uint32_t display, void *look_up), (out, flags, device, display, look_up)) {
+    return in_cuVDPAUCtxCreate_v2(out, flags, device, display, look_up);
+}
 DRIVER(cuCtxCreate_v3, (context **out, void *affinity, int count, unsigned flags, int device), (out, affinity, count, flags, device)) {
     return affinity || count ? INVALID_VALUE : in_cuCtxCreate_v2(out, flags, device);
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef uint64_t u64;
@@ -62,7 +63,10 @@ typedef struct { u64 key; char rest[56]; } ipc;
 #define OF_VERSIONS(X)                                                                                            \
     X(cuCtxCreate, "cuCtxCreate", 2000, (void **, unsigned, int)) X(cuCtxCreate_v2, "cuCtxCreate", 3020, (void **, unsigned, int)) \
     X(cuCtxCreate_v3, "cuCtxCreate", 11040, (void **, void *, int, unsigned, int))                                  \
-    X(cuCtxCreate_v4, "cuCtxCreate", 12050, (void **, void *, unsigned, int))
+    X(cuCtxCreate_v4, "cuCtxCreate", 12050, (void **, void *, unsigned, int))                                       \
+    X(cuGLCtxCreate, "cuGLCtxCreate", 2000, (void **, unsigned, int)) X(cuGLCtxCreate_v2, "cuGLCtxCreate", 3020, (void **, unsigned, int)) \
+    X(cuVDPAUCtxCreate, "cuVDPAUCtxCreate", 3010, (void **, unsigned, int, uint32_t, void *))                       \
+    X(cuVDPAUCtxCreate_v2, "cuVDPAUCtxCreate", 3020, (void **, unsigned, int, uint32_t, void *))
 #define DECLARE_ONE(name, text, version, parameters) DECLARE(name, text, parameters)
 #ifdef LINKED
 #define DECLARE(name, text, parameters) extern int name parameters;
@@ -225,6 +229,10 @@ static int pools_and_arrays(char *line, int *status) {
         int32_t location[2] = {6, device | DOMAIN};
         *status = cuMemGetDefaultMemPool(&made, location, 1);
         made_thing((u64)made, 0);
+    } else if (is(&at, "managed-pool")) {   /* LOCATION-TYPE: the default pool of managed memory there */
+        int32_t location[2] = {(int)number(&at), device};
+        *status = cuMemGetDefaultMemPool(&made, location, 2);
+        made_thing((u64)made, 0);
     } else if (is(&at, "from")) {
         u64 where = 0, size;
         void *from = object(&at);
@@ -258,7 +266,9 @@ static int contexts_and_graphs(char *line, int *status) {
     if (is(&at, "context")) {   /* [of which ABI] */
         int abi = *at ? (int)number(&at) : 2;
         *status = abi == 1 ? cuCtxCreate(&made, 0, device) : abi == 2 ? cuCtxCreate_v2(&made, 0, device)
-                  : abi == 3 ? cuCtxCreate_v3(&made, NULL, 0, 0, device) : cuCtxCreate_v4(&made, NULL, 0, device);
+                  : abi == 3 ? cuCtxCreate_v3(&made, NULL, 0, 0, device) : abi == 4 ? cuCtxCreate_v4(&made, NULL, 0, device)
+                  : abi == 5 ? cuGLCtxCreate(&made, 0, device) : abi == 6 ? cuGLCtxCreate_v2(&made, 0, device)
+                  : abi == 7 ? cuVDPAUCtxCreate(&made, 0, device, 7, (void *)8) : cuVDPAUCtxCreate_v2(&made, 0, device, 7, (void *)8);
         made_thing((u64)made, 0);
     }
     else if (is(&at, "context-end")) *status = cuCtxDestroy_v2(object(&at));
@@ -368,12 +378,30 @@ static void tool(const char *call) {
     tool_call[0] = 0;
     obey(tool_line);
 }
-static int subscribe(const char *line) {   /* CALL COMMAND */
+/* A thread that does something in the midst of a call. The call waits for it, but not if it waits for the call. */
+static pthread_t meanwhile_thread;
+static int meanwhile_runs;
+static void *do_meanwhile(void *data) { return obey(data), NULL; }
+static void meanwhile(const char *call) {
+    struct timespec until;
+    if (strcmp(call, tool_call)) return;
+    tool_call[0] = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    meanwhile_runs = !pthread_create(&meanwhile_thread, NULL, do_meanwhile, tool_line);
+    if (meanwhile_runs) meanwhile_runs = pthread_timedjoin_np(meanwhile_thread, NULL, &until) != 0;
+}
+static void end_meanwhile(void) {
+    if (!meanwhile_runs || pthread_equal(pthread_self(), meanwhile_thread)) return;
+    pthread_join(meanwhile_thread, NULL);
+    meanwhile_runs = 0;
+}
+static int subscribe(const char *line, void (*what)(const char *)) {   /* CALL COMMAND */
     void (*to)(void (*)(const char *)) = NULL;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (driver) *(void **)&to = dlsym(driver, "fake_subscribe");
     if (!to || sscanf(line, "%63s %255[^\n]", tool_call, tool_line) != 2) return 1;
-    to(tool);
+    to(what);
     alarm(60);  /* whoever waits for himself waits for ever */
     return 0;
 }
@@ -402,10 +430,12 @@ static void obey(char *line) {
     u64 a = 0, b = 0;
     sscanf(line, "%31s", verb);
     if (!strcmp(verb, "cancelled") && (status = started()) == 0) status = cancel(line + strlen(verb));
-    else if (!strcmp(verb, "tool") && (status = started()) == 0) status = subscribe(line + strlen(verb));
+    else if (!strcmp(verb, "tool") && (status = started()) == 0) status = subscribe(line + strlen(verb), tool);
+    else if (!strcmp(verb, "meanwhile") && (status = started()) == 0) status = subscribe(line + strlen(verb), meanwhile);
     else if (!strcmp(verb, "device")) { char *at = line + 6; device = (int)number(&at); status = 0; }
     else if (!live(line, &status) && (status = started()) == 0 && !memory(line, &status) && !pools_and_arrays(line, &status)
              && !contexts_and_graphs(line, &status) && !imports(line, &status, &a) && !ask(line, &status, &a, &b)) status = -1;
+    end_meanwhile();
     if (a || b) printf("%s %d %llu %llu\n", verb, status, (unsigned long long)a, (unsigned long long)b);
     else printf("%s %d\n", verb, status);
     fflush(stdout);

@@ -7,6 +7,8 @@
     X(cuDeviceGetUuid, cuDeviceGetUuid_v2, 11040) X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                    \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000) X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000) \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000) X(cuCtxCreate, cuCtxCreate, 2000) X(cuCtxCreate, cuCtxCreate_v2, 3020) \
+    X(cuGLCtxCreate, cuGLCtxCreate, 2000) X(cuGLCtxCreate, cuGLCtxCreate_v2, 3020) X(cuVDPAUCtxCreate, cuVDPAUCtxCreate, 3010) \
+    X(cuVDPAUCtxCreate, cuVDPAUCtxCreate_v2, 3020) X(cuMemSetMemPool, cuMemSetMemPool, 13000)                        \
     X(cuCtxCreate, cuCtxCreate_v3, 11040) X(cuCtxCreate, cuCtxCreate_v4, 12050)                                      \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000) X(cuCtxSetCurrent, cuCtxSetCurrent, 4000) X(cuCtxGetCurrent, cuCtxGetCurrent, 4000) \
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000) X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000)                      \

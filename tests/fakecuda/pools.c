@@ -1,8 +1,8 @@
 /* libcuda.so.1: streams with a state of capture, and pools that keep what is freed up to a threshold. */
 #include "fake.h"
 
-typedef struct pool { int card, gone; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
-static pool standard[MAX_CARDS], local[MAX_CARDS], *current[MAX_CARDS], *pools;
+typedef struct pool { int card, gone, managed, where, id; uint64_t threshold, reserved, used, reserved_high, used_high; struct pool *next; } pool;
+static pool standard[MAX_CARDS], local[MAX_CARDS], managed[MAX_CARDS], *current[MAX_CARDS], *pools;
 static __thread int own_capturing;   /* of the thread's own stream 0 */
 
 static stream *stream_of(stream *s, stream *zero, int own) {
@@ -68,6 +68,7 @@ static void shrink(pool *p, uint64_t keep) {
 void fake_sync_pools(int card) {
     pthread_mutex_lock(&fake_big);
     shrink(&standard[card], standard[card].threshold);
+    shrink(&managed[card], managed[card].threshold);
     for (pool *p = pools; p; p = p->next)
         if (p->card == card) shrink(p, p->threshold);
     pthread_mutex_unlock(&fake_big);
@@ -86,10 +87,20 @@ DRIVER(cuDeviceGetMemPool, (pool **out, int device), (out, device)) {
 DRIVER(cuDeviceSetMemPool, (int device, pool *p), (device, p)) {
     return fake_card(device) < 0 ? INVALID_DEVICE : (current[fake_card(device)] = p, OK);
 }
+DRIVER(cuMemSetMemPool, (const int32_t *location, int kind, pool *p), (location, kind, p)) {
+    return location[0] != 1 || kind != 1 ? INVALID_VALUE : in_cuDeviceSetMemPool(location[1], p);
+}
 /* Of a card, or of a locality domain of one: the second byte says which. */
 static int card_at(const int32_t *location) { return fake_card(location[0] == 6 ? location[1] & 0xff : location[1]); }
 DRIVER(cuMemGetDefaultMemPool, (pool **out, const int32_t *location, int kind), (out, location, kind)) {
     int card = card_at(location);
+    if (kind == 2 && location[0] != 6) {   /* managed memory may have no preferred location */
+        card = location[0] == 1 ? card : fake_current() ? fake_current()->card : 0;
+        if (card < 0) return INVALID_DEVICE;
+        managed[card] = (pool){.card = card, .managed = 1, .where = location[0], .id = location[1], .threshold = managed[card].threshold,
+                               .reserved = managed[card].reserved, .used = managed[card].used};
+        return *out = &managed[card], OK;
+    }
     if (kind != 1 || card < 0 || (location[0] != 1 && location[0] != 6)) return INVALID_VALUE;
     if (location[0] == 1) return in_cuDeviceGetDefaultMemPool(out, location[1]);
     local[card].card = card;
@@ -97,10 +108,11 @@ DRIVER(cuMemGetDefaultMemPool, (pool **out, const int32_t *location, int kind), 
 }
 DRIVER(cuMemPoolCreate, (pool **out, const int32_t *properties), (out, properties)) {
     int here = properties[2] == 1 || properties[2] == 6;   /* as in cuMemCreate: type, handle types, location; others are the host's */
-    int card = here ? card_at(properties + 2) : -1;
+    int card = here ? card_at(properties + 2) : -1, is_managed = properties[0] == 2;
+    if (is_managed && !here) card = fake_current() ? fake_current()->card : 0;   /* it moves to a card when it is used there */
     if (here && card < 0) return INVALID_DEVICE;
     *out = calloc(1, sizeof **out);
-    (*out)->card = card;
+    **out = (pool){.card = card, .managed = is_managed, .where = properties[2], .id = properties[3]};
     pthread_mutex_lock(&fake_big);
     (*out)->next = pools;
     pools = *out;
@@ -131,6 +143,9 @@ static uint64_t *attribute(pool *p, int which) {
 DRIVER(cuMemPoolGetAttribute, (pool *p, int which, uint64_t *value), (p, which, value)) {
     uint64_t *from = attribute(p, which);
     int device = 0;
+    if (p->managed && which >= 9 && which <= 12)   /* allocation type, handle types, id and type of its location */
+        return *(int *)value = which == 9 ? 2 : which == 10 ? 0 : which == 11 ? p->id : p->where, OK;
+    if (p->managed && which == 5) return *value = 0, OK;   /* the driver backs it when it is used */
     if (p >= local && p < local + MAX_CARDS && (which == 11 || which == 12)) {   /* id and type of its location */
         while (fake_card(device) != p->card) device++;
         return *(int *)value = which == 11 ? device : 6, OK;
