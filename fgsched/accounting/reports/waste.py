@@ -10,18 +10,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.proposal import (
+    ROOM_MEMORY,
+    ROOM_TIME,
+    WHOLE,
+    WORTH,
+    gibibytes_up,
+    hours_up,
+    share_for,
+)
 from fgsched.accounting.reports import numbers
 from fgsched.accounting.reports.facts import Example, Facts, Repeated
 from fgsched.accounting.reports.model import Given, Line, Number, Paragraphs, Section, WasteItem, Wastes
 from fgsched.accounting.reports.wording import number_word, sentence
 from fgsched.domain.units import format_share
 
-WHOLE = 10_000
-_LADDER = (1000, 2000, 2500, 3500, 5000, 7500, WHOLE)  # ten-thousandths: the shares that are proposed
-_ROOM_MEMORY = 1.15  # of the peak
-_ROOM_COMPUTE = 1.2  # of the mean SM share
-_ROOM_TIME = 1.2  # of the longest run
-_WORTH = 0.75  # the largest part of the charge that a proposal may keep
 _LEAST = HOUR  # GPU seconds that a proposal must return
 _CANDIDATES = 40  # groups whose jobs are looked at
 
@@ -51,20 +54,10 @@ class Use(Struct, frozen=True, kw_only=True):
     @property
     def time(self) -> tuple[str, ...]:
         """Return the proposed time limit, if it is below three quarters of the present one."""
-        limit = hours_up(self.jobs.longest * _ROOM_TIME)
-        if self.jobs.time_limit and limit * HOUR >= _WORTH * self.jobs.time_limit:
+        limit = hours_up(self.jobs.longest * ROOM_TIME)
+        if self.jobs.time_limit and limit * HOUR >= WORTH * self.jobs.time_limit:
             return ()
         return (f"--time={limit}h",)
-
-
-def hours_up(seconds: float) -> int:
-    """Return seconds as whole hours, rounded up, at least one."""
-    return max(1, -int(-seconds // HOUR))
-
-
-def gibibytes_up(size: float) -> int:
-    """Return bytes as whole GiB, rounded up, at least one."""
-    return max(1, -int(-size // numbers.GIB))
 
 
 # -- the groups ----------------------------------------------------------------------------------------
@@ -166,7 +159,7 @@ def _late_start(use: Use) -> Finding | None:
     mean = use.jobs.elapsed / use.jobs.jobs
     if use.first is None or use.first < HOUR or use.first < 0.25 * mean:
         return None
-    run = hours_up((use.jobs.longest - use.first) * _ROOM_TIME)
+    run = hours_up((use.jobs.longest - use.first) * ROOM_TIME)
     waited = numbers.duration_text(use.first)
     return Finding(
         jobs=use.jobs,
@@ -187,10 +180,10 @@ def _memory(use: Use) -> tuple[str, ...]:
 
 
 def _too_large(use: Use) -> Finding | None:
-    needed = gibibytes_up(use.jobs.peak * _ROOM_MEMORY) * numbers.GIB
-    share = next((one for one in _LADDER if one / WHOLE >= min(1.0, use.sm * _ROOM_COMPUTE)), WHOLE)
+    needed = gibibytes_up(use.jobs.peak * ROOM_MEMORY) * numbers.GIB
+    share = share_for(use.sm)
     charge = max(share / WHOLE, needed / use.total)
-    if charge >= _WORTH * use.charge or use.jobs.gpus > 1:
+    if charge >= WORTH * use.charge or use.jobs.gpus > 1:
         return None
     is_bound = use.cpu is not None and use.cpu >= 0.9 and use.sm < 0.5 * use.charge
     cpus = (f"--cpus-per-task={3 * use.cpus}",) if is_bound else ()
