@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from fgsched.accounting.ledger import HOUR
+from fgsched.accounting.proposal import gibibytes_up, hours_up
 from fgsched.accounting.reports import frame, numbers
 from fgsched.accounting.reports.facts import Facts, Repeated, WarnedJobs
 from fgsched.accounting.reports.model import (
@@ -25,7 +26,7 @@ from fgsched.accounting.reports.model import (
     Words,
 )
 from fgsched.accounting.reports.registry import Wish
-from fgsched.accounting.reports.waste import Finding, findings, gibibytes_up, hours_up, item, merged
+from fgsched.accounting.reports.waste import Finding, findings, item, merged
 from fgsched.accounting.reports.wording import dash, long_time, model_name, quantile
 from fgsched.domain.units import format_share
 
