@@ -378,6 +378,9 @@ class GpuProcess(Struct, frozen=True, kw_only=True, gc=False):
 
     pid: int
     memory: int  # bytes; 0: the driver does not say
+    # compute time and memory traffic since the last sample, in ten-thousandths of the GPU's; None: unknown
+    busy: int | None = None
+    traffic: int | None = None
 
 
 class Reading(Struct, frozen=True, kw_only=True, gc=False):
@@ -394,6 +397,13 @@ class Reading(Struct, frozen=True, kw_only=True, gc=False):
     ecc: int | None = None  # uncorrectable memory errors since the driver was loaded
     xids: tuple[int, ...] = ()  # errors that the driver reported since the last sample
     remap: str = ""  # replacement of memory rows: "", "pending" or "failed"
+    past: tuple[GpuProcess, ...] = ()  # processes that computed since the last sample and have ended
+    traffic: int | None = None  # percent of the time in which its memory was read or written
+    power: int | None = None  # milliwatts
+    energy: int | None = None  # millijoules since the driver was loaded
+    clock: int | None = None  # MHz, of the multiprocessors
+    memory_clock: int | None = None  # MHz
+    throttled: tuple[str, ...] | None = None  # what limits its clock: "power", "heat"; None: unknown
 
 
 Readings = Mapping[int, Reading]  # by GPU index

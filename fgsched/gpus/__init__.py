@@ -8,6 +8,8 @@ ownership   one controller of the host gives out a GPU
 sampler     the controller's end: asks and never blocks
 supervisor  the process that enforces a deadline on the probe
 probe       the process that queries the driver and may hang
+processload the load of each process, from the samples of a driver
+processnames  who runs a process
 hooktest    the process that tests the hook and may hang
 """
 
@@ -20,7 +22,7 @@ from msgspec import Struct
 
 from fgsched.domain.job import Gpu
 from fgsched.gpus import simulated
-from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, WAKE_FACTOR
+from fgsched.gpus.backend import HOOK_TEST, INVENTORY, LIMIT, READING, USE, WAKE_FACTOR, Person
 from fgsched.gpus.sampler import SLACK, Answer, AnySampler, Sampler, SimSampler, external
 from fgsched.gpus.selection import select
 
@@ -34,6 +36,7 @@ __all__ = [
     "Answer",
     "AnySampler",
     "Inventory",
+    "Person",
     "attach",
     "discover",
     "external",

@@ -17,6 +17,13 @@ LIMIT = "limit"  # limit the GPU memory of a cgroup; followed by JSON
 WAKE_FACTOR = 5  # the first answer may take this many times the deadline: the driver wakes the GPUs up
 
 
+class Person(msgspec.Struct, frozen=True, array_like=True):
+    """Who runs a process, and what it is."""
+
+    uid: int
+    command: str
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer of a backend to one question, about all GPUs of the host, or why there is none."""
 
@@ -27,6 +34,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     limits: bool = False  # the driver can limit the GPU memory of a cgroup
     # UUID -> [pid, percent, start, end] with microseconds since the epoch
     uses: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
+    people: dict[int, Person] = msgspec.field(default_factory=dict)  # of a reading's processes, by pid
 
     @property
     def trouble(self) -> str:
@@ -40,6 +48,17 @@ class Backend(Protocol):
 
     def answer(self, want: str) -> Report:
         """Answer INVENTORY, READING, USE or LIMIT with its JSON; may block for as long as the driver does."""
+
+
+class Attentive(Protocol):
+    """A backend whose driver forgets what it measured."""
+
+    @property
+    def pause(self) -> float | None:
+        """Return the seconds after which `keep_up` is due while no question comes; None: never."""
+
+    def keep_up(self) -> None:
+        """Take in what the driver would forget before the next question."""
 
 
 _decode = msgspec.json.Decoder(Report).decode

@@ -4,6 +4,7 @@ A call can hang forever, so only the probe process uses this module. No other mo
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +13,8 @@ from msgspec.structs import replace
 from fgsched.domain.errors import FgschedError
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.gpus.backend import INVENTORY, LIMIT, USE, Report
+from fgsched.gpus.processload import IDLE, LoadMeter, Sample
+from fgsched.gpus.processnames import ProcessNames
 
 _CPU_WORDS = 128  # of 64 CPUs each: the largest number of CPUs that a kernel supports
 _MIG = "MIG is on: not supported yet"
@@ -19,6 +22,8 @@ _PROCESS_LISTS = ("Compute", "Graphics", "MPSCompute")
 _MAX_INTERVAL = 1_000_000  # microseconds: the longest interval of one measurement
 _MAX_EVENTS = 256  # of one reading; further events are in the next reading
 _CGROUP_ROOT = b"/sys/fs/cgroup"
+_KEEP_UP = 1.0  # seconds between two looks at the driver's samples of processes, which it forgets
+_THROTTLES = {0x04: "power", 0x80: "power", 0x08: "hardware", 0x20: "heat", 0x40: "heat"}
 
 
 class NoDriver(FgschedError):
@@ -48,6 +53,9 @@ class Driver:
         self._uuids = {index: self._uuid(index) for index in self._handles}
         self._xids = _XidEvents(pynvml, self._answering())
         self._used_until: dict[str, int] = {}  # UUID -> microseconds since the epoch of the last measurement
+        self._meters: dict[str, LoadMeter] = {}  # UUID -> of its processes
+        self._occupied: frozenset[str] = frozenset()  # UUIDs of the GPUs with processes
+        self._names = ProcessNames()
 
     def answer(self, want: str) -> Report:
         """Answer one question of the probe."""
@@ -58,7 +66,20 @@ class Driver:
             return Report(want=want, uses=self.use())
         if want == INVENTORY:
             return Report(want=want, gpus=tuple(self.inventory()), limits=self.has_limits())
-        return Report(want=want, readings=self.reading())
+        readings = self.reading()
+        pids = {one.pid for reading in readings.values() for one in (*reading.processes, *reading.past)}
+        return Report(want=want, readings=readings, people=self._names.of(pids))
+
+    @property
+    def pause(self) -> float | None:
+        """Return the seconds after which `keep_up` is due while no question comes; None: never."""
+        return _KEEP_UP if self._occupied else None
+
+    def keep_up(self) -> None:
+        """Take in the samples of processes that the driver would forget before the next reading."""
+        for index, uuid in self._uuids.items():
+            if uuid in self._occupied:
+                self._sample(self._handles[index], uuid)
 
     def inventory(self) -> list[Gpu]:
         """Return every GPU; one that does not answer is included as DOWN with the reason."""
@@ -68,6 +89,7 @@ class Driver:
         """Return {UUID: reading} of every GPU; the reading of one that does not answer has an error."""
         xids = self._xids.since_last()
         found = {uuid: self._read(index) for index, uuid in self._uuids.items() if uuid}
+        self._occupied = frozenset(uuid for uuid, reading in found.items() if reading.processes)
         return {uuid: replace(reading, xids=xids.get(uuid, ())) for uuid, reading in found.items()}
 
     def use(self) -> dict[str, list[list[int]]]:
@@ -163,9 +185,9 @@ class Driver:
             if self._has_mig(handle):
                 return Reading(gpu=index, used=0, error=_MIG)
             _, _, used = self._memory(handle)
-            processes = self._processes(handle)
+            processes, past = self._loads(handle, self._uuids[index], self._processes(handle))
             rates = self._optional(nvml.nvmlDeviceGetUtilizationRates, handle)
-            heat = self._optional(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+            figures = self._figures(handle)
             ecc, remap = self._health(handle)
         except nvml.NVMLError as error:
             is_lost = error.value == nvml.NVML_ERROR_GPU_IS_LOST
@@ -174,11 +196,56 @@ class Driver:
             gpu=index,
             used=used,
             processes=processes,
+            past=past,
             utilisation=None if rates is None else rates.gpu,
-            temperature=heat,
+            traffic=None if rates is None else rates.memory,
             ecc=ecc,
             remap=remap,
+            throttled=self._throttled(handle),
+            **figures,
         )
+
+    def _figures(self, handle: Any) -> dict[str, Any]:
+        """Return the fields of a reading that are single figures of the driver."""
+        nvml, ask = self._nvml, self._optional
+        return {
+            "temperature": ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            "power": ask(nvml.nvmlDeviceGetPowerUsage, handle),
+            "energy": ask(nvml.nvmlDeviceGetTotalEnergyConsumption, handle),
+            "clock": ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            "memory_clock": ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+        }
+
+    def _throttled(self, handle: Any) -> tuple[str, ...] | None:
+        """Return what limits the clock of a GPU; None if the driver does not say."""
+        mask = self._optional(self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+        if mask is None:
+            return None
+        return tuple(dict.fromkeys(word for bit, word in _THROTTLES.items() if mask & bit))
+
+    def _loads(
+        self, handle: Any, uuid: str, processes: tuple[GpuProcess, ...]
+    ) -> tuple[tuple[GpuProcess, ...], tuple[GpuProcess, ...]]:
+        """Return the processes with their loads, and the processes with a load that have ended."""
+        if not self._sample(handle, uuid):
+            return processes, ()
+        loads = self._meters[uuid].take()
+        there = {one.pid for one in processes}
+        gone = [GpuProcess(pid=pid, memory=0, **load._asdict()) for pid, load in loads.items()]
+        known = [replace(one, **loads.get(one.pid, IDLE)._asdict()) for one in processes]
+        return tuple(known), tuple(one for one in gone if one.pid not in there)
+
+    def _sample(self, handle: Any, uuid: str) -> bool:
+        """Take in the driver's new samples of processes; return False for a GPU that takes none."""
+        nvml, now = self._nvml, time.time_ns() // 1000
+        meter = self._meters.setdefault(uuid, LoadMeter(now))
+        found = self._try(nvml.nvmlDeviceGetProcessUtilization, handle, meter.seen)
+        if isinstance(found, nvml.NVMLError):
+            if found.value not in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_SUCCESS):  # all processes were idle
+                return False
+            found = []
+        meter.add([Sample(one.pid, one.timeStamp, one.smUtil, one.memUtil) for one in found if one.pid], now)
+        return True
 
     def _health(self, handle: Any) -> tuple[int | None, str]:
         """Return (uncorrectable ECC errors, state of row remapping: "", "pending" or "failed")."""

@@ -4,22 +4,26 @@ It reads questions as lines and writes a report as a line for each. It exits at 
 """
 
 import os
-import sys
+import select
+import time
+from collections.abc import Iterator
 
-from fgsched.gpus.backend import Backend, Report, dump
+from fgsched.gpus.backend import Attentive, Report, dump
 from fgsched.gpus.nvidia import Driver, NoDriver
 
 _MAX_LOST = 12  # reports in a row with a lost GPU, after which the driver is opened again
+_LONGEST = 60.0  # seconds without a question after which nothing is read from the driver
+_CHUNK = 1 << 16  # bytes
 
 
 def main() -> None:
     """Answer questions until the end of standard input."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the driver's library may print to standard output
-    backend: Backend | None = None
+    backend: Driver | None = None
     lost = 0  # reports in a row with a GPU that is off the bus
-    for line in sys.stdin:
-        want = line.strip()
+    questions = Questions(0)
+    while (want := questions.next(backend)) is not None:
         try:
             backend = backend or Driver()
             report = backend.answer(want)
@@ -30,3 +34,26 @@ def main() -> None:
             report = Report(want=want, error=error.cause)
         answers.write(dump(report))
         answers.flush()
+
+
+class Questions:
+    """The lines of a descriptor. While none comes, the backend keeps up with its driver."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lines: Iterator[bytes] = iter(())
+        self._unread = b""
+
+    def next(self, backend: Attentive | None) -> str | None:
+        """Return the next question; None at the end of the input."""
+        until = time.monotonic() + _LONGEST
+        while (line := next(self._lines, None)) is None:
+            pause = backend.pause if backend and time.monotonic() < until else None
+            if backend and not select.select([self._descriptor], [], [], pause)[0]:
+                backend.keep_up()
+            elif not (data := os.read(self._descriptor, _CHUNK)):
+                return None
+            else:
+                *lines, self._unread = (self._unread + data).split(b"\n")
+                self._lines = iter(lines)
+        return line.decode().strip()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from fgsched.domain.job import Gpu, Reading
-from fgsched.gpus.backend import INVENTORY, READING, Backend, Report, load
+from fgsched.gpus.backend import INVENTORY, READING, Backend, Person, Report, load
 from fgsched.gpus.selection import Selection
 from fgsched.gpus.supervisor import helper_command
 
@@ -48,6 +48,7 @@ class Answer:
     error: str = ""  # why the driver did not answer; each reading then has it too
     limits: bool = False  # to INVENTORY: the driver can limit the GPU memory of a cgroup
     uses: dict[str, list[list[int]]] = field(default_factory=dict)  # to USE: by UUID, as in the report
+    people: dict[int, Person] = field(default_factory=dict)  # to READING: by pid
 
 
 class _Selected:
@@ -73,7 +74,7 @@ class _Selected:
         if report.want != READING:
             return Answer(want=report.want, error=report.error, uses=report.uses)
         readings = {gpu.index: self._reading(gpu, report) for gpu in self._watched}
-        return Answer(want=READING, readings=readings, error=report.error)
+        return Answer(want=READING, readings=readings, error=report.error, people=report.people)
 
     def _reading(self, gpu: Gpu, report: Report) -> Reading:
         if gpu.uuid in report.readings:

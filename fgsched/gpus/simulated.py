@@ -6,22 +6,27 @@
 
 import json
 import re
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import Gpu, GpuProcess, GpuState, Near, Reading
 from fgsched.domain.text import shown
 from fgsched.domain.units import parse_bytes, parse_indices
-from fgsched.gpus.backend import READING, Report
+from fgsched.gpus.backend import READING, Person, Report
 
 FOREIGN_PID = (1 << 22) + 1  # a pid that no kernel assigns
 _MAX_GPUS = 1024
 _UUID = "GPU-51570000-0000-4000-8000-"
 _GROUP = re.compile(r"([0-9]{1,4})x([^:,]+)(?::([\w .+-]+))?(?::(nvlink|switch|socket))?(?::cpus=([0-9-]+))?")
 _KEYS = {"used", "processes", "error", "state", "note", "utilisation", "temperature", "hang"}
-_KEYS |= {"lost", "ecc", "remap", "xids"}
+_KEYS |= {"lost", "ecc", "remap", "xids", "traffic", "power", "energy", "clock", "throttled"}
 
 
 def parse(text: str) -> tuple[Gpu, ...]:
@@ -66,19 +71,66 @@ def is_simulated(uuid: str) -> bool:
     return uuid.startswith(_UUID)
 
 
+class JobLoad(Struct, frozen=True, kw_only=True):
+    """The load that a job says it is."""
+
+    gpus: tuple[int, ...]  # indices
+    pid: int
+    memory: int  # bytes on each GPU
+    busy: int | None = None  # ten-thousandths of each GPU's compute time; None: the job does not say
+
+
+def parse_load(text: str, *, gpus: tuple[int, ...], pid: int) -> JobLoad:
+    """Return the load in a text such as `sm=80 mem=12G`: percent of compute time, memory of each GPU.
+
+    Raises:
+        BadUsage, ValueError: the text is malformed.
+    """
+    values = dict(word.split("=", 1) for word in text.split())
+    if unknown := values.keys() - {"sm", "mem"}:
+        raise BadUsage(f"unknown: {', '.join(sorted(unknown))}", "Write sm=PERCENT mem=SIZE.")
+    busy = round(float(values["sm"]) * 100) if "sm" in values else None
+    return JobLoad(gpus=gpus, pid=pid, memory=parse_bytes(values.get("mem", "0")), busy=busy)
+
+
+class EnergyMeter:
+    """The energy counters of simulated GPUs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, float, int]] = {}  # UUID -> (seconds, millijoules, milliwatts)
+
+    def read(self, uuid: str, power: int | None, now: float) -> int | None:
+        """Return the counter in millijoules; None of a GPU without power (milliwatts). `now` in seconds."""
+        if power is None:
+            return None
+        at, energy, before = self._known.get(uuid, (now, 0.0, power))
+        energy += before * (now - at)
+        self._known[uuid] = now, energy, power
+        return int(energy)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpus:
     """Simulated GPUs, and the script file with their current use and faults; a Backend.
 
     The script is a JSON object by index: `{"0": {"used": "4G", "processes": [{"pid": 7, "memory": "1G"}],
     "error": "…", "state": "down", "note": "…", "utilisation": 50, "temperature": 60, "hang": true,
-    "lost": true, "ecc": 3, "remap": "pending", "xids": [48]}}`. `used` is the memory of processes outside
-    of jobs. The file is read for each question and need not exist.
+    "lost": true, "ecc": 3, "remap": "pending", "xids": [48], "traffic": 20, "power": 250, "clock": 1410,
+    "throttled": ["heat"]}}`. `used` is the memory of processes outside of jobs. A process can also have
+    "sm" (percent of the compute time), "uid" and "command". `power` is in watts, and the energy counter
+    adds it up, unless "energy" is the counter in joules. The file is read for each question and need not
+    exist.
+
+    The files of `loads` add the load of jobs: a job writes `sm=80 mem=12G` into the file that FG_SIM_LOAD
+    names.
     """
 
     gpus: tuple[Gpu, ...]
     script: Path | None = None
     deadline: float = 2.0  # seconds
+    loads: Callable[[], Iterable[JobLoad]] = tuple
+    meter: EnergyMeter = field(default_factory=EnergyMeter)
+    clock: Callable[[], float] = time.monotonic
 
     def answer(self, want: str) -> Report:
         """Answer READING with the state in the script, and every other question with the inventory."""
@@ -87,13 +139,24 @@ class SimulatedGpus:
             if any(about.get("hang") for about in script.values()):
                 return Report(want=want, error=f"the driver did not answer within {self.deadline:g} s")
             if want == READING:
-                shown = {gpu.uuid: _reading(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus}
-                return Report(want=want, readings=shown)
+                return self._reading(want, script)
             return Report(
                 want=want, gpus=tuple(_gpu(gpu, script.get(str(gpu.index), {})) for gpu in self.gpus)
             )
         except (OSError, ValueError, TypeError, AttributeError, KeyError, BadUsage) as error:
             return Report(want=want, error=f"{self.script}: {error!r}")
+
+    def _reading(self, want: str, script: dict[str, dict[str, Any]]) -> Report:
+        loads, now = list(self.loads()), self.clock()
+        shown: dict[str, Reading] = {}
+        people: dict[int, Person] = {}
+        for gpu in self.gpus:
+            about = script.get(str(gpu.index), {})
+            reading = _reading(gpu, about, [one for one in loads if gpu.index in one.gpus])
+            energy = self.meter.read(gpu.uuid, reading.power, now)
+            shown[gpu.uuid] = reading if "energy" in about else replace(reading, energy=energy)
+            people |= _people(about)
+        return Report(want=want, readings=shown, people=people)
 
     def _script(self) -> dict[str, dict[str, Any]]:
         if self.script is None or not self.script.exists():
@@ -118,13 +181,27 @@ def _gpu(gpu: Gpu, about: dict[str, Any]) -> Gpu:
     )
 
 
-def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
+def _people(about: dict[str, Any]) -> dict[int, Person]:
+    named = {
+        one["pid"]: Person(int(one.get("uid", 0)), str(one.get("command", "process")))
+        for one in about.get("processes", ())
+    }
+    return named | ({FOREIGN_PID: Person(0, "foreign")} if about.get("used") else {})
+
+
+def _busy(one: dict[str, Any]) -> int | None:
+    return None if "sm" not in one else round(one["sm"] * 100)
+
+
+def _reading(gpu: Gpu, about: dict[str, Any], loads: Iterable[JobLoad] = ()) -> Reading:
     if about.get("error") or about.get("lost"):
         error = str(about.get("error", "GPU is lost"))
         return Reading(gpu=gpu.index, used=0, error=error, is_lost=bool(about.get("lost")))
     processes = [
-        GpuProcess(pid=one["pid"], memory=_bytes(one["memory"])) for one in about.get("processes", ())
+        GpuProcess(pid=one["pid"], memory=_bytes(one["memory"]), busy=_busy(one))
+        for one in about.get("processes", ())
     ]
+    processes += [GpuProcess(pid=one.pid, memory=one.memory, busy=one.busy) for one in loads]
     if foreign := _bytes(about.get("used", 0)):
         processes.append(GpuProcess(pid=FOREIGN_PID, memory=foreign))
     return Reading(
@@ -136,7 +213,16 @@ def _reading(gpu: Gpu, about: dict[str, Any]) -> Reading:
         ecc=about.get("ecc"),
         remap=str(about.get("remap", "")),
         xids=tuple(about.get("xids", ())),
+        traffic=about.get("traffic"),
+        power=_thousandths(about.get("power")),
+        energy=_thousandths(about.get("energy")),
+        clock=about.get("clock"),
+        throttled=tuple(about["throttled"]) if "throttled" in about else None,
     )
+
+
+def _thousandths(value: float | None) -> int | None:
+    return None if value is None else round(value * 1000)
 
 
 def _bytes(value: int | str) -> int:

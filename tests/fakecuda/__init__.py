@@ -134,7 +134,7 @@ class FakeDriver:
         return cards
 
     def set(self, card: int, **fields: int) -> None:
-        """Let something happen to a card: ecc, pending, failed, lost."""
+        """Let something happen to a card: ecc, lost, power, sm and the other fields of fakecards.c."""
         for name, value in fields.items():
             words = [self.folder / "fakecards", "set", str(card), name, str(value)]
             subprocess.run(words, env={**os.environ, **self.env}, check=True)

@@ -30,6 +30,9 @@ typedef struct {
     uint32_t utilization, temperature;
     uint32_t ecc, pending, failed;   /* uncorrected errors; rows to be remapped, and those that cannot be */
     uint32_t lost;              /* fell off the bus */
+    uint32_t power, energy, clock, throttle;   /* mW, mJ, MHz, NVML's bits */
+    uint32_t sm;                /* percent of the compute time that each process uses */
+    uint32_t mute;              /* an old card, which measures none of these */
 } card;
 
 typedef struct {   /* of the device memory of a cgroup */

@@ -1,6 +1,6 @@
 /* fakecards FILE NAME UUID-IN-HEX TOTAL RESERVED CONTEXT …: makes the card state.
    fakecards only COUNT: the driver of FAKE_CUDA_STATE knows no more than its first cards.
-   fakecards set INDEX ecc|pending|failed|lost VALUE: changes a card of FAKE_CUDA_STATE.
+   fakecards set INDEX FIELD VALUE: changes a figure of a card of FAKE_CUDA_STATE.
    fakecards: says of each card of FAKE_CUDA_STATE what is in use, and the most that ever was. */
 #include "fake.h"
 
@@ -13,9 +13,14 @@ static int show(void) {
 static int set(uint32_t index, const char *what, uint32_t value) {
     card *c = fake_state() && index < fake_state()->cards ? &fake_state()->card[index] : NULL;
     if (!c) return 1;
-    uint32_t *field = !strcmp(what, "ecc") ? &c->ecc : !strcmp(what, "pending") ? &c->pending
-                    : !strcmp(what, "failed") ? &c->failed : !strcmp(what, "lost") ? &c->lost : NULL;
-    return field ? (*field = value, 0) : 1;
+    struct { const char *name; uint32_t *at; } fields[] = {
+        {"ecc", &c->ecc}, {"pending", &c->pending}, {"failed", &c->failed}, {"lost", &c->lost},
+        {"utilization", &c->utilization}, {"temperature", &c->temperature}, {"power", &c->power},
+        {"energy", &c->energy}, {"clock", &c->clock}, {"throttle", &c->throttle}, {"sm", &c->sm}, {"mute", &c->mute},
+    };
+    for (unsigned i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (!strcmp(what, fields[i].name)) return *fields[i].at = value, 0;
+    return 1;
 }
 
 int main(int argc, char **argv) {
@@ -37,6 +42,7 @@ int main(int argc, char **argv) {
         c->reserved = strtoull(argv[i + 3], NULL, 10);
         c->context = strtoull(argv[i + 4], NULL, 10);
         c->temperature = 40;
+        c->sm = 10;
     }
     FILE *file = fopen(argv[1], "w");
     return !file || fwrite(s, sizeof *s, 1, file) != 1 || fclose(file);

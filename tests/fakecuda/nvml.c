@@ -134,6 +134,22 @@ API nvmlDeviceGetRemappedRows(card *device, unsigned *corrected, unsigned *uncor
     *failed = device->failed;
     return OK;
 }
+/* Figures that an old card does not have. */
+static int figure(card *device, unsigned value, unsigned *into) {
+    return card_of(device) < 0 || !into ? INVALID_ARGUMENT : device->mute ? NOT_SUPPORTED : (*into = value, OK);
+}
+API nvmlDeviceGetPowerUsage(card *device, unsigned *milliwatts) { return figure(device, device->power, milliwatts); }
+API nvmlDeviceGetClockInfo(card *device, int which, unsigned *mhz) { return which != 1 && which != 2 ? INVALID_ARGUMENT : figure(device, device->clock, mhz); }
+API nvmlDeviceGetTotalEnergyConsumption(card *device, unsigned long long *millijoules) {
+    unsigned value;
+    int status = figure(device, device->energy, &value);
+    return status ? status : (*millijoules = value, OK);
+}
+API nvmlDeviceGetCurrentClocksThrottleReasons(card *device, unsigned long long *mask) {
+    unsigned value;
+    int status = figure(device, device->throttle, &value);
+    return status ? status : (*mask = value, OK);
+}
 /* Limits on cgroups, as drivers from r615 have them: only where FAKE_NVML_LIMITS says so. */
 typedef struct { const char *path; uint64_t soft, hard; } set_limits;
 typedef struct { const char *path; uint64_t soft, hard, used; } get_limits;

@@ -90,7 +90,8 @@ static uint64_t microseconds(uint64_t since) {   /* now, and later than that */
     return now > since ? now : since + 1;
 }
 API nvmlDeviceGetProcessUtilization(card *device, sample *into, unsigned *count, uint64_t since) {
-    FILL(device, *count, into, ((sample){found[i].pid, microseconds(since), 10, 20, 0, 0}));
+    if (device->mute) return 3;
+    FILL(device, *count, into, ((sample){found[i].pid, microseconds(since), device->sm, 20, 0, 0}));
 }
 typedef struct { uint64_t time; unsigned pid, sm, memory, encoder, decoder, jpeg, flow; } load;
 typedef struct { unsigned version, count; uint64_t since; load *list; } loads;

@@ -1,0 +1,59 @@
+"""Compute the mean load of each process on a GPU from the samples that the driver keeps for a short time."""
+
+from typing import NamedTuple
+
+LAG = 500_000  # microseconds after which a driver has certainly recorded a sample
+_FIRST = 1_000_000  # microseconds before the first question whose samples count
+_LONGEST = 2_000_000  # microseconds for which one sample stands at most
+
+
+class Sample(NamedTuple):
+    """One measurement of the driver."""
+
+    pid: int
+    at: int  # microseconds since the epoch: end of the time that it is about
+    busy: int  # percent of the compute time
+    traffic: int  # percent of the time in which memory was read or written
+
+
+class Load(NamedTuple):
+    """The mean load of a process, in ten-thousandths of the GPU's."""
+
+    busy: int
+    traffic: int
+
+
+IDLE = Load(0, 0)
+
+
+class LoadMeter:
+    """The load of the processes on one GPU. A process without samples was idle."""
+
+    def __init__(self, now: int) -> None:
+        """`now`: microseconds since the epoch, as are all times here."""
+        self.seen = now - _FIRST  # end of the last sample: the driver is asked for later ones
+        self._since = self.seen
+        self._sums: dict[int, list[int]] = {}  # pid -> percent x microseconds
+        self._means: dict[int, Load] = {}
+
+    def add(self, samples: list[Sample], now: int) -> None:
+        """Take in the samples after `seen`. A sample stands for the time since the process's last one."""
+        if now < self.seen - _LONGEST:  # the clock was set back
+            self.seen = self._since = now
+        before: dict[int, int] = {}  # pid -> end of its last sample
+        for one in sorted(samples, key=lambda sample: sample.at):
+            length = min(_LONGEST, one.at - before.get(one.pid, self.seen))
+            if length > 0:
+                before[one.pid] = one.at
+                sums = self._sums.setdefault(one.pid, [0, 0])
+                sums[0] += min(100, one.busy) * length
+                sums[1] += min(100, one.traffic) * length
+        self.seen = max(self.seen, now - LAG, *before.values())
+
+    def take(self) -> dict[int, Load]:
+        """Return {pid: mean load} since the last call; the last result if nothing was measured since."""
+        covered = self.seen - self._since
+        if covered > 0:
+            self._means = {pid: Load(*(one * 100 // covered for one in of)) for pid, of in self._sums.items()}
+            self._sums, self._since = {}, self.seen
+        return self._means
