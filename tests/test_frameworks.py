@@ -57,3 +57,23 @@ def test_without_a_driver_they_fail_as_without_the_hook(host, client):
     fenced, bare = host.in_job(job, client), host.run(plain, client)
     assert (fenced.status, fenced.out, fenced.err) == (bare.status, bare.out, bare.err)
     assert fenced.status == 1
+
+
+@pytest.mark.driverpackages
+@pytest.mark.parametrize("mode", STREAM_MODES)
+@pytest.mark.parametrize("branch", ["535", "550", "555"])
+def test_cuda_bindings_get_the_answers_of_nvidias_driver_as_without_the_hook(
+    host, driver_package, tmp_path, branch, mode
+):
+    """On NVIDIA's own library, which finds no GPU."""
+    libraries = tmp_path / branch
+    libraries.mkdir()
+    (libraries / "libcuda.so.1").symlink_to(driver_package(branch).cuda)
+    job = host.job(host.card())
+    job.env["LD_LIBRARY_PATH"] = str(libraries)
+    job.env["CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM"] = STREAM_MODES[mode]
+    plain = {name: text for name, text in job.environment().items() if name != "LD_PRELOAD"}
+    fenced, bare = (host.run(env, "bindings_client") for env in (job.environment(), plain))
+    assert (fenced.status, fenced.err) == (0, "")
+    assert fenced.out == bare.out
+    assert "after cuMemAlloc CUDA_ERROR_NOT_INITIALIZED" in fenced.out

@@ -33,3 +33,12 @@ def test_jax_has_in_a_job_what_it_has_on_a_card_of_that_size(host):
         "refused": "RESOURCE_EXHAUSTED",
         "given": 704,
     }
+
+
+def test_without_a_driver_jax_fails_as_without_the_hook(host):
+    job = host.job(host.card())
+    job.env["LD_LIBRARY_PATH"] = ""
+    plain = {name: text for name, text in (job.environment() | XLA).items() if name != "LD_PRELOAD"}
+    fenced, bare = (host.run(env, "jax_client") for env in (job.environment(**XLA), plain))
+    assert (fenced.status, fenced.out) == (bare.status, bare.out) == (1, "")
+    assert fenced.err.splitlines()[-1] == bare.err.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""PyTorch: one scenario by name. Amounts are MiB."""
+"""PyTorch: scenarios by name, one after another in one process. Amounts are MiB."""
 
 import gc
 import json
@@ -121,9 +121,14 @@ def fraction():
     say(given=32 * len(kept), text=text)
 
 
-def fuzz(seed):
-    """Do random steps; free plus the driver's own count is the limit, whenever it is asked."""
-    choose, held, refused, wrong = random.Random(int(seed)), [], 0, []
+def fuzz(*seeds):
+    for seed in seeds:
+        take_random_steps(int(seed))
+
+
+def take_random_steps(seed):
+    """Do random steps: free plus the driver's own count is the limit, whenever it is asked."""
+    choose, held, refused, wrong = random.Random(seed), [], 0, []
     limit, lanes = view()[1], [torch.cuda.Stream() for _ in range(3)]
     for step in range(400):
         what = choose.random()
@@ -210,4 +215,7 @@ def launches(count):
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    for scenario in sys.argv[1].split(","):
+        globals()[scenario](*sys.argv[2:])
+        gc.collect()
+        torch.cuda.empty_cache()
