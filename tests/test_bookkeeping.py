@@ -11,12 +11,28 @@ from fgsched.accounting.messages import Keep
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import Gap
 from fgsched.controller import bookkeeping
-from fgsched.controller.bookkeeping import LOST, Bookkeeper, NoJobs
+from fgsched.controller.bookkeeping import LOST, Bookkeeper
 from test_accountant import minute, sums
 from test_ledger import CARD
 
 PATIENCE = 30_000  # milliseconds
 KEEP = Keep(minutes=-1, hours=-1, days=-1)
+
+
+class NoJobs:
+    """No job moves."""
+
+    def due(self, now):
+        return None
+
+    def take(self, now, wall):
+        return ()
+
+    def stored(self, jobs, refused):
+        assert not jobs
+
+    def back(self):
+        pass
 
 
 class Books:

@@ -74,7 +74,10 @@ def recovered(path, **more):
 
 def standing(path):
     store = Store(path)
-    found = {past.job.id: past.job for past in store.history(since=0, until=1e9, uid=None, after=0, page=999)}
+    found = {
+        past.job.id: past.job
+        for past in store.history(since=0, until=1e9, uid=None, after=0, page=999).records
+    }
     store.close()
     return found
 

@@ -167,7 +167,9 @@ def test_the_file_knows_every_state(store, state):
         "suspended": 2 if state is JobState.SUSPENDED else None,
     }
     store._db.execute(f"UPDATE job SET state = :state, {fitting}, {ends}", values)
-    assert [past.job.state for past in store.history(since=0, until=9, uid=None, after=0, page=9)] == [state]
+    assert [
+        past.job.state for past in store.history(since=0, until=9, uid=None, after=0, page=9).records
+    ] == [state]
 
 
 @pytest.mark.parametrize("name", ["add_job", "start_job", "run_job", "save_job"])
@@ -203,9 +205,9 @@ def test_each_step_leaves_an_event(store):
 
 def test_history_comes_in_pages_by_id(store):
     submit(store, *range(1, 8))
-    page = store.history(since=0, until=9, uid=None, after=2, page=3)
+    page = store.history(since=0, until=9, uid=None, after=2, page=3).records
     assert [past.job.id for past in page] == [3, 4, 5]
-    assert store.history(since=0, until=4, uid=None, after=0, page=9) == []
+    assert store.history(since=0, until=4, uid=None, after=0, page=9) == ([], None)
 
 
 def test_a_statement_whose_values_go_by_place_takes_each_for_its_name():
@@ -430,7 +432,9 @@ def test_a_window_of_history_has_both_its_edges(store):
     over(store, first, 8.0)
 
     def ids(since, until, uid=None):
-        return [past.job.id for past in store.history(since=since, until=until, uid=uid, after=0, page=9)]
+        return [
+            past.job.id for past in store.history(since=since, until=until, uid=uid, after=0, page=9).records
+        ]
 
     assert ids(8.0, 9.0) == [1, 2]
     assert ids(8.1, 9.0) == [2]

@@ -44,6 +44,8 @@ _SETTINGS = (
     "journal_size_limit = 67108864",
     "temp_store = MEMORY",
 )
+_RANGE = 1000  # ids of a row of id_range
+_RANGES = 4  # that a call of Reader.history examines
 _STEP = 3600  # seconds of samples that are deleted in one transaction, of minutes; of hours, 24 times as much
 _ROLLED = ("card_use", "owner_use", "foreign_use", "demand")
 _OWNER = Owner.__struct_fields__
@@ -244,12 +246,14 @@ class Reader:
 
     statements: Mapping[str, str] = SQL
 
-    def __init__(self, path: Path | str) -> None:
-        """Open the file at `path`. Raises StorageError if it cannot be read or is of a newer version."""
+    def __init__(self, path: Path | str, timeout: float = 5.0) -> None:
+        """Open the file at `path`; `timeout`: seconds to wait for a file that is being recovered.
+
+        Raises StorageError if it cannot be read or is of a newer version.
+        """
         with _told(path):
-            self._db = sqlite3.connect(
-                f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
-            )
+            place = f"{Path(path).absolute().as_uri()}?mode=ro"
+            self._db = sqlite3.connect(place, timeout, uri=True, isolation_level=None)
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA query_only = ON")
             _refuse_other_version(self._db, path)
@@ -272,6 +276,68 @@ class Reader:
         """Yield the jobs that ended in a period (epoch seconds), of one user or of all, by end."""
         for row in self._ask("jobs_ended", since=since, until=until, uid=uid):
             yield _job_of(row)
+
+    # -- jobs by id -----------------------------------------------------------------------------
+
+    def job(self, job_id: int) -> JobAccount | None:
+        """Return one job, or None."""
+        return next(map(_job_of, self._ask("get_job", id=job_id)), None)
+
+    def task(self, array: int, task: int) -> JobAccount | None:
+        """Return one task of an array, or None."""
+        return next(map(_job_of, self._ask("get_task", array=array, task=task)), None)
+
+    def of_array(self, array: int) -> list[JobAccount]:
+        """Return every job of an array."""
+        return [_job_of(row) for row in self._ask("jobs_of_array", array=array)]
+
+    def states(self, array: int) -> dict[int, str]:
+        """Return {index: state} of the tasks of an array."""
+        return {row["task"]: row["state"] for row in self._ask("tasks_of_array", array=array)}
+
+    def sum(self, array: int) -> tuple[int, int, float | None]:
+        """Return (number of rows, number of completed ones, last start in epoch seconds) of an array."""
+        row = next(self._ask("sum_of_array", array=array))
+        return row["count"], int(row["completed"]), row["started_at"]
+
+    def last_of(self, uid: int) -> int | None:
+        """Return the id of the last submission of a user, a job or an array, or None."""
+        owners = [row["id"] for row in self._ask("owners_of_uid", uid=uid)]
+        found = [row["id"] for one in owners for row in self._ask("last_of_owner", owner=one)]
+        return max(found, default=None)
+
+    def last_id(self) -> int:
+        """Return the highest id of a job that is or was here; 0: there was none."""
+        return int(next(self._ask("last_job"))["id"])
+
+    def runs(self, since: float, most: int) -> list[tuple[float, int, str, float, int]]:
+        """Return the last completed runs after `since` (epoch seconds), latest first.
+
+        Each is (end in epoch seconds, uid, name, run time in seconds, time limit in seconds).
+        """
+        return [tuple(row) for row in self._ask("runs_since", since=since, most=most)]
+
+    def history(
+        self, *, since: float, until: float, uid: int | None, after: int, page: int
+    ) -> tuple[list[JobAccount], int | None]:
+        """Return up to `page` jobs after job `after` that existed in a period (epoch seconds), by id.
+
+        The second value is the id up to which all jobs were examined; None: all were. A call examines some
+        thousand jobs at most, so it may return none although there are more.
+        """
+        period = {"since": since, "until": until, "after": after}
+        ranges = [row["first"] for row in self._ask("ranges", most=_RANGES, **period)]
+        statement = "jobs_of_range" if uid is None else "jobs_of_range_and_user"
+        found: list[JobAccount] = []
+        for first in ranges:
+            values = period | {"after": max(after, first - 1), "beyond": first + _RANGE}
+            values |= {"page": page - len(found), "uid": uid}
+            found += map(_job_of, self._ask(statement, **values))
+            if len(found) >= page:
+                return found, found[-1].id
+        return found, ranges[-1] + _RANGE - 1 if len(ranges) == _RANGES else None
+
+    # -- samples and events ---------------------------------------------------------------------
 
     def cards(self, since: float, until: float) -> list[Card]:
         """Return the GPUs that were seen in a period (epoch seconds), by index."""

@@ -20,13 +20,18 @@ def expect(accounts: Path) -> bool:
     try:
         return accounts.stat().st_size == 0 and not path_of(accounts).exists()
     except FileNotFoundError:
-        if path_of(accounts).exists():
-            raise StorageError(
-                f"{accounts} is missing, and there were accounts here before",
-                f"Bring it back, or remove {path_of(accounts)} to start with empty accounts.",
-            ) from None
+        refuse_missing(accounts)
     os.close(os.open(accounts, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     return True
+
+
+def refuse_missing(accounts: Path) -> None:
+    """Refuse missing accounts if there were accounts here before. Raises StorageError."""
+    if path_of(accounts).exists():
+        raise StorageError(
+            f"{accounts} is missing, and there were accounts here before",
+            f"Bring it back, or remove {path_of(accounts)} to start with empty accounts.",
+        ) from None
 
 
 def compare(accounts: Path, name: str) -> None:

@@ -36,6 +36,8 @@ class AccountantProcess:
         Raises:
             OSError: the process cannot be started.
         """
+        if self._process is not None:
+            self._process.poll()  # so that no zombie is left
         self._drain()
         keep = [str(seconds) for seconds in (self.keep.minutes, self.keep.hours, self.keep.days)]
         command = helper_command("fgsched.accounting.accountant", str(self._path), *keep)

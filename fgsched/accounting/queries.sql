@@ -197,7 +197,7 @@ SELECT count(*) AS count, total(state = 'COMPLETED') AS completed, max(started_a
 FROM job WHERE array = :array AND array > 0;
 
 -- name: last_of_owner
-SELECT max(id) AS id FROM job WHERE owner = :owner;
+SELECT id FROM job WHERE owner = :owner AND (array = 0 OR array = id) ORDER BY id DESC LIMIT 1;
 
 -- name: owners_of_uid
 SELECT id FROM owner WHERE uid = :uid;
@@ -211,12 +211,18 @@ ORDER BY first LIMIT :most;
 SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.id > :after AND job.id < :beyond AND job.submitted_at <= :until AND job.ended_at >= :since
-  AND (:uid IS NULL OR owner.uid = :uid)
+ORDER BY job.id LIMIT :page;
+
+-- name: jobs_of_range_and_user
+SELECT job.*, owner.uid, owner.user, owner.account, owner.partition, owner.qos, owner.tag
+FROM job JOIN owner ON owner.id = job.owner
+WHERE job.owner IN (SELECT id FROM owner WHERE uid = :uid) AND job.id > :after AND job.id < :beyond
+  AND job.submitted_at <= :until AND job.ended_at >= :since
 ORDER BY job.id LIMIT :page;
 
 -- name: runs_since
 -- Run times of completed jobs, for forecasts.
-SELECT owner.uid, job.name, job.ended_at - job.started_at - job.suspended AS elapsed, job.time_limit
+SELECT job.ended_at, owner.uid, job.name, job.ended_at - job.started_at - job.suspended AS elapsed, job.time_limit
 FROM job JOIN owner ON owner.id = job.owner
 WHERE job.ended_at >= :since AND job.started_at IS NOT NULL AND job.state = 'COMPLETED'
 ORDER BY job.ended_at DESC LIMIT :most;

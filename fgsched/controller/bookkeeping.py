@@ -7,9 +7,11 @@ in the queue. Samples wait in memory; the oldest beyond a limit are dropped, and
 
 import logging
 import os
+import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw, Struct
 
@@ -17,6 +19,10 @@ from fgsched.accounting.messages import Answer, Keep, Sample, batch_line, encode
 from fgsched.accounting.process import AccountantProcess
 from fgsched.accounting.records import Gap, JobAccount, Minute
 from fgsched.config.load import Config
+from fgsched.controller.jobtable import JobTable
+from fgsched.controller.moving import Accounts, Mover, Site
+from fgsched.store import Store
+from fgsched.store.moved import Unreadable
 from fgsched.system.paths import Paths
 
 log = logging.getLogger("fgsched.controller")
@@ -25,12 +31,13 @@ _HELD = 16 << 20  # bytes of samples that wait at most
 _MESSAGE = 96 << 10  # bytes of a message: one that fits into the socket's buffer, as a rule
 _PAUSE = 1.0  # seconds after a first failure; it doubles with each further one
 _LONGEST_PAUSE = 300.0
+_REMEMBERED = 30 * 86_400.0  # seconds for which the runs of a job name are remembered for forecasts
 _FLUSH = 0.02  # seconds until the next try to send what did not fit into the socket
 Watch = Callable[[int, Callable[[], None]], None]
 
 
 class Jobs(Protocol):
-    """Where ended jobs come from."""
+    """The source of ended jobs: moving.Mover."""
 
     def due(self, now: float) -> float | None:
         """Return the seconds until there may be jobs to send; None: nothing is due."""
@@ -41,7 +48,7 @@ class Jobs(Protocol):
         `now` is in monotonic seconds, `wall` in epoch seconds.
         """
 
-    def stored(self, jobs: Sequence[int], refused: Sequence[int], now: float) -> None:
+    def stored(self, jobs: Sequence[int], refused: Sequence[int]) -> None:
         """Note that jobs are in the accounts, except for the refused ones."""
 
     def back(self) -> None:
@@ -76,6 +83,7 @@ class Bookkeeper:
         self._size = 0  # bytes of what is held
         self._under_way: _UnderWay | None = None
         self._number = self._failures = 0
+        self._is_alive = bool(process.pid)
         self._not_before = 0.0
         self.trouble = ""  # why nothing can be stored; "": the last message was stored
         self.file_size = 0  # bytes
@@ -107,24 +115,21 @@ class Bookkeeper:
 
     def due(self) -> float | None:
         """Return the seconds until `look` has something to do; None if nothing is due."""
-        now = self._clock()
-        if self._process.has_unsent:
-            return _FLUSH
         if self._under_way is not None:
-            return None
-        if self._held or not self._process.pid:
-            return max(0.0, self._not_before - now)
-        pause = self._jobs.due(now)
-        return None if pause is None else max(pause, self._not_before - now)
+            return _FLUSH if self._process.has_unsent else None
+        now = self._clock()
+        pause = 0.0 if self._held or not self._is_alive else self._jobs.due(now)
+        return None if pause is None else max(pause, self._not_before - now, 0.0)
 
     def look(self, wall: float) -> None:
         """Send what is due. `wall` in epoch seconds."""
+        if self._process.has_unsent:
+            self._process.flush()
         now = self._clock()
-        self._process.flush()
         if self._under_way is not None or now < self._not_before:
             return
-        if not self._process.pid:
-            self._restart(now)
+        if not self._is_alive:
+            self._restart()
             return
         jobs = self._jobs.take(now, wall)
         if jobs or self._held:
@@ -166,7 +171,7 @@ class Bookkeeper:
             log.warning("the accounts can be written again")
         self.trouble, self._failures, self.file_size = "", 0, answer.size
         if sent.jobs:
-            self._jobs.stored(sent.jobs, answer.refused, self._clock())
+            self._jobs.stored(sent.jobs, answer.refused)
 
     def _put_back(self, sent: _UnderWay) -> None:
         if sent.jobs:
@@ -197,7 +202,7 @@ class Bookkeeper:
 
     # -- the process ----------------------------------------------------------------------------
 
-    def _restart(self, now: float) -> None:
+    def _restart(self) -> None:
         try:
             self._process.start()
         except OSError as error:
@@ -207,12 +212,14 @@ class Bookkeeper:
 
     def _follow(self) -> None:
         pid = self._process.pid
+        self._is_alive = bool(pid)
         if pid:
             self._watch(pidfd := os.pidfd_open(pid), lambda: self._ended(pidfd))
 
     def _ended(self, pidfd: int) -> None:
         """Take back what the process, which has ended, did not acknowledge."""
         os.close(pidfd)
+        self._is_alive = False
         self.receive()
         sent, self._under_way = self._under_way, None
         if sent is not None:
@@ -235,6 +242,66 @@ def _times(record: Sample) -> tuple[float, float]:
     return (record.since, record.until) if isinstance(record, Gap) else (0.0, 0.0)
 
 
+# -- the accounts as parts of the controller -----------------------------------------------------------
+
+
+class Books:
+    """The accounts of a controller: what has moved, what moves, and the accountant, if there is one."""
+
+    def __init__(
+        self,
+        accountant: AccountantProcess | None,
+        places: Paths,
+        config: Config,
+        store: Store,
+        jobtable: Callable[[], JobTable],
+    ) -> None:
+        """Look up moved jobs in the accounts; `jobtable` returns the present table."""
+        self.accounts = Accounts(places.accounts)
+        store.use_moved(self.accounts)
+        self._mover = Mover(store, self.accounts, Site(jobtable, socket.gethostname()), config.move_after)
+        self.keeper = Bookkeeper(accountant, self._mover, time.monotonic) if accountant is not None else None
+        self._store = store
+
+    def begin(self, watch: Callable[[Any, Callable[[], None]], None], watch_once: Watch, wall: float) -> None:
+        """Take part in the event loop. `wall` in epoch seconds."""
+        try:
+            self._store.raise_ids(self.accounts.last_id())
+            self.accounts.read_runs(wall - _REMEMBERED)
+        except Unreadable as error:
+            log.warning("%s %s", error.cause, error.remedy)
+        if self.keeper is not None:
+            watch(self.keeper, self.keeper.receive)
+            self.keeper.begin(watch_once)
+
+    @property
+    def due(self) -> float | None:
+        """The seconds until `look` has something to do; None if nothing is due."""
+        return self.keeper.due() if self.keeper is not None else None
+
+    def look(self, wall: float) -> None:
+        """Send what is due. `wall` in epoch seconds."""
+        if self.keeper is not None:
+            self.keeper.look(wall)
+
+    def ended(self) -> None:
+        """Note that jobs have ended."""
+        self._mover.ended(time.monotonic())
+
+    def obey(self, config: Config) -> None:
+        """Use changed settings."""
+        self._mover.move_after = config.move_after
+        self._mover.ended(time.monotonic())
+        if self.keeper is not None:
+            self.keeper.keep(keep_of(config))
+
+    def close(self) -> None:
+        """Send what waits, as far as it can be sent at once."""
+        if self.keeper is not None:
+            self.keeper.finish()
+        self.accounts.close()
+
+
 def start_accountant(places: Paths, config: Config) -> AccountantProcess | None:
     """Start the accountant, before the queue is opened; None if the settings have accounts off."""
     if not config.accounting:
@@ -250,21 +317,3 @@ def start_accountant(places: Paths, config: Config) -> AccountantProcess | None:
 def keep_of(config: Config) -> Keep:
     """Return how long samples are kept."""
     return Keep(minutes=config.keep_minutes, hours=config.keep_hours, days=config.keep_days)
-
-
-class NoJobs:
-    """The source of jobs where none move."""
-
-    def due(self, now: float) -> float | None:
-        """Return None: nothing is due."""
-        return None
-
-    def take(self, now: float, wall: float) -> Sequence[JobAccount]:
-        """Return no job. `now` in monotonic seconds, `wall` in epoch seconds."""
-        return ()
-
-    def stored(self, jobs: Sequence[int], refused: Sequence[int], now: float) -> None:
-        """Do nothing."""
-
-    def back(self) -> None:
-        """Do nothing."""

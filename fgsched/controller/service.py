@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fgsched import __version__, gpus
 from fgsched.config.load import Config
-from fgsched.controller.bookkeeping import Bookkeeper, NoJobs, keep_of
+from fgsched.controller.bookkeeping import Books
 from fgsched.controller.decisionlog import decision_log
 from fgsched.controller.engine import Engine
 from fgsched.controller.eventloop import SPAWNER_GONE, EventLoop
@@ -77,7 +77,7 @@ class Controller:
         self._engine.site.configure(config)
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
-        self._bookkeeper = self._keep_books()
+        self._books = Books(beside.accountant, places, config, store, lambda: self._engine.jobtable)
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
@@ -96,10 +96,6 @@ class Controller:
         is_real = self._beside.inventory.source == "nvml"
         self._gputime = GpuTime(self._engine, sampler, run=run, is_real=is_real)
         self._monitor.measured = self._gputime.measured
-
-    def _keep_books(self) -> Bookkeeper | None:
-        accountant = self._beside.accountant
-        return Bookkeeper(accountant, NoJobs(), time.monotonic) if accountant is not None else None
 
     def _timed(self) -> list[_Part]:
         """Return the parts that run after each round. An exception in one part does not affect the others."""
@@ -123,15 +119,9 @@ class Controller:
                 lambda: cleaner.step(clock()),
                 lambda: cleaner.due(clock()),
             ),
-            *self._timed_books(),
+            _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
-
-    def _timed_books(self) -> list[_Part]:
-        books = self._bookkeeper
-        if books is None:
-            return []
-        return [_Part("the bookkeeping", lambda: books.look(time.time()), books.due)]
 
     def _revision(self) -> int:
         return self._engine.jobtable.revision
@@ -172,8 +162,7 @@ class Controller:
                 self._loop.run_once(self._timeout())
                 self._after_round()
         self._cleaner.close()
-        if self._bookkeeper is not None:
-            self._bookkeeper.finish()
+        self._books.close()
         self._stopped()
         if self._engine.is_broken:
             raise StorageError(
@@ -225,9 +214,7 @@ class Controller:
     def _watch_edges(self) -> None:
         accounts, presence = self._beside.accounts, self._presence
         self._loop.watch(self._beside.sampler, self._monitor.see)
-        if self._bookkeeper is not None:
-            self._loop.watch(self._bookkeeper, self._bookkeeper.receive)
-            self._bookkeeper.begin(self._loop.watch_once)
+        self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
@@ -265,8 +252,7 @@ class Controller:
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
         self._pruner.obey(_keep(config), time.monotonic())
-        if self._bookkeeper is not None:
-            self._bookkeeper.keep(keep_of(config))
+        self._books.obey(config)
         self._gpus.obey(
             interval=config.interval, clean_timeout=config.clean_timeout, fatal=config.drain_on_xid
         )
@@ -294,6 +280,7 @@ class Controller:
         ended, self._engine.ended = self._engine.ended, []
         if ended:
             self._pruner.ended(time.monotonic())
+            self._books.ended()
         self._requests.waiters.over(ended, self._engine.jobtable)
         self._requests.waiters.tell(self._engine.jobtable, time.time())
 

@@ -33,8 +33,11 @@ from fgsched.scheduling.backfill import BackfillReservation
 from fgsched.scheduling.fragmentation import Movable, Place, moves
 from fgsched.scheduling.placement import charged
 from fgsched.scheduling.planner import JobClass, Plan, Queue, QueuedJob, Snapshot, Start
+from fgsched.store.moved import Unreadable
 
 # -- eligibility: begin times, deadlines, dependencies, arrays -------------------------------------
+
+_UNREADABLE = 30.0  # seconds after which a dependency on a job in unreadable accounts is examined again
 
 
 class Eligibility:
@@ -90,7 +93,11 @@ class Eligibility:
     def _standing(self, job: Job, term: Term, dependency: Dependency, now: float) -> Standing:
         if term.kind == "singleton":
             return Standing.MET if self._is_alone(job) else Standing.OPEN
-        fact = self.fact(term)
+        try:
+            fact = self.fact(term)
+        except Unreadable:  # it has moved; the accounts are looked at again later
+            self._engine.jobtable.wait_index.ring(now + _UNREADABLE, job.id)
+            return Standing.OPEN
         if fact is None:
             return Standing.NEVER  # it was there when this was submitted
         if _corresponds(job, term, dependency):
@@ -135,7 +142,12 @@ class Eligibility:
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
         if array is None or not terms:
             return
-        for task in set().union(*(self._engine.store.tasks.ended(term.job) for term in terms)):
+        try:
+            ended = set().union(*(self._engine.store.tasks.ended(term.job) for term in terms))
+        except Unreadable:
+            self._engine.jobtable.wait_index.ring(now + _UNREADABLE, rest.id)
+            return
+        for task in ended:
             self._pair(rest.id, task, now)
 
     def _pair(self, job_id: int, task: int | None, now: float) -> None:
@@ -151,7 +163,11 @@ class Eligibility:
         terms = [term for term in dependency.terms if _corresponds(rest, term, dependency)]
         if array is None or not terms or not array.rest >> task & 1:
             return
-        facts = [self.fact(Term(term.kind, term.job, task)) for term in terms]
+        try:
+            facts = [self.fact(Term(term.kind, term.job, task)) for term in terms]
+        except Unreadable:
+            jobtable.wait_index.ring(now + _UNREADABLE, job_id)
+            return
         if any(fact is None or fact.has_failed for fact in facts):
             self._never(self.split(rest, task), now)
         elif all(fact.is_over for fact in facts if fact is not None):
@@ -174,7 +190,10 @@ class Eligibility:
     def _opened(self, rest: Job, task: int) -> float:
         """Return the end time of the last corresponding task."""
         terms = parse_dependency(rest.depends).terms
-        found = [self._engine.store.tasks.get(term.job, task) for term in terms]
+        try:
+            found = [self._engine.store.tasks.get(term.job, task) for term in terms]
+        except Unreadable:
+            return 0.0
         return max((past.job.ended_at or 0.0 for past in found if past), default=0.0)
 
     def task_of(self, job: Job) -> Job | None:

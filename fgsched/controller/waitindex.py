@@ -168,6 +168,12 @@ class WaitIndex:
             return array is None or job.state is not JobState.COMPLETED
         return array is not None and not array.rest
 
+    def is_awaited(self, job_id: int, array: int, task: int | None) -> bool:
+        """Tell whether a pending job depends on a job, on its array or on this task of it."""
+        if self._dependants.get((job_id, None)):
+            return True
+        return bool(array and (self._dependants.get((array, None)) or self._dependants.get((array, task))))
+
     def same(self, job: Job) -> Iterable[int]:
         """Return the ids of the open jobs with the name and the user of a job."""
         return self._same.get((job.uid, job.request.name), ())

@@ -17,6 +17,7 @@ class Blobs:
         self._db = db
         self._find, self._add = statements["find_blob"], statements["add_blob"]
         self._get, self._of_job = statements["get_blob"], statements["get_material"]
+        self._by_reference = statements["find_reference"]
         self._seen: dict[bytes, int] = {}  # digest -> id
         self._lately: dict[int, tuple[int, int]] = {}  # job -> its script, its environment
         self._read = lru_cache(maxsize=64)(self._read_anew)
@@ -58,11 +59,19 @@ class Blobs:
             self._lately.clear()
         self._lately.update((row["id"], (row["script"], row["environment"])) for row in rows)
 
-    def of_job(self, job_id: int) -> tuple[bytes, bytes]:
-        """Return (script, environment) of a job."""
-        found = self._lately.pop(job_id, None)
-        script, environment = found or self._db.execute(self._of_job, {"id": job_id}).fetchone()
+    def of_job(self, job_id: int) -> tuple[bytes, bytes] | None:
+        """Return (script, environment) of a job; None if the job is not in the queue."""
+        found = self._lately.pop(job_id, None) or self._db.execute(self._of_job, {"id": job_id}).fetchone()
+        if found is None:
+            return None
+        script, environment = found
         return self._read(script), self._read(environment)
+
+    def of_reference(self, reference: str) -> bytes:
+        """Return the data of a reference that `Settled.material` made; empty if it is no longer kept."""
+        number, _, digest = reference.partition(":")
+        row = self._db.execute(self._by_reference, {"id": number, "digest": digest}).fetchone()
+        return bytes(row["data"]) if row else b""
 
     def _read_anew(self, blob: int) -> bytes:
         return bytes(self._db.execute(self._get, {"id": blob}).fetchone()["data"])

@@ -246,3 +246,40 @@ SELECT uid, key, at FROM submission WHERE (uid, key) > (:uid, :key) ORDER BY uid
 
 -- name: drop_submission
 DELETE FROM submission WHERE uid = :uid AND key = :key;
+
+-- name: settled
+-- Ended jobs in the order of their ends, whose scripts and environments are noted in `idle`.
+SELECT id, ended_at, array_job, array_task FROM job
+WHERE ended_at IS NOT NULL AND (ended_at, id) > (:at, :id) AND ended_at <= :before
+  AND NOT EXISTS (SELECT 1 FROM over WHERE over.job = job.id)
+  AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.job = job.id)
+ORDER BY ended_at, id LIMIT :most;
+
+-- name: first_end
+-- The first end of a job that is in the queue.
+SELECT min(ended_at) AS ended_at FROM job WHERE ended_at IS NOT NULL;
+
+-- name: other_row
+-- A row that refers to the row of its array.
+SELECT id FROM job WHERE array_job = :id AND id <> :id LIMIT 1;
+
+-- name: references
+-- Script and environment of a job: id and first bytes of the digest. What was pruned is left out.
+SELECT (SELECT blob.id || ':' || lower(hex(substr(digest, 1, 8))) FROM blob WHERE blob.id = script AND data <> x'')
+  AS script,
+  (SELECT blob.id || ':' || lower(hex(substr(digest, 1, 8))) FROM blob WHERE blob.id = environment AND data <> x'')
+  AS environment
+FROM job WHERE id = :id;
+
+-- name: find_reference
+SELECT data FROM blob WHERE id = CAST(:id AS INTEGER) AND lower(hex(substr(digest, 1, 8))) = :digest;
+
+-- name: remove_events
+DELETE FROM event WHERE job = :id;
+
+-- name: remove_job
+DELETE FROM job WHERE id = :id AND ended_at IS NOT NULL;
+
+-- name: remove_blob
+-- The last row stays, so that no other blob gets its id.
+DELETE FROM blob WHERE id = :blob AND id < (SELECT max(id) FROM blob);

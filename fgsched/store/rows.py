@@ -3,7 +3,7 @@
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fgsched.domain.job import Ended, Hold, Job, JobState, Request
+from fgsched.domain.text import storable
 from fgsched.domain.usage import JobUsage
-from fgsched.jobs.arrays import bits_from, bits_of
 from fgsched.store.schema import DEFAULTS, OF_END, OF_JOB, SAVED, Column
 
 _MOST = 10**7  # attempts, slots, restarts or tasks that a job can have
@@ -323,6 +323,22 @@ _job_row, _end_row = _Writer(SAVED).row, _Writer(OF_END).row
 _NO_END = _end_row(Ended(status=0)) | {"status": None}
 
 
+_whole_row = _Writer(OF_JOB).row
+
+
+def row_of(record: JobRecord) -> dict[str, Any]:
+    """Return all columns of a job but `script` and `environment`, from which `past_of` makes it again."""
+    job = record.job
+    row: dict[str, Any] = _whole_row(job) | (_NO_END if job.ended is None else _end_row(job.ended))
+    return row | {
+        "name": storable(job.request.name),
+        "request": request_text(job.request),
+        "partition": job.partition or job.request.partition,
+        "gpus": job.request.demand.gpus,
+        "allocated": allocated_text(record.allocated) if record.allocated else "",
+    }
+
+
 def columns_of(job: Job) -> dict[str, Any]:
     """Return the columns that save_job writes."""
     row: dict[str, Any] = _job_row(job) | (_NO_END if job.ended is None else _end_row(job.ended))
@@ -330,9 +346,6 @@ def columns_of(job: Job) -> dict[str, Any]:
     if not job.state.is_final:
         row["ended_at"] = None
     return row
-
-
-# -- rows of an array: one for its pending tasks, and one for each started task --------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,57 +356,3 @@ class ArraySum:
     over: int
     completed: int
     started_at: float | None  # when the last of them was, once all were
-
-
-class Tasks:
-    """Rows of arrays. All writes use the open transaction of the store."""
-
-    def __init__(self, db: sqlite3.Connection, statements: Mapping[str, str]) -> None:
-        self._db = db
-        self._sql = statements
-
-    def make(
-        self, array: Job, task: int, *, is_last: bool, depends: str = "", opened_at: float = 0.0
-    ) -> Job | None:
-        """Give a pending task its own row; the last task takes the row of the array.
-
-        None if the array is not pending.
-        """
-        opened_at = max(array.opened_at, opened_at)
-        place = {"array": array.id, "task": task, "depends": depends, "opened_at": opened_at}
-        made = self._db.execute(self._sql["keep_task" if is_last else "make_task"], place)
-        if not made.rowcount:
-            return None
-        number = array.id if is_last else int(made.lastrowid or 0)
-        return replace(array, id=number, task=task, depends=depends, opened_at=opened_at)
-
-    def made(self, array: int) -> list[int]:
-        """Return the indices of tasks that have their own rows."""
-        return [row["array_task"] for row in self._db.execute(self._sql["tasks_made"], {"array": array})]
-
-    def rest(self, array: Job) -> int:
-        """Return the tasks that the row of the array represents, as a bit set."""
-        return bits_of(array.request.array) & ~bits_from(self.made(array.id))
-
-    def ended(self, array: int) -> dict[int, bool]:
-        """Return {index: completed} of ended tasks."""
-        rows = self._db.execute(self._sql["ends_of_array"], {"array": array})
-        return {row["array_task"]: row["state"] == JobState.COMPLETED.value for row in rows}
-
-    def get(self, array: int, task: int) -> JobRecord | None:
-        row = self._db.execute(self._sql["get_task"], {"array": array, "task": task}).fetchone()
-        return past_of(row) if row else None
-
-    def of(self, array: int) -> list[JobRecord]:
-        """Return every row of an array; empty if there is no such array."""
-        rows = self._db.execute(self._sql["jobs_of_array"], {"array": array})
-        return [past_of(row) for row in rows]
-
-    def sum(self, array: int) -> ArraySum:
-        row = self._db.execute(self._sql["sum_of_array"], {"array": array}).fetchone()
-        return ArraySum(row["count"], int(row["over"]), int(row["completed"]), row["started_at"])
-
-    def last_of(self, uid: int) -> int | None:
-        """Return the id of a user's last submission, a job or an array, or None."""
-        row = self._db.execute(self._sql["last_of_user"], {"uid": uid}).fetchone()
-        return int(row["id"]) if row else None

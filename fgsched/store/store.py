@@ -17,12 +17,12 @@ from fgsched.scheduling.priority import AccountUser, Usage
 from fgsched.scheduling.runtimes import Run
 from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Statement
+from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
 from fgsched.store.rows import (
     Allocation,
     JobRecord,
     NewJob,
-    Tasks,
     allocated_text,
     columns_of,
     fixed_columns_of,
@@ -31,6 +31,8 @@ from fgsched.store.rows import (
     request_text,
 )
 from fgsched.store.schema import SQL
+from fgsched.store.settled import Settled
+from fgsched.store.tasks import Tasks
 
 _ADD, _START, _RUN, _SAVE, _HOLD, _DROP = (
     Statement(SQL[name]) for name in ("add_job", "start_job", "run_job", "save_job", "add_hold", "drop_hold")
@@ -83,6 +85,12 @@ class Store:
         self.kept = Metadata(self._db, SQL)
         self.steps = EventLog(self._db, SQL)
         self.tasks = Tasks(self._db, SQL)
+        self.settled = Settled(self._db, SQL, self._opened.look_soon)
+        self.moved: MovedJobs = NothingMoved()
+
+    def use_moved(self, moved: MovedJobs) -> None:
+        """Look up the jobs that are not in the queue here."""
+        self.moved = self.tasks.moved = self.steps.moved = moved
 
     def close(self) -> None:
         self._opened.close()
@@ -203,8 +211,12 @@ class Store:
         }
 
     def material(self, job_id: int) -> tuple[bytes, bytes]:
-        """Return script and environment of a job."""
-        return self.blobs.of_job(job_id)
+        """Return script and environment of a job; empty, if they are no longer kept."""
+        found = self.blobs.of_job(job_id)
+        if found is None:
+            script, environment = self.moved.material(job_id)
+            found = self.blobs.of_reference(script), self.blobs.of_reference(environment)
+        return found
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -313,26 +325,31 @@ class Store:
     def past(self, job_id: int) -> JobRecord | None:
         """Return one job, open or ended, or None."""
         rows = self._rows("get_job", {"id": job_id})
-        return past_of(rows[0]) if rows else None
+        return past_of(rows[0]) if rows else self.moved.past(job_id)
 
-    def history(
-        self, *, since: float, until: float, uid: int | None, after: int, page: int
-    ) -> list[JobRecord]:
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
         """Return jobs that existed from `since` to `until` (epoch seconds), ordered by id.
 
-        At most `page` jobs after job `after` are returned.
+        At most `page` jobs after job `after` are returned. A job that is in the accounts and still in the
+        queue is returned once.
         """
         window = {"since": since, "until": until, "uid": uid, "after": after, "page": page}
-        return [past_of(row) for row in self._rows("history", window)]
+        rows = [past_of(row) for row in self._rows("history", window)]
+        here = Part(rows, rows[-1].job.id if len(rows) == page else None)
+        moved = self.moved.history(since=since, until=until, uid=uid, after=after, page=page)
+        return _merged(here, moved, page)
 
     def ended_since(self, since: float) -> list[JobRecord]:
         """Return jobs that ended after `since` (epoch seconds), ordered by id."""
-        return [past_of(row) for row in self._rows("ended_since", {"since": since})]
+        here = [past_of(row) for row in self._rows("ended_since", {"since": since})]
+        moved = self.moved.ended_since(since)
+        return _merged(Part(here, None), Part(moved, None), len(here) + len(moved)).records
 
     def runs_since(self, since: float) -> list[Run]:
         """Return the runs that completed after `since` (epoch seconds), latest first."""
         rows = self._db.execute(SQL["runs_since"], {"since": since})
-        return [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
+        here = [Run(row["uid"], row["name"], row["elapsed"], row["time_limit"] or 0) for row in rows]
+        return here + self.moved.runs_since(since)  # what moved ended before the rest, as a rule
 
     def last_id(self) -> int:
         return last_id(self._db)
@@ -421,6 +438,19 @@ class Metadata:
         self._db.execute(self._sql["put_usage"], row)
 
 
+def _merged(here: Part, moved: Part, page: int) -> Part:
+    """Return the first `page` jobs of both parts up to which both are complete."""
+    if not moved.records and moved.upto is None:
+        return here
+    ends = [part.upto for part in (here, moved) if part.upto is not None]
+    upto = min(ends, default=None)
+    found = {record.job.id: record for record in (*moved.records, *here.records)}
+    ids = sorted(one for one in found if upto is None or one <= upto)
+    if len(ids) > page:
+        ids, upto = ids[:page], ids[page - 1]
+    return Part([found[one] for one in ids], upto)
+
+
 # -- the steps of jobs ---------------------------------------------------------------------------------
 
 
@@ -434,6 +464,7 @@ class EventLog:
         self._db = db
         self._add, self._get = Statement(statements["add_event"]), statements["events_of_job"]
         self._new: list[Row] = []
+        self.moved: MovedJobs = NothingMoved()
 
     def note(self, before: Job, after: Job, now: float) -> None:
         """Record one state change at `now` (epoch seconds).
@@ -456,9 +487,10 @@ class EventLog:
         """Drop the collected changes after a rollback."""
         self._new.clear()
 
-    def of(self, job_id: int) -> list[tuple[int, float, str, str, str]]:
+    def of(self, job_id: int) -> list[Step]:
         """Return (attempt, epoch seconds, from, to, reason) of each state change of a job, in order."""
-        return [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
+        found: list[Step] = [tuple(row) for row in self._db.execute(self._get, {"job": job_id})]
+        return found or self.moved.steps(job_id)
 
 
 def _ran_meanwhile(before: Job, after: Job) -> bool:

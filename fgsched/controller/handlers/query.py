@@ -19,11 +19,12 @@ from fgsched.domain.job import Job, Request
 from fgsched.domain.policy import Policy
 from fgsched.jobs.arrays import split_reference, tasks
 from fgsched.scheduling.placement import Room
-from fgsched.server import PIECE, LongAnswer, cut
+from fgsched.server import LongAnswer, cut
 from fgsched.store import JobRecord
 
 _CHECKED = 60.0  # seconds for which other users get the result of the last check
 _WAITED = 100_000  # jobs that are waited for at once
+_ROWS = 25  # of history, in one piece: some milliseconds
 _RECENT = 300.0  # seconds for which the queue can show an ended job
 Getters = dict[str, Callable[[Look, Job], Any]]
 
@@ -225,13 +226,13 @@ class QueryHandlers:
         left, after = protocol.PAGE, call.after
         while left:
             found = self._engine.store.history(
-                since=call.since, until=call.until, uid=call.uid, after=after, page=min(left, PIECE)
+                since=call.since, until=call.until, uid=call.uid, after=after, page=min(left, _ROWS)
             )
-            yield found
-            left -= len(found)
-            if len(found) < PIECE:
+            yield found.records
+            left -= len(found.records)
+            if found.upto is None:
                 return
-            after = found[-1].job.id
+            after = found.upto
         page.next = after
 
     def _named(self, ids: Sequence[protocol.Reference], page: "_Page") -> Iterator[list[JobRecord]]:

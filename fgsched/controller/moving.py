@@ -1,0 +1,428 @@
+"""Move ended jobs from the queue to the accounts, and look up those that have moved.
+
+A settled job is sent to the accountant, and deleted from the queue after the accountant has committed it. If
+either process is killed in between, the job is in both files, and is sent again, which changes nothing. The
+queue is looked at first, so each answer has a job once.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os.path import join
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from fgsched.accounting import marker
+from fgsched.accounting.ledger import Reader
+from fgsched.accounting.records import JobAccount, Owner
+from fgsched.controller.jobtable import JobTable
+from fgsched.controller.waitindex import eligible
+from fgsched.crash import point
+from fgsched.domain.errors import StorageError
+from fgsched.domain.job import WHOLE, Ended, Job, JobState, Reason
+from fgsched.jobs.filenames import Values, expand
+from fgsched.scheduling.runtimes import Run
+from fgsched.store import JobRecord, StorageBroken, Store
+from fgsched.store.moved import Part, Step, Unreadable
+from fgsched.store.rows import ArraySum, past_of, row_of
+from fgsched.store.schema import DEFAULTS
+
+log = logging.getLogger("fgsched.controller")
+_REMEMBERED = 2000  # runs, for forecasts
+_EXAMINED = 200  # ended jobs of a step
+_MOVED = 30  # jobs of a message
+_BYTES = 64 << 10  # of their requests
+_STEP = 0.05  # seconds between two steps
+_AFTER_NOTES = 1.5  # seconds in which upkeep.Pruner notes the scripts of ended jobs
+_SOON = 1.0  # seconds until the next try on a busy host
+_PATIENCE = 600.0  # seconds for which a busy host puts the move off
+_ROUND = 60.0  # seconds between two rounds
+_PATIENCE_OF_READER = 0.05  # seconds for a file that is being recovered
+
+# -- a job as the accounts have it ---------------------------------------------------------------------
+
+_OWN = {  # columns of the queue that are fields of JobAccount
+    *("id", "uid", "user", "name", "request", "submitted_at", "started_at", "ended_at", "state", "reason"),
+    *("suspended", "array_job", "array_task", "restarts", "cpu_seconds", "max_rss", "gpu_peak", "refusals"),
+}
+_OF_JOB = ("id", "submitted_at", "started_at", "suspended", "array", "task", "restarts")
+_OF_END = ("exit_code", "signal", "refusals", "cpu_seconds", "max_rss", "gpu_peak")
+_OOM = {Reason.OUT_OF_MEMORY: "host", Reason.GPU_OUT_OF_MEMORY: "gpu"}
+_NEW = DEFAULTS | {"partition": "", "gpus": 0, "allocated": ""}
+
+
+def account_of(
+    record: JobRecord, steps: Iterable[Step], *, material: tuple[str, str] = ("", ""), host: str = ""
+) -> JobAccount:
+    """Return the account of an ended job: what the queue has of it.
+
+    Args:
+        steps: the state changes of the job.
+        material: references to its script and environment.
+        host: name of the host, for the path of its output.
+    """
+    job, row, steps = record.job, row_of(record), tuple(steps)
+    since = eligible(job)
+    return JobAccount(
+        owner=_owner_of(job),
+        name=row["name"],
+        state=job.state.word,
+        reason=job.reason.word,
+        eligible_at=job.submitted_at if since is None else since,
+        ended_at=job.submitted_at if job.ended_at is None else job.ended_at,
+        charged=_charged(record, steps),
+        oom=_OOM.get(job.reason, ""),
+        request=row["request"],
+        output=_output(job, host),
+        columns=_columns(row),
+        steps=steps,
+        usage=record.usage,
+        script=" ".join(one or "-" for one in material) if any(material) else "",
+        **_given(record),
+        **{name: getattr(job, name) for name in _OF_JOB},
+        **{name: getattr(job.ended or Ended(status=0), name) for name in _OF_END},
+    )
+
+
+def _owner_of(job: Job) -> Owner:
+    request = job.request
+    partition = job.partition or request.partition
+    return Owner(uid=job.uid, user=job.user, account=request.account, partition=partition, qos=request.qos)
+
+
+def _given(record: JobRecord) -> dict[str, Any]:
+    """Return what a job asked for, and what it was given of each GPU."""
+    demand = record.job.request.demand
+    given = record.allocated[0] if record.allocated else None
+    return {
+        "time_limit": record.job.request.time_limit,
+        "gpus": demand.gpus,
+        "share": given.share if given else demand.share,
+        "memory": given.memory if given else demand.memory,
+        "cpus": demand.cpus,
+        "host_memory": demand.host_memory,
+        "model": given.model if given else "",
+        "cards": tuple(one.uuid for one in record.allocated),
+    }
+
+
+def _columns(row: Mapping[str, Any]) -> dict[str, int | float | str | None]:
+    """Return the columns that no other field of an account has, and that differ from those of a new row."""
+    kept = {name: value for name, value in row.items() if name not in _OWN and value != _NEW[name]}
+    return {name: int(value) if isinstance(value, bool) else value for name, value in kept.items()}
+
+
+def record_of(account: JobAccount) -> JobRecord:
+    """Return the job that the queue had."""
+    row: dict[str, Any] = _NEW | account.columns
+    row |= {name: getattr(account, name) for name in _OWN - {"uid", "user", "array_job", "array_task"}}
+    owner = {"uid": account.owner.uid, "user": account.owner.user}
+    found = past_of(row | owner | {"array_job": account.array or None, "array_task": account.task})
+    return replace(found, usage=account.usage) if account.usage else found
+
+
+def _charged(record: JobRecord, steps: tuple[Step, ...]) -> float:
+    """Return the GPU seconds that a job was charged, as if all its attempts had what the last one had."""
+    job, share = record.job, sum(one.charged for one in record.allocated) / WHOLE
+    if not share or job.started_at is None or job.ended_at is None:
+        return 0.0
+    times: dict[int, list[float]] = {}
+    for attempt, at, old, _, _ in steps:
+        if attempt < job.attempt and JobState(old).holds:
+            times.setdefault(attempt, []).append(at)
+    earlier = sum(max(at) - min(at) for at in times.values())
+    return (earlier + max(0.0, job.ended_at - job.started_at)) * share
+
+
+def _output(job: Job, host: str) -> str:
+    """Return the path of a job's standard output; the patterns of what is not known here stay."""
+    request = job.request
+    values = Values(
+        job_id=job.id,
+        name=request.name,
+        user=job.user,
+        home="%h",
+        host=host.partition(".")[0],
+        restarts=job.restarts,
+        array=job.array,
+        task=job.task or 0,
+    )
+    return join(request.chdir, expand(request.output, values))
+
+
+# -- jobs that have moved ------------------------------------------------------------------------------
+
+Found = Callable[[Reader], Any]
+
+
+class Accounts:
+    """Looks up ended jobs in the accounts at `path`, which may be missing, unreadable or replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: Reader | None = None
+        self._file: tuple[int, int] | None = None  # device and inode of the open file
+        self._runs: deque[tuple[float, Run]] = deque(maxlen=_REMEMBERED)  # with their ends, oldest first
+
+    def close(self) -> None:
+        """Close the file; the next look-up opens it again."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = None
+
+    def read_runs(self, since: float) -> None:
+        """Read the last runs that ended after `since` (epoch seconds), for forecasts. Raises Unreadable."""
+        with self._reading() as reader:
+            found = reader.runs(since, _REMEMBERED) if reader else []
+        self._runs.extend(_run(*row) for row in reversed(found))
+
+    def moved(self, accounts: Iterable[JobAccount]) -> None:
+        """Note jobs that are no longer in the queue."""
+        for one in accounts:
+            if one.state == JobState.COMPLETED.word and one.started_at is not None:
+                elapsed = one.ended_at - one.started_at - one.suspended
+                self._runs.append(_run(one.ended_at, one.owner.uid, one.name, elapsed, one.time_limit))
+
+    def last_id(self) -> int:
+        """Return the highest id of a job that is or was in the accounts. Raises Unreadable."""
+        with self._reading() as reader:
+            return reader.last_id() if reader else 0
+
+    def past(self, job_id: int) -> JobRecord | None:
+        """Return one job, or None. Raises Unreadable."""
+        found = self._account(job_id)
+        return record_of(found) if found else None
+
+    def task(self, array: int, task: int) -> JobRecord | None:
+        """Return one task of an array, or None. Raises Unreadable."""
+        with self._reading() as reader:
+            found = reader.task(array, task) if reader else None
+        return record_of(found) if found else None
+
+    def of_array(self, array: int) -> list[JobRecord]:
+        """Return every row of an array. Raises Unreadable."""
+        with self._reading() as reader:
+            return [record_of(one) for one in reader.of_array(array)] if reader else []
+
+    def ended(self, array: int) -> dict[int, bool]:
+        """Return {index: completed} of the tasks of an array. Raises Unreadable."""
+        with self._reading() as reader:
+            states = reader.states(array) if reader else {}
+        return {task: state == JobState.COMPLETED.word for task, state in states.items()}
+
+    def sum(self, array: int) -> ArraySum:
+        """Return the totals of an array. Raises Unreadable."""
+        with self._reading() as reader:
+            rows, completed, started_at = reader.sum(array) if reader else (0, 0, None)
+        return ArraySum(rows, rows, completed, started_at)
+
+    def last_of(self, uid: int) -> int | None:
+        """Return the id of the last submission of a user, or None. Raises Unreadable."""
+        with self._reading() as reader:
+            return reader.last_of(uid) if reader else None
+
+    def steps(self, job_id: int) -> list[Step]:
+        """Return the state changes of a job, in order. Raises Unreadable."""
+        found = self._account(job_id)
+        return list(found.steps) if found else []
+
+    def material(self, job_id: int) -> tuple[str, str]:
+        """Return the references of a job's script and environment in the queue. Raises Unreadable."""
+        found = self._account(job_id)
+        script, _, environment = found.script.partition(" ") if found else ("", "", "")
+        return script, environment
+
+    def history(self, *, since: float, until: float, uid: int | None, after: int, page: int) -> Part:
+        """Return jobs that existed from `since` to `until` (epoch seconds), as Store.history.
+
+        Raises Unreadable.
+        """
+        with self._reading() as reader:
+            if reader is None:
+                return Part([], None)
+            found, upto = reader.history(since=since, until=until, uid=uid, after=after, page=page)
+        return Part([record_of(one) for one in found], upto)
+
+    def ended_since(self, since: float) -> list[JobRecord]:
+        """Return jobs that ended after `since` (epoch seconds), ordered by id. Raises Unreadable."""
+        with self._reading() as reader:
+            found = list(reader.jobs(since, float("inf"))) if reader else []
+        return sorted((record_of(one) for one in found), key=lambda record: record.job.id)
+
+    def runs_since(self, since: float) -> list[Run]:
+        """Return the runs that completed after `since` (epoch seconds), latest first."""
+        return [run for ended_at, run in reversed(self._runs) if ended_at >= since]
+
+    def _account(self, job_id: int) -> JobAccount | None:
+        with self._reading() as reader:
+            return reader.job(job_id) if reader else None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Reader | None]:
+        """Give the open accounts; None if there are none yet. Raises Unreadable."""
+        try:
+            yield self._opened()
+        except StorageError as error:
+            self.close()
+            cause = f"jobs that have moved cannot be looked up: {error.cause}"
+            raise Unreadable(cause, error.remedy) from None
+
+    def _opened(self) -> Reader | None:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            self.close()
+            marker.refuse_missing(self._path)
+            return None
+        file = found.st_dev, found.st_ino
+        if self._reader is None or file != self._file:
+            self.close()
+            if not found.st_size:
+                return None  # it is being made
+            self._reader, self._file = Reader(self._path, timeout=_PATIENCE_OF_READER), file
+        return self._reader
+
+
+def _run(ended_at: float, uid: int, name: str, elapsed: float, time_limit: int) -> tuple[float, Run]:
+    return ended_at, Run(uid, name, elapsed, time_limit)
+
+
+# -- the move ------------------------------------------------------------------------------------------
+
+
+class Site(NamedTuple):
+    """What the move has to know of the controller."""
+
+    jobtable: Callable[[], JobTable]
+    host: str
+
+
+class Mover:
+    """The source of the accountant's jobs. `take` and `stored` follow each other; see bookkeeping.Jobs."""
+
+    def __init__(self, store: Store, accounts: Accounts, site: Site, move_after: float) -> None:
+        """`move_after`: seconds from the end of a job to its move."""
+        self._store, self._accounts, self._site = store, accounts, site
+        self.move_after = move_after
+        self._due: float | None = 0.0
+        self._place = (0.0, 0)  # (end, id) of the last examined job of this round
+        self._has_moved = False  # in this round
+        self._since: float | None = None  # when the round was put off first; None: it was not
+        self._revision = -1
+        self._under_way: dict[int, JobAccount] = {}
+        self._stored: dict[int, JobAccount] = {}  # in the accounts, and to be deleted from the queue
+        self._left: set[int] = set()  # jobs that the accounts refuse, and damaged ones
+
+    def due(self, now: float) -> float | None:
+        """Return the seconds until the next step; None: nothing is due."""
+        return None if self._due is None else max(0.0, self._due - now)
+
+    def ended(self, now: float) -> None:
+        """Note that a job has ended. `now` in monotonic seconds."""
+        at = now + self.move_after + _AFTER_NOTES
+        if self._due is None or self._due > at:
+            self._due = at
+
+    def take(self, now: float, wall: float) -> Sequence[JobAccount]:
+        """Return the next jobs for the accounts, or delete those that are there.
+
+        `now` is in monotonic seconds, `wall` in epoch seconds.
+        """
+        if self._due is None or now < self._due or self._is_put_off(now):
+            return ()
+        self._due = now + _STEP
+        if self._stored:
+            self._delete(now)
+            return ()
+        chosen = self._chosen(now, wall)
+        self._under_way = {one.id: one for one in chosen}
+        if chosen:
+            point("controller_before_sending_jobs")
+        return chosen
+
+    def stored(self, jobs: Sequence[int], refused: Sequence[int]) -> None:
+        """Note that jobs are in the accounts, except for the refused ones."""
+        sent, self._under_way = self._under_way, {}
+        for one in refused:
+            log.warning("job %d stays in the queue: the accounts refuse it", one)
+        self._left.update(refused)
+        self._stored |= {one: sent[one] for one in jobs if one in sent and one not in refused}
+
+    def back(self) -> None:
+        """Note that the jobs under way were not stored; they are found again in the next round."""
+        self._under_way = {}
+        self._place = (0.0, 0)
+
+    def _is_put_off(self, now: float) -> bool:
+        """Put the step off while the queue changes, for some minutes at most."""
+        before, self._revision = self._revision, self._site.jobtable().revision
+        if before == self._revision:
+            self._since = None
+            return False
+        self._since = now if self._since is None else self._since
+        if now - self._since >= _PATIENCE:
+            return False
+        self._due = now + _SOON
+        return True
+
+    def _chosen(self, now: float, wall: float) -> list[JobAccount]:
+        rows = self._store.settled.after(self._place, wall - self.move_after, _EXAMINED)
+        chosen: list[JobAccount] = []
+        size = 0
+        for row in rows:
+            if len(chosen) == _MOVED or size > _BYTES:
+                return chosen
+            self._place = row.ended_at, row.id
+            if row.id in self._left or not self._may_leave(row.id, row.array, row.task):
+                continue
+            account = self._account(row.id)
+            if account is not None:
+                chosen.append(account)
+                size += len(account.request)
+        if len(rows) < _EXAMINED and not chosen:
+            self._round_over(now, wall)
+        return chosen
+
+    def _may_leave(self, job_id: int, array: int, task: int | None) -> bool:
+        """Tell whether nothing in the queue needs a row any more."""
+        jobtable = self._site.jobtable()
+        if array and jobtable.arrays.get(array) is not None:
+            return False
+        if jobtable.wait_index.is_awaited(job_id, array, task):
+            return False
+        return array != job_id or not self._store.settled.is_referred_to(job_id)
+
+    def _account(self, job_id: int) -> JobAccount | None:
+        record = self._store.past(job_id)
+        if record is None or record.damage:
+            self._left.add(job_id)
+            return None
+        material = self._store.settled.material(job_id)
+        return account_of(record, self._store.steps.of(job_id), material=material, host=self._site.host)
+
+    def _round_over(self, now: float, wall: float) -> None:
+        has_moved, self._has_moved, self._place = self._has_moved, False, (0.0, 0)
+        if has_moved:  # the row of an array can follow those of its tasks
+            self._due = now + _SOON
+            return
+        first = self._store.settled.first_end()
+        self._due = None if first is None else now + max(_ROUND, first + self.move_after - wall)
+
+    def _delete(self, now: float) -> None:
+        """Delete jobs from the queue that are in the accounts."""
+        point("controller_before_deleting_jobs")
+        try:
+            with self._store.write():
+                self._store.settled.remove(self._stored)
+        except StorageBroken:
+            raise
+        except StorageError as error:  # a full disk is reported to jobs and requests
+            log.warning("ended jobs cannot be deleted from the queue now: %s", error.cause)
+            self._due = now + _ROUND
+            return
+        point("controller_after_deleting_jobs")
+        self._accounts.moved(self._stored.values())
+        self._stored, self._has_moved = {}, True
