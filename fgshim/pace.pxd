@@ -41,7 +41,7 @@ cdef extern from "meter.h" nogil:
         fg_track *track
         bint marks
     fg_track *fg_track_of(fg_meter *, fg_pace *, fg_long_runs *, void *stream, void *context)
-    uint64_t fg_meter_wait(fg_meter *, fg_pace *, uint64_t key, uint64_t now, fg_stopwatch *)
+    uint64_t fg_meter_wait(fg_meter *, fg_pace *, uint64_t key, uint64_t since, uint64_t now, fg_stopwatch *)
     void fg_meter_begin(fg_meter *, fg_track *, uint64_t key, uint64_t now, fg_stopwatch *, fg_turn *)
     void fg_meter_forget(fg_meter *, void *context)
     int fg_track_mark(fg_track *, uint64_t now, fg_stopwatch *)

@@ -68,6 +68,24 @@ def test_a_launch_that_waits_goes_to_the_driver_exactly_once(paced_job):
     assert launch(paced_job("hard", 1000), "kernel", 100_000, 100)[:2] == (OK, 100)
 
 
+@pytest.mark.parametrize("share", [5000, 9000])
+def test_a_kernel_that_runs_until_a_later_launch_does_not_stop_that_launch(paced_job, share):
+    """A persistent kernel, or one that waits for a flag. The launches come late, and all of them come."""
+    job = paced_job("hard", share)
+    assert launch(job, "kernel", 1000, 6, LAUNCHER_UNTIL="5")[:2] == (OK, 6)
+
+
+def test_a_process_that_ended_amid_such_a_kernel_leaves_the_next_one_able_to_launch(paced_job):
+    job = paced_job("hard", 5000)
+    words = [job.driver.launcher, "kernel", "1000", "4"]
+    first = subprocess.Popen(words, env=job.environment(LAUNCHER_UNTIL="9"), stdout=subprocess.DEVNULL)
+    with pytest.raises(subprocess.TimeoutExpired):
+        first.wait(timeout=4)  # it waits for the kernel
+    first.kill()
+    first.wait()
+    assert launch(job, "kernel", 1000, 3)[:2] == (OK, 3)
+
+
 def test_what_is_recorded_does_not_wait(paced_job):
     """A thousand kernels of a second each, in a graph, cost no time until the graph is launched."""
     status, seen, _ = launch(paced_job("hard", 1), "kernel", 10**9, 1000, LAUNCHER_CAPTURE="1")

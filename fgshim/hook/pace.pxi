@@ -153,7 +153,7 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     cdef fg_stopwatch watch
     cdef fg_track *track
     cdef void *context = NULL
-    cdef uint64_t at, wait
+    cdef uint64_t at, wait, since = 0
     launch.own = own
     launch.turn.marks = False
     if not fg_is_paced():
@@ -168,9 +168,10 @@ cdef bint fg_wait_turn(uint64_t kind, void *stream, bint own, fg_launch *launch)
     watch.record, watch.reached, watch.between, watch.self = fg_watch_record, fg_watch_reached, fg_watch_between, launch
     while True:
         at = fg_clock()
+        since = since if since else at
         if pthread_mutex_lock(&fg_meter_lock) != 0:  # a launch by a tool that the driver calls back from our event
             return False
-        wait = fg_meter_wait(&fg_own_meter, pace, kind, at, &watch)
+        wait = fg_meter_wait(&fg_own_meter, pace, kind, since, at, &watch)
         if wait == 0:
             break
         pthread_mutex_unlock(&fg_meter_lock)

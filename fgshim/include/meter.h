@@ -50,13 +50,28 @@ static inline int fg_is_to_pair(const fg_meter *m, const fg_habit *habit, const 
     return 0;
 }
 
-/* Return the ns after which this launch must ask again; 0: it may go, with fg_meter_begin. */
-static inline uint64_t fg_meter_wait(fg_meter *m, fg_pace *pace, uint64_t key, uint64_t now, fg_stopwatch *watch) {
+/* Return the ns that a launch has to wait for an unknown kernel that has run on for `ran` ns; 0: it may go. Once it has
+   run for long, launches go one by one at growing pauses, whatever the job owes: it may run until one of them is made. */
+static inline uint64_t fg_meter_wait_for_unknown(fg_meter *m, uint64_t ran, uint64_t since, uint64_t now) {
+    uint64_t patience = m->patience ? m->patience : FG_PATIENCE, waited = now > since ? now - since : 0;
+    if (ran < FG_ENDLESS) return FG_MAX_SLEEP;
+    if (waited < patience) return patience - waited < FG_MAX_SLEEP ? patience - waited : FG_MAX_SLEEP;
+    m->patience = patience < FG_MOST_PATIENCE / 2 ? 2 * patience : FG_MOST_PATIENCE;
+    return 0;
+}
+
+/* Return the ns after which this launch must ask again; 0: it may go, with fg_meter_begin. `since`: when it first asked. */
+static inline uint64_t fg_meter_wait(fg_meter *m, fg_pace *pace, uint64_t key, uint64_t since, uint64_t now, fg_stopwatch *watch) {
     fg_habit *habit = &m->habit[fg_habit_of(m, key)];
     if (now - m->looked >= FG_LOOK) fg_meter_look(m, now, watch);
     if (fg_pace_is_free(pace, now)) return 0;
     uint64_t trial = fg_habit_wait(habit, pace, now);
     if (!trial && fg_is_to_pair(m, habit, pace, now)) return 0;
+    uint64_t ran = trial ? 0 : fg_meter_runs_on(m, pace, now);
+    if (ran) {
+        fg_pace_put(&pace->wanted, now);
+        return fg_meter_wait_for_unknown(m, ran, since, now);
+    }
     return trial ? trial : fg_pace_wait(pace, now);
 }
 

@@ -12,6 +12,10 @@
 #define FG_MARKS 8               /* events of a stream: one was reached, the others may be pending */
 #define FG_IDLE (20 * FG_US)     /* a mark that is reached within this time was recorded on an idle stream */
 #define FG_A_TURN (2 * FG_MS)    /* the wait of an idle stream for its first turn */
+#define FG_PATIENCE (100 * FG_MS)    /* the first wait of a launch for an unknown kernel that runs on; it doubles */
+#define FG_MOST_PATIENCE (1000 * FG_MS)
+#define FG_MOST_RUN_ON (2000 * FG_MS)   /* the most that is charged for an unknown kernel while it runs */
+#define FG_ENDLESS (3000 * FG_MS)    /* a kernel that has run for so long may wait for a later launch */
 #define FG_DOUBT (20 * FG_MS)    /* tolerance for time that seems to exceed the charges */
 
 typedef struct {                 /* the calls of the driver */
@@ -29,6 +33,7 @@ typedef struct {
     uint32_t lengthy, unknown;   /* launches recorded for the controller; launches not known to be short */
     int only;                    /* the kind of all its launches, or -1 */
     int gappy;                   /* the stream was idle in between: the time is meaningless */
+    int64_t ran_on;              /* ns charged for an unknown kernel while it runs */
 } fg_mark;
 
 typedef struct {
@@ -51,6 +56,7 @@ typedef struct {
     int64_t usual;               /* average cost of a launch: the estimate for an unknown kind */
     int64_t doubt;               /* ns that short work seems to have had beyond its charges */
     int flight;                  /* index of this process in fg_pace.flying */
+    uint64_t patience;           /* ns that the next launch waits for an unknown kernel that runs on; 0: FG_PATIENCE */
 } fg_meter;
 
 static inline int fg_habit_of(fg_meter *m, uint64_t key) {
@@ -174,6 +180,7 @@ static inline void fg_track_settle(fg_meter *m, fg_track *track, int64_t length,
     track->idle = was_idle;
     if (mark->gappy && !mark->count) fg_pace_correct_start(track->runs, m->flight, mark->made, end);
     track->end = end;
+    m->patience = 0;
     track->oldest = (track->oldest + 1) % FG_MARKS;
     if (!--track->pending) track->busy_until = end + (uint64_t)track->open.wall;
     if (is_sure) return;
@@ -192,7 +199,21 @@ static inline void fg_track_runs_on(fg_meter *m, fg_track *track, uint64_t now) 
     }
     int64_t own = fg_share_of(track->pace, now - track->end, &track->pace->turns, now);
     if (!mark->unknown || own < mark->charged + 20 * FG_MS) return;
-    fg_pace_add(track->pace, mark->charged - own);
-    mark->charged = own;
+    int64_t more = own - mark->charged, most = FG_MOST_RUN_ON - mark->ran_on;
+    if (more > most) more = most;
+    fg_pace_add(track->pace, -more);
+    mark->charged += more;
+    mark->ran_on += more;
+}
+
+/* Return how long an unknown kernel has run on, in ns; 0: there is none. */
+static inline uint64_t fg_meter_runs_on(const fg_meter *m, const fg_pace *pace, uint64_t now) {
+    uint64_t longest = 0;
+    for (int i = 0; i < FG_TRACKS; i++) {
+        const fg_track *track = &m->track[i];
+        if (track->pace != pace || !track->pending || !track->mark[track->oldest].ran_on || now <= track->end) continue;
+        if (now - track->end > longest) longest = now - track->end;
+    }
+    return longest;
 }
 #endif

@@ -2,7 +2,8 @@
 
    The handle of a function or of an instantiated graph is the time it takes, in nanoseconds. Nothing is
    computed: a stream only knows until when it is busy, by CLOCK_MONOTONIC, and an event when it will have been
-   reached. Streams of one process run side by side; sharing a card is the affair of the simulated card. */
+   reached. A kernel with bit 62 in its handle runs until as many launches were made as its lower bits say.
+   Streams of one process run side by side; sharing a card is the affair of the simulated card. */
 #include <time.h>
 #include "fake.h"
 
@@ -19,6 +20,13 @@ static uint64_t clock_now(void) {
     clock_gettime(CLOCK_MONOTONIC, &at);
     return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
 }
+/* A time beyond this one is counted from the end of the kernel that waits for launches. */
+#define WHEN_ENDED ((uint64_t)1 << 61)
+static uint64_t awaited, ended_at;   /* launches; ns */
+static uint64_t time_of(uint64_t at) {
+    if (at < WHEN_ENDED || __atomic_load_n(&launches, __ATOMIC_RELAXED) < awaited) return at;
+    return __atomic_load_n(&ended_at, __ATOMIC_RELAXED) + (at - WHEN_ENDED);
+}
 static uint64_t *busy_of(stream *s) {
     if (s && s != (stream *)1 && s != (stream *)2) return &s->busy;
     return fake_current() ? &zero_busy[fake_current()->card] : NULL;
@@ -27,11 +35,16 @@ static int run(stream *s, uint64_t takes, int own) {
     uint64_t *busy = busy_of(s), seen, now;
     if (!busy) return INVALID_CONTEXT;
     if (fake_duration) takes = fake_duration(takes);
+    now = clock_now();
+    if (takes >> 62) {
+        awaited = takes & 0xffff;
+        takes = (*busy = WHEN_ENDED) / WHEN_ENDED;
+    }
+    if (launches + 1 == awaited) __atomic_store_n(&ended_at, now, __ATOMIC_RELAXED);
     __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
     if (!takes || fake_is_capturing(s, own)) return OK;
-    now = clock_now();
     seen = __atomic_load_n(busy, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(busy, &seen, (seen > now ? seen : now) + takes, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) ;
+    while (!__atomic_compare_exchange_n(busy, &seen, (time_of(seen) > now ? seen : now) + takes, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) ;
     if (__atomic_load_n(busy, __ATOMIC_RELAXED) > last_busy) last_busy = *busy;
     return OK;
 }
@@ -57,7 +70,7 @@ __attribute__((visibility("default"))) uint64_t fake_launches(void) { return lau
         uint64_t *busy = busy_of(s), now = clock_now();                                                            \
         if (!busy) return INVALID_CONTEXT;                                                                         \
         if (fake_is_capturing(s, OWN)) return CAPTURE_UNSUPPORTED;                                                 \
-        e->at = *busy > now ? *busy : now;                                                                         \
+        e->at = time_of(*busy) > now ? *busy : now;                                                                         \
         e->recorded = 1;                                                                                           \
         return OK;                                                                                                 \
     }
@@ -79,11 +92,11 @@ DRIVER(cuEventCreate, (event **out, unsigned flags), (out, flags)) {
     return (*out = calloc(1, sizeof **out)) ? OK : OUT_OF_MEMORY;
 }
 DRIVER(cuEventDestroy_v2, (event *e), (e)) { return e ? (free(e), OK) : INVALID_HANDLE; }
-DRIVER(cuEventQuery, (event *e), (e)) { return !e->recorded || clock_now() >= e->at ? OK : NOT_READY; }
+DRIVER(cuEventQuery, (event *e), (e)) { return !e->recorded || clock_now() >= time_of(e->at) ? OK : NOT_READY; }
 DRIVER(cuEventElapsedTime, (float *ms, event *from, event *to), (ms, from, to)) {
     if (!from->recorded || !to->recorded) return INVALID_HANDLE;
-    if (clock_now() < from->at || clock_now() < to->at) return NOT_READY;
-    return *ms = (float)((double)((int64_t)(to->at - from->at)) * 1e-6), OK;
+    if (clock_now() < time_of(from->at) || clock_now() < time_of(to->at)) return NOT_READY;
+    return *ms = (float)((double)((int64_t)(time_of(to->at) - time_of(from->at))) * 1e-6), OK;
 }
 DRIVER(cuThreadExchangeStreamCaptureMode, (int *mode), (mode)) {
     static __thread int now_in;
@@ -93,8 +106,9 @@ DRIVER(cuThreadExchangeStreamCaptureMode, (int *mode), (mode)) {
 }
 static void rest_until(const uint64_t *end) {
     uint64_t now;
-    while (*end > (now = clock_now())) {
-        struct timespec rest = {(time_t)((*end - now) / 1000000000u), (long)((*end - now) % 1000000000u)};
+    while (time_of(*end) > (now = clock_now())) {
+        uint64_t left = *end >= WHEN_ENDED && time_of(*end) == *end ? 1000000 : time_of(*end) - now;
+        struct timespec rest = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
         nanosleep(&rest, NULL);
     }
 }
@@ -106,5 +120,5 @@ void fake_wait(stream *s) {
 void fake_wait_all(void) { rest_until(&last_busy); }
 int fake_is_busy(stream *s) {
     uint64_t *busy = busy_of(s);
-    return busy && *busy > clock_now();
+    return busy && time_of(*busy) > clock_now();
 }

@@ -1,7 +1,7 @@
 /* launcher WAY NANOSECONDS COUNT [SYNC]: launch kernels that take so long, and tell what came of it.
    WAY: kernel, ex, cooperative, many, graph, grid, gridasync, one; SYNC: launches after which it waits for the card.
    LAUNCHER_TWINS=1 takes the per-thread twins, LAUNCHER_VIA=lookup asks cuGetProcAddress, LAUNCHER_CAPTURE=1
-   records instead. Prints: status, launches that the driver saw, microseconds until all of it was done. */
+   records instead, LAUNCHER_UNTIL=N makes the first kernel run until N launches were made. Prints: status, launches that the driver saw, microseconds until all of it was done. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -73,8 +73,9 @@ int main(int argc, char **argv) {
     if (own || getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void **, unsigned))find("cuStreamCreate", "cuStreamCreate", 0))(&stream, 0);
     if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, int))find("cuStreamBeginCapture_v2", "cuStreamBeginCapture", 1))(stream, 0);
     uint64_t began = microseconds();
+    const char *until = getenv("LAUNCHER_UNTIL");
     for (long i = 0; i < count && !status; i++) {
-        status = launch(argv[1], f);
+        status = launch(argv[1], until && !i ? (void *)((uintptr_t)1 << 62 | strtoull(until, NULL, 10)) : f);
         if (sync && !((i + 1) % sync)) status |= wait(stream);
     }
     if (getenv("LAUNCHER_CAPTURE")) status |= ((int (*)(void *, void **))find("cuStreamEndCapture", "cuStreamEndCapture", 1))(stream, &graph);

@@ -25,7 +25,7 @@ typedef struct {
     job *of;
     fg_meter meter;
     item queue[ROOM];
-    uint64_t wake, launches;
+    uint64_t wake, launches, asked;   /* asked: when the next launch first asked */
     int head, count, kernels, number, syncing, full;
     unsigned seed;
 } process;
@@ -102,8 +102,10 @@ static void launch(process *p, uint64_t key, uint64_t takes) {
     fg_pace *pace = &p->of->pace;
     fg_turn turn = {0};
     int paced = fg_pace_is_on(pace);
-    uint64_t wait = paced ? fg_meter_wait(&p->meter, pace, key, now, &watch) : 0;
+    if (!p->asked) p->asked = now;
+    uint64_t wait = paced ? fg_meter_wait(&p->meter, pace, key, p->asked, now, &watch) : 0;
     if (wait) { p->wake = now + wait + 60 * FG_US; return; }   /* a process sleeps a little longer than it asked for */
+    p->asked = 0;
     if (paced) fg_meter_begin(&p->meter, fg_track_of(&p->meter, pace, &p->of->runs, p, p), key, now, &watch, &turn);
     push(p, takes, NULL);
     if (turn.marks) fg_track_mark(turn.track, now, &watch);
