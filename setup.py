@@ -115,7 +115,7 @@ def main() -> None:
         package_data={
             "fgsched.store": ["*.sql", "migrations/*.sql"],
             "fgsched.accounting": ["*.sql"],
-            "fgsched.accounting.reports": ["*.sql"],
+            "fgsched.accounting.reports": ["*.sql", "templates/*"],
         },
         include_package_data=False,  # sources of the native parts belong in the sdist only
         data_files=data_files(),

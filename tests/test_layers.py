@@ -27,6 +27,8 @@ HOMES = {
     "click": {"cli"},
     "tabulate": {"cli"},
     "filelock": {"system/paths.py", "client.py"},
+    "jinja2": {"accounting"},
+    "markupsafe": {"accounting"},
 }
 EVERYWHERE = {"msgspec"}  # the language of every record
 # What reaches outside the process, or asks for the time or for luck.
@@ -40,7 +42,18 @@ CLOCKS = {
 }
 # A command runs for a few hundredths of a second: each of these would be a good part of that.
 HEAVY = {
-    *("asyncio", "sqlite3", "pynvml", "tabulate", "filelock", "tomllib", "logging", "difflib", "unittest"),
+    *(
+        "asyncio",
+        "sqlite3",
+        "pynvml",
+        "tabulate",
+        "jinja2",
+        "filelock",
+        "tomllib",
+        "logging",
+        "difflib",
+        "unittest",
+    ),
     *("multiprocessing", "concurrent", "http", "email", "xml", "ssl", "ctypes", "importlib.metadata"),
 }
 

@@ -61,7 +61,7 @@ def kinds(facts: Facts) -> Table:
     """Return the table of the kinds of failure."""
     now, users = _by_kind(facts.jobs)
     before, _ = _by_kind(facts.before.jobs)
-    largest = max(now.values(), default=0)
+    largest = max(now[kind] for kind in KINDS)
     is_compared = facts.before.is_known
     columns = (
         Column("kind", "How it ended"),

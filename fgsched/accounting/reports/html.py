@@ -1,0 +1,298 @@
+"""Write a report as one HTML page that needs no other file, no script and no network."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from fgsched.accounting.reports import drawing
+from fgsched.accounting.reports.model import (
+    CLASSES,
+    DASH,
+    Bar,
+    Cell,
+    Change,
+    ClassBar,
+    Event,
+    Given,
+    GpuRow,
+    GpuRows,
+    HeatMap,
+    Line,
+    Number,
+    Part,
+    Phrase,
+    Quantiles,
+    Report,
+    Step,
+    Table,
+    Words,
+)
+from fgsched.accounting.reports.palette import DARK, LIGHT, variables
+
+TEMPLATES = Path(__file__).parent / "templates"
+LABELLED = 13.0  # per cent of the bar of classes from which a class is labelled inside of it
+_PLAIN = 5  # columns of a table that stays a table on a phone, at most
+_IN_BLOCK = 6  # numbers in a block on a phone, at most; with more, the minor ones are left out
+_LONG = ("command", "event", "evidence", "notes", "lines")  # columns over the whole width of a block
+_BRIEF = ("user", "card", "line", "change", "state", "time")  # columns of a third of the width
+_NARROW = "\u202f"  # no-break space, between a number and its unit
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[KMGT]iB|GPU-hours?|GPU|h|min|d|s|points?)(?:\W|$))")
+_TOKENS = re.compile(r"[^\W\d_%]+(?:-[^\W\d_]+)*|%")  # the units in a number
+
+
+def as_html(report: Report) -> str:
+    """Return a report as a page in HTML, with its style and its drawings within."""
+    page = environment().get_template("report.html.j2")
+    return page.render(report=report, light=variables(LIGHT), dark=variables(DARK))
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates of pages and mails. Every text is escaped unless a filter marks it as HTML."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        cell=cell,
+        figure=figure,
+        kind=kind,
+        label=label,
+        own=own,
+        percent=percent,
+        shown=shown,
+        user=user,
+        slug=slug,
+    )
+    made.globals.update(
+        CLASSES=CLASSES,
+        DASH=DASH,
+        LABELLED=LABELLED,
+        HEIGHT=drawing.HEIGHT,
+        bar_label=bar_label,
+        cell_class=cell_class,
+        classes=drawing.classes,
+        class_label=class_label,
+        gaps=drawing.gaps,
+        gpu_label=gpu_label,
+        has_gaps=has_gaps,
+        head_class=head_class,
+        is_main=is_main,
+        is_stacked=is_stacked,
+        lines=drawing.lines,
+        used_classes=used_classes,
+        wait_axis=wait_axis,
+    )
+    return made
+
+
+# -- texts ---------------------------------------------------------------------------------------------
+
+
+def shown(text: str) -> str:
+    """Replace characters that a page must not hold: controls, and marks that reverse its direction."""
+    return "".join(char if char.isprintable() or char in "\u200c\u200d" else "?" for char in text)
+
+
+def own(text: str) -> Markup:
+    """Return a text of the report; a number stays on the line of its unit."""
+    return escape(_UNIT.sub(_NARROW, shown(text)))
+
+
+def user(text: str) -> Markup:
+    """Return a text that a user gave: escaped, and isolated from the direction of its surroundings."""
+    return Markup("<bdi>{}</bdi>").format(shown(text))
+
+
+def figure(text: str) -> Markup:
+    """Return the number of a headline: its units are small."""
+    return Markup("").join(
+        Markup("<small>{}{}</small>").format(_NARROW if at else "", part)
+        if _TOKENS.fullmatch(part)
+        else Markup("{}{}").format(_NARROW if at else "", part)
+        for at, part in enumerate(shown(text).split(" "))
+    )
+
+
+def percent(part: float) -> str:
+    """Return a part from 0 to 1 as a width in per cent."""
+    return f"{drawing.number(round(100 * min(1.0, max(0.0, part)), 1))}%"
+
+
+def slug(text: str) -> str:
+    """Return a key of the report as the name of an element."""
+    return re.sub(r"[^a-z0-9-]+", "-", text.lower())
+
+
+def label(head: str) -> str:
+    """Return the head of a column as a label within a block: it begins with a small letter."""
+    return head[:1].lower() + head[1:] if head[1:2].islower() else head
+
+
+def kind(part: Part | Cell) -> str:
+    """Return the kind of a part of a section, or of a cell."""
+    return str(part.__struct_config__.tag)
+
+
+# -- cells ---------------------------------------------------------------------------------------------
+
+
+def cell(value: Cell, unit: str = "") -> Markup:
+    """Return the content of a cell; `unit` is left out of it, as the head of its column names it."""
+    match value:
+        case Number():
+            return _number(value)
+        case Change():
+            return _change(value, unit)
+        case Given():
+            return user(value.text)
+        case Phrase():
+            return Markup("").join(cell(part) for part in value.parts)
+        case Event():
+            return Markup('<time datetime="{}">{}</time>').format(value.iso, own(value.text))
+        case Line():
+            return _line(value)
+        case Words(text=text):
+            return Markup('<span class="zero">{}</span>').format(DASH) if text == DASH else own(text)
+        case _:
+            return Markup("")
+
+
+def _number(value: Number) -> Markup:
+    text = own(value.text)
+    if not value.value:
+        return Markup('<span class="zero">{}</span>').format(text)
+    first, slash, rest = text.partition(" / ")
+    return first + Markup(' <span class="soft">/ {}</span>').format(Markup(rest)) if slash else text
+
+
+def _change(value: Change, unit: str) -> Markup:
+    if value.direction == "same":
+        return Markup('<span class="change">{}</span>').format(value.text)
+    return Markup(
+        '<span class="change {tone}"><span aria-hidden="true">{arrow}</span>'
+        '<span class="hidden">{word} </span> {text}</span>'
+    ).format(
+        tone=value.tone,
+        arrow="▲" if value.direction == "up" else "▼",
+        word=value.direction,
+        text=own(value.text.removesuffix(f" {unit}")),
+    )
+
+
+def _line(value: Line) -> Markup:
+    if len(value.tokens) == 1:
+        return Markup('<code class="whole">{}</code>').format(shown(value.tokens[0]))
+    tokens = Markup(" ").join(Markup("<span>{}</span>").format(shown(one)) for one in value.tokens)
+    return Markup('<pre class="short">{}</pre>').format(tokens)
+
+
+# -- descriptions of drawings --------------------------------------------------------------------------
+
+
+def class_label(part: ClassBar) -> str:
+    """Describe the bar of classes."""
+    return "Time classes: " + ", ".join(f"{one.name} {one.share.text}" for one in part.classes)
+
+
+def gpu_label(row: GpuRow) -> str:
+    """Describe the drawing of a GPU."""
+    notes = "".join(f"; {note.text}" for note in row.notes)
+    return shown(f"GPU {row.gpu}: charged {row.charged.text}, active {row.active.text}{notes}")
+
+
+def bar_label(bar: Bar) -> str:
+    """Describe the bar of a table by the parts of its own length."""
+    whole = sum(piece.part for piece in bar.pieces) or 1.0
+    return ", ".join(f"{piece.kind} {100 * piece.part / whole:.0f} %" for piece in bar.pieces)
+
+
+# -- questions of the templates ------------------------------------------------------------------------
+
+
+def is_stacked(table: Table) -> bool:
+    """Tell whether a table becomes blocks on a phone: it has bars of classes, lines, or many columns."""
+    drawn = any(
+        isinstance(cell, Line) or (isinstance(cell, Bar) and any(one.kind != "count" for one in cell.pieces))
+        for row in table.rows
+        for cell in row
+    )
+    return drawn or sum(not column.minor for column in table.columns) > _PLAIN
+
+
+def is_main(table: Table, at: int) -> bool:
+    """Tell whether a column has the main number, which stands beside the name in a block on a phone."""
+    return at == 1 and table.columns[at].right and bool(table.columns[at].unit)
+
+
+def head_class(table: Table, at: int) -> str:
+    """Return the classes of the head of a column."""
+    return " ".join(_place(table, at))
+
+
+def cell_class(table: Table, row: Sequence[Cell], at: int) -> str:
+    """Return the classes of a cell."""
+    value, found = row[at], list(_place(table, at))
+    if at == 0:
+        found += ["whole" if isinstance(value, Number) else "name"]
+        found += ["soft"] if _is_sum(table, value) and row is not table.total else []
+        return " ".join([*found, "beside" if is_main(table, 1) else "wide"])
+    if isinstance(value, Bar) or table.columns[at].key in _LONG or _is_long_line(value):
+        found.append("wide")
+    elif is_main(table, at):
+        found.append("main")
+    elif isinstance(value, Number) and not table.columns[at].right:
+        found.append("whole")
+    elif not table.columns[at].right and table.columns[at].key not in _BRIEF:
+        found.append("half")
+    return " ".join(found)
+
+
+def _place(table: Table, at: int) -> Iterable[str]:
+    """Yield the classes of all cells of a column."""
+    column = table.columns[at]
+    has_bars = any(isinstance(row[at], Bar) for row in table.rows)
+    if column.right:
+        yield "n"
+    if has_bars:
+        yield "bars"
+    elif at and not column.right and table.columns[at - 1].right:
+        yield "after"
+    if column.minor and not (is_stacked(table) and len(table.columns) - 3 <= _IN_BLOCK):
+        yield "minor"
+
+
+def _is_sum(table: Table, value: Cell) -> bool:
+    """Tell whether the name of a row is the report's own among names of users: "7 others"."""
+    return isinstance(value, Words) and isinstance(table.rows[0][0], Given)
+
+
+def _is_long_line(value: Cell) -> bool:
+    return isinstance(value, Line) and len(value.tokens) > 1
+
+
+def has_gaps(part: GpuRows | HeatMap) -> bool:
+    """Tell whether a drawing has hours without samples."""
+    if isinstance(part, GpuRows):
+        return any(None in row.steps for row in part.rows)
+    return any(None in row.levels for row in part.rows)
+
+
+def used_classes(steps: Iterable[Sequence[Step | None]]) -> list[str]:
+    """Return the classes that are drawn in GPU rows, in their order; always the charged ones."""
+    drawn = {name for row in steps for name, _ in drawing.classes(row)}
+    return [name for name in CLASSES if name in drawn or name in CLASSES[:3]]
+
+
+def wait_axis(part: Quantiles) -> drawing.WaitAxis:
+    """Return the axis that all size classes share."""
+    longest = max((dot for row in part.rows for dot in row.dots), default=0.0)
+    longest = max([longest, *(row.longest.value or 0.0 for row in part.rows)])
+    return drawing.WaitAxis(part.ticks, longest)
