@@ -2,7 +2,6 @@
 
 import json
 import re
-from html import unescape
 from html.parser import HTMLParser
 from zlib import crc32
 
@@ -10,40 +9,54 @@ import pytest
 
 import history
 from browser import CHROMIUM, browser
+from fgsched.accounting.ledger import HOUR
 from fgsched.accounting.reports import drawing
 from fgsched.accounting.reports.export import as_json
 from fgsched.accounting.reports.html import as_html
 from fgsched.accounting.reports.model import Mark, Number, Step
-from fgsched.accounting.reports.overview import overview
+from fgsched.accounting.reports.registry import NAMES, Wish, kind
 from fgsched.accounting.reports.text import as_text
-from reporting import HOSTS, NOW, facts_of, is_expected
-from test_overview import hostile
-
-__all__ = ["hostile"]
+from reporting import HOSTS, NOW, facts_of, hostile_plan, is_expected
 
 PLANS = {
     "fortnight": history.FORTNIGHT,
     "one-card": history.ONE_CARD,
     "empty": history.EMPTY,
     "sixteen": history.SIXTEEN,
+    "hostile": hostile_plan(),
 }
+CASES = [name for name in PLANS if name != "hostile"]
+WISH = Wish(now=NOW, weights={"A100": 2.5}, quotas={"vision": 600.0 * HOUR})
 VOID = {"meta", "br", "path", "link", "img", "hr", "input"}
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
-    """The overview of each made history."""
-    folder, found = tmp_path_factory.mktemp("histories"), {}
+def paths(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("histories")
     for name, plan in PLANS.items():
         history.write(plan, folder / f"{name}.db")
-        with facts_of(folder / f"{name}.db", host=HOSTS[name]) as facts:
-            found[name] = overview(facts, NOW)
-    return found
+    return folder
 
 
-@pytest.fixture(params=PLANS)
+@pytest.fixture(scope="module")
+def reports(paths):
+    """The overview of each made history."""
+    return {plan: made(paths, "overview", plan) for plan in CASES}
+
+
+def made(paths, name, plan="fortnight"):
+    """Make a report."""
+    user = "jonas" if name == "me" else ""
+    with facts_of(paths / f"{plan}.db", host=HOSTS.get(plan, "hopper"), user=user) as facts:
+        return kind(name).make(facts, WISH)
+
+
+@pytest.fixture(params=CASES)
 def report(request, reports):
     return request.param, reports[request.param]
+
+
+every_report = pytest.mark.parametrize("name", NAMES)
 
 
 class Page(HTMLParser):
@@ -158,30 +171,44 @@ def test_tables_have_heads_with_a_scope_and_stacked_ones_have_roles(report):
     assert all(attrs.get("role") == "img" and attrs.get("aria-label") for attrs in drawings)
 
 
+@every_report
+@pytest.mark.parametrize("plan", ["fortnight", "empty", "hostile"])
+def test_every_report_of_every_history_is_a_page(paths, name, plan):
+    html = as_html(made(paths, name, plan))
+    page = Page(html)
+    assert (page.wrong, page.open) == ([], [])
+    assert not re.search(r"<script|<link|\ssrc=", html)
+    assert len(html.encode()) < (150_000 if plan != "hostile" else 1_000_000)
+
+
+@every_report
+def test_every_number_of_every_report_is_on_its_page(paths, name):
+    report = made(paths, name)
+    page = Page(as_html(report)).text
+    assert {one["text"] for one in numbers(json.loads(as_json(report))) if one["text"] not in page} == set()
+
+
 # -- hostile names -------------------------------------------------------------------------------------
 
 
-def test_names_with_markup_escapes_and_emoji_do_no_harm(hostile):
-    with facts_of(hostile) as facts:
-        html = as_html(overview(facts, NOW))
+@every_report
+def test_names_with_markup_escapes_and_emoji_do_no_harm(paths, name):
+    html = as_html(made(paths, name, "hostile"))
     page = Page(html)
-    assert (page.wrong, page.open) == ([], [])
-    assert "<script" not in html
-    assert unescape("&lt;script&gt;alert(1)") in page.text
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", html)
-    assert "😀" * 1000 in page.text
-    assert {value for _, attrs in page.tags for key, value in attrs.items() if key == "style"} <= set(
-        re.findall(r"(?:width|left):[\d.]+%|left:0", html)
-    )
-    html.encode()
-
-
-def test_a_text_of_a_user_is_isolated_from_its_surroundings(hostile):
-    with facts_of(hostile) as facts:
-        html = as_html(overview(facts, NOW))
+    styles = {attrs["style"] for _, attrs in page.tags if "style" in attrs}
+    assert [one for one in styles if not re.fullmatch(r"(?:width|left):[\d.]+%?", one)] == []
     outside = re.sub(r"(?s)<bdi>.*?</bdi>|<[^>]*>", "", html)
     assert "alert(1)" not in outside
     assert "😀" not in outside
+    html.encode()
+
+
+def test_a_long_name_is_never_cut(paths):
+    page = Page(as_html(made(paths, "overview", "hostile")))
+    assert "😀" * 1000 in page.text
+    assert "x" * 4096 in page.text
+    assert "<script>alert(1)</script>" in page.text
 
 
 # -- drawings ------------------------------------------------------------------------------------------
@@ -245,23 +272,24 @@ def chromium(tmp_path_factory):
 
 @pytest.mark.chromium
 @needs_chromium
-def test_a_page_never_overflows_its_window(chromium, report):
+def test_an_overview_never_overflows_its_window(chromium, report):
     for width in (1280, 768, 390):
-        for dark in (False, True):
-            chromium.show(as_html(report[1]), width=width, dark=dark)
-            assert chromium.value("document.documentElement.scrollWidth") == width
-            assert chromium.value(TOO_WIDE) == []
+        chromium.show(as_html(report[1]), width=width)
+        assert chromium.value("document.documentElement.scrollWidth") == width
+        assert chromium.value(TOO_WIDE) == []
 
 
 @pytest.mark.chromium
 @needs_chromium
-def test_a_page_with_hostile_names_never_overflows_and_runs_no_script(chromium, hostile):
-    with facts_of(hostile) as facts:
-        html = as_html(overview(facts, NOW))
+@every_report
+@pytest.mark.parametrize("plan", ["fortnight", "hostile"])
+def test_no_report_overflows_its_window_or_runs_a_script(chromium, paths, name, plan):
+    html = as_html(made(paths, name, plan))
     for width in (1280, 390):
         chromium.show(html, width=width)
         assert chromium.value("document.documentElement.scrollWidth") == width
-        assert chromium.value("document.scripts.length") == 0
+        assert chromium.value(TOO_WIDE) == []
+    assert chromium.value("document.scripts.length") == 0
 
 
 @pytest.mark.chromium

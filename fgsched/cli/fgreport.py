@@ -28,7 +28,7 @@ def _names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
 @click.option("--by", default="user", metavar="WHAT", help="users: user, account, partition, type or tag.")
 @click.option("--number", default="10", metavar="N", help="Rows of a list of the largest; default: 10.")
 @click.option("--user", default="", metavar="NAME", help="me: this user instead of yourself.")
-@click.option("--format", "formats", default="", metavar="LIST", help="text, csv, json or markdown.")
+@click.option("--format", "formats", default="", metavar="LIST", help="text, html, csv, json or markdown.")
 @click.option("--ascii", "as_ascii", is_flag=True, help="Text in ASCII only.")
 @click.option("--section", default="", metavar="NAME", help="The table that CSV writes.")
 @click.option("--only-if", is_flag=True, help="Write nothing if there is nothing to report.")

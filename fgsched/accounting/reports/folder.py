@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from html import escape
 from pathlib import Path
 
 from fgsched.accounting.reports.model import Report
@@ -13,28 +12,6 @@ from fgsched.domain.errors import FgschedError, Refused, StorageError
 
 _LOCK = ".fgreport.lock"
 _FILE = re.compile(r"(?P<kind>[a-z]+)-(?P<period>[0-9][\w.-]*?)\.(?P<suffix>html|txt|md|json|csv)")
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }}
-h1 {{ font-size: 1.75rem; margin: 0 0 1rem }}
-h2 {{ font-size: 1.25rem; margin: 2rem 0 .5rem; border-top: 2px solid; padding-top: .75rem }}
-ul {{ list-style: none; margin: 0; padding: 0 }}
-li {{ padding: .375rem 0; border-bottom: 1px solid #8886 }}
-a {{ color: inherit; margin-right: 1rem }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}
-</body>
-</html>
-"""
 
 
 @contextmanager
@@ -103,19 +80,12 @@ def _files(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def _index(folder: Path, host: str) -> str:
+    from fgsched.accounting.reports.html import index_page  # needs Jinja2, which other formats do not
+
     by_kind: dict[str, dict[str, list[str]]] = {}
     for kind, period, name in _files(folder):
         by_kind.setdefault(kind, {}).setdefault(period, []).append(name)
-    parts = []
-    for kind, periods in by_kind.items():
-        parts += [f"<h2>{escape(kind.capitalize())}</h2>", "<ul>"]
-        for period in sorted(periods, reverse=True):
-            links = "".join(
-                f'<a href="{escape(name)}">{escape(name.rpartition(".")[2])}</a>' for name in periods[period]
-            )
-            parts.append(f"<li>{escape(period)} {links}</li>")
-        parts.append("</ul>")
-    return _PAGE.format(title=escape(f"GPU reports of {host}"), body="\n".join(parts))
+    return index_page(host, by_kind)
 
 
 @contextmanager

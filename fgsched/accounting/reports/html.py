@@ -1,12 +1,13 @@
 """Write a report as one HTML page that needs no other file, no script and no network."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec import structs
 
 from fgsched.accounting.reports import drawing
 from fgsched.accounting.reports.model import (
@@ -35,12 +36,15 @@ from fgsched.accounting.reports.palette import DARK, LIGHT, variables
 
 TEMPLATES = Path(__file__).parent / "templates"
 LABELLED = 13.0  # per cent of the bar of classes from which a class is labelled inside of it
-_PLAIN = 5  # columns of a table that stays a table on a phone, at most
+_PHONE = 48  # characters of a table that stays a table on a phone, at most
+_NAME = 12  # characters of a name before it is broken
 _IN_BLOCK = 6  # numbers in a block on a phone, at most; with more, the minor ones are left out
 _LONG = ("command", "event", "evidence", "notes", "lines")  # columns over the whole width of a block
 _BRIEF = ("user", "card", "line", "change", "state", "time")  # columns of a third of the width
 _NARROW = "\u202f"  # no-break space, between a number and its unit
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|[KMGT]iB|GPU-hours?|GPU|h|min|d|s|points?)(?:\W|$))")
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|[KMGT]iB(?:-h(?:ours)?)?|kWh|W|°C|GPU-h(?:ours?)?|GPU|h|min|d|s|points?)(?:\W|$))"
+)
 _TOKENS = re.compile(r"[^\W\d_%]+(?:-[^\W\d_]+)*|%")  # the units in a number
 
 
@@ -48,6 +52,28 @@ def as_html(report: Report) -> str:
     """Return a report as a page in HTML, with its style and its drawings within."""
     page = environment().get_template("report.html.j2")
     return page.render(report=report, light=variables(LIGHT), dark=variables(DARK))
+
+
+def index_page(host: str, files: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """Return the index of a folder of reports; `files` are their names by kind and period."""
+    kinds = [
+        (
+            kind,
+            [
+                (period, sorted(periods[period], key=_suffix_order))
+                for period in sorted(periods, reverse=True)
+            ],
+        )
+        for kind, periods in sorted(files.items())
+    ]
+    page = environment().get_template("index.html.j2")
+    return page.render(host=host, kinds=kinds, light=variables(LIGHT), dark=variables(DARK))
+
+
+def _suffix_order(name: str) -> tuple[bool, str]:
+    """The page comes first."""
+    suffix = name.rpartition(".")[2]
+    return suffix != "html", suffix
 
 
 @cache
@@ -60,35 +86,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
-        cell=cell,
-        figure=figure,
-        kind=kind,
-        label=label,
-        own=own,
-        percent=percent,
-        shown=shown,
-        user=user,
-        slug=slug,
-    )
+    made.filters.update({one.__name__: one for one in _FILTERS})
     made.globals.update(
-        CLASSES=CLASSES,
-        DASH=DASH,
-        LABELLED=LABELLED,
-        HEIGHT=drawing.HEIGHT,
-        bar_label=bar_label,
-        cell_class=cell_class,
-        classes=drawing.classes,
-        class_label=class_label,
-        gaps=drawing.gaps,
-        gpu_label=gpu_label,
-        has_gaps=has_gaps,
-        head_class=head_class,
-        is_main=is_main,
-        is_stacked=is_stacked,
-        lines=drawing.lines,
-        used_classes=used_classes,
-        wait_axis=wait_axis,
+        {one.__name__: one for one in _FUNCTIONS}, DASH=DASH, LABELLED=LABELLED, HEIGHT=drawing.HEIGHT
     )
     return made
 
@@ -133,7 +133,12 @@ def slug(text: str) -> str:
 
 def label(head: str) -> str:
     """Return the head of a column as a label within a block: it begins with a small letter."""
-    return head[:1].lower() + head[1:] if head[1:2].islower() else head
+    return head[:1].lower() + head[1:] if head.split(" ")[0][1:].islower() else head
+
+
+def capital(head: str) -> str:
+    """Return the head of a column with a capital at its begin."""
+    return head[:1].upper() + head[1:]
 
 
 def kind(part: Part | Cell) -> str:
@@ -217,14 +222,50 @@ def bar_label(bar: Bar) -> str:
 # -- questions of the templates ------------------------------------------------------------------------
 
 
+def with_names(table: Table) -> Table:
+    """Return a table whose columns of a user and of the job's name are one."""
+    keys = [column.key for column in table.columns]
+    at = next(
+        (at for at in range(len(keys) - 1) if keys[at] == "user" and keys[at + 1] in ("job", "name")), None
+    )
+    if at is None:
+        return table
+    column = structs.replace(table.columns[at], head="User, job")
+    return structs.replace(
+        table,
+        columns=(*table.columns[:at], column, *table.columns[at + 2 :]),
+        rows=tuple(_joined(row, at) for row in table.rows),
+        total=_joined(table.total, at) if table.total else (),
+    )
+
+
+def _joined(row: tuple[Cell, ...], at: int) -> tuple[Cell, ...]:
+    first, second = row[at : at + 2]
+    if not (isinstance(first, Given) and isinstance(second, Given)):
+        return (*row[:at], first, *row[at + 2 :])
+    return (*row[:at], Phrase((first, Words(" · "), second)), *row[at + 2 :])
+
+
 def is_stacked(table: Table) -> bool:
-    """Tell whether a table becomes blocks on a phone: it has bars of classes, lines, or many columns."""
+    """Tell whether a table becomes blocks on a phone: it has bars of classes or lines, or is too wide."""
     drawn = any(
-        isinstance(cell, Line) or (isinstance(cell, Bar) and any(one.kind != "count" for one in cell.pieces))
+        is_long_line(cell) or (isinstance(cell, Bar) and any(one.kind != "count" for one in cell.pieces))
         for row in table.rows
         for cell in row
     )
-    return drawn or sum(not column.minor for column in table.columns) > _PLAIN
+    return drawn or sum(_room(table, at) for at in range(len(table.columns))) > _PHONE
+
+
+def _room(table: Table, at: int) -> int:
+    """Estimate the characters that a column needs on a phone. Names of users may be broken."""
+    column = table.columns[at]
+    if column.minor:
+        return 0
+    cells = [row[at] for row in table.rows if not isinstance(row[at], Bar)]
+    longest = max((len(cell.text) for cell in cells if not isinstance(cell, Bar)), default=0)
+    if not column.right and column.key != "line":
+        longest = min(longest, _NAME)
+    return max(longest, *(len(word) for word in column.head.split() or [""])) + 2
 
 
 def is_main(table: Table, at: int) -> bool:
@@ -244,7 +285,7 @@ def cell_class(table: Table, row: Sequence[Cell], at: int) -> str:
         found += ["whole" if isinstance(value, Number) else "name"]
         found += ["soft"] if _is_sum(table, value) and row is not table.total else []
         return " ".join([*found, "beside" if is_main(table, 1) else "wide"])
-    if isinstance(value, Bar) or table.columns[at].key in _LONG or _is_long_line(value):
+    if isinstance(value, Bar) or table.columns[at].key in _LONG or is_long_line(value):
         found.append("wide")
     elif is_main(table, at):
         found.append("main")
@@ -274,7 +315,8 @@ def _is_sum(table: Table, value: Cell) -> bool:
     return isinstance(value, Words) and isinstance(table.rows[0][0], Given)
 
 
-def _is_long_line(value: Cell) -> bool:
+def is_long_line(value: Cell) -> bool:
+    """Tell whether a cell is a line of several options, which takes the whole width of a block."""
     return isinstance(value, Line) and len(value.tokens) > 1
 
 
@@ -296,3 +338,24 @@ def wait_axis(part: Quantiles) -> drawing.WaitAxis:
     longest = max((dot for row in part.rows for dot in row.dots), default=0.0)
     longest = max([longest, *(row.longest.value or 0.0 for row in part.rows)])
     return drawing.WaitAxis(part.ticks, longest)
+
+
+# What the templates call.
+_FILTERS = (capital, cell, figure, kind, label, own, percent, shown, user, slug)
+_FUNCTIONS = (
+    bar_label,
+    cell_class,
+    drawing.classes,
+    class_label,
+    drawing.gaps,
+    gpu_label,
+    has_gaps,
+    head_class,
+    is_long_line,
+    is_main,
+    is_stacked,
+    drawing.lines,
+    used_classes,
+    wait_axis,
+    with_names,
+)

@@ -109,11 +109,18 @@ def _csv(report: Report, style: Style) -> str:
     return as_csv(report, style.section)
 
 
+def _html(report: Report, style: Style) -> str:
+    from fgsched.accounting.reports.html import as_html  # needs Jinja2, which the other formats do not
+
+    return as_html(report)
+
+
 FORMATS = {
     "text": Format(suffix="txt", render=_text),
     "markdown": Format(suffix="md", render=_markdown),
     "json": Format(suffix="json", render=_json),
     "csv": Format(suffix="csv", render=_csv),
+    "html": Format(suffix="html", render=_html),
 }
 
 
