@@ -15,7 +15,6 @@ from fgsched.cli.queueformat import indices
 from fgsched.controller.caller import Caller
 from fgsched.controller.handlers.fields import FIELDS, Look
 from fgsched.domain.errors import BadUsage
-from fgsched.domain.job import JobState
 from fgsched.protocol import JobInfo
 from live_host import Home, living
 
@@ -238,18 +237,6 @@ def test_the_queue_is_shown_again_until_interrupted(queue):
     assert process.returncode == 130
 
 
-def test_on_a_terminal_a_name_has_the_room_that_is_there(queue):
-    ours, theirs = os.openpty()
-    done = queue.run(
-        "fgq", "-j", "3", env={"COLUMNS": "120"}, stdout=theirs, stderr=subprocess.PIPE, capture_output=False
-    )
-    os.close(theirs)
-    shown = os.read(ours, 65536).decode().splitlines()
-    os.close(ours)
-    assert done.status == 0
-    assert shown[1].split()[2] == "evaluation"
-
-
 # -- without a process ------------------------------------------------------------------------------------
 
 
@@ -282,15 +269,6 @@ def test_a_format_keeps_the_text_around_its_items():
 def test_names_have_twenty_columns_unless_told_otherwise():
     form = queueformat.named("JobID,name:5,STATE:.9|")
     assert form.header() == f"{'JOBID':<20}NAME     STATE|"
-
-
-def test_a_terminal_gives_its_spare_width_to_names_and_users():
-    form = queueformat.named("JobID:.4 ,Name:.4 ,UserName:.4 ,State:0")
-    job = JobInfo(id=7, name="evaluation", user="ann-marie", state=JobState.FAILED)
-    wide = form.widened([job], 80)
-    assert list(wide.lines([job])) == ["   7 evaluation ann-marie FAILED"]
-    narrow = form.widened([job], 20)
-    assert list(narrow.lines([job])) == ["   7 eval ann- FAILED"]
 
 
 def test_the_controller_has_a_value_for_every_attribute_of_a_job():

@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 
 from fgsched.cli import display
 from fgsched.cli.choices import name_of
-from fgsched.cli.display import clean, fit, shown_time
+from fgsched.cli.display import clean, shown_time
 from fgsched.cli.jobfiles import files_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import WHOLE, JobState, OomReport, Reason
@@ -282,22 +282,6 @@ def columns(text: str) -> list[Column]:
         width = int(match[3]) if match[3] else known.width
         found.append(Column(known, width, bool(match[2]) if match[3] else known.left))
     return found
-
-
-def aligned(jobs: Iterable[JobInfo], chosen: list[Column], unit: str, *, header: bool) -> Iterator[str]:
-    """Return lines of columns of fixed width; a text that does not fit ends with +."""
-    if header:
-        yield _line([column.field.name for column in chosen], chosen)
-        yield _line(["-" * column.width for column in chosen], chosen)
-    for job in jobs:
-        yield _line([clean(column.field.show(job, unit)) for column in chosen], chosen)
-
-
-def _line(cells: list[str], chosen: list[Column]) -> str:
-    return " ".join(
-        fit(cell, column.width, right=not column.left, mark="+")
-        for cell, column in zip(cells, chosen, strict=True)
-    )
 
 
 class Delimited(Struct, frozen=True):

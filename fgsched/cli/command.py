@@ -16,6 +16,8 @@ from fgsched.domain.errors import BadUsage, Exit, FgschedError
 
 _OUTPUT_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF}
 
+COLOURS = ("auto", "always", "never")
+
 version_option = click.version_option(
     __version__, "-V", "--version", prog_name="fgsched", message="%(prog)s %(version)s", hidden=True
 )

@@ -3,15 +3,15 @@
 import math
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import click
 from msgspec import Struct
 
 from fgsched import protocol
-from fgsched.cli import acctfields, choices
-from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli import acctfields, accttable, choices, terminal
+from fgsched.cli.command import COLOURS, Command, run, warn, write
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
 from fgsched.domain.job import JobState
@@ -71,6 +71,7 @@ class Window(Struct, frozen=True):
 @click.option("-n", "--noheader", is_flag=True, help="Print no header.")
 @click.option("--units", metavar="UNIT", help="Unit of memory: K, M or G; default: M.")
 @click.option("--noconvert", is_flag=True, help="Print memory in bytes.")
+@click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
 @click.option("-X", "--allocations", **_HIDDEN, expose_value=False, help="Accepted; jobs have no steps.")
 def fgacct(helpformat: bool, **options: Any) -> int:
@@ -93,8 +94,12 @@ def fgacct(helpformat: bool, **options: Any) -> int:
         elif options["parsable"] or options["parsable2"]:
             form = acctfields.Delimited(_delimiter(options), options["parsable"])
             _print(form.lines(jobs, chosen, unit, header=header))
+        elif options["form"] is None and terminal.is_terminal():
+            colour = terminal.wants_colour(options["colour"])
+            _print(accttable.fitted(jobs, chosen, unit, header=header, colour=colour))
         else:
-            _print(acctfields.aligned(jobs, chosen, unit, header=header))
+            colour = terminal.wants_colour(options["colour"])
+            _print(accttable.aligned(jobs, chosen, unit, header=header, colour=colour))
     if missing:
         warn("fgacct", f"Invalid job id specified: {choices.spelled(missing)}")
     return Exit.NO_SUCH_JOB if missing else Exit.DONE
@@ -178,7 +183,7 @@ def _all(client: Client, window: Window, *, mine: bool) -> Iterator[protocol.Job
         after = page.next
 
 
-def _print(lines: Iterator[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     for line in lines:
         write(f"{line}\n")
 

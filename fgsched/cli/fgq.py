@@ -1,6 +1,5 @@
 """fgq: show the queue, as squeue does."""
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ import click
 
 from fgsched import protocol
 from fgsched.cli import choices, queueformat
-from fgsched.cli.command import Command, run, warn, write
+from fgsched.cli.command import COLOURS, Command, run, warn, write
 from fgsched.cli.queueformat import Format, expanded, ordered, sort_keys
 from fgsched.client import Client, find_places
 from fgsched.domain.errors import BadUsage, Exit
@@ -43,6 +42,7 @@ _LIST: dict[str, Any] = {"multiple": True, "metavar": "LIST"}
 @click.option("-h", "--noheader", is_flag=True, help="Print no header.")
 @click.option("-i", "--iterate", type=parse_count, metavar="SECONDS", help="Repeat at this interval.")
 @click.option("--slurm-columns", "as_slurm", is_flag=True, help="Print exactly the columns of squeue.")
+@click.option("--color", "colour", type=click.Choice(COLOURS), default="auto", hidden=True, help="Colours.")
 @click.option("--json", "as_json", is_flag=True, help="Print all fields as a JSON object.")
 @click.option(
     "-a", "--all", is_flag=True, expose_value=False, hidden=True, help="Accepted; no partition is hidden."
@@ -145,22 +145,25 @@ def _show(client: Client, call: protocol.ListQueue, options: dict[str, Any], wan
 
 
 def _table(jobs: Sequence[protocol.JobInfo], options: dict[str, Any], wanted: Format) -> str:
+    """Return the table: fitted to a terminal, else with fixed widths."""
     chosen = options["form"] is not None or options["names"] is not None or options["as_slurm"]
-    if not chosen and sys.stdout is not None and sys.stdout.isatty():
-        wanted = wanted.widened(jobs, _terminal())
-    header = [] if options["noheader"] else [wanted.header()]
-    return "".join(f"{line}\n" for line in [*header, *wanted.lines(jobs)])
+    is_plain = options["colour"] == "never" or (options["colour"] == "auto" and not _is_terminal())
+    if is_plain and (chosen or not _is_terminal()):
+        header = [] if options["noheader"] else [wanted.header()]
+        return "".join(f"{line}\n" for line in [*header, *wanted.lines(jobs)])
+    from fgsched.cli import terminal  # a program that reads the table does without
+
+    colour = terminal.wants_colour(options["colour"])
+    if not chosen and _is_terminal():
+        lines = wanted.fitted(jobs, terminal.width(), header=not options["noheader"], colour=colour)
+    else:
+        rows = wanted.painted(jobs) if colour else wanted.lines(jobs)
+        lines = [*([] if options["noheader"] else [wanted.header()]), *rows]
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _terminal() -> int:
-    """Return the width of the terminal; COLUMNS overrides it."""
-    said = os.environ.get("COLUMNS", "")
-    if said.isascii() and said.isdigit() and int(said):
-        return int(said)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except OSError:
-        return 80
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def _account_for(

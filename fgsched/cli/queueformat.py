@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from fgsched.cli import display
 from fgsched.cli.display import clean, fit, shown_time
-from fgsched.cli.display import columns as width_of
 from fgsched.domain.errors import BadUsage
 from fgsched.domain.job import JobState, Reason
 from fgsched.domain.text import lazy_regex, shown
@@ -30,6 +29,9 @@ _ORDER = {state: place for place, state in enumerate(JobState)}
 _ITEM = lazy_regex(r"%(\.?)([0-9]{0,4})(all\b|.)?", re.DOTALL)
 _NAMED = lazy_regex(r"([A-Za-z-]+)(?::(\.?)([0-9]{0,4})(.*))?", re.DOTALL)
 _DEFAULT_WIDTH = 20  # of -O
+_LEAST = {"id": 12, "name": 8, "user": 6, "partition": 6}  # columns that a narrow terminal leaves of them
+_LEAST_REASON = 21
+_MINOR = {"PARTITION", "KNOWN", "GPUMEM", "TIME_LIMIT"}  # columns that a narrow terminal leaves out
 
 _FIRST = "JobID:.18 ,Partition:.9 ,Name:.8 ,UserName:.8 "
 QUEUE = f"{_FIRST},StateCompact:.2 ,TimeUsed:.10 ,GPUs:.6 ,GpuMem:.9 ,GpuReason:0"
@@ -253,21 +255,39 @@ class Format(Struct, frozen=True):
             plain = line.isascii() and line.isprintable()
             yield line if plain else self._line([clean(cell) for cell in cells])
 
-    def widened(self, jobs: Sequence[JobInfo], room: int) -> "Format":
-        """Return the format with wider NAME and USER columns, so that a line uses `room` terminal columns."""
-        longest = max((width_of(line) for line in self.lines(jobs)), default=0)
-        spare = room - max(longest, width_of(self.header()))
-        pieces = []
-        for piece in self.pieces:
-            field = piece.column.fields[0]
-            if field in {"name", "user"}:
-                texts: Iterable[str] = map(attrgetter(field), jobs)
-                wanted = max(map(width_of, texts), default=0) - piece.width
-                grown = max(0, min(spare, wanted))
-                spare -= grown
-                piece = replace(piece, width=piece.width + grown)
-            pieces.append(piece)
-        return replace(self, pieces=tuple(pieces))
+    def painted(self, jobs: Iterable[JobInfo]) -> Iterable[str]:
+        """Return the jobs as lines of text with coloured states and reasons."""
+        from fgsched.cli import terminal  # a table without colours does without
+
+        for job in jobs:
+            parts = [self.before]
+            for piece in self.pieces:
+                text = fit(clean(_getter(piece.column)(job)), piece.width, right=piece.right)
+                parts += [terminal.painted(text, _colour(piece.column, job)), piece.after]
+            yield "".join(parts)
+
+    def fitted(self, jobs: Sequence[JobInfo], room: int, *, header: bool, colour: bool) -> list[str]:
+        """Return a table of at most `room` terminal columns."""
+        from fgsched.cli.terminal import Cell, Head, table
+
+        heads = [
+            Head(
+                piece.column.heading,
+                right=piece.right,
+                least=_LEAST.get(piece.column.fields[0], 0) if piece.width else _LEAST_REASON,
+                minor=piece.column.heading in _MINOR,
+            )
+            for piece in self.pieces
+        ]
+        getters = [_getter(piece.column) for piece in self.pieces]
+        rows = [
+            [
+                Cell(get(job), _colour(piece.column, job) if colour else "")
+                for get, piece in zip(getters, self.pieces, strict=True)
+            ]
+            for job in jobs
+        ]
+        return table(heads, rows, room, header=header)
 
     def _template(self) -> str:
         parts = [_escaped(self.before)]
@@ -293,6 +313,17 @@ def _getter(column: Column) -> Callable[[JobInfo], str]:
     if len(column.fields) == 1:
         return lambda job: show(values(job))
     return lambda job: show(*values(job))
+
+
+def _colour(column: Column, job: JobInfo) -> str:
+    """Return the colour of a cell: of states and reasons."""
+    from fgsched.cli import terminal
+
+    if column.fields == ("state",):
+        return terminal.of_state(job.state)
+    if "reason" in column.fields and job.state is JobState.PENDING:
+        return terminal.of_reason(job.state, job.reason)
+    return ""
 
 
 def percent(text: str) -> Format:

@@ -1,0 +1,137 @@
+"""Fit tables to the width of a terminal, and colour states and reasons."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from fgsched.cli.display import clean, columns, fit
+from fgsched.domain.job import JobState, Reason
+
+MARK = "+"  # the end of a cell that is cut
+RED, YELLOW, BLUE, DIM = "31", "33", "94", "2"
+_LEAST = 4  # columns that a cell is cut to if nothing else helps
+_STATES = {
+    JobState.RUNNING: BLUE,
+    JobState.STARTING: BLUE,
+    JobState.SUSPENDED: YELLOW,
+    JobState.CANCELLED: YELLOW,
+    JobState.PREEMPTED: YELLOW,
+    JobState.COMPLETING: DIM,
+    **dict.fromkeys((JobState.FAILED, JobState.TIMEOUT, JobState.OUT_OF_MEMORY), RED),
+    **dict.fromkeys((JobState.NODE_FAIL, JobState.DEADLINE), RED),
+}
+_NEVER = {Reason.DEPENDENCY_NEVER, Reason.LAUNCH_FAILURE, Reason.HELD_MAX_REQUEUE}
+_HELD = {Reason.HELD_USER, Reason.HELD_ADMIN, Reason.PARTITION_DOWN, Reason.GPU_DRAINED}
+_HELD |= {Reason.GPU_EXTERNAL_USE, Reason.PARTITION_TIME_LIMIT}
+
+
+def is_terminal() -> bool:
+    """Tell whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def width() -> int:
+    """Return the columns of the terminal; COLUMNS overrides them."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def wants_colour(choice: str) -> bool:
+    """Tell whether to print colours; `choice` is always, never, or auto, which obeys NO_COLOR and TERM."""
+    if choice != "auto":
+        return choice == "always"
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def of_state(state: JobState) -> str:
+    """Return the colour of a state; "": none."""
+    return _STATES.get(state, "")
+
+
+def of_reason(state: JobState, reason: Reason) -> str:
+    """Return the colour of the reason of a job: that of its state, or of what a pending job needs."""
+    if state is not JobState.PENDING:
+        return of_state(state)
+    return RED if reason in _NEVER else YELLOW if reason in _HELD else ""
+
+
+class Cell(Struct, frozen=True):
+    """A text with its colour; "": none."""
+
+    text: str
+    colour: str = ""
+
+
+class Head(Struct, frozen=True):
+    """A column of a table."""
+
+    text: str
+    right: bool = False
+    least: int = 0  # terminal columns that it is cut to, before minor ones are left out; 0: it is not cut
+    minor: bool = False  # it is left out if the others do not fit
+
+
+def table(
+    heads: Sequence[Head], rows: Sequence[Sequence[Cell]], room: int, *, header: bool = True
+) -> list[str]:
+    """Return the lines of a table of at most `room` columns, if its least widths permit it.
+
+    Columns are as wide as their widest cell. If that is too much, the columns that may be cut are; if that is
+    not enough, minor columns are left out, the last one first.
+    """
+    texts = [[Cell(clean(cell.text), cell.colour) for cell in row] for row in rows]
+    natural = [
+        max([columns(head.text), *(columns(row[at].text) for row in texts)]) for at, head in enumerate(heads)
+    ]
+    shown = _shown(heads, natural, room)
+    widths = {at: natural[at] for at in shown}
+    _shrink(widths, {at: heads[at].least for at in shown if heads[at].least}, room)
+    _shrink(widths, {at: _LEAST for at in shown if heads[at].least}, room)
+    lines = [[Cell(head.text) for head in heads]] * header + texts
+    return [_line(heads, row, widths) for row in lines]
+
+
+def _shown(heads: Sequence[Head], natural: Sequence[int], room: int) -> list[int]:
+    """Return the columns that are shown."""
+    least = [min(wide, head.least or wide) for head, wide in zip(heads, natural, strict=True)]
+    shown = list(range(len(heads)))
+    for at in reversed(range(len(heads))):
+        if sum(least[one] for one in shown) + len(shown) - 1 <= room:
+            break
+        if heads[at].minor:
+            shown.remove(at)
+    return shown
+
+
+def _shrink(widths: dict[int, int], least: dict[int, int], room: int) -> None:
+    """Cut the widest column until all fit, none below its least width."""
+    while sum(widths.values()) + len(widths) - 1 > room:
+        able = [at for at, width in least.items() if widths[at] > width]
+        if not able:
+            return
+        widths[max(able, key=lambda at: widths[at])] -= 1
+
+
+def _line(heads: Sequence[Head], row: Sequence[Cell], widths: dict[int, int]) -> str:
+    parts, last = [], max(widths)
+    for at, width in widths.items():
+        is_last = at == last and not heads[at].right
+        room = min(width, columns(row[at].text)) if is_last else width
+        parts.append(painted(fit(row[at].text, room, right=heads[at].right, mark=MARK), row[at].colour))
+    return " ".join(parts)
+
+
+def painted(text: str, colour: str) -> str:
+    """Return a text in a colour, the blanks around it without."""
+    bare = text.strip(" ")
+    if not colour or not bare:
+        return text
+    before, after = text[: text.index(bare)], text[text.index(bare) + len(bare) :]
+    return f"{before}\033[{colour}m{bare}\033[0m{after}"
