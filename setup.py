@@ -116,6 +116,7 @@ def main() -> None:
             "fgsched.store": ["*.sql", "migrations/*.sql"],
             "fgsched.accounting": ["*.sql"],
             "fgsched.accounting.reports": ["*.sql", "templates/*"],
+            "fgsched.slurm": ["bin/*"],
         },
         include_package_data=False,  # sources of the native parts belong in the sdist only
         data_files=data_files(),

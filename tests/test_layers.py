@@ -17,7 +17,7 @@ LAYERS = {
     "core": {"jobs", "scheduling"},
     "edges": {"accounting", "config", "system", "launch", "store", "gpus", "server", "client", "crash"},
     "controller": {"controller", "simulate"},
-    "cli": {"cli"},
+    "cli": {"cli", "slurm"},
 }
 PURE = {"domain", "jobs", "scheduling"}
 RANK = {part: rank for rank, parts in enumerate(LAYERS.values()) for part in parts}

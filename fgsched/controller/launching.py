@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,9 @@ class Launching:
     pids: cgroups.PidsCgroups | None
 
 
+_NAMES_OF_SLURM = Path(__file__).parents[1] / "slurm" / "bin"  # programs that jobs find first
+
+
 def build(
     places: Paths, config: Config, store: Store, beside: Beside, run: RunDir, reports: Reports
 ) -> Launching:
@@ -125,6 +129,8 @@ def launch_context(places: Paths, run: Path, config: Config, mounts: MountPlan) 
         become_user=places.mode == "system",
         visible={one.name: one.visible_env for one in config.policy.resources},
         mounts=mounts,
+        programs=str(_NAMES_OF_SLURM),
+        python=sys.executable,
     )
 
 

@@ -53,6 +53,8 @@ class LaunchContext(Struct, frozen=True, kw_only=True):
     become_user: bool  # system mode
     visible: Mapping[str, str] = field(default_factory=dict)  # resource -> the variable with its indices
     mounts: MountPlan = field(default_factory=MountPlan)  # that jobs can have of their own
+    programs: str = ""  # directory of commands that jobs find first: the names of Slurm
+    python: str = ""  # interpreter of these commands
     proves: bool = False  # that fences hold, in each job: there is a driver to be fenced
 
 
@@ -177,6 +179,7 @@ def variables(
         "FG_ERROR_FILE": error_file,
         "FG_ENFORCE": job.tier,
         "TMPDIR": tmpdir,
+        **({"FG_PYTHON": site.python} if site.python else {}),
         **_gpu_variables(tuple(given), by_uuid=others_of(job.mounts) == "closed"),
         **_resource_variables(job, site.visible),
         **_array_variables(job),
@@ -244,10 +247,18 @@ def _slurm(job: Job, own: Mapping[str, str]) -> dict[str, str]:
 
 # -- the environment -----------------------------------------------------------------------------------
 
+_USUAL_PATH = b"/usr/local/bin:/usr/bin:/bin"
 
-def merge_environment(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
-    """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads."""
-    theirs, preload = _kept(base, frozenset(own))
+
+def merge_environment(base: bytes, own: Mapping[str, str], hook: str, programs: str = "") -> bytes:
+    """Return the submitted environment, overridden by `own`, with the hook ahead of other preloads.
+
+    `programs`: directory of commands that comes first in PATH.
+    """
+    theirs, preload, path = _kept(base, frozenset(own))
+    if programs:
+        path = programs.encode(errors="surrogateescape") + b":" + (path or _USUAL_PATH)
+    theirs += b"PATH=" + path + b"\0" if path else b""
     ours = "".join([f"{name}={value}\0" for name, value in own.items()])
     whole = theirs + ours.encode(errors="surrogateescape")
     libraries = hook.encode(errors="surrogateescape") + preload if hook else preload[1:]
@@ -255,16 +266,21 @@ def merge_environment(base: bytes, own: Mapping[str, str], hook: str) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes]:
-    """Return (remaining submitted environment, its LD_PRELOAD). Jobs of one submission share the result."""
-    theirs, preload = [], b""
+def _kept(base: bytes, ours: frozenset[str]) -> tuple[bytes, bytes, bytes]:
+    """Return (remaining submitted environment, its LD_PRELOAD, its PATH).
+
+    Jobs of one submission share the result.
+    """
+    theirs, preload, path = [], b"", b""
     for entry in base.split(b"\0")[:-1]:
         name, _, value = entry.partition(b"=")
         if name == b"LD_PRELOAD":
             preload = b":" + value if value else b""
+        elif name == b"PATH":
+            path = value
         elif name.decode(errors="surrogateescape") not in ours:
             theirs.append(entry + b"\0")
-    return b"".join(theirs), preload
+    return b"".join(theirs), preload, path
 
 
 # -- the launch ---------------------------------------------------------------
@@ -361,7 +377,7 @@ def launch(
         closed=closed,
         cgroups=cgroups,
         cpus=job.cpus,
-        environment=merge_environment(base, own, preload),
+        environment=merge_environment(base, own, preload, site.programs),
     )
 
 

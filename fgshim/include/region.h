@@ -43,7 +43,7 @@ typedef struct {            /* one GPU of the job; all amounts are bytes */
 
 typedef struct {            /* one process */
     /* Held by the thread that took the slot, until that thread ends or the process executes another program: the kernel
-     * marks it then. A slot whose mutex is held belongs to a living process, and nobody has to read /proc. */
+     * marks it then. A slot whose mutex is held belongs to a living process, and /proc is not read. */
     union { pthread_mutex_t life; uint8_t life_room[FG_ROOM_OF_LIFE]; };
     uint32_t pid;           /* 0: the slot is free; as its own pid namespace numbers it */
     uint32_t generation;    /* incremented each time the slot changes hands */

@@ -1,0 +1,71 @@
+"""Run the command of fgsched that a name of Slurm means, with Slurm's name in its messages.
+
+`python -m fgsched.slurm.names squeue -u ann`
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from fgsched.cli.command import Command
+from fgsched.domain.errors import Exit
+
+NAMES = {  # of Slurm -> the command of fgsched that takes its options
+    "sbatch": "fgsub",
+    "squeue": "fgq",
+    "scancel": "fgcancel",
+    "sacct": "fgacct",
+    "sinfo": "fginfo",
+    "scontrol": "fgctl",
+    "sprio": "fgprio",
+    "sshare": "fgshare",
+}
+BIN = Path(__file__).parent / "bin"  # one script for each name
+_FORMATS = ("-o", "-O", "--format", "--Format")
+
+
+def arguments(name: str, words: Sequence[str]) -> list[str]:
+    """Return the arguments for the command of fgsched: squeue has Slurm's columns by default."""
+    if name == "squeue" and not any(word.startswith(_FORMATS) for word in words):
+        return ["--slurm-columns", *words]
+    return list(words)
+
+
+def status_of(name: str, code: int) -> int:
+    """Return Slurm's exit status for one of fgsched: 1, and 255 for a bad option of sbatch."""
+    if code == Exit.USAGE:
+        return 255 if name == "sbatch" else 1
+    return 1 if code == Exit.NO_SUCH_JOB else code
+
+
+class _Named:
+    """Ends a command of fgsched in the words of Slurm."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        self._name, self._fail = name, command.fail
+        command.name = name
+
+    def fail(self, cause: str, remedy: str, code: int) -> NoReturn:
+        self._fail(cause, remedy, status_of(self._name, code))
+
+
+def main() -> None:
+    """Run `fgsched.slurm.names NAME [ARGUMENT]…`."""
+    name, words = sys.argv[1], sys.argv[2:]
+    if name == "srun":
+        from fgsched.slurm import srun
+
+        sys.argv = ["srun", *words]
+        srun.main()
+        return
+    own = NAMES[name]
+    command: Command = getattr(import_module(f"fgsched.cli.{own}"), own)
+    sys.argv = [name, *arguments(name, words)]
+    command.fail = _Named(name, command).fail  # type: ignore[method-assign]
+    command.main(prog_name=name)
+
+
+if __name__ == "__main__":
+    main()

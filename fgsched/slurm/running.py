@@ -1,0 +1,164 @@
+"""Run the tasks of one step of a job on this host."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+from fgsched.slurm import slots
+from fgsched.slurm.environment import of_step, of_task
+from fgsched.slurm.step import Refusal, Step
+from fgsched.slurm.streams import Inputs, Outputs
+
+
+def run(step: Step, environ: Mapping[str, str]) -> int:
+    """Run the tasks of a step, and return the highest of their exit codes.
+
+    Raises:
+        Refusal: the job does not have what the step asks for, or the program cannot be executed.
+    """
+    job = environ.get("FG_JOB_ID")
+    if not job:
+        raise Refusal("srun: error: not inside a job of fgsched; submit a script with fgsub or sbatch", 1)
+    with ExitStack() as held:
+        gpus = _gpus(step, environ, held)
+        base = of_step(step, environ, slots.next_step(environ), gpus)
+        if step.terminal:
+            from fgsched.slurm.terminal import spawn
+
+            return spawn(step.program(0), _of(step, base, 0, gpus), step.directory)
+        running = _Running(step, base, held)
+        with _forwarding(running.signal):
+            running.start(gpus)
+            return running.wait()
+
+
+def _gpus(step: Step, environ: Mapping[str, str], held: ExitStack) -> list[str]:
+    """Take the CPUs and GPUs of a step from those that other steps leave; return the GPUs."""
+    own = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    cpus = int(environ.get("FG_CPUS_ON_NODE") or 1)
+    if step.tasks * step.cpus > cpus:
+        raise Refusal(_too_much("More processors requested than permitted", environ), 1)
+    if step.gpus > len(own):
+        raise Refusal(_too_much("Invalid generic resource (gres) specification", environ), 1)
+    if step.overlaps or "SLURM_STEP_ID" in environ:  # a step inside a step shares what that one has
+        return own[: step.gpus] if step.gpus else own
+    slots.take(environ, "cpu", cpus, step.tasks * step.cpus, held)
+    if not step.gpus:
+        return own
+    return [own[index] for index in slots.take(environ, "gpu", len(own), step.gpus, held)]
+
+
+def _too_much(why: str, environ: Mapping[str, str]) -> str:
+    return f"srun: error: Unable to create step for job {environ['FG_JOB_ID']}: {why}"
+
+
+def _of(step: Step, base: Mapping[str, str], task: int, gpus: list[str]) -> dict[str, str]:
+    found = of_task(base, task)
+    if step.gpus_each:
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[task * step.gpus_each : (task + 1) * step.gpus_each])
+    return found
+
+
+class _Running:
+    """The tasks of a step while they run."""
+
+    def __init__(self, step: Step, base: Mapping[str, str], held: ExitStack) -> None:
+        self._step, self._base, self._host = step, base, base["SLURMD_NODENAME"]
+        self._selector = held.enter_context(selectors.DefaultSelector())
+        self._outputs = Outputs(step, base, self._selector, held)
+        self._inputs = Inputs(step, base, self._selector, held)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._worst = 0
+        self._signalled = 0  # the last signal for all tasks
+
+    def start(self, gpus: list[str]) -> None:
+        """Start the tasks with these GPUs."""
+        for task in range(self._step.tasks):
+            self._start(task, _of(self._step, self._base, task, gpus))
+        if self._signalled:
+            self.signal(self._signalled)
+        self._inputs.begin()
+
+    def _start(self, task: int, environ: Mapping[str, str]) -> None:
+        words = self._step.program(task)
+        out, error = self._outputs.of(task)
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=self._inputs.of(task),
+                stdout=out,
+                stderr=error,
+                env=dict(environ),
+                cwd=self._step.directory or None,
+            )
+        except OSError as failure:
+            status = 2 if failure.errno == 2 else 13
+            self._say(f"slurmstepd: error: execve(): {words[0]}: {failure.strerror}")
+            self._say(f"srun: error: {self._host}: task {task}: Exited with exit code {status}")
+            self._worst = max(self._worst, status)
+            self._outputs.began(task)
+            return
+        self._processes[task] = process
+        self._outputs.began(task)
+        descriptor = os.pidfd_open(process.pid)
+        self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._ended(task, descriptor))
+
+    def wait(self) -> int:
+        """Serve streams and signals until every task has ended; return the highest exit code."""
+        while self._processes or self._outputs.is_open:
+            for key, _ in self._selector.select():
+                key.data()
+        return self._worst
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all tasks."""
+        self._signalled = number
+        for process in self._processes.values():
+            process.send_signal(number)
+
+    def _ended(self, task: int, descriptor: int) -> None:
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        status = self._processes.pop(task).wait()
+        code = 128 - status if status < 0 else status
+        if code:
+            name = signal.strsignal(-status) if status < 0 else f"Exited with exit code {status}"
+            self._say(f"srun: error: {self._host}: task {task}: {name}")
+        self._worst = max(self._worst, code)
+        if code and self._step.kill_on_bad_exit and self._processes:
+            self._say(f"srun: Job step aborted: task {task} ended with exit code {code}")
+            self.signal(signal.SIGKILL)
+        elif self._step.wait and self._processes:
+            signal.signal(signal.SIGALRM, lambda number, frame: self.signal(signal.SIGKILL))
+            signal.alarm(self._step.wait)
+
+    def _say(self, text: str) -> None:
+        if not self._step.quiet or "error" in text:
+            print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _forwarding(send: Callable[[int], None]) -> Iterator[None]:
+    """Forward SIGTERM and SIGHUP to the tasks. SIGINT comes from the terminal, the others from fgsched."""
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        send(number)
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        """Do nothing: an ignored signal would be ignored by the tasks too."""
+
+    handlers = {
+        **dict.fromkeys((signal.SIGTERM, signal.SIGHUP), forward),
+        **dict.fromkeys((signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2), ignore),
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

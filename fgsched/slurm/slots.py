@@ -1,0 +1,92 @@
+"""Share the CPUs and GPUs of a job among its steps: each unit is a file that a step locks while it runs.
+
+The kernel releases the locks of a step that is killed. A lock file contains the pid of its holder, and a step
+that waits is woken by the exit of any holder. Steps are served in the order in which they asked.
+"""
+
+import fcntl
+import os
+import select
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
+
+
+def next_step(environ: Mapping[str, str]) -> int:
+    """Return the number of the next step of this job, from 0 on."""
+    folder = _folder(environ)
+    if not folder:
+        return 0
+    with open(f"{folder}/next", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        number = int(file.read() or 0)
+        file.truncate(0)
+        file.write(str(number + 1))
+    return number
+
+
+def take(environ: Mapping[str, str], kind: str, total: int, wanted: int, held: ExitStack) -> list[int]:
+    """Lock `wanted` of `total` units of a kind, and wait until that many are free; return their numbers.
+
+    They are released when `held` closes. Without a directory of the job nothing is locked.
+    """
+    folder = _folder(environ)
+    if not folder:
+        return list(range(wanted))
+    with open(f"{folder}/{kind}", "w") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        found: dict[int, int] = {}
+        while True:
+            holders = _lock(folder, kind, range(total), wanted, found)
+            if len(found) == wanted:
+                break
+            _await_any(holders)
+    for descriptor in found.values():
+        held.callback(os.close, descriptor)
+    return sorted(found)
+
+
+def _lock(folder: str, kind: str, units: Iterable[int], wanted: int, found: dict[int, int]) -> list[int]:
+    """Lock free units until `found` has enough; return the pids of those that hold the others."""
+    holders = []
+    for unit in units:
+        if len(found) == wanted:
+            break
+        if unit in found:
+            continue
+        descriptor = os.open(f"{folder}/{kind}.{unit}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holders.append(int(os.pread(descriptor, 20, 0) or 0))
+            os.close(descriptor)
+            continue
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        found[unit] = descriptor
+    return holders
+
+
+def _await_any(holders: Iterable[int]) -> None:
+    """Wait until one of these processes has exited; return at once if one is gone or unknown."""
+    with ExitStack() as opened:
+        descriptors = []
+        for pid in holders:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except OSError:  # gone, or it has not written its pid yet
+                return
+            opened.callback(os.close, descriptor)
+            descriptors.append(descriptor)
+        select.select(descriptors, [], [])
+
+
+def _folder(environ: Mapping[str, str]) -> str:
+    """Return the directory of the job's steps; "" if it cannot be made."""
+    path = environ.get("FG_JOB_DIR", "")
+    folder = f"{path}/steps" if path else ""
+    with suppress(OSError):
+        if folder:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            return folder
+    return ""

@@ -1,0 +1,115 @@
+"""srun inside a job: read its command line, and run the tasks of one step."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from fgsched.slurm.getopt import BadLine, options, parse
+from fgsched.slurm.running import run
+from fgsched.slurm.step import Refusal, Step
+from fgsched.slurm.taskfile import read_programs
+
+_KNOWN = options(
+    """ntasks= cpus-per-task= nodes= label output= error= input= pty unbuffered cpu-bind= gpus= gres=
+    gpus-per-task= gpus-per-node= exclusive? overlap exact nodelist= export= chdir= multi-prog job-name=
+    kill-on-bad-exit? wait= quiet verbose ntasks-per-node= tasks-per-node= ntasks-per-gpu= open-mode=
+    time= partition= account= qos= mem= mem-per-cpu= mem-per-gpu= mpi= distribution= exclude= constraint=
+    no-kill? immediate? jobid= cpus-per-gpu= gpu-bind= gpu-freq= mem-bind= hint= threads-per-core= propagate?
+    preserve-env slurmd-debug= signal= comment= resv-ports? accel-bind= mail-type= mail-user= reservation=
+    epilog= prolog= task-prolog= task-epilog= deadline= begin= dependency= clusters= het-group= relative=
+    ntasks-per-core= ntasks-per-socket= disable-status overcommit licenses= whole use-min-nodes network=""",
+    """n:ntasks c:cpus-per-task N:nodes l:label o:output e:error i:input u:unbuffered G:gpus w:nodelist
+    D:chdir J:job-name K:kill-on-bad-exit W:wait Q:quiet q:qos v:verbose t:time p:partition A:account
+    m:distribution x:exclude C:constraint k:no-kill I:immediate X:disable-status O:overcommit L:licenses
+    E:preserve-env d:dependency M:clusters r:relative""",
+)
+
+
+def step_of(words: Sequence[str], environ: Mapping[str, str]) -> Step:
+    """Return the step that a command line describes. Raises BadLine or Refusal."""
+    found, command = parse(_KNOWN, words, permute=False)
+    given = dict(found)
+    _check_host(given)
+    if not command:
+        raise Refusal("srun: fatal: No command given to execute.", 1)
+    tasks = _tasks(given, environ)
+    return Step(
+        command=tuple(command),
+        programs=read_programs(command[0], tasks) if "multi-prog" in given else (),
+        tasks=tasks,
+        cpus=_number(given, "cpus-per-task", environ.get("SRUN_CPUS_PER_TASK", "1")),
+        gpus=_gpus(given, tasks),
+        gpus_each=_amount(given["gpus-per-task"]) if "gpus-per-task" in given else 0,
+        overlaps="overlap" in given,
+        label="label" in given,
+        output=given.get("output", ""),
+        error=given.get("error", ""),
+        input=given.get("input", ""),
+        append=given.get("open-mode", "")[:1] == "a",
+        directory=given.get("chdir", ""),
+        export=given.get("export", "ALL"),
+        kill_on_bad_exit=given.get("kill-on-bad-exit", "0") != "0",
+        wait=_number(given, "wait", "0"),
+        quiet="quiet" in given,
+        terminal="pty" in given,
+        name=given.get("job-name", os.path.basename(command[0])),
+    )
+
+
+def _check_host(given: Mapping[str, str]) -> None:
+    least = given.get("nodes", "1").partition("-")[0]
+    if not least.isdigit():
+        raise Refusal(f'srun: error: Invalid node count "{given["nodes"]}"', 1)
+    if int(least) > 1:
+        raise Refusal(
+            "srun: error: Unable to create step for job: Node count specification invalid\n"
+            f"srun: --nodes={given['nodes']}: fgsched runs on one host; use --nodes=1",
+            1,
+        )
+
+
+def _tasks(given: Mapping[str, str], environ: Mapping[str, str]) -> int:
+    for name in ("ntasks", "ntasks-per-node", "tasks-per-node"):
+        if name in given:
+            return _number(given, name, "1")
+    return _number({}, "ntasks", environ.get("SLURM_NTASKS") or environ.get("FG_NTASKS") or "1")
+
+
+def _number(given: Mapping[str, str], name: str, default: str) -> int:
+    text = given.get(name, default)
+    if not text.isdigit() or (int(text) < 1 and name != "wait"):
+        raise Refusal(f'srun: error: Invalid numeric value "{text}" for --{name}.', 1)
+    return int(text)
+
+
+def _gpus(given: Mapping[str, str], tasks: int) -> int:
+    """Return the number of GPUs of the step; 0: all of the job."""
+    if "gpus-per-task" in given:
+        return _amount(given["gpus-per-task"]) * tasks
+    if "gpus" in given or "gpus-per-node" in given:
+        return _amount(given.get("gpus") or given["gpus-per-node"])
+    asked = [part for part in given.get("gres", "").split(",") if part.partition(":")[0] == "gpu"]
+    return _amount(asked[0].removeprefix("gpu").removeprefix(":")) if asked else 0
+
+
+def _amount(text: str) -> int:
+    """Return the count in '[type:]N'; a type alone means one."""
+    last = text.rpartition(":")[2]
+    return int(last) if last.isdigit() else 1
+
+
+def main() -> None:
+    """Run srun; exit with the highest exit code of its tasks."""
+    try:
+        step = step_of(sys.argv[1:], os.environ)
+        sys.exit(run(step, os.environ))
+    except BadLine as error:
+        print(f'srun: {error}\nTry "srun --help" for more information', file=sys.stderr)
+        sys.exit(1)
+    except Refusal as error:
+        print(error.text, file=sys.stderr)
+        sys.exit(error.status)
+
+
+if __name__ == "__main__":
+    main()

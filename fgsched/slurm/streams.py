@@ -1,0 +1,158 @@
+"""The standard streams of the tasks of a step: files by pattern, labelled lines, and shared input."""
+
+import os
+import re
+import selectors
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import IO
+
+from fgsched.slurm.step import Step
+
+_LETTER = re.compile(r"%(\d*)([%AJNTajnstux])")
+_CHUNK = 1 << 16  # bytes
+_LEFT = 1 << 20  # bytes of a line without an end that are kept
+
+
+def file_name(pattern: str, environ: Mapping[str, str], task: int) -> str:
+    """Return the name of a task's file, with %t, %j, %s, %J, %n, %N, %u, %x, %A and %a replaced."""
+    job, step = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_STEP_ID", "")
+    values = {
+        **{"%": "%", "j": job, "s": step, "J": f"{job}.{step}", "t": str(task), "n": "0"},
+        "N": environ.get("SLURMD_NODENAME", "").partition(".")[0],
+        "u": environ.get("SLURM_JOB_USER", ""),
+        "x": environ.get("SLURM_JOB_NAME", ""),
+        "A": environ.get("SLURM_ARRAY_JOB_ID", job),
+        "a": environ.get("SLURM_ARRAY_TASK_ID", ""),
+    }
+
+    def replaced(found: re.Match[str]) -> str:
+        value = values.get(found[2], found[0])
+        return value.zfill(min(int(found[1]), 10)) if found[1] and value.isdigit() else value
+
+    return _LETTER.sub(replaced, pattern)
+
+
+class Outputs:
+    """Where the tasks write: to srun's own streams, to files, or through labels."""
+
+    def __init__(
+        self, step: Step, environ: Mapping[str, str], selector: selectors.BaseSelector, held: ExitStack
+    ) -> None:
+        self._step, self._environ, self._selector, self._held = step, environ, selector, held
+        self._files: dict[str, IO[bytes]] = {}
+        self._labels: dict[int, list[int]] = {}  # task -> write ends that the task inherits
+        self._width = len(str(step.tasks - 1))
+        self._open = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether labelled output can still come."""
+        return self._open > 0
+
+    def of(self, task: int) -> tuple[int | IO[bytes] | None, int | IO[bytes] | None]:
+        """Return standard output and error of a task; None is that of srun."""
+        out = self._one(task, self._step.output, 1)
+        if not self._step.error:
+            return out, out if self._step.output else self._one(task, "", 2)
+        return out, self._one(task, self._step.error, 2)
+
+    def began(self, task: int) -> None:
+        """Close the ends that a started task has inherited."""
+        for descriptor in self._labels.pop(task, []):
+            os.close(descriptor)
+
+    def _one(self, task: int, pattern: str, stream: int) -> int | IO[bytes] | None:
+        if pattern == "none":
+            return self._file(os.devnull)
+        if pattern and not pattern.isdigit():
+            return self._file(file_name(pattern, self._environ, task))
+        if pattern.isdigit() and int(pattern) != task:
+            return self._file(os.devnull)
+        return self._labelled(task, stream) if self._step.label else None
+
+    def _file(self, name: str) -> IO[bytes]:
+        if name not in self._files:
+            path = os.path.join(self._step.directory, name)
+            mode = "ab" if self._step.append or name == os.devnull else "wb"
+            self._files[name] = self._held.enter_context(open(path, mode))  # noqa: SIM115
+        return self._files[name]
+
+    def _labelled(self, task: int, stream: int) -> int:
+        ours, theirs = os.pipe()
+        self._labels.setdefault(task, []).append(theirs)
+        target = (sys.stdout if stream == 1 else sys.stderr).buffer
+        label = f"{task:>{self._width}}: ".encode()
+        left = bytearray()
+
+        def copy() -> None:
+            data = os.read(ours, _CHUNK)
+            left.extend(data)
+            end = left.rfind(b"\n") + 1 if data and len(left) < _LEFT else len(left)
+            for line in bytes(left[:end]).splitlines(keepends=True):
+                target.write(label + line + (b"" if line.endswith(b"\n") else b"\n"))
+            target.flush()
+            del left[:end]
+            if not data:
+                self._selector.unregister(ours)
+                os.close(ours)
+                self._open -= 1
+
+        self._open += 1
+        self._selector.register(ours, selectors.EVENT_READ, copy)
+        return theirs
+
+
+class Inputs:
+    """What the tasks read: the input of srun for all of them, for one, nothing, or a file for each."""
+
+    def __init__(
+        self, step: Step, environ: Mapping[str, str], selector: selectors.BaseSelector, held: ExitStack
+    ) -> None:
+        self._step, self._environ, self._selector, self._held = step, environ, selector, held
+        self._pipes: list[int] = []
+
+    def of(self, task: int) -> int | IO[bytes] | None:
+        """Return the standard input of a task; None is that of srun."""
+        wanted = self._step.input
+        if wanted == "none" or (wanted.isdigit() and int(wanted) != task):
+            return self._held.enter_context(open(os.devnull, "rb"))
+        if wanted and wanted != "all" and not wanted.isdigit():
+            path = os.path.join(self._step.directory, file_name(wanted, self._environ, task))
+            return self._held.enter_context(open(path, "rb"))
+        if self._step.tasks == 1 or wanted.isdigit():
+            return None
+        reading, writing = os.pipe()
+        self._held.callback(os.close, reading)
+        self._pipes.append(writing)
+        return reading
+
+    def begin(self) -> None:
+        """Copy the input of srun to all tasks, if several share it."""
+        if not self._pipes:
+            return
+        try:
+            self._selector.register(0, selectors.EVENT_READ, self._copy)
+        except (PermissionError, ValueError, OSError):  # a regular file is always readable
+            while self._copy():
+                pass
+
+    def _copy(self) -> bool:
+        data = os.read(0, _CHUNK)
+        for pipe in list(self._pipes):
+            try:
+                os.write(pipe, data)
+            except BrokenPipeError:
+                self._drop(pipe)
+        if data:
+            return True
+        for pipe in list(self._pipes):
+            self._drop(pipe)
+        if 0 in self._selector.get_map():
+            self._selector.unregister(0)
+        return False
+
+    def _drop(self, pipe: int) -> None:
+        self._pipes.remove(pipe)
+        os.close(pipe)

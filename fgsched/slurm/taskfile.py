@@ -1,0 +1,47 @@
+"""Read the file of `srun --multi-prog`: which program each task runs."""
+
+import shlex
+
+from fgsched.slurm.step import Refusal
+
+
+def read_programs(path: str, tasks: int) -> tuple[tuple[str, ...], ...]:
+    """Return the words of each task's program, with %t and %o replaced. Raises Refusal."""
+    try:
+        with open(path) as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise Refusal(f"srun: error: Unable to open configuration file {path}: {error.strerror}", 1) from None
+    found: dict[int, tuple[str, ...]] = {}
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        ranks = _ranks(words[0], tasks)
+        for offset, task in enumerate(ranks):
+            values = {"%t": str(task), "%o": str(offset)}
+            found[task] = tuple(_replaced(word, values) for word in words[1:])
+    missing = [task for task in range(tasks) if not found.get(task)]
+    if missing:
+        raise Refusal(
+            f"srun: error: Configuration file {path} invalid: no record for task id {missing[0]}", 1
+        )
+    return tuple(found[task] for task in range(tasks))
+
+
+def _ranks(text: str, tasks: int) -> list[int]:
+    if text == "*":
+        return list(range(tasks))
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise Refusal(f"srun: error: Configuration file invalid task specification: {text}", 1)
+        ranks += range(int(first), int(last or first) + 1)
+    return ranks
+
+
+def _replaced(word: str, values: dict[str, str]) -> str:
+    for letter, value in values.items():
+        word = word.replace(letter, value)
+    return word

@@ -1,0 +1,101 @@
+"""The names of Slurm inside jobs: the commands of fgsched answer to them, with Slurm's name in messages."""
+
+import os
+
+import pytest
+
+from fgsched.domain.errors import Exit
+from fgsched.slurm.names import BIN, NAMES, arguments, status_of
+
+
+def script(home, *lines):
+    (home.path / "job.sh").write_text("\n".join(["#!/bin/bash", *lines, ""]))
+    done = home.run("fgsub", "--wait", "-o", "out", "job.sh")
+    return done.status, (home.path / "out").read_text()
+
+
+def test_every_name_has_a_program():
+    assert sorted(os.listdir(BIN)) == sorted([*NAMES, "srun"])
+    assert all(os.access(BIN / name, os.X_OK) for name in NAMES)
+
+
+def test_a_script_for_slurm_runs_its_steps(home):
+    status, out = script(
+        home,
+        "#SBATCH -n 2 --cpus-per-task=1",
+        "srun -l sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS in $SLURM_JOB_ID.$SLURM_STEP_ID'",
+        "srun -n1 echo alone",
+    )
+    assert (status, sorted(out.splitlines())) == (0, ["0: 0 of 2 in 1.0", "1: 1 of 2 in 1.0", "alone"])
+
+
+def test_the_exit_code_of_a_step_is_that_of_the_job(home):
+    status, out = script(home, "#SBATCH -J x", "srun sh -c 'exit 3'")
+    assert status == 3
+    assert out.endswith("task 0: Exited with exit code 3\n")
+
+
+def test_steps_in_the_background_share_the_cpus_of_the_job(home):
+    steps = [f"srun -n1 sh -c 'echo {number} $SLURM_STEP_ID' &" for number in range(4)]
+    status, out = script(home, "#SBATCH -n 2", *steps, "wait")
+    assert status == 0
+    assert sorted(line.split()[0] for line in out.splitlines()) == ["0", "1", "2", "3"]
+    assert sorted(line.split()[1] for line in out.splitlines()) == ["0", "1", "2", "3"]
+
+
+def test_a_job_asks_about_itself_with_slurms_names(home):
+    status, out = script(
+        home,
+        "#SBATCH -J train",
+        "squeue -h -j $SLURM_JOB_ID -o '%i %j %T'",
+        "squeue -h -j $SLURM_JOB_ID | wc -w",
+        "scontrol show job $SLURM_JOB_ID | head -n1 | cut -d' ' -f1",
+        "sbatch --hold --parsable --wrap true",
+        "scancel 2 && echo cancelled",
+        "sacct -n -X -j 2 -o State",
+    )
+    assert status == 0
+    lines = [line.strip() for line in out.splitlines()]
+    assert lines == ["1 train RUNNING", "8", "JobId=1", "2", "cancelled", "CANCELLED+"]
+
+
+def test_errors_have_slurms_name_and_status(home):
+    _, out = script(
+        home, "sbatch --gpus=nonsense --wrap true; echo $?", "sbatch --nodes=3 --wrap true; echo $?"
+    )
+    first, one, second, two = [
+        line for line in out.splitlines() if line.startswith("sbatch") or line.isdigit()
+    ]
+    assert first.startswith("sbatch: error: --gpus=nonsense")
+    assert second.startswith("sbatch: error: --nodes=3: fgsched schedules one host")
+    assert (one, two) == ("255", "255")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "status"),
+    [
+        ("sbatch", Exit.USAGE, 255),
+        ("squeue", Exit.USAGE, 1),
+        ("squeue", Exit.NO_SUCH_JOB, 1),
+        ("sacct", 6, 6),
+    ],
+)
+def test_a_status_is_that_of_slurm(name, code, status):
+    assert status_of(name, code) == status
+
+
+def test_squeue_has_slurms_columns_unless_told_which():
+    assert arguments("squeue", ["-u", "ann"]) == ["--slurm-columns", "-u", "ann"]
+    assert arguments("squeue", ["-o%i"]) == ["-o%i"]
+    assert arguments("sinfo", ["-N"]) == ["-N"]
+
+
+def test_the_user_keeps_a_path_of_their_own(home):
+    (home.path / "bin").mkdir()
+    program = home.path / "bin" / "mine"
+    program.write_text("#!/bin/sh\necho mine\n")
+    program.chmod(0o755)
+    (home.path / "job.sh").write_text("#!/bin/sh\nmine\ncommand -v srun\n")
+    environ = {"PATH": f"{home.path}/bin:{os.environ['PATH']}"}
+    assert home.run("fgsub", "--wait", "-o", "out", "job.sh", env=environ).status == 0
+    assert (home.path / "out").read_text() == f"mine\n{BIN}/srun\n"
