@@ -52,7 +52,9 @@ CREATE TABLE job (
   task         INTEGER,                      -- index in the array
   detail       TEXT NOT NULL                 -- JSON
 ) STRICT;
-CREATE INDEX job_by_end ON job (ended_at);
+-- All that the sums of reports need, so that a report on a year does not read the rows. It costs 95 bytes a job.
+CREATE INDEX job_by_end ON job (ended_at, owner, state, oom, model, gpus, share, memory, charged, used, idle, gpu_peak,
+  eligible_at, started_at, time_limit, name);
 CREATE INDEX job_of_owner ON job (owner);
 CREATE UNIQUE INDEX job_of_array ON job (array, task) WHERE array > 0;
 

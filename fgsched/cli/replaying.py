@@ -14,7 +14,7 @@ from fgsched.domain.policy import Policy
 from fgsched.simulate import SimHost, replay
 from fgsched.simulate.workload import Task, runnable
 
-_MOST = 5_000  # jobs that are replayed: the latest
+_MOST = 2_000  # jobs that are replayed: the latest
 _UNLIMITED = 1 << 62
 
 

@@ -1,6 +1,7 @@
 """Ask the accounts what a report needs: sums made by SQL, and narrow rows."""
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
@@ -100,24 +101,25 @@ class JobTotals(Struct, frozen=True, kw_only=True):
         return self.state in _FAILED
 
 
-class Wait(Struct, frozen=True, gc=False):
-    """How long one job waited."""
+class WaitGroup(Struct, frozen=True, gc=False):
+    """How long jobs of one owner, model and size waited."""
 
     owner: Owner
     model: str
     gpus: int
     share: int  # ten-thousandths of each GPU
-    wait: float  # seconds
+    waits: list[float]  # seconds, ascending
 
 
 class Repeated(Struct, frozen=True, kw_only=True):
     """Jobs of a user with the same name and request."""
 
+    owner: int  # number of the owner of the last one
     user: str
     name: str
     gpus: int
     share: int  # ten-thousandths of each GPU
-    memory: int  # bytes of each GPU
+    memory: int  # bytes of each GPU, the largest
     model: str
     jobs: int
     charged: float  # GPU seconds
@@ -286,6 +288,7 @@ class Facts:
         """Ask `reader` about `period`; `user` restricts jobs to those of one user."""
         self.reader, self.period, self.host, self.user = reader, period, host, user
         self._bounds = {"since": period.since, "until": period.until}
+        self._examples: dict[tuple[int, str, int, int], list[Example]] = {}
 
     @cached_property
     def before(self) -> "Facts":
@@ -362,13 +365,21 @@ class Facts:
         return self._owned(JobTotals, "job_totals")
 
     @cached_property
-    def waits(self) -> list[Wait]:
-        owners = self.owners
+    def waits(self) -> list[WaitGroup]:
+        """Return the waits of the jobs that started, by owner, model and size."""
+        found: dict[tuple[int, str, int, int], list[float]] = defaultdict(list)
+        for owner, model, gpus, share, wait in self.reader.ask("waits", **self._bounds):
+            found[owner, model, gpus, share].append(wait)
         return [
-            Wait(owners[row[0]], *tuple(row)[1:])
-            for row in self.reader.ask("waits", **self._bounds)
-            if row[0] in owners
+            WaitGroup(self.owners[owner], model, gpus, share, sorted(waits))
+            for (owner, model, gpus, share), waits in found.items()
+            if owner in self.owners
         ]
+
+    @cached_property
+    def all_waits(self) -> list[float]:
+        """Return the waits of all jobs that started, in seconds, ascending."""
+        return sorted(wait for group in self.waits for wait in group.waits)
 
     def _owned(self, kind: type[Record], statement: str, **more: float) -> list[Record]:
         return [
@@ -379,14 +390,21 @@ class Facts:
 
     @cached_property
     def repeated(self) -> list[Repeated]:
-        found = self.reader.records(Repeated, "repeated", **self._bounds)
-        return [one for one in found if not self.user or one.user == self.user]
+        """Return the jobs of one owner, name and request, as groups; at most 2,000, the most charged."""
+        return [
+            msgspec.convert({**dict(row), "user": self.owners[row["owner"]].user}, Repeated, strict=False)
+            for row in self.reader.ask("repeated", user=self.user, **self._bounds)
+        ]
 
     def examples(self, of: Repeated, most: int = 50) -> list[Example]:
         """Return the latest jobs of a group, `most` of them."""
-        about = {"user": of.user, "name": of.name, "model": of.model}
-        numbers = {"gpus": of.gpus, "share": of.share, "memory": of.memory, "most": most}
-        return self.reader.records(Example, "examples", **about, **numbers, **self._bounds)
+        key = (of.owner, of.name, of.gpus, of.share)
+        if key not in self._examples:
+            about = {"owner": of.owner, "gpus": of.gpus, "share": of.share, "last": of.last, "most": most}
+            self._examples[key] = self.reader.records(
+                Example, "examples", name=of.name, **about, **self._bounds
+            )
+        return self._examples[key]
 
     def top_jobs(self, by: str, most: int) -> list[TopJob]:
         """Return the largest jobs by "charge", "idle" or "wait", `most` of them."""

@@ -135,8 +135,7 @@ def headline_idle(facts: Facts) -> Headline:
 
 
 def headline_wait(facts: Facts) -> Headline:
-    ordered = sorted(one.wait for one in facts.waits)
-    earlier = sorted(one.wait for one in facts.before.waits)
+    ordered, earlier = facts.all_waits, facts.before.all_waits
     note = f"90 %: {numbers.duration(quantile(ordered, 90)).text}"
     median = quantile(ordered, 50)
     change = numbers.by_duration(median, quantile(earlier, 50))

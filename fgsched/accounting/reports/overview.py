@@ -19,7 +19,7 @@ _WASTES = 5
 
 def overview(facts: Facts, wish: Wish) -> Report:
     """Return the overview of a period."""
-    found = findings(facts)[:_WASTES]
+    found = findings(facts, _WASTES)
     body = frame.Body(
         kind="overview",
         title="GPU report",

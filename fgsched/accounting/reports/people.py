@@ -67,7 +67,7 @@ def groups_of(facts: Facts, by: str) -> list[Group]:
         group.failed += job.jobs if job.has_failed else 0
         group.unused += job.unused
     for one in facts.waits:
-        found[name(one.owner, one.model)].waits.append(one.wait)
+        found[name(one.owner, one.model)].waits.extend(one.waits)
     for text, group in found.items():
         group.name = text
     return sorted(found.values(), key=lambda group: (-group.charged, -group.jobs, group.name))

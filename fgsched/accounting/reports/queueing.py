@@ -1,5 +1,6 @@
 """The reports on waits and on the capacity that was missing."""
 
+from bisect import bisect_left
 from collections import defaultdict
 
 from fgsched.accounting.reports import frame, numbers
@@ -51,7 +52,7 @@ def waits(facts: Facts, wish: Wish) -> Report:
 def _lede(facts: Facts) -> tuple[str, ...]:
     if not facts.waits:
         return (f"No job that ended in this {facts.period.noun} had started.",)
-    ordered = sorted(one.wait for one in facts.waits)
+    ordered = facts.all_waits
     median, ninety = quantile(ordered, 50), quantile(ordered, 90)
     return (
         f"Half of {numbers.counted(len(ordered), 'job')} waited {numbers.duration(median).text} or less,"
@@ -60,9 +61,9 @@ def _lede(facts: Facts) -> tuple[str, ...]:
 
 
 def _at_once(facts: Facts) -> Headline:
-    found = sum(one.wait < 60 for one in facts.waits)
-    note = f"{found:,} of {numbers.counted(len(facts.waits), 'job')}"
-    return Headline("at_once", "Started at once", numbers.share(found, len(facts.waits)), note)
+    found, jobs = bisect_left(facts.all_waits, 60), len(facts.all_waits)
+    note = f"{found:,} of {numbers.counted(jobs, 'job')}"
+    return Headline("at_once", "Started at once", numbers.share(found, jobs), note)
 
 
 def _none(key: str, title: str) -> Section:
@@ -80,16 +81,15 @@ def _by_partition(facts: Facts) -> Section:
         return _none("partitions", "By partition")
     found: dict[str, list[float]] = defaultdict(list)
     for one in facts.waits:
-        found[one.owner.partition or "(none)"].append(one.wait)
+        found[one.owner.partition or "(none)"].extend(one.waits)
     rows = sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return Section("partitions", "By partition", "", (distribution(rows, key="partitions", is_given=True),))
 
 
 def _histogram(facts: Facts) -> Part:
     names = [*(name for _, name in _BINS), _LAST]
-    counts = dict.fromkeys(names, 0)
-    for one in facts.waits:
-        counts[next((name for most, name in _BINS if one.wait < most), _LAST)] += 1
+    ends = [0, *(bisect_left(facts.all_waits, most) for most, _ in _BINS), len(facts.all_waits)]
+    counts = {name: end - begin for name, begin, end in zip(names, ends, ends[1:], strict=False)}
     largest = max(counts.values())
     columns = (
         Column("wait", "Wait"),

@@ -47,28 +47,28 @@ SELECT owner, model, gpus, share, max(0.0, started_at - eligible_at) AS wait FRO
 WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL;
 
 -- name: repeated
--- Jobs of one user with the same name and request, by the GPU seconds that were charged and not used.
-SELECT owner.user, job.name, job.gpus, job.share, job.memory, job.model, count(*) AS jobs,
-  sum(job.charged) AS charged, sum(job.used) AS used, sum(job.idle) AS idle, max(job.gpu_peak) AS peak,
-  max(job.ended_at - job.started_at) AS longest, sum(job.ended_at - job.started_at) AS elapsed,
-  max(job.time_limit) AS time_limit, max(job.id) AS last
-FROM job JOIN owner ON owner.id = job.owner
-WHERE job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL AND job.gpus > 0
-GROUP BY owner.user, job.name, job.gpus, job.share, job.memory, job.model
-ORDER BY owner.user, job.name, job.gpus, job.share, job.memory, job.model;
+-- Jobs of one owner with the same name and request, the most charged ones.
+SELECT owner, name, gpus, share, max(memory) AS memory, model, count(*) AS jobs, sum(charged) AS charged,
+  sum(used) AS used, sum(idle) AS idle, max(gpu_peak) AS peak, max(ended_at - started_at) AS longest,
+  sum(ended_at - started_at) AS elapsed, max(time_limit) AS time_limit, max(id) AS last
+FROM job
+WHERE ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL AND gpus > 0
+  AND (:user = '' OR owner IN (SELECT id FROM owner WHERE user = :user))
+GROUP BY owner, name, gpus, share, model
+ORDER BY sum(charged) DESC, owner, name, gpus, share, model LIMIT 2000;
 
 -- name: examples
--- The latest jobs of one user with one name and request.
-SELECT job.ended_at - job.started_at AS elapsed, job.charged, job.used, job.gpu_peak AS peak,
+-- The latest jobs of one owner with one name and request.
+SELECT ended_at - started_at AS elapsed, charged, used, gpu_peak AS peak,
   json_extract(detail, '$.cpus') AS cpus, json_extract(detail, '$.cpu_seconds') AS cpu_seconds,
   json_extract(detail, '$.usage.empty') AS empty, json_extract(detail, '$.usage.held') AS held,
   json_extract(detail, '$.usage.first_process') AS first_process, json_extract(detail, '$.usage.busy') AS busy,
   json_extract(detail, '$.usage.with_process') AS with_process,
   json_extract(detail, '$.usage.longest_idle') AS longest_idle
-FROM job WHERE job.owner IN (SELECT id FROM owner WHERE user = :user)
-  AND job.ended_at >= :since AND job.ended_at < :until AND job.started_at IS NOT NULL
-  AND job.name = :name AND job.gpus = :gpus AND job.share = :share AND job.memory = :memory AND job.model = :model
-ORDER BY job.id DESC LIMIT :most;
+FROM job
+WHERE owner = :owner AND id <= :last AND ended_at >= :since AND ended_at < :until AND started_at IS NOT NULL
+  AND name = :name AND gpus = :gpus AND share = :share
+ORDER BY id DESC LIMIT :most;
 
 -- name: refusals
 -- Jobs that met their limit of GPU memory.

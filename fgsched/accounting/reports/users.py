@@ -158,7 +158,7 @@ def _job_row(job: TopJob) -> tuple[Cell, ...]:
 
 def me(facts: Facts, wish: Wish) -> Report:
     """Return the report on the jobs of one user: `facts` are restricted to that user."""
-    found = findings(facts)[:5]
+    found = findings(facts, 5)
     sections = (
         Section("jobs", "Jobs", "", (_by_name(facts),)),
         waits(facts),

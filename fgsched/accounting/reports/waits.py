@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from fgsched.accounting.reports import numbers
-from fgsched.accounting.reports.facts import Facts, Slowdown, Wait
+from fgsched.accounting.reports.facts import Facts, Slowdown, WaitGroup
 from fgsched.accounting.reports.model import Mark, Paragraphs, Quantiles, Section, WaitRow
 from fgsched.accounting.reports.wording import quantile, sentence
 
@@ -19,7 +19,7 @@ CAPTION = (
 )
 
 
-def size_of(one: Wait | Slowdown) -> str:
+def size_of(one: WaitGroup | Slowdown) -> str:
     """Return the size class of a job."""
     if one.gpus == 0:
         return NO_GPU
@@ -35,11 +35,11 @@ def waits(facts: Facts) -> Section:
     return Section("waits", "Waits", "", (by_size(facts.waits),))
 
 
-def by_size(found: Iterable[Wait]) -> Quantiles:
+def by_size(found: Iterable[WaitGroup]) -> Quantiles:
     """Return the distribution of waits by size class."""
     classes: dict[str, list[float]] = defaultdict(list)
     for one in found:
-        classes[size_of(one)].append(one.wait)
+        classes[size_of(one)].extend(one.waits)
     names = [*SIZES, *([NO_GPU] if NO_GPU in classes else [])]
     return distribution([(name, classes[name]) for name in names], key="sizes")
 

@@ -26,7 +26,7 @@ from fgsched.accounting.reports.wording import number_word, sentence
 from fgsched.domain.units import format_share
 
 _LEAST = HOUR  # GPU seconds that a proposal must return
-_CANDIDATES = 40  # groups whose jobs are looked at
+_CANDIDATES = 60  # groups whose jobs are looked at
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -63,24 +63,34 @@ class Use(Struct, frozen=True, kw_only=True):
 # -- the groups ----------------------------------------------------------------------------------------
 
 
-def findings(facts: Facts) -> list[Finding]:
-    """Return what could have been saved, the most hours first."""
+def findings(facts: Facts, most: int) -> list[Finding]:
+    """Return what could have been saved: the `most` largest, the most hours first.
+
+    No proposal returns more than was charged and not used. So groups are judged by descending hours that
+    were not used, until the next one cannot be among the largest.
+    """
     totals = {card.model: card.total for card in facts.cards}
-    groups = [one for one in merged(facts.repeated) if one.used is not None and one.elapsed > 0]
-    groups.sort(key=lambda one: (-(one.charged - (one.used or 0.0)), one.user, one.name))
-    found = []
-    for group in groups[:_CANDIDATES]:
-        if group.charged - (group.used or 0.0) < _LEAST:
+    found: list[Finding] = []
+    for group in _by_unused(merged(facts.repeated)):
+        unused = group.charged - (group.used or 0.0)
+        if unused < _LEAST or (len(found) >= most and found[most - 1].returned >= unused):
             break
         use = use_of(group, facts.examples(group), totals)
         finding = _judged(use) if use else None
         if finding and finding.returned >= _LEAST:
             found.append(finding)
-    return sorted(found, key=lambda one: (-one.returned, one.jobs.user, one.jobs.name))
+            found.sort(key=lambda one: (-one.returned, one.jobs.user, one.jobs.name))
+    return found[:most]
+
+
+def _by_unused(groups: Iterable[Repeated]) -> list[Repeated]:
+    known = [one for one in groups if one.used is not None and one.elapsed > 0]
+    known.sort(key=lambda one: (-(one.charged - (one.used or 0.0)), one.user, one.name))
+    return known[:_CANDIDATES]
 
 
 def merged(groups: Iterable[Repeated]) -> list[Repeated]:
-    """Join groups that differ only in the model of their GPUs, and so in the memory that a share gave."""
+    """Join groups of a user that differ in account or model only."""
     found: dict[tuple[str, str, int, int], Repeated] = {}
     for one in groups:
         key = (one.user, one.name, one.gpus, one.share)
@@ -91,7 +101,7 @@ def merged(groups: Iterable[Repeated]) -> list[Repeated]:
 
 def _joined(one: Repeated, other: Repeated) -> Repeated:
     return replace(
-        one,
+        one if one.last > other.last else other,
         model=min(one.model, other.model),
         memory=max(one.memory, other.memory),
         jobs=one.jobs + other.jobs,

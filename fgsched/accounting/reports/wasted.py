@@ -39,7 +39,7 @@ _ROOM_TIME = 1.2  # of the longest run
 
 def waste(facts: Facts, wish: Wish) -> Report:
     """Return the report on waste, each with the header line that would have prevented it."""
-    found, groups = findings(facts), merged(facts.repeated)
+    found, groups = findings(facts, max(wish.number, 20)), merged(facts.repeated)
     lines = {(one.jobs.user, one.jobs.name): one.line for one in found}
     sections = (
         _proposals(facts, found, wish.number),
