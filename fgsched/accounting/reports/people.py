@@ -90,7 +90,7 @@ def _field(owner: Owner, by: str) -> str:
 
 
 def total_of(groups: Iterable[Group], name: str) -> Group:
-    """Return the sum of groups."""
+    """Return the sum of groups, without their waits."""
     total = Group(name=name)
     for group in groups:
         total.charged += group.charged
@@ -101,7 +101,6 @@ def total_of(groups: Iterable[Group], name: str) -> Group:
         total.jobs += group.jobs
         total.failed += group.failed
         total.unused += group.unused
-        total.waits = total.waits + group.waits
     return total
 
 
@@ -127,7 +126,10 @@ def table(facts: Facts, by: str, *, most: int = 0, wide: bool = False, empty: st
     groups = groups_of(facts, by)
     shown, rest = (groups[:most], groups[most:]) if most and len(groups) > most + 1 else (groups, [])
     total = total_of(groups, "total")
-    lines = [*shown, *([total_of(rest, f"{len(rest)} others")] if rest else [])]
+    total.waits = facts.all_waits
+    others = total_of(rest, f"{len(rest)} others")
+    others.waits = [wait for group in rest for wait in group.waits]
+    lines = [*shown, *([others] if rest else [])]
     shares = numbers.shares([group.charged for group in lines])
     largest = max((group.charged for group in lines), default=0.0)
     heads = columns(by, wide=wide)
@@ -173,15 +175,14 @@ def users(facts: Facts, most: int = 8) -> Section:
 
 def concentration(facts: Facts) -> str:
     """Return how many people ran jobs, and the part of the largest."""
-    groups = [group for group in groups_of(facts, "user") if group.jobs or group.charged]
-    people = "person" if len(groups) == 1 else "people"
-    if not groups:
+    charged: dict[str, float] = defaultdict(float)
+    for use in facts.uses:
+        charged[use.owner.user] += use.charged
+    users = charged.keys() | {job.owner.user for job in facts.jobs}
+    whole = sum(charged.values())
+    if not users:
         return ""
-    if len(groups) < 5:
-        return f"{len(groups)} {people} ran jobs."
-    part = sum(group.charged for group in groups[:3])
-    whole = sum(group.charged for group in groups)
-    if whole <= 0:
-        return f"{len(groups)} people ran jobs."
-    share = numbers.rate(part, whole).text
-    return f"{len(groups)} people ran jobs; three of them were charged {share} of the hours."
+    if len(users) < 5 or whole <= 0:
+        return f"{numbers.counted(len(users), 'person', 'people')} ran jobs."
+    share = numbers.rate(sum(sorted(charged.values())[-3:]), whole).text
+    return f"{len(users)} people ran jobs; three of them were charged {share} of the hours."
