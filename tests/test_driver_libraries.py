@@ -27,6 +27,11 @@ HOOKED = {call.export for call in calls.CALLS}
 LOOKS_UP = [branch for branch in BRANCHES if int(branch) >= 470]  # with cuGetProcAddress, since CUDA 11.3
 HOLDS, NOT_LOADED = 90, 91  # exit codes of fgprove
 SEAL_AT = 96  # offset of the checksum in a region, in bytes
+# The hook refuses these at other arguments than NVIDIA's libraries do, with another error.
+SAY_OTHERWISE = {
+    *("cuArrayCreate", "cuArrayCreate_v2", "cuArray3DCreate", "cuArray3DCreate_v2", "cuMemAllocManaged"),
+    *("nvmlDeviceGetAccountingStats", "nvmlSystemGetProcessName"),
+}
 VERSIONS = (
     *(1000, 2000, 3000, 3010, 3020, 4000, 4010, 5000, 5050, 6000, 6050, 7000, 7050, 8000, 9000, 9010, 9020),
     *(
@@ -94,6 +99,14 @@ def asks(tmp_path_factory):
     if fakecuda.compiler() is None:
         pytest.skip("no C compiler here")
     return fakecuda.compile_c([fakecuda.HERE / "asks.c"], tmp_path_factory.mktemp("asks") / "asks", "-ldl")
+
+
+@pytest.fixture(scope="module")
+def zeros(tmp_path_factory):
+    """The program that calls functions with zeros as arguments."""
+    if fakecuda.compiler() is None:
+        pytest.skip("no C compiler here")
+    return fakecuda.compile_c([fakecuda.HERE / "zeros.c"], tmp_path_factory.mktemp("zeros") / "zeros", "-ldl")
 
 
 @pytest.fixture
@@ -200,6 +213,23 @@ def test_every_export_is_looked_up_by_dlsym_and_dlvsym_as_without_the_hook(real,
         assert differences(library, plain, hooked) == []
         replaced = {line.split()[3] for line in hooked if line.split()[6] == HOOK}
         assert replaced == HOOKED & library.exports
+
+
+@pytest.mark.parametrize(
+    ("branch", "init"), [*((branch, ()) for branch in BRANCHES), ("555", ("cuInit", "nvmlInit_v2"))]
+)
+def test_hooked_calls_with_zeros_answer_as_without_the_hook(real, real_job, zeros, branch, init):
+    """The driver finds no GPU, so each call fails, and two crash."""
+    job = real_job(branch)
+    for at, library in enumerate(real(branch)):
+        names = "".join(f"{name}\n" for name in sorted(HOOKED & library.exports - SAY_OTHERWISE))
+        words = [zeros, library.name, *init[at : at + 1]]
+        plain, hooked = (
+            subprocess.run(words, input=names, env=env, check=True, capture_output=True, text=True).stdout
+            for env in (stranger(job), job.environment())
+        )
+        assert plain == hooked
+        assert plain.count("\n") >= 8
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
