@@ -136,7 +136,7 @@ VIEWS = [
         "processes",
         *PROCESS_LISTS,
         *("nvmlDeviceGetAccountingPids", "nvmlDeviceGetAccountingStats", "nvmlDeviceGetAccountingStats_v2"),
-        *("nvmlDeviceGetProcessUtilization",),
+        *("nvmlDeviceGetProcessUtilization", "nvmlDeviceGetEncoderSessions", "nvmlDeviceGetFBCSessions"),
         *("nvmlDeviceGetProcessesUtilizationInfo", "nvmlDeviceGetRunningProcessDetailList"),
         *("nvmlSystemGetProcessName", "nvmlInternalGetExportTable"),
     ),

@@ -33,6 +33,10 @@ cdef extern from "nvml_types.h":
     ctypedef struct fg_nvml_loads:
         uint32_t count
         fg_nvml_load *list
+    ctypedef struct fg_nvml_encoder_session:
+        pass
+    ctypedef struct fg_nvml_capture_session:
+        pass
 
 ctypedef int (*nvml_memory_t)(void *, void *) noexcept nogil
 ctypedef int (*nvml_processes_t)(void *, uint32_t *, void *) noexcept nogil

@@ -164,18 +164,7 @@ UNHOOKED: dict[str, str] = {
         cuGraphExecNodeSetParams""",
 }
 
-# Functions of NVML that name processes or GPUs outside the job and are not hooked.
-NVML_UNHOOKED: dict[str, str] = {
-    "the sessions of video encoders and screen capture, with process ids and no memory": """
-        nvmlDeviceGetEncoderSessions nvmlDeviceGetFBCSessions""",
-}
-
 
 def unhooked() -> dict[str, str]:
     """Return the names that are left to the driver, each with the reason."""
     return {name: reason for reason, names in UNHOOKED.items() for name in names.split()}
-
-
-def nvml() -> set[str]:
-    """Return the names of NVML that reveal something outside the job and are left to the driver."""
-    return {name for names in NVML_UNHOOKED.values() for name in names.split()}

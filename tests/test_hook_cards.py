@@ -145,9 +145,35 @@ say([
     sorted(one.pid for one in nvml.nvmlDeviceGetProcessUtilization(card, 0)),
     sorted(one.pid for one in nvml.nvmlDeviceGetProcessesUtilizationInfo(card, 0)),
     sorted(nvml.nvmlDeviceGetAccountingPids(card)),
+    sorted(one.pid for one in nvml.nvmlDeviceGetEncoderSessions(card)),
+    sorted(one.pid for one in nvml.nvmlDeviceGetFBCSessions(card)),
     [pid for pid in pids if named(pid)], [pid for pid in pids if counted(pid)],
 ])
 """
+
+
+SESSIONS = """
+import ctypes
+card, answers = nvml.nvmlDeviceGetHandleByIndex(0), []
+for room in range(3):
+    for kind, size in (("Encoder", 32), ("FBC", 48)):
+        count, into = ctypes.c_uint(room), ctypes.create_string_buffer(4 * size)
+        call = getattr(nvml.nvmlLib, f"nvmlDeviceGet{kind}Sessions")
+        status = call(card, ctypes.byref(count), into)
+        pids = [int.from_bytes(into[at + 4 : at + 8], "little") for at in range(0, 4 * size, size)]
+        answers.append([status, count.value, sorted(pid for pid in pids if pid)])
+say(answers)
+"""
+
+
+def test_a_list_of_sessions_without_room_says_how_much_it_needs(new_job):
+    one, two = new_job(GIB), new_job(GIB)
+    live = [two.start(), one.start(), two.start(), one.start()]
+    assert [process.say("alloc 64M") for process in live] == [(0,)] * 4
+    mine = sorted([live[1].process.pid, live[3].process.pid])
+    assert ask(SESSIONS, one.environment()) == [[7, 2, []]] * 4 + [[0, 2, mine]] * 2
+    for process in live:
+        process.end()
 
 
 def test_everything_that_tells_of_processes_tells_of_the_jobs_alone(new_job, driver):
@@ -157,7 +183,7 @@ def test_everything_that_tells_of_processes_tells_of_the_jobs_alone(new_job, dri
     pids = [process.process.pid for process in live]
     mine = sorted([pids[1], pids[3]])
     said = ask(PROCESSES, one.environment(), *sorted(pids))
-    assert said == [mine] * 6
-    assert ask(PROCESSES, {**os.environ, **driver.env}, *sorted(pids)) == [sorted(pids)] * 6
+    assert said == [mine] * 8
+    assert ask(PROCESSES, {**os.environ, **driver.env}, *sorted(pids)) == [sorted(pids)] * 8
     for process in live:
         process.end()

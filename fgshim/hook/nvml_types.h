@@ -14,4 +14,6 @@ typedef struct { uint32_t version, mode, count; fg_nvml_detail *list; } fg_nvml_
 typedef struct { uint32_t pid; uint64_t time; uint32_t sm, memory, encoder, decoder; } fg_nvml_sample;
 typedef struct { uint64_t time; uint32_t pid, sm, memory, encoder, decoder, jpeg, flow; } fg_nvml_load;
 typedef struct { uint32_t version, count; uint64_t since; fg_nvml_load *list; } fg_nvml_loads;
+typedef struct { uint32_t session, pid, vgpu, codec, width, height, fps, latency; } fg_nvml_encoder_session;
+typedef struct { uint32_t session, pid, vgpu, display, type, flags, most[2], size[2], fps, latency; } fg_nvml_capture_session;
 #endif

@@ -6,7 +6,8 @@
 #   nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses_v2,
 #   nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetRunningProcessDetailList,
 #   nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetAccountingPids,
-#   nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats_v2, nvmlSystemGetProcessName.
+#   nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats_v2, nvmlSystemGetProcessName,
+#   nvmlDeviceGetEncoderSessions, nvmlDeviceGetFBCSessions.
 # Exports: fg_keep_job_processes.
 # Needs: driver (fg_function); region (fg_attach); slots (fg_own_namespace, fg_reap).
 
@@ -153,6 +154,44 @@ cdef public int nvmlDeviceGetProcessesUtilizationInfo(void *device, void *list) 
     if status == NVML_SUCCESS:
         loads.count = fg_keep_job_processes(loads.list, loads.count, sizeof(one), <char *> &one.pid - <char *> &one)
     return status
+
+
+cdef int fg_sessions(int call, void *device, uint32_t *count, void *into, size_t size) noexcept nogil:
+    """Answer a list of sessions: with no room its length, else the sessions. The pid is the second word of one."""
+    cdef void *real = fg_function(call)
+    cdef uint32_t found = 0, room
+    cdef int saved = errno
+    if not real:
+        return NVML_ERROR_FUNCTION_NOT_FOUND
+    cdef int status = (<nvml_processes_t> real)(device, &found if count else NULL, NULL)
+    if status != NVML_SUCCESS or count == NULL:
+        return status
+    room = found + 16  # more sessions may have begun
+    cdef void *list = mmap(NULL, room * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    set_errno(saved)
+    if list == MAP_FAILED:
+        return NVML_ERROR_MEMORY
+    found = room
+    status = (<nvml_processes_t> real)(device, &found, list)
+    if status == NVML_SUCCESS:
+        found = fg_keep_job_processes(list, found, size, sizeof(uint32_t))
+        if into and found > count[0]:
+            status = NVML_ERROR_INSUFFICIENT_SIZE
+        elif into:
+            memcpy(into, list, found * size)
+        count[0] = found
+    munmap(list, room * size)
+    set_errno(saved)
+    return status
+
+
+cdef public int nvmlDeviceGetEncoderSessions(void *device, uint32_t *count, void *into) noexcept nogil:
+    return fg_sessions(FG_nvmlDeviceGetEncoderSessions, device, count, into, sizeof(fg_nvml_encoder_session))
+
+
+cdef public int nvmlDeviceGetFBCSessions(void *device, uint32_t *count, void *into) noexcept nogil:
+    """Answer the sessions of screen capture."""
+    return fg_sessions(FG_nvmlDeviceGetFBCSessions, device, count, into, sizeof(fg_nvml_capture_session))
 
 
 cdef public int nvmlDeviceGetAccountingPids(void *device, uint32_t *count, uint32_t *pids) noexcept nogil:

@@ -98,6 +98,17 @@ typedef struct { unsigned version, count; uint64_t since; load *list; } loads;
 API nvmlDeviceGetProcessesUtilizationInfo(card *device, loads *into) {
     FILL(device, into->count, into->list, ((load){into->since + 1, found[i].pid, 10, 20, 0, 0, 0, 0}));
 }
+typedef struct { unsigned session, pid, rest[6]; } encoder_session;
+typedef struct { unsigned session, pid, rest[10]; } capture_session;
+/* Of each process one session. Without an array only their number. */
+#define SESSIONS(name, type, first)                                       \
+    API name(card *device, unsigned *count, type *into) {                 \
+        holder those[MAX_PROCESSES];                                      \
+        if (!into) return holders(device, those, count);                  \
+        FILL(device, *count, into, ((type){first + i, found[i].pid, {0}})); \
+    }
+SESSIONS(nvmlDeviceGetEncoderSessions, encoder_session, 100)
+SESSIONS(nvmlDeviceGetFBCSessions, capture_session, 200)
 API nvmlDeviceGetAccountingBufferSize(card *device, unsigned *size) { (void)device; return *size = MAX_PROCESSES, OK; }
 API nvmlDeviceGetAccountingPids(card *device, unsigned *count, unsigned *pids) { FILL(device, *count, pids, found[i].pid); }
 typedef struct { unsigned gpu, memory; uint64_t most, time, start; unsigned running, reserved[5]; } stats;
