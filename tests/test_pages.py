@@ -27,7 +27,7 @@ PLANS = {
 }
 CASES = [name for name in PLANS if name != "hostile"]
 WISH = Wish(now=NOW, weights={"A100": 2.5}, quotas={"vision": 600.0 * HOUR})
-VOID = {"meta", "br", "path", "link", "img", "hr", "input"}
+VOID = {"meta", "br", "wbr", "path", "link", "img", "hr", "input"}
 
 
 @pytest.fixture(scope="module")

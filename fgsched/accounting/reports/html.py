@@ -111,6 +111,12 @@ def user(text: str) -> Markup:
     return Markup("<bdi>{}</bdi>").format(shown(text))
 
 
+def output(text: str) -> Markup:
+    """Return a line of a program's output; its blanks stay."""
+    blank = re.sub(r"  +", lambda found: "\xa0" * (len(found[0]) - 1) + " ", shown(text.expandtabs()))
+    return Markup("<bdi>{}</bdi>").format(blank)
+
+
 def figure(text: str) -> Markup:
     """Return the number of a headline: its units are small."""
     return Markup("").join(
@@ -341,7 +347,7 @@ def wait_axis(part: Quantiles) -> drawing.WaitAxis:
 
 
 # What the templates call.
-_FILTERS = (capital, cell, figure, kind, label, own, percent, shown, user, slug)
+_FILTERS = (capital, cell, figure, kind, label, own, percent, shown, user, slug, output)
 _FUNCTIONS = (
     bar_label,
     cell_class,
