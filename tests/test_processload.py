@@ -22,7 +22,7 @@ def meter():
     return one
 
 
-def test_a_sample_stands_for_the_time_since_the_one_before_it():
+def test_a_sample_covers_the_time_since_the_one_before_it():
     one = meter()
     rows = [Sample(7, NOW + SECOND, 80, 10), Sample(7, NOW + 2 * SECOND, 40, 30)]
     one.add(rows, NOW + 2 * SECOND)
@@ -58,7 +58,7 @@ def test_a_process_that_is_idle_has_no_load():
     assert one.take().get(7, IDLE) == Load(0, 0)
 
 
-def test_a_sample_stands_for_two_seconds_at_most():
+def test_a_sample_covers_two_seconds_at_most():
     one = meter()
     one.add([Sample(7, NOW + 10 * SECOND, 100, 0)], NOW + 10 * SECOND)
     assert one.take() == {7: Load(2000, 0)}

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 LAG = 500_000  # microseconds after which a driver has certainly recorded a sample
 _FIRST = 1_000_000  # microseconds before the first question whose samples count
-_LONGEST = 2_000_000  # microseconds for which one sample stands at most
+_LONGEST = 2_000_000  # microseconds that one sample covers at most
 
 
 class Sample(NamedTuple):
@@ -37,7 +37,7 @@ class LoadMeter:
         self._means: dict[int, Load] = {}
 
     def add(self, samples: list[Sample], now: int) -> None:
-        """Take in the samples after `seen`. A sample stands for the time since the process's last one."""
+        """Take in the samples after `seen`. A sample covers the time since the process's last one."""
         if now < self.seen - _LONGEST:  # the clock was set back
             self.seen = self._since = now
         before: dict[int, int] = {}  # pid -> end of its last sample

@@ -1,0 +1,595 @@
+"""Sum up looks at the GPUs: minutes of cards, owners, foreign processes and demand, and the use of each job.
+
+A look tells the state of the time since the look before it. That time counts only if it is short; otherwise
+it is a gap. Lengths are measured with the monotonic clock, so a clock that is set changes no sum; the wall
+clock only decides to which minute a time belongs. Nothing here reads a clock or does I/O.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from fgsched.accounting.looks import CardLook, JobLook, Look, ProcessLook, Waiting
+from fgsched.accounting.messages import Sample
+from fgsched.accounting.records import (
+    CardUse,
+    Demand,
+    ForeignUse,
+    Gap,
+    HealthEvent,
+    JobSample,
+    JobUsage,
+    Minute,
+    Owner,
+    OwnerUse,
+)
+from fgsched.domain.job import WHOLE
+
+COMPUTING = 100  # ten-thousandths of a GPU's compute time above which a process computes
+_MINUTE = 60  # seconds
+_LOST = 3.0  # intervals between two looks after which the time between them is a gap
+_TICK = 0.001  # seconds
+_STEP = 120.0  # seconds by which the wall clock may be behind before it counts as set back
+_NEIGHBOURS = 64  # of a job, that are kept
+_HEALTH = ("heat", "hardware")  # limits of a clock that are events
+STOPPED = "the controller did not run"
+SILENT = "the driver did not answer"
+LATE = "no samples were taken"
+FORWARD = "the clock was set forward, or the host was suspended"
+
+# -- one card in one look ------------------------------------------------------------------------------
+
+
+class JobPart(NamedTuple):
+    """What one job did on one card since the last look."""
+
+    job: JobLook
+    charged: float  # of the card
+    kind: str  # "active", "held" or "empty"
+    used: float  # of the card's compute time
+    memory: int  # bytes
+    energy: float | None  # joules
+    has_process: bool
+    part: float  # of the time in which the job was there
+
+
+class ForeignPart(NamedTuple):
+    """What the foreign processes of one user and command did on one card since the last look."""
+
+    user: str
+    command: str
+    pid: int
+    memory: int  # bytes
+    used: float  # of the card's compute time
+
+
+class CardPart(NamedTuple):
+    """What one card did since the last look."""
+
+    card: CardLook
+    jobs: tuple[JobPart, ...]
+    foreign: tuple[ForeignPart, ...]
+    energy: float | None  # joules
+
+
+Group = int | tuple[str, str]  # a job, or user and command of foreign processes
+
+
+def divided(card: CardLook, jobs: Iterable[tuple[JobLook, float, str]], energy: float | None) -> CardPart:
+    """Divide what a card did among its jobs and foreign processes.
+
+    Args:
+        jobs: the jobs that hold a part of it, with the part of the time in which each was there, and with
+            its class in the look before.
+        energy: joules since the last look; None: not measured.
+    """
+    there = list(jobs)
+    groups = _groups(card.processes, [job for job, _, _ in there])
+    shares = _shares(card, groups)
+    charged = {job.id: job.charged[card.uuid] / WHOLE * part for job, part, _ in there}
+    scale = 1 / max(1.0, sum(charged.values()))  # shares and memory of several jobs may exceed the card
+    weights = shares if any(shares.values()) else _by_charge(card, groups, charged)
+    parts = []
+    for job, part, before in there:
+        own, used = groups.get(job.id, []), shares.get(job.id)
+        kind = _kind(own, used, card)
+        parts.append(
+            JobPart(
+                job=job,
+                charged=charged[job.id] * scale,
+                kind=before if job.is_ending and kind == "empty" else kind,
+                used=used or 0.0,
+                memory=sum(one.memory for one in own),
+                energy=_energy(energy, job.id, weights),
+                has_process=any(not one.has_ended for one in own),
+                part=part,
+            )
+        )
+    return CardPart(card, tuple(parts), tuple(_foreign(groups, shares)), energy)
+
+
+def _groups(processes: Iterable[ProcessLook], jobs: list[JobLook]) -> dict[Group, list[ProcessLook]]:
+    """Return the processes of each job and of each foreign user and command.
+
+    An ended process of unknown origin belongs to the job of a card that has only one.
+    """
+    found: dict[Group, list[ProcessLook]] = {}
+    for one in processes:
+        if one.job is not None:
+            found.setdefault(one.job, []).append(one)
+        elif one.user or not one.has_ended:
+            found.setdefault((one.user, one.command), []).append(one)
+        elif len(jobs) == 1:
+            found.setdefault(jobs[0].id, []).append(one)
+    return found
+
+
+def _shares(card: CardLook, groups: Mapping[Group, list[ProcessLook]]) -> dict[Group, float]:
+    """Return the part of the compute time of each group; a group whose part is unknown is left out."""
+    known = {
+        group: sum(one.busy or 0 for one in own) / WHOLE
+        for group, own in groups.items()
+        if any(one.busy is not None for one in own)
+    }
+    if not known and groups and card.utilisation is not None:
+        known = dict.fromkeys(groups, card.utilisation / 100 / len(groups))
+    total = max(1.0, sum(known.values()))
+    return {group: share / total for group, share in known.items()}
+
+
+def _kind(own: list[ProcessLook], used: float | None, card: CardLook) -> str:
+    """Return the class of a job's charged share. A process whose use cannot be measured counts as active."""
+    if used is not None and used * WHOLE > COMPUTING:
+        return "active"
+    if all(one.has_ended for one in own):
+        return "empty"
+    return "active" if used is None and card.utilisation is None else "held"
+
+
+def _by_charge(
+    card: CardLook, groups: Mapping[Group, list[ProcessLook]], charged: Mapping[int, float]
+) -> dict[Group, float]:
+    """Return weights of the jobs with processes where no compute time is measured."""
+    if card.utilisation is not None or any(one.busy is not None for own in groups.values() for one in own):
+        return {}
+    return {job: share for job, share in charged.items() if job in groups}
+
+
+def _energy(energy: float | None, job: int, weights: Mapping[Group, float]) -> float | None:
+    if energy is None:
+        return None
+    total = sum(weights.values())
+    return energy * weights.get(job, 0.0) / total if total else 0.0
+
+
+def _foreign(
+    groups: Mapping[Group, list[ProcessLook]], shares: Mapping[Group, float]
+) -> Iterator[ForeignPart]:
+    for group, own in groups.items():
+        if isinstance(group, tuple):
+            memory = sum(one.memory for one in own)
+            yield ForeignPart(*group, min(one.pid for one in own), memory, shares.get(group, 0.0))
+
+
+# -- sums ----------------------------------------------------------------------------------------------
+
+
+class _Sum(Struct):
+    """Sums of a card, of a job on a card, or of foreign processes; not every field is used by each."""
+
+    seconds: float = 0.0
+    classes: dict[str, float] = {}
+    packed: float = 0.0
+    used: float = 0.0
+    memory: float = 0.0
+    foreign: float = 0.0
+    peak: int = 0
+    jobs: int = 0
+    temperature: int | None = None
+    energy: float | None = None
+    throttled: float = 0.0
+    pid: int = 0
+
+    def count(self, kind: str, seconds: float) -> None:
+        self.classes[kind] = self.classes.get(kind, 0.0) + seconds
+
+    def heat(self, energy: float | None) -> None:
+        if energy is not None:
+            self.energy = (self.energy or 0.0) + energy
+
+
+class _MinuteSums:
+    """The sums of one minute."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at  # epoch seconds
+        self._cards: dict[str, _Sum] = {}
+        self._owners: dict[tuple[str, int, Owner], _Sum] = {}
+        self._foreign: dict[tuple[str, str, str], _Sum] = {}
+        self._demand: dict[tuple[str, str, str], list[float]] = {}  # seconds, jobs x s, GPUs x s, most
+
+    def add(self, parts: Iterable[CardPart], waiting: Iterable[Waiting], seconds: float, part: float) -> None:
+        """Add what `seconds` of this minute showed: `part` of the time since the last look."""
+        for one in parts:
+            self._add_card(one, seconds, part)
+            for job in one.jobs:
+                self._add_job(one.card.uuid, job, seconds, part)
+            for foreign in one.foreign:
+                self._add_foreign(one.card.uuid, foreign, seconds)
+        for kind in waiting:
+            sums = self._demand.setdefault((kind.reason, kind.lacking, kind.model), [0.0, 0.0, 0.0, 0])
+            sums[0] += seconds
+            sums[1] += seconds * kind.jobs
+            sums[2] += seconds * kind.share / WHOLE
+            sums[3] = max(sums[3], kind.jobs)
+
+    def _add_card(self, one: CardPart, seconds: float, part: float) -> None:
+        card, sums = one.card, self._cards.setdefault(one.card.uuid, _Sum())
+        sums.seconds += seconds
+        for job in one.jobs:
+            sums.count(job.kind, seconds * job.charged)
+            sums.used += seconds * job.used
+        left = max(0.0, 1.0 - sum(job.charged for job in one.jobs))
+        external = min(left, card.foreign / max(1, card.size)) if card.state == "ok" else 0.0
+        sums.count("external", seconds * external)
+        sums.count("free" if card.state == "ok" else "down", seconds * (left - external))
+        sums.packed += seconds * max((job.part for job in one.jobs), default=0.0)
+        sums.used += seconds * sum(foreign.used for foreign in one.foreign)
+        sums.memory += seconds * card.used
+        sums.foreign += seconds * card.foreign
+        sums.peak = max(sums.peak, card.used)
+        sums.jobs = max(sums.jobs, len(one.jobs))
+        if card.temperature is not None:
+            sums.temperature = max(card.temperature, sums.temperature or card.temperature)
+        sums.heat(None if one.energy is None else one.energy * part)
+        sums.throttled += seconds if card.throttled else 0.0
+
+    def _add_job(self, uuid: str, job: JobPart, seconds: float, part: float) -> None:
+        sums = self._owners.setdefault((uuid, job.job.id, job.job.owner), _Sum())
+        sums.count(job.kind, seconds * job.charged)
+        sums.used += seconds * job.used
+        sums.memory += seconds * job.memory * job.part
+        sums.peak = max(sums.peak, job.memory)
+        sums.heat(None if job.energy is None else job.energy * part)
+
+    def _add_foreign(self, uuid: str, foreign: ForeignPart, seconds: float) -> None:
+        sums = self._foreign.setdefault((uuid, foreign.user, foreign.command), _Sum(pid=foreign.pid))
+        sums.seconds += seconds
+        sums.memory += seconds * foreign.memory
+        sums.peak = max(sums.peak, foreign.memory)
+        sums.used += seconds * foreign.used
+
+    def record(self) -> Minute:
+        """Return the minute for the accounts."""
+        return Minute(
+            at=self.at,
+            cards=tuple(self._card(uuid, sums) for uuid, sums in self._cards.items()),
+            owners=tuple(self._owner(*key, sums) for key, sums in self._owners.items()),
+            foreign=tuple(
+                ForeignUse(
+                    at=self.at,
+                    card=uuid,
+                    user=user,
+                    command=command,
+                    pid=sums.pid,
+                    seconds=sums.seconds,
+                    memory=sums.memory,
+                    peak=sums.peak,
+                    used=sums.used,
+                )
+                for (uuid, user, command), sums in self._foreign.items()
+            ),
+            demand=tuple(
+                Demand(
+                    at=self.at,
+                    reason=reason,
+                    lacking=lacking,
+                    model=model,
+                    seconds=seconds,
+                    job_seconds=jobs,
+                    gpu_seconds=gpus,
+                    most=int(most),
+                )
+                for (reason, lacking, model), (seconds, jobs, gpus, most) in self._demand.items()
+            ),
+        )
+
+    def _card(self, uuid: str, sums: _Sum) -> CardUse:
+        return CardUse(
+            at=self.at,
+            card=uuid,
+            sampled=sums.seconds,
+            packed=sums.packed,
+            used=sums.used,
+            memory=sums.memory,
+            foreign=sums.foreign,
+            peak=sums.peak,
+            jobs=sums.jobs,
+            temperature=sums.temperature,
+            energy=sums.energy,
+            throttled=sums.throttled,
+            **sums.classes,
+        )
+
+    def _owner(self, uuid: str, job: int, owner: Owner, sums: _Sum) -> OwnerUse:
+        return OwnerUse(
+            at=self.at,
+            owner=owner,
+            card=uuid,
+            job=job,
+            charged=sum(sums.classes.values()),
+            used=sums.used,
+            memory=sums.memory,
+            peak=sums.peak,
+            energy=sums.energy,
+            **sums.classes,
+        )
+
+
+class _JobSums:
+    """The sums of one job over its GPUs and attempts."""
+
+    def __init__(self, known: JobUsage | None) -> None:
+        """Continue what was known of the job before the start of the controller."""
+        self._before = known
+        self._sums = _Sum()
+        self._with_process = self._busy = self._idle = self._longest = 0.0
+        self._first: float | None = known.first_process if known else None
+        self._neighbours: dict[int, float] = dict(known.neighbours) if known else {}
+
+    def add(self, parts: list[JobPart], others: Iterable[int], seconds: float, wall: float) -> None:
+        """Add what the job did on its GPUs in `seconds` of real time. `wall` in epoch seconds."""
+        there = seconds * max(part.part for part in parts)
+        sums = self._sums
+        sums.seconds += there
+        for part in parts:
+            sums.count(part.kind, seconds * part.charged)
+            sums.used += seconds * part.used
+            sums.memory += seconds * part.memory * part.part
+            sums.peak = max(sums.peak, part.memory)
+            sums.heat(part.energy)
+        if any(part.has_process for part in parts):
+            self._with_process += there
+            if self._first is None:
+                self._first = max(0.0, wall - parts[0].job.started_at)
+        if any(part.kind == "active" for part in parts):
+            self._busy, self._idle = self._busy + there, 0.0
+        else:
+            self._idle += there
+            self._longest = max(self._longest, self._idle)
+        for other in others:
+            self._neighbours[other] = self._neighbours.get(other, 0.0) + there
+
+    def usage(self, read: int = 0, written: int = 0) -> JobUsage:
+        """Return the sums; `read` and `written` in bytes."""
+        sums, old = self._sums, self._before or _NOTHING
+        kinds = {
+            kind: sums.classes.get(kind, 0.0) + getattr(old, kind) for kind in ("active", "held", "empty")
+        }
+        energies = [one for one in (sums.energy, old.energy) if one is not None]
+        longest = sorted(self._neighbours.items(), key=lambda one: -one[1])[:_NEIGHBOURS]
+        return JobUsage(
+            sampled=sums.seconds + old.sampled,
+            charged=sum(kinds.values()),
+            used=sums.used + old.used,
+            memory=sums.memory + old.memory,
+            peak=max(sums.peak, old.peak),
+            with_process=self._with_process + old.with_process,
+            busy=self._busy + old.busy,
+            longest_idle=max(self._longest, old.longest_idle),
+            first_process=self._first,
+            energy=sum(energies) if energies else None,
+            read=read,
+            written=written,
+            neighbours=tuple(sorted(longest)),
+            **kinds,
+        )
+
+
+_NOTHING = JobUsage(
+    sampled=0.0,
+    charged=0.0,
+    active=0.0,
+    held=0.0,
+    empty=0.0,
+    used=0.0,
+    memory=0.0,
+    peak=0,
+    with_process=0.0,
+    busy=0.0,
+    longest_idle=0.0,
+)
+
+# -- looks in their order ------------------------------------------------------------------------------
+
+
+class Samples:
+    """All sums. `look` takes one look after the other, and returns the records that are finished."""
+
+    def __init__(self, interval: float, since: float | None = None) -> None:
+        """Begin without a look.
+
+        Args:
+            interval: seconds between two looks.
+            since: epoch seconds until which the accounts have samples; None: there are none.
+        """
+        self.interval = interval
+        self._last: Look | None = None
+        self._lost = False  # the driver did not answer since the last look
+        self._until = since or 0.0  # epoch seconds up to which time was counted
+        self._stored = int((since - _TICK) // _MINUTE) * _MINUTE if since else -_MINUTE  # last minute
+        self._begun = since is None
+        self._minute: _MinuteSums | None = None
+        self._jobs: dict[int, _JobSums] = {}
+        self._known: dict[int, JobUsage] = {}
+        self._kinds: dict[tuple[int, str], str] = {}  # (job, card) -> class in the last look
+        self._pids: dict[int, ProcessLook] = {}  # processes of the last look
+
+    def restore(self, job: int, usage: JobUsage) -> None:
+        """Continue the sums of a job that an earlier controller has begun."""
+        self._known[job] = usage
+
+    def usage(self, job: int) -> JobUsage | None:
+        """Return what was sampled of a job so far; None: nothing."""
+        found = self._jobs.get(job)
+        return found.usage() if found else self._known.get(job)
+
+    def end(self, job: int, *, read: int = 0, written: int = 0) -> list[Sample]:
+        """Return the sums of a job that has ended, and forget it; `read` and `written` in bytes."""
+        known, found = self._known.pop(job, None), self._jobs.pop(job, None)
+        if found is None and known is None:
+            return []
+        return [JobSample(job=job, usage=(found or _JobSums(known)).usage(read, written))]
+
+    def look(self, look: Look) -> list[Sample]:
+        """Take in a look; return the records that are finished by it."""
+        if look.error:
+            self._lost = True
+            return []
+        last, self._last = self._last, look
+        found: list[Sample] = []
+        if last is None:
+            found += self._first(look)
+        else:
+            found += _events(last, look)
+            found += self._counted(last, look)
+        self._lost = False
+        self._pids = {one.pid: one for card in look.cards for one in card.processes if not one.has_ended}
+        return found
+
+    def finish(self) -> list[Sample]:
+        """Return what is not finished. For the end of the controller."""
+        return [*self._flush(), *self._samples(self._jobs)]
+
+    def _first(self, look: Look) -> list[Sample]:
+        since, self._until = self._until, look.wall
+        if self._begun or look.wall - since <= _LOST * self.interval:
+            return []
+        return [Gap(since=since, until=look.wall, why=STOPPED)]
+
+    def _counted(self, last: Look, look: Look) -> list[Sample]:
+        """Count the time since the last look, or record it as a gap."""
+        seconds = look.clock - last.clock
+        if seconds <= 0:
+            return []
+        if seconds > _LOST * self.interval:
+            since, self._until = self._until, look.wall
+            return [Gap(since=min(since, look.wall), until=look.wall, why=SILENT if self._lost else LATE)]
+        parts = [self._part(card, last, look, seconds) for card in look.cards]
+        self._add_jobs(parts, seconds, look.wall)
+        return self._add_minutes(parts, look, seconds)
+
+    def _part(self, card: CardLook, last: Look, look: Look, seconds: float) -> CardPart:
+        processes = tuple(self._recognised(one) for one in card.processes)
+        jobs = [
+            (job, _part_of(job, look.wall, seconds), self._kinds.get((job.id, card.uuid), "empty"))
+            for job in look.jobs
+            if card.uuid in job.charged
+        ]
+        before = next((one.energy for one in last.cards if one.uuid == card.uuid), None)
+        found = divided(_with(card, processes), jobs, _consumed(before, card.energy))
+        for part in found.jobs:
+            self._kinds[part.job.id, card.uuid] = part.kind
+        return found
+
+    def _recognised(self, one: ProcessLook) -> ProcessLook:
+        """Return an ended process with the job or the user that it had in the last look."""
+        known = self._pids.get(one.pid) if one.has_ended and one.job is None else None
+        if known is None:
+            return one
+        return ProcessLook(
+            pid=one.pid, busy=one.busy, job=known.job, user=known.user, command=known.command, has_ended=True
+        )
+
+    def _add_jobs(self, parts: Iterable[CardPart], seconds: float, wall: float) -> None:
+        own: dict[int, list[JobPart]] = {}
+        others: dict[int, set[int]] = {}
+        for card in parts:
+            there = {part.job.id for part in card.jobs}
+            for part in card.jobs:
+                own.setdefault(part.job.id, []).append(part)
+                others.setdefault(part.job.id, set()).update(there)
+        for job, its in own.items():
+            if job not in self._jobs:
+                self._jobs[job] = _JobSums(self._known.pop(job, None))
+            self._jobs[job].add(its, others[job] - {job}, seconds, wall)
+        self._kinds = {key: kind for key, kind in self._kinds.items() if key[0] in own}
+
+    def _add_minutes(self, parts: list[CardPart], look: Look, seconds: float) -> list[Sample]:
+        found: list[Sample] = []
+        begin = look.wall - seconds
+        if look.wall < self._until - _STEP:  # the clock was set back
+            self._until = begin
+        elif begin > self._until + _STEP and self._until:
+            found.append(Gap(since=self._until, until=begin, why=FORWARD))
+        begin = max(begin, self._until)
+        for at, length in _pieces(begin, look.wall):
+            if at <= self._stored:
+                continue  # the accounts have this minute
+            if self._minute is None or self._minute.at != at:
+                found += self._flush()
+                self._minute = _MinuteSums(at)
+            self._minute.add(parts, look.waiting, length, length / seconds)
+        self._until = max(self._until, look.wall)
+        return found
+
+    def _flush(self) -> list[Sample]:
+        """Return the minute that was summed, with the sums of the jobs so far."""
+        minute, self._minute = self._minute, None
+        if minute is None:
+            return []
+        return [minute.record(), *self._samples(self._jobs)]
+
+    def _samples(self, jobs: Iterable[int]) -> list[Sample]:
+        return [JobSample(job=job, usage=self._jobs[job].usage()) for job in jobs]
+
+
+def _with(card: CardLook, processes: tuple[ProcessLook, ...]) -> CardLook:
+    if processes == card.processes:
+        return card
+    fields = {name: getattr(card, name) for name in card.__struct_fields__}
+    return CardLook(**fields | {"processes": processes})
+
+
+def _part_of(job: JobLook, wall: float, seconds: float) -> float:
+    """Return the part of the time since the last look in which a job was there."""
+    age = wall - job.started_at
+    return age / seconds if 0 <= age < seconds else 1.0
+
+
+def _consumed(before: int | None, now: int | None) -> float | None:
+    """Return the joules between two values of a counter; None if it began again, or is not there."""
+    return (now - before) / 1000 if before is not None and now is not None and now >= before else None
+
+
+def _pieces(begin: float, end: float) -> Iterator[tuple[int, float]]:
+    """Yield (begin of a minute, seconds of it) of the time from `begin` to `end`, in epoch seconds."""
+    while begin < end:
+        at = int(begin // _MINUTE) * _MINUTE
+        until = min(end, at + _MINUTE)
+        yield at, until - begin
+        begin = until
+
+
+def _events(last: Look, look: Look) -> Iterator[HealthEvent]:
+    """Yield what changed in the health of the cards between two looks."""
+    before = {card.uuid: card for card in last.cards}
+    for card in look.cards:
+        if (was := before.get(card.uuid)) is not None:
+            for kind, detail in _changes(was, card):
+                yield HealthEvent(at=look.wall, card=card.uuid, kind=kind, detail=detail)
+
+
+def _changes(was: CardLook, card: CardLook) -> Iterator[tuple[str, str]]:
+    if card.state != was.state:
+        yield "state", card.state
+    if (card.ecc or 0) > (was.ecc or 0):
+        yield "ecc", str(card.ecc)
+    if card.remap and card.remap != was.remap:
+        yield "remap", card.remap
+    for xid in dict.fromkeys(card.xids):
+        yield "xid", str(xid)
+    for limit in card.throttled or ():
+        if limit in _HEALTH and limit not in (was.throttled or ()):
+            yield "throttle", limit
