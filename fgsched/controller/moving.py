@@ -311,7 +311,7 @@ class Mover:
         self._place = (0.0, 0)  # (end, id) of the last examined job of this round
         self._has_moved = False  # in this round
         self._since: float | None = None  # when the round was put off first; None: it was not
-        self._revision = -1
+        self._revision: int | None = None  # of the queue, at the last step
         self._under_way: dict[int, JobAccount] = {}
         self._stored: dict[int, JobAccount] = {}  # in the accounts, and to be deleted from the queue
         self._left: set[int] = set()  # jobs that the accounts refuse, and damaged ones
@@ -359,7 +359,7 @@ class Mover:
     def _is_put_off(self, now: float) -> bool:
         """Put the step off while the queue changes, for some minutes at most."""
         before, self._revision = self._revision, self._site.jobtable().revision
-        if before == self._revision:
+        if before in (None, self._revision):
             self._since = None
             return False
         self._since = now if self._since is None else self._since
