@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Mapping
 
 _AT, _, _NTH = os.environ.get("FG_CRASH_AT", "").partition(":")
 _left = int(_NTH) if _NTH.isdigit() else 1
@@ -36,3 +37,8 @@ def point(name: str) -> None:
         _left -= 1
         if _left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def of_successor(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that takes the place of a killed one: it is not killed as well."""
+    return {name: value for name, value in environ.items() if name != "FG_CRASH_AT"}

@@ -24,6 +24,7 @@ from fgsched.accounting.records import JobAccount, to_json
 from fgsched.controller.jobtable import JobTable
 from fgsched.controller.moving import Accounts, Mover, Site, account_of, record_of
 from fgsched.controller.waitindex import eligible
+from fgsched.crash import MOVING
 from fgsched.domain.job import (
     WHOLE,
     Ended,
@@ -559,7 +560,7 @@ SOON = '[host]\ncpus = 4\n[accounting]\nmove_after = "0"\n'
 
 def moved(home, *ids):
     """Wait until these jobs are in the accounts only."""
-    for _ in range(600):
+    for _ in range(200):
         home.run("fgq", "-h")
         if not {*ids} & of_queue(home.path):
             assert {*ids} <= of_accounts(home.path)
@@ -629,3 +630,20 @@ def test_jobs_run_on_while_the_accounts_are_unreadable(tmp_path):
         assert (done.status, "jobs that have moved cannot be looked up" in done.err) == (6, True)
         kept.rename(home.path / "accounts.db")
         assert home.run("fgctl", "show", "job", str(first)).status == 0
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("crash_point", MOVING)
+def test_a_job_moves_once_with_a_kill_at_each_point(tmp_path, crash_point):
+    with living(tmp_path / "home", config=SOON) as home:
+        home.run("fgq", "-h", env={"FG_CRASH_AT": crash_point})
+        first = home.places.lock.read_text()
+        done = home.run("fgsub", "--parsable", "--output=/dev/null", "--wrap", "exit 3")
+        job = int(done.out)
+        assert home.run("fgwait", str(job)).status == 3
+        before = home.run("fgacct", "-P").out
+        moved(home, job)
+        assert home.run("fgacct", "-P").out == before
+        assert of_accounts(home.path) == {job}
+        restarted = home.places.lock.read_text() != first
+        assert restarted is crash_point.startswith("controller")

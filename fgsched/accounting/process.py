@@ -1,6 +1,7 @@
 """The controller's end of the accountant: send it messages and receive its answers without blocking."""
 
 import logging
+import os
 import socket
 import subprocess
 from contextlib import suppress
@@ -9,6 +10,7 @@ from pathlib import Path
 from msgspec import MsgspecError
 
 from fgsched.accounting.messages import Answer, Keep, parse_answer
+from fgsched.crash import of_successor
 from fgsched.gpus.supervisor import helper_command
 
 log = logging.getLogger(__name__)
@@ -36,13 +38,17 @@ class AccountantProcess:
         Raises:
             OSError: the process cannot be started.
         """
+        environ = None
         if self._process is not None:
             self._process.poll()  # so that no zombie is left
+            environ = of_successor(os.environ)
         self._drain()
         keep = [str(seconds) for seconds in (self.keep.minutes, self.keep.hours, self.keep.days)]
         command = helper_command("fgsched.accounting.accountant", str(self._path), *keep)
         end = self._theirs.fileno()
-        self._process = subprocess.Popen(command, stdin=end, stdout=end, cwd="/", start_new_session=True)
+        self._process = subprocess.Popen(
+            command, stdin=end, stdout=end, cwd="/", env=environ, start_new_session=True
+        )
 
     @property
     def pid(self) -> int:
