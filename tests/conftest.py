@@ -48,7 +48,13 @@ settings.load_profile("steady")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that take longest go first, so that parallel processes end at about the same time.
-LONGEST = ("test_scheduling_machine.py", "test_packaging.py", "test_crash_points.py", "test_system_mode.py")
+LONGEST = (
+    "test_torch.py",
+    "test_scheduling_machine.py",
+    "test_packaging.py",
+    "test_crash_points.py",
+    "test_system_mode.py",
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -14,7 +14,7 @@ import fakeruntime
 import frameworks
 from driver_host import hosting
 from fakecuda import Card
-from framework_host import CLIENTS, CONTEXT, LIMIT, MIB, PATIENCE, FrameworkHost, command
+from framework_host import CLIENTS, CONTEXT, LARGE, LIMIT, MIB, PATIENCE, FrameworkHost, command
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 ALLOCATORS = {
@@ -143,8 +143,20 @@ def test_the_text_of_a_refusal_names_processes_of_the_job_only(host, holder):
     assert "of which 0 bytes is free" in text
 
 
-def test_memory_shared_between_processes_is_counted_once(host):
-    said = in_job(host, host.job(host.card()), "share")
+def test_a_job_of_two_of_three_gpus_meets_the_limit_of_each(host):
+    large, _, third = host.driver.cards(*(Card(memory=LARGE, context=CONTEXT) for _ in range(3)))
+    said = in_job(host, host.job_of((third, LIMIT), (large, 2 * LIMIT)), "cards")
+    assert said == [
+        {"gpu": 0, "total": 1024, "given": 704, "refused": True},
+        {"gpu": 1, "total": 2048, "given": 1728, "refused": True},
+        {"count": 2, "copied": True},
+    ]
+    assert host.driver.high()[1] == 0
+
+
+@pytest.mark.parametrize("allocator", ["native", "expandable"])
+def test_memory_shared_between_processes_is_counted_once(host, allocator):
+    said = in_job(host, host.job(host.card()), "share", **settings(allocator))
     assert said == [
         {"before": [524.0, 1024.0]},
         {"child": [224.0, 1024.0], "shape": [200 * MIB]},  # less the child's own context

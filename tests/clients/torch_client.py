@@ -203,6 +203,21 @@ def processes():
     say(used=used, listed=len(listed.splitlines()) - 1, own=len(own), kept=kept.numel())
 
 
+def cards():
+    """Fill each GPU that the job has."""
+    count = torch.cuda.device_count()
+    for at in range(count):
+        kept = []
+        try:
+            while len(kept) < 1000:
+                kept.append(torch.empty(32 * MIB, dtype=torch.uint8, device=f"cuda:{at}"))
+        except torch.OutOfMemoryError as error:
+            total = torch.cuda.get_device_properties(at).total_memory // MIB
+            say(gpu=at, total=total, given=32 * len(kept), refused=f"GPU {at} has a total" in str(error))
+    numbers = torch.arange(100).to("cuda:0").to(f"cuda:{count - 1}")
+    say(count=count, copied=bool((numbers.cpu() == torch.arange(100)).all()))
+
+
 def launches(count):
     """Launch so many kernels and wait for them. Seconds, from the first launch on."""
     data = torch.zeros(1024, device="cuda")
