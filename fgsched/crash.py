@@ -28,6 +28,16 @@ MOVING = (  # while ended jobs move to the accounts
     "controller_before_deleting_jobs",
     "controller_after_deleting_jobs",
 )
+MAILING = (  # from the end of a job to the mail about it
+    "controller_before_commit",
+    "controller_after_commit",
+    "controller_before_mail",
+    "controller_before_mail_rename",
+    "controller_after_mail",
+    "mail_before_sending",
+    "mail_after_sending",
+    "mail_after_noting",
+)
 
 
 def point(name: str) -> None:

@@ -319,6 +319,8 @@ class JobChanges(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     gpu_compute: str | UnsetType = UNSET
     reservation: str | UnsetType = UNSET
     throttle: int | UnsetType = UNSET
+    mail_type: str | UnsetType = UNSET
+    mail_user: str | UnsetType = UNSET
 
 
 class Update(Call[Outcome], frozen=True, tag="update"):

@@ -50,7 +50,7 @@ class Home:
 
     path: Path
     devices: str = "sim:2x16G"
-    config: str = "[host]\ncpus = 64\n"
+    config: str = '[host]\ncpus = 64\n[mail]\nsend = "off"\n'
     _wait_index: list[int] = field(default_factory=list)
     _client: AskingClient | None = None
 

@@ -95,6 +95,20 @@ def test_every_key_is_read(configured):
         keep_minutes = "7-0"
         keep_hours = "forever"
         keep_days = "3650-0"
+        [mail]
+        send = "smtp"
+        from = "gpu@example.org"
+        domain = "example.org"
+        sendmail = "/bin/sendmail"
+        smtp_host = "mail.example.org"
+        smtp_port = 587
+        smtp_tls = "starttls"
+        smtp_user = "gpu"
+        smtp_password_file = "/etc/fgsched/password"
+        allowed = ["@lab.org", "ann@home.org"]
+        tail = 5
+        deadline = 10
+        give_up = "1-00:00:00"
         [fence]
         watchdog = "warn"
         tolerance = "1G"
@@ -164,6 +178,19 @@ def test_every_key_is_read(configured):
         keep_minutes=7 * 86_400,
         keep_hours=-1,
         keep_days=3650 * 86_400,
+        mail="smtp",
+        mail_from="gpu@example.org",
+        mail_domain="example.org",
+        sendmail="/bin/sendmail",
+        smtp_host="mail.example.org",
+        smtp_port=587,
+        smtp_tls="starttls",
+        smtp_user="gpu",
+        smtp_password_file="/etc/fgsched/password",
+        mail_allowed=("@lab.org", "ann@home.org"),
+        mail_tail=5,
+        mail_deadline=10,
+        mail_give_up=86_400,
         watchdog="warn",
         tolerance=1024 * MIB,
         context_memory=300 * MIB,

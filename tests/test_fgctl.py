@@ -260,7 +260,7 @@ def test_the_refusal_of_a_change_names_what_can_be_changed(home):
         1,
         f"fgctl: error: job {running} is no longer pending: "
         "what it asks for (GPUs, CPUs, memory) stays\n"
-        "Its name, comment, requeue flag and time limit can change.\n",
+        "Its name, comment, mails, requeue flag and time limit can change.\n",
     )
     assert home.run("fgctl", "update", f"job={running}", "requeue=0").status == 0
 

@@ -160,7 +160,7 @@ def test_a_script_for_slurm_has_slurms_variables_and_one_warning(home, sub):
     done = sub("--wait", script(home, text))
     assert (done.status, done.err) == (
         0,
-        "fgsub: warning: job.sh: ignored, without effect here: --mail-type\n",
+        "fgsub: warning: job.sh:2: --mail-type: this host sends no mails\n",
     )
     assert (home.path / "said").read_text() == "1 1\n"
     assert home.job(1)["request"]["demand"]["gpus"] == 1

@@ -15,7 +15,9 @@ COMMANDS = sorted((PACKAGE / "cli").glob("fg*.py"))
 LAYERS = {
     "domain": {"", "domain", "protocol", "codec"},
     "core": {"jobs", "scheduling"},
-    "edges": {"accounting", "config", "system", "launch", "store", "gpus", "server", "client", "crash"},
+    "edges": {
+        *("accounting", "mail", "config", "system", "launch", "store", "gpus", "server", "client", "crash"),
+    },
     "controller": {"controller", "simulate"},
     "cli": {"cli", "slurm"},
 }

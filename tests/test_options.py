@@ -226,7 +226,15 @@ def test_a_header_means_what_the_command_line_means():
         (["#FG --wrap=x"], "train.sh:2: --wrap has no meaning in a script"),
         (["#FG --batch=x"], "train.sh:2: --batch has no meaning in a script"),
         (["#FG --container=x"], "train.sh:2: --container is not supported yet"),
-        (["#FG --mail-type=END"], "train.sh:2: --mail-type is not supported yet"),
+        (
+            ["#FG --mail-type=END", "#FG --mail-type=ENDS"],
+            "train.sh:3: --mail-type=ENDS: 'ENDS' is not one of NONE, ALL, BEGIN, END, FAIL, REQUEUE,"
+            " INVALID_DEPEND, TIME_LIMIT, TIME_LIMIT_90, TIME_LIMIT_80, TIME_LIMIT_50, ARRAY_TASKS",
+        ),
+        (
+            ["#FG --mail-user=ann@example.org\tBcc:x"],
+            "train.sh:2: Bcc:x is not an option (invalid directive)",
+        ),
         (["#SBATCH --container=x"], "train.sh:2: --container is not supported yet"),
         (["#SBATCH -F hosts"], "train.sh:2: --nodefile is not supported yet"),
         (["#SBATCH --gpus=x"], f"train.sh:2: --gpus=x {NAN}"),
@@ -254,12 +262,18 @@ def test_gres_without_a_gpu_says_nothing_of_gpus():
 
 def test_harmless_options_of_slurm_are_listed_in_one_warning():
     settings, warnings = header(
-        "#SBATCH --mail-type=ALL --mail-user ann@example.org",
+        "#SBATCH --network=ib --mincpus 4",
         "#SBATCH -N 1 -n 1 --reboot -G 1",
-        "#SBATCH --mail-type END",
     )
     assert list(settings) == ["nodes", "ntasks", "gpus"]
-    assert warnings == ["train.sh: ignored, without effect here: --mail-type, --mail-user, --reboot"]
+    assert warnings == ["train.sh: ignored, without effect here: --network, --mincpus, --reboot"]
+
+
+def test_mail_types_of_several_headers_add_up():
+    settings, _ = header(
+        "#SBATCH --mail-type=END --mail-user ann@example.org", "#SBATCH --mail-type BEGIN,STAGE_OUT"
+    )
+    assert (settings["mail-type"].value, settings["mail-user"].value) == ("BEGIN,END", "ann@example.org")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from fgsched.domain.errors import BadUsage
 from fgsched.domain.text import BadValue, shown
 from fgsched.domain.times import parse_duration
 from fgsched.domain.units import SubmitContext
+from fgsched.jobs.mail import parse_mail_types, parse_mail_user
 from fgsched.protocol import (
     Call,
     CreatePartition,
@@ -37,6 +38,8 @@ _PLAIN: dict[str, tuple[str, Callable[[str], object]]] = {  # key -> (field, how
     "gpucompute": ("gpu_compute", values.gpu_compute),
     "stdout": ("output", values.pattern),
     "stderr": ("error", values.pattern),
+    "mailtype": ("mail_type", parse_mail_types),
+    "mailuser": ("mail_user", lambda text: parse_mail_user(text) if text else ""),
 }
 _AMOUNTS = {  # key -> (option of fgsub, fields of the demand)
     "gpus": ("gpus", ("gpus", "share")),
@@ -72,6 +75,8 @@ KEYS = (
     "deadline",
     "requeue",
     "arraytaskthrottle",
+    "mailtype",
+    "mailuser",
 )
 
 

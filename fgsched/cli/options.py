@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fgsched.cli import table
 from fgsched.cli.table import Amount, GpuMemory, HostMemory, Option
@@ -260,11 +261,19 @@ def latest(settings: Iterable[Setting], *, strict: bool = False) -> dict[str, Se
         differs = before is not None and before.value != setting.value
         if before is not None and differs and before.option is not setting.option:
             raise BadUsage(f"{setting.label} and --{before.option.name} exclude each other; give one")
-        if before is not None and differs and strict:
+        if before is not None and strict and setting.option.slot == "mail-type":
+            setting = _both(before, setting)
+        elif before is not None and differs and strict:
             first, second = f"line {before.line}: {before.text}", f"line {setting.line}: {setting.text}"
             raise BadUsage(f"{setting.label} given twice ({first}, {second})")
         chosen[setting.option.slot] = setting
     return chosen
+
+
+def _both(first: Setting, second: Setting) -> Setting:
+    """Return the mail types of two headers together, as Slurm does."""
+    text = f"{first.text},{second.text}"
+    return replace(second, text=text, value=second.option.parse(text))
 
 
 def given(settings: Iterable[Setting], name: str) -> str | None:

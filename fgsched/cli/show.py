@@ -112,9 +112,17 @@ def _job(job: protocol.JobInfo) -> Group:
         *([] if job.is_private else _secrets(job)),
         [("CancelReason", job.note)] if job.note else [],
         [("Comment", request.comment)] if request.comment else [],
+        _mails(request),
         [("Detail", job.detail)] if job.detail else [],
         *([("Event", _step(step))] for step in _told_once(job.steps)),
     ]
+
+
+def _mails(request: Request) -> list[tuple[str, str]]:
+    """Return of which events mails are sent, and where; nothing if there are none."""
+    if not request.mail_type:
+        return []
+    return [("MailType", request.mail_type), ("MailUser", request.mail_user or "(the user)")]
 
 
 def _why(job: protocol.JobInfo) -> str:

@@ -312,6 +312,8 @@ class Submitter:
         for slot in ("output", "error", "input"):
             left = left_alone(_text(settings, slot, ""))
             warnings = [*warnings, *(f"--{slot}: {item} is left as it is" for item in left)]
+        if request.mail_type and not self._site.mails:
+            warnings = [*warnings, f"{settings['mail-type'].label}: this host sends no mails"]
         if not script.slurm and _text(settings, "mem", "") and "gpu-mem" not in settings:
             warnings = [*warnings, *_about_memory(settings["mem"])]
         return Prepared(
@@ -432,6 +434,8 @@ def conditions(settings: Mapping[str, Setting]) -> dict[str, Any]:
         ("begin", "begin"),
         ("deadline", "deadline"),
         ("requeue", "requeue"),
+        ("mail-type", "mail_type"),
+        ("mail-user", "mail_user"),
     ):
         if slot in settings:
             found[field] = settings[slot].value

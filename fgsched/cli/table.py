@@ -17,6 +17,7 @@ from fgsched.jobs.constraint import alternatives
 from fgsched.jobs.dependencies import parse_dependency
 from fgsched.jobs.enforcement import TIERS
 from fgsched.jobs.filenames import ALLOWED, unknown
+from fgsched.jobs.mail import parse_mail_types, parse_mail_user
 
 # -- values ----------------------------------------------------------------------------------------
 
@@ -406,6 +407,8 @@ OPTIONS: tuple[Option, ...] = (
     _option("tier", "LEVEL", tier, "Enforcement: driver, shim, watchdog or none."),
     _option("gpu-compute", "POLICY", gpu_compute, "Sharing of compute time: hard, fair or none."),
     _option("comment", "TEXT", comment, "Comment."),
+    _option("mail-type", "LIST", parse_mail_types, "Events to send mails about: END, FAIL, ALL, NONE."),
+    _option("mail-user", "ADDRESS", parse_mail_user, "Address of these mails; default: your own."),
     _option("wrap", "COMMAND", command, "Run COMMAND instead of a script."),
     _option("batch", "FILE", path, "Submit each line of FILE; -: standard input."),
     _option("wait W", "", _FLAG, "Wait for the end; exit with the job's code."),
@@ -432,7 +435,7 @@ _CHANGES_MEANING = """container= container-id=
     export-file= gid= gpus-per-socket= nodefile= tres-per-task= uid= bb= bbf="""
 _HARMLESS = """acctg-freq= cluster-constraint= clusters= contiguous core-spec= cores-per-socket=
     cpu-freq= delay-boot= distribution= exclude= extra= extra-node-info= get-user-env? gpu-bind= gpu-freq=
-    gres-flags= hint= ignore-pbs licenses= mail-type= mail-user= mcs-label= mem-bind=
+    gres-flags= hint= ignore-pbs licenses= mcs-label= mem-bind=
     mem-update= mincpus= network= no-kill? nodelist= ntasks-per-core=
     ntasks-per-socket= overcommit oversubscribe? power= prefer= priority= profile= propagate? reboot
     resv-ports? segment= sockets-per-node= spread-job stepmgr switches= thread-spec=

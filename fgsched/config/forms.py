@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta, convert
 
 from fgsched.domain import times, units
+from fgsched.jobs.mail import is_address
 
 FOREVER = -1  # of a Retention
 _LONGEST_RETENTION = 100 * 366 * 86_400  # seconds
@@ -65,6 +66,27 @@ def _devices(value: object) -> str:
     return str(convert(value, int | str))
 
 
+def _address(value: object) -> str:
+    text = _text(value)
+    if text and not is_address(text):
+        raise ValueError(text)
+    return text
+
+
+def _domain(value: object) -> str:
+    text = _text(value)
+    if text and not is_address(f"any@{text}"):
+        raise ValueError(text)
+    return text
+
+
+def _addresses(value: object) -> tuple[str, ...]:
+    found = tuple(convert(value, list[str]))
+    for one in found:
+        _domain(one[1:]) if one.startswith("@") and len(one) > 1 else _address(one or "@")
+    return found
+
+
 def _retention(value: object) -> int:
     return FOREVER if value == "forever" else times.parse_duration(_text(value), _LONGEST_RETENTION)
 
@@ -99,6 +121,12 @@ Switch = Annotated[bool, Form(takes="true or false")]
 Name = Annotated[str, Form(takes="a name")]
 Names = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], NAMES]
 UserNames = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Form(takes="a list of user names")]
+Word = Annotated[str, Form(takes="a text"), Meta(pattern=r"^[^\0-\x1f]*\Z")]
+ADDRESS = Form(takes="an address such as fgsched@example.org", read=_address)
+DOMAIN = Form(takes="a domain such as example.org", read=_domain)
+Addresses = Annotated[
+    tuple[str, ...], Form(takes='a list of addresses, or of domains such as "@example.org"', read=_addresses)
+]
 AbsolutePath = Annotated[str, Form(takes="an absolute path"), Meta(pattern=r"^/[^\0]*\Z")]
 Bytes = Annotated[
     int,

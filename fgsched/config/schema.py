@@ -27,6 +27,7 @@ from fgsched.domain.policy import (
     Weights,
 )
 from fgsched.domain.units import SubmitContext
+from fgsched.mail.letters import Settings
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -194,6 +195,47 @@ class Config(Struct, frozen=True, kw_only=True):
     keep_days: Annotated[forms.Retention, _key("accounting", "Time that the sums of each day are kept.")] = (
         forms.FOREVER
     )
+    mail: Annotated[
+        Literal["auto", "sendmail", "smtp", "off"],
+        _key(
+            "mail",
+            "How mails are sent; auto: by SMTP if smtp_host is set, else by sendmail.",
+            name="send",
+        ),
+    ] = "auto"
+    mail_from: Annotated[
+        str,
+        forms.ADDRESS,
+        _key("mail", "Sender of mails.", name="from", default="fgsched at the domain"),
+    ] = ""
+    mail_domain: Annotated[
+        str, forms.DOMAIN, _key("mail", "Domain of user names; mails to it are allowed.", name="domain")
+    ] = ""
+    sendmail: Annotated[forms.AbsolutePath, _key("mail", "Program that takes mails.")] = "/usr/sbin/sendmail"
+    smtp_host: Annotated[str, forms.DOMAIN, _key("mail", "SMTP server that takes mails.")] = ""
+    smtp_port: Annotated[Whole, _key("mail", "Port of the SMTP server.", ge=1, le=65_535)] = 25
+    smtp_tls: Annotated[
+        Literal["none", "starttls", "tls"], _key("mail", "Encryption of the connection to the SMTP server.")
+    ] = "none"
+    smtp_user: Annotated[forms.Word, _key("mail", "User name at the SMTP server; none: no login.")] = ""
+    smtp_password_file: Annotated[
+        forms.Word, _key("mail", "File with the password at the SMTP server, readable by its owner only.")
+    ] = ""
+    mail_allowed: Annotated[
+        forms.Addresses,
+        _key("mail", "Addresses, or @DOMAIN, that may receive mails beside users.", name="allowed"),
+    ] = ()
+    mail_tail: Annotated[
+        Whole, _key("mail", "Last lines of the output in a mail; 0: none.", ge=0, le=1000, name="tail")
+    ] = 20
+    mail_deadline: Annotated[
+        Seconds,
+        _key("mail", "Time in which the mail server must take a mail.", ge=1, le=600, name="deadline"),
+    ] = 30
+    mail_give_up: Annotated[
+        Duration,
+        _key("mail", "Time after which a mail is no longer tried.", ge=60, le=60 * DAY, name="give_up"),
+    ] = 5 * DAY
     watchdog: Annotated[
         Literal["kill", "warn"],
         _key("fence", "Action on a job that uses GPU memory above its limit or without the hook."),
@@ -287,6 +329,26 @@ class Config(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def mails(self) -> Settings:
+        """Return how mails are sent."""
+        found = "smtp" if self.smtp_host else "sendmail" if os.access(self.sendmail, os.X_OK) else "off"
+        return Settings(
+            way=found if self.mail == "auto" else self.mail,
+            sender=self.mail_from,
+            domain=self.mail_domain,
+            sendmail=self.sendmail,
+            host=self.smtp_host or "localhost",
+            port=self.smtp_port,
+            tls=self.smtp_tls,
+            user=self.smtp_user,
+            password_file=self.smtp_password_file,
+            allowed=self.mail_allowed,
+            tail=self.mail_tail,
+            deadline=self.mail_deadline,
+            give_up=self.mail_give_up,
+        )
+
+    @property
     def _weights(self) -> Weights:
         return Weights(
             partition=self.weight_partition,
@@ -308,6 +370,7 @@ class Config(Struct, frozen=True, kw_only=True):
             fgpu_per_gpu=self.fgpu_per_gpu,
             share_step=self.share_step,
             host_memory=self.limits.host_memory,
+            mails=self.mails.way != "off",
             cpus=self.limits.cpus,
             aliases={name: one.model for name, one in self.gpu_types.items()},
             features=tuple(name for name, one in self.features.items() if not one.gpus),

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
@@ -15,6 +16,7 @@ from fgsched.controller.launching import Beside
 from fgsched.controller.service import Controller
 from fgsched.gpus.ownership import Ownership, own
 from fgsched.launch.spawner import Spawner
+from fgsched.mail.process import MailerProcess
 from fgsched.store import Store
 from fgsched.system import nice
 from fgsched.system.accounts import of_host, of_user
@@ -52,13 +54,13 @@ def serve(
             child.keep(places.log, arguments, environ)
         inventory, sampler = gpus.attach(config, environ, option=option)
         accounts = of_host() if places.mode == "system" else of_user(os.geteuid())
-        accountant, store = _accountant(places, config, held), Store(places.queue)
+        helpers = _accountant(places, config, held), _mailer(places, config, held)
+        store = Store(places.queue)
         for one in (accounts, sampler, child, store):
             held.callback(one.close)
         inventory = with_known_gpus(inventory, store, sampler)
         held.callback(_own(inventory, config, places).close)
-        beside = Beside(child, sampler, accounts, inventory, accountant)
-        manager = ServiceManager(environ if is_service else {})
+        beside, manager = Beside(child, sampler, accounts, inventory, *helpers), _manager(environ, is_service)
         controller = Controller(places, config, store, beside, manager)
         with nice.before_jobs():
             again = controller.run(ready)
@@ -67,11 +69,27 @@ def serve(
         os.execv(sys.executable, arguments)
 
 
+def _manager(environ: Mapping[str, str], is_service: bool) -> ServiceManager:
+    return ServiceManager(environ if is_service else {})
+
+
 def _accountant(places: Paths, config: Config, held: ExitStack) -> AccountantProcess | None:
     accountant = start_accountant(places, config)
     if accountant is not None:
         held.callback(accountant.close)
     return accountant
+
+
+def _mailer(places: Paths, config: Config, held: ExitStack) -> MailerProcess | None:
+    """Start the mailer; None if its queue cannot be made."""
+    try:
+        mailer = MailerProcess(places.mail, config.mails)
+    except OSError as error:
+        log.warning("no mails are sent: %s", error)
+        return None
+    mailer.look(time.monotonic())
+    held.callback(mailer.close)
+    return mailer
 
 
 def _own(inventory: gpus.Inventory, config: Config, places: Paths) -> Ownership:

@@ -29,6 +29,7 @@ from fgsched.controller.followup import (
 )
 from fgsched.controller.gpustate import GpuStates
 from fgsched.controller.jobtable import JobTable
+from fgsched.controller.mailing import MailDesk
 from fgsched.controller.sitepolicy import SitePolicy
 from fgsched.controller.starting import Eligibility, Starter, culprits
 from fgsched.controller.turn import (
@@ -106,6 +107,7 @@ class Engine:
         self.is_broken = False  # the store is not to be used any more: the next controller takes up from it
         self.faults = faults or Faults()
         self.log = DecisionLog()
+        self.mail = MailDesk(self)
         self.containment = Containment(self.faults)
         self._after: list[Effect] = []
         self._executor = Executor(self)
@@ -147,6 +149,7 @@ class Engine:
             self._take_in(event, now)
         follow_up_orphans(self, now)
         resend_orders(self, now)
+        self.mail.ring(now)
         self._clean(now)
         self.containment.check()
         self._mark_blamed(now)  # jobs that were submitted in this turn
@@ -169,7 +172,9 @@ class Engine:
                     self._mark_blamed(now)
                     steps()
                     self.charges.write()
+                    self.mail.tidy()
                     point("controller_before_commit")
+                self.mail.committed()
                 self.containment.begin()
                 self._ended_before = list(self.ended)
                 return None
@@ -318,6 +323,7 @@ class Engine:
         for past in found:
             if past.damage:
                 self.containment.damage(past.job, past.damage)
+        self.mail.resume()
 
     def _filled_table(self, found: Iterable[JobRecord]) -> dict[int, Exception]:
         """Build the job table from the open jobs; return the error of each job that it cannot contain.
@@ -385,6 +391,7 @@ class Engine:
             raise AlreadyMarked
         self.log.step(job, after)
         self.jobtable.put(after)
+        self.mail.note(job, after, now)
         if lives:
             return
         self.orphans.pop(job.id, None)
@@ -425,7 +432,7 @@ class Engine:
             return 0.0
         if self._plans_again_at > now and self.jobtable.waiting:
             return min(PAUSE, self._plans_again_at - now)
-        return 1.0 if self.unsaved else None
+        return 1.0 if self.unsaved else self.mail.due(now)
 
     # -- events -------------------------------------------------------------------------------------
 
@@ -470,6 +477,7 @@ class Engine:
             running = job.advance(JobState.RUNNING)
             if self.store.run(job, running, now=now):
                 self.jobtable.put(running)
+                self.mail.note(job, running, now)
                 job = running
         self.then(Follow(job, shepherd))
 
@@ -500,6 +508,7 @@ class Engine:
             given = self.jobtable.given.get(before.id, ())
             self.charges.charge(before, given, after.ended_at or now, self.policy)
         self.jobtable.put(after)
+        self.mail.note(before, after, now)
         if after.state.is_final:
             self.ended.append(after)
         return True
@@ -560,6 +569,7 @@ class Engine:
                 self.containment.run(job.id, partial(self._take_up_seen, job, now))
         self.containment.check()
         self._resume_cleaning(now)
+        self.mail.resend()
         point("controller_in_recovery")
 
     def _take_up_seen(self, job: Job, now: float) -> None:

@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec.structs
 
-from fgsched import gpus
-from fgsched.accounting.process import AccountantProcess
 from fgsched.config.load import Config
+from fgsched.controller.beside import Beside as Beside
 from fgsched.controller.enforcementcheck import EnforcementGate as EnforcementGate
 from fgsched.domain.job import Job
 from fgsched.domain.policy import Policy
@@ -22,26 +20,14 @@ from fgsched.jobs.launchspec import LaunchContext
 from fgsched.launch.launcher import Cgroups, Launcher, Ports
 from fgsched.launch.rundir import RunDir
 from fgsched.launch.shepherds import Watch
-from fgsched.launch.spawner import Spawner
 from fgsched.store import Store
 from fgsched.system import cgroups, generations
-from fgsched.system.accounts import Accounts
 from fgsched.system.mounts import find as find_mounts
 from fgsched.system.nice import cpu_binding as cpu_binding
 from fgsched.system.paths import Paths
 from fgsched.system.process import boot_id
 from fgsched.system.spaces import Scratch, Spaces
 from fgshim import library
-
-
-class Beside(NamedTuple):
-    """The GPUs and the helper processes. The processes are started before the queue is opened."""
-
-    spawner: Spawner
-    sampler: gpus.AnySampler
-    accounts: Accounts
-    inventory: gpus.Inventory
-    accountant: AccountantProcess | None = None  # None: there are no accounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from fgsched.controller.launching import (
     launch_context,
     run_directory,
 )
+from fgsched.controller.mailing import MailRoom
 from fgsched.controller.turn import RETRY, ClientRequest, JobEnded
 from fgsched.controller.upkeep import EarlierJobs, FileCheck, Keep, Presence, Pruner
 from fgsched.domain.errors import StorageError
@@ -78,6 +79,7 @@ class Controller:
         self._monitor_gpus(launching.gate, config)
         self._file_check, self._pruner = FileCheck(store), Pruner(store, _keep(config), self._revision)
         self._books = Books(beside.accountant, places, config, store, lambda: self._engine.jobtable)
+        self._mailroom = MailRoom(self._engine.mail, beside.mailer)
         checks = (launching.gate, launching.mounts, self._monitor.unresolved, self._earlier)
         users = (launching.spaces, launching.pids)
         info = (launching.memory, beside.accounts, tier, *checks, *users)
@@ -120,6 +122,7 @@ class Controller:
                 lambda: cleaner.due(clock()),
             ),
             _Part("the bookkeeping", lambda: self._books.look(time.time()), lambda: self._books.due),
+            _Part("the mails", lambda: self._mailroom.look(clock()), lambda: self._mailroom.due(clock())),
             _Part("the service manager", self._show_life, lambda: self._manager.due(clock())),
         ]
 
@@ -215,6 +218,8 @@ class Controller:
         accounts, presence = self._beside.accounts, self._presence
         self._loop.watch(self._beside.sampler, self._monitor.see)
         self._books.begin(self._loop.watch, self._loop.watch_once, time.time())
+        if self._beside.mailer is not None:
+            self._loop.watch(self._beside.mailer, self._mailroom.receive)
         accounts.answered = self._loop.known
         if accounts.has_helper:
             self._loop.watch(accounts, accounts.receive)
@@ -251,6 +256,7 @@ class Controller:
         self._monitor.interval = config.interval
         self._monitor.watchdog.policy = watchdog_policy(config)
         self._contexts.default = config.context_memory
+        self._mailroom.obey(config.mails)
         self._pruner.obey(_keep(config), time.monotonic())
         self._books.obey(config)
         self._gpus.obey(

@@ -260,7 +260,21 @@ class AskGpus(Struct, frozen=True):
     """Request a reading of the GPUs."""
 
 
-Effect = Launch | Follow | Remind | Forget | Order | Signal | Reply | Reconfigure | AskGpus
+class Mail(Struct, frozen=True):
+    """Put a mail, which the queue has until then, into the queue of mails. A repetition has no effect."""
+
+    name: str
+    data: bytes
+
+
+Effect = Launch | Follow | Remind | Forget | Order | Signal | Reply | Reconfigure | AskGpus | Mail
+
+
+class MailPost(Protocol):
+    """The interface to the queue of mails."""
+
+    def post(self, name: str, data: bytes) -> None:
+        """Put a mail into the queue of mails, or try it again later."""
 
 
 class EffectHost(Protocol):
@@ -270,6 +284,9 @@ class EffectHost(Protocol):
     cards: GpuStates
     jobtable: JobTable
     undelivered: dict[int, float]  # job -> when an order to it was tried last
+
+    @property
+    def mail(self) -> MailPost: ...
 
 
 def require_supervisor(host: EffectHost, job: Job) -> None:
@@ -311,6 +328,7 @@ class Executor:
             Reply: ("answer", self._reply),
             Reconfigure: ("reconfigure", self._reconfigure),
             AskGpus: ("ask", self._ask),
+            Mail: ("mail", self._mail),
         }
         own |= dict.fromkeys(orders, ("signal", self._order))
         self._acts = {
@@ -375,6 +393,9 @@ class Executor:
 
     def _ask(self, effect: AskGpus) -> None:
         self._host.cards.ask()
+
+    def _mail(self, effect: Mail) -> None:
+        self._host.mail.post(effect.name, effect.data)
 
 
 def pending_orders(job: Job) -> list[Order]:

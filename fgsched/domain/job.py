@@ -123,6 +123,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, f
     kill_invalid: Annotated[str, Meta(max_length=3)] = ""
     reservation: Name = ""  # of an operator, in which the job is to run
     requeue: bool = True  # whether the job may run again after a failure of the host
+    mail_type: Label = ""  # events of which mails are sent, as jobs/mail.py writes them; "": none
+    mail_user: Annotated[str, Meta(max_length=2600, pattern=_NO_NUL)] = ""  # addresses; "": the user's
 
     def __post_init__(self) -> None:
         """Check the rules that types cannot express. Raises BadUsage, which names the field."""

@@ -42,6 +42,7 @@ class SubmitContext(Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()  # countable resources of the site
     partition: str = "main"  # of a job that names none
+    mails: bool = True  # whether the host sends mails
     defaults: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # partition -> option -> value
 
 

@@ -115,6 +115,16 @@ ON CONFLICT (account, user) DO UPDATE SET seconds = :seconds, at = :at;
 -- name: put_meta
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value;
 
+-- name: drop_meta
+DELETE FROM meta WHERE key = :key;
+
+-- name: mails
+SELECT key, value FROM meta WHERE key >= 'mail:' AND key < 'mail;' ORDER BY key;
+
+-- name: exits_of_array
+SELECT min(coalesce(status, 0) >> 8 & 255) AS lowest, max(coalesce(status, 0) >> 8 & 255) AS highest
+FROM job WHERE array_job = :array AND array_task IS NOT NULL;
+
 -- name: add_hold
 INSERT INTO hold (job, gpu, share, memory) VALUES (:job, :gpu, :share, :memory);
 

@@ -19,6 +19,7 @@ from fgsched.store.blobs import Blobs, Idle
 from fgsched.store.connection import Statement
 from fgsched.store.moved import MovedJobs, NothingMoved, Part, Step
 from fgsched.store.opening import last_id, open_queue, raise_ids
+from fgsched.store.outbox import Outbox
 from fgsched.store.rows import (
     Allocation,
     JobRecord,
@@ -84,6 +85,7 @@ class Store:
         self.idle = Idle(self._db, SQL, self.blobs, self._opened.look_soon)
         self.kept = Metadata(self._db, SQL)
         self.steps = EventLog(self._db, SQL)
+        self.outbox = Outbox(self._db, SQL)
         self.tasks = Tasks(self._db, SQL)
         self.settled = Settled(self._db, SQL, self._opened.look_soon)
         self.moved: MovedJobs = NothingMoved()

@@ -51,6 +51,11 @@ class Paths(Struct, frozen=True, kw_only=True):
         return self.state / "accounts.db"
 
     @property
+    def mail(self) -> Path:
+        """Return the path of the queue of mails."""
+        return self.state / "mail"
+
+    @property
     def lock(self) -> Path:
         """Return the path of the lock that a running controller holds."""
         return self.state / "lock"

@@ -171,4 +171,5 @@ def rules(places: Paths, config: Config) -> Rules:
         tiers=config.tiers,
         kill_invalid=config.kill_invalid_depend,
         max_material=config.max_bytes_per_user,
+        mail=config.mails,
     )

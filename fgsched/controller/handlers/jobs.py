@@ -20,6 +20,7 @@ from fgsched.controller.handlers.submit import (
     Admission,
     Conditions,
     MaterialQuota,
+    check_mail,
     read_submission,
     room_for,
 )
@@ -29,6 +30,7 @@ from fgsched.domain.job import NO_LIMIT, Job, JobState, Reason, Request, read_re
 from fgsched.domain.times import format_limit
 from fgsched.jobs.arrays import size
 from fgsched.jobs.enforcement import check_tier
+from fgsched.mail.letters import NO_MAIL, Settings
 from fgsched.protocol import (
     Call,
     DemandChanges,
@@ -58,6 +60,7 @@ class Rules:
     tiers: tuple[str, ...] = ()  # levels that a job may request
     kill_invalid: bool = False  # cancel jobs whose dependency can never be met, unless they request otherwise
     max_material: int = 0  # bytes of scripts and environments of a user's open jobs; 0: no limit
+    mail: Settings = NO_MAIL
 
 
 Act = Callable[[Caller, Job, float], Outcome]
@@ -249,6 +252,7 @@ class JobHandlers:
         )
         for request in {id(job.request): job.request for job in jobs}.values():
             check_tier(request.tier, self.rules.tiers, self._engine.tier)
+            check_mail(request, self.rules.mail)
         return jobs
 
     def _settled(self, caller: Caller, jobs: list[NewJob], now: float) -> list[NewJob]:
@@ -326,6 +330,7 @@ class JobHandlers:
         said = Outcome(id=call.id)
         for job in rows_to_change(rows, changes, caller.submitter):
             request = changed_request(job, changes, self._asker_of(caller, job), self._ground)
+            check_mail(request, self.rules.mail)
             after = conditions.changed(job, request, caller, now)
             is_limited = after.request.time_limit != job.request.time_limit
             if is_limited and job.state is not JobState.PENDING:
@@ -425,7 +430,7 @@ def _must_wait(job: Job) -> None:
 
 # -- changes of a job ---------------------------------------------------------------------------
 
-_ALWAYS = {"name", "comment", "requeue"}
+_ALWAYS = {"name", "comment", "requeue", "mail_type", "mail_user"}
 _WHILE_RUNNING = {"time_limit"}  # lowered by the owner, raised by operators
 _CALLED = {"demand": "what it asks for (GPUs, CPUs, memory)", "gpu_compute": "gpu-compute"}
 _OF_ARRAYS = {"throttle"}  # of all tasks together
@@ -494,5 +499,5 @@ def _check_fields(job: Job, fields: set[str]) -> None:
     if late and job.state is not JobState.PENDING:
         raise Refused(
             f"job {job.id} is no longer pending: {_CALLED.get(late[0], late[0])} stays",
-            "Its name, comment, requeue flag and time limit can change.",
+            "Its name, comment, mails, requeue flag and time limit can change.",
         )

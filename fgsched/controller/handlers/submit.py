@@ -18,6 +18,9 @@ from fgsched.domain.text import quoted
 from fgsched.domain.units import format_mebibytes
 from fgsched.jobs.arrays import bits_of, lowest, parse_array, size
 from fgsched.jobs.dependencies import LAST, Term, for_task, parse_dependency
+from fgsched.jobs.mail import parse_mail_types
+from fgsched.mail.addresses import check_address
+from fgsched.mail.letters import Settings
 from fgsched.protocol import Batch
 from fgsched.scheduling.admission import AdmissionContext, Submitter, admit, check_plain
 from fgsched.scheduling.limits import Owner, check_pending
@@ -297,3 +300,14 @@ def check_times(request: Request, now: float) -> None:
         raise Refused(
             "the job cannot end before its deadline", "Give a later --deadline, or a shorter --time."
         )
+
+
+def check_mail(request: Request, settings: Settings) -> None:
+    """Refuse a type of mail that is unknown, and an address to which the site sends no mail.
+
+    Raises: BadUsage, Refused.
+    """
+    if request.mail_type and parse_mail_types(request.mail_type) != request.mail_type:
+        raise BadUsage("request: mail_type is not a list of types in their order")
+    for address in request.mail_user.split(",") if request.mail_user else ():
+        check_address(address, settings)

@@ -1,0 +1,20 @@
+"""The GPUs and the helper processes of a controller."""
+
+from typing import NamedTuple
+
+from fgsched import gpus
+from fgsched.accounting.process import AccountantProcess
+from fgsched.launch.spawner import Spawner
+from fgsched.mail.process import MailerProcess
+from fgsched.system.accounts import Accounts
+
+
+class Beside(NamedTuple):
+    """The GPUs and the helper processes. The processes are started before the queue is opened."""
+
+    spawner: Spawner
+    sampler: gpus.AnySampler
+    accounts: Accounts
+    inventory: gpus.Inventory
+    accountant: AccountantProcess | None = None  # None: there are no accounts
+    mailer: MailerProcess | None = None  # None: there are no mails

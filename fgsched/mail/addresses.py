@@ -1,0 +1,40 @@
+"""Complete the addresses of mails, and check who may receive them."""
+
+from collections.abc import Iterable
+
+from fgsched.domain.errors import Refused
+from fgsched.domain.text import quoted
+from fgsched.jobs.mail import is_address
+from fgsched.mail.letters import Settings
+
+
+def resolved(to: Iterable[str], settings: Settings, host: str) -> list[str]:
+    """Return complete addresses: user names get the site's domain. An SMTP server needs one: else the host's.
+
+    Raises:
+        Refused: an address is not allowed.
+    """
+    domain = settings.domain or (host if settings.way == "smtp" else "")
+    for address in to:
+        check_address(address, settings)
+    return [f"{address}@{domain}" if "@" not in address and domain else address for address in to]
+
+
+def check_address(address: str, settings: Settings) -> None:
+    """Refuse an address to which the site sends no mail. Raises Refused."""
+    if not is_address(address):
+        raise Refused(f"{quoted(address)} is not an address", "Give a user name, or NAME@DOMAIN.")
+    if "@" not in address or address.lower() in {one.lower() for one in settings.allowed}:
+        return
+    domain = address.rpartition("@")[2].lower()
+    domains = {one[1:].lower() for one in settings.allowed if one.startswith("@")}
+    if domain not in domains | ({settings.domain.lower()} - {""}):
+        raise Refused(
+            f"mail to {address} is not allowed on this host",
+            "Give a user name, or ask the administrator to add the address to `allowed` in [mail].",
+        )
+
+
+def sender_of(settings: Settings, host: str) -> str:
+    """Return the address that the mails come from."""
+    return settings.sender or f"fgsched@{settings.domain or host}"

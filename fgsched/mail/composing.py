@@ -1,0 +1,37 @@
+"""Compose a message as it is sent."""
+
+import email.policy
+import email.utils
+from collections.abc import Iterable
+from email.message import EmailMessage
+
+from fgsched.domain.text import storable
+from fgsched.mail.addresses import sender_of
+from fgsched.mail.letters import Message, Settings
+
+_POLICY = email.policy.SMTP.clone(max_line_length=998)  # filters read subjects line by line
+_LONGEST_SUBJECT = 400  # characters
+
+
+def compose(name: str, message: Message, to: Iterable[str], settings: Settings, host: str) -> bytes:
+    """Return a message as it is sent. `name` identifies it: it is sent again with the same Message-ID."""
+    mail = EmailMessage(policy=_POLICY)
+    mail["From"] = f"fgsched <{sender_of(settings, host)}>"
+    mail["To"] = ", ".join(to)
+    mail["Subject"] = _header(message.subject)
+    mail["Date"] = email.utils.formatdate(message.at, localtime=True)
+    mail["Message-ID"] = f"<{name}@{host}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(storable(message.text), cte="quoted-printable")
+    if message.html:
+        mail.add_alternative(storable(message.html), subtype="html", cte="quoted-printable")
+    for one in message.attachments:
+        main, _, sub = one.kind.partition("/")
+        mail.add_attachment(one.data, maintype=main, subtype=sub, filename=one.name)
+    return mail.as_bytes()
+
+
+def _header(text: str) -> str:
+    """Return a text as a header may have it: on one line, without control characters."""
+    shown = "".join(char if char.isprintable() else " " for char in storable(text))
+    return " ".join(shown[:_LONGEST_SUBJECT].split())

@@ -1,0 +1,117 @@
+"""The letters that wait to be sent, and the settings of sending. Times are in epoch seconds."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from fgsched.domain.job import OomReport
+from fgsched.domain.text import storable
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How mails are sent: `[mail]` of the configuration."""
+
+    way: str = "off"  # "sendmail", "smtp" or "off"
+    sender: str = ""  # address in From; "": fgsched at the domain
+    domain: str = ""  # appended to user names; "": the mail server appends its own
+    sendmail: str = "/usr/sbin/sendmail"
+    host: str = "localhost"
+    port: int = 25
+    tls: str = "none"  # "none", "starttls" or "tls"
+    user: str = ""  # "": no authentication
+    password_file: str = ""
+    allowed: tuple[str, ...] = ()  # addresses, or @DOMAIN, beyond user names and the own domain
+    tail: int = 20  # lines of output in a mail; 0: none
+    deadline: float = 30.0  # seconds for one mail
+    give_up: int = 432_000  # seconds after which a mail is no longer tried
+
+
+NO_MAIL = Settings()
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """A file in a message."""
+
+    name: str
+    kind: str  # such as text/html
+    data: bytes
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="message"):
+    """A complete message."""
+
+    at: float
+    to: tuple[str, ...]
+    subject: str
+    text: str
+    html: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+
+class JobMail(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
+    """An event of a job, from which the message is made when it is sent."""
+
+    at: float
+    to: tuple[str, ...]
+    event: str  # a type of --mail-type
+    types: str  # all types that the job asked for
+    job: int
+    uid: int
+    gid: int
+    user: str
+    name: str
+    state: str
+    reason: str = "None"
+    array: int = 0
+    task: int | None = None
+    is_summary: bool = False  # of a whole array
+    tasks: int = 0  # of the array
+    completed: int = 0  # of these
+    exits: tuple[int, int] = (0, 0)  # lowest and highest exit code of the tasks
+    exit_code: int = 0
+    signal: int = 0
+    submitted_at: float = 0.0
+    eligible_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    suspended: float = 0.0  # seconds
+    time_limit: int = 0  # seconds; 0: none
+    gpus: tuple[int, ...] = ()  # indices
+    model: str = ""  # of the GPUs
+    share: int = 0  # of each GPU, in ten-thousandths
+    memory: int = 0  # bytes of each GPU
+    cpus: int = 1
+    host_memory: int = 0  # bytes; 0: not counted
+    gpu_peak: int = 0  # bytes
+    max_rss: int = 0  # bytes
+    cpu_seconds: float = 0.0
+    detail: str = ""  # why the job could not be started
+    warning: str = ""  # of the watchdog
+    oom: OomReport | None = None
+    output: str = ""  # path of the standard output
+
+
+Letter = Message | JobMail
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Letter] = msgspec.json.Decoder(Letter)
+
+
+def to_bytes(letter: Letter) -> bytes:
+    """Return a letter as a line of JSON; bytes outside of UTF-8 become \\xe9 and the like."""
+    try:
+        return _encoder.encode(letter) + b"\n"
+    except UnicodeEncodeError:
+        return _encoder.encode(replace(letter, **_cleaned(letter))) + b"\n"
+
+
+def _cleaned(letter: Letter) -> dict[str, Any]:
+    """Return the texts of a letter as UTF-8."""
+    texts = {name: value for name, value in asdict(letter).items() if isinstance(value, str)}
+    return {name: storable(text) for name, text in texts.items()}
+
+
+def from_bytes(data: bytes) -> Letter:
+    """Return the letter of a line. Raises msgspec.MsgspecError."""
+    return _decoder.decode(data)

@@ -1,0 +1,98 @@
+"""The queue of mails on disk: one file for each letter, moved by renaming from `new` to `sent` or `failed`.
+
+A letter's name is given by the event, so that a letter that is put again after a crash is recognised while it
+waits and after it was sent.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from fgsched.crash import point
+from fgsched.store.files import sync_directory, sync_file
+
+MOST = 10_000  # letters that wait; further ones are refused
+_NEW, _SENT, _FAILED = "new", "sent", "failed"
+_KEPT = 2000  # sent letters whose names are remembered, and failed letters
+
+
+class Full(OSError):
+    """Raised if as many letters wait as the queue takes."""
+
+
+class Spool:
+    """The directories of the queue below `path`."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the directories. Raises OSError."""
+        self.path = path
+        self._count = MOST  # of waiting letters, at most; counted again when it reaches MOST
+        for name in (_NEW, _SENT, _FAILED):
+            (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def put(self, name: str, data: bytes) -> bool:
+        """Add a letter; return False if there is or was one of this name. `keep` makes it durable.
+
+        Raises:
+            Full: too many letters wait.
+            OSError: the file cannot be written.
+        """
+        if any((self.path / place / name).exists() for place in (_NEW, _SENT, _FAILED)):
+            return False
+        self._make_room()
+        fresh = self.path / f"{name}.fresh"
+        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+        point("controller_before_mail_rename")
+        fresh.rename(self.path / _NEW / name)
+        self._count += 1
+        return True
+
+    def _make_room(self) -> None:
+        if self._count >= MOST:
+            self._count = sum(1 for _ in self.waiting())
+        if self._count >= MOST:
+            raise Full(f"{MOST} mails wait in {self.path}")
+
+    def waiting(self) -> Iterator[str]:
+        """Yield the names of the letters that wait."""
+        return iter(sorted(os.listdir(self.path / _NEW)))
+
+    def keep(self, name: str) -> None:
+        """Make a letter that waits survive a power failure. Raises OSError."""
+        sync_file(self.path / _NEW / name)
+        sync_directory(self.path / _NEW)
+
+    def read(self, name: str) -> bytes:
+        """Return a letter that waits. Raises OSError."""
+        return (self.path / _NEW / name).read_bytes()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Replace a letter that waits: some of its recipients have it. Raises OSError."""
+        fresh = self.path / f"{name}.fresh"
+        with open(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+            os.fsync(file.fileno())
+        fresh.rename(self.path / _NEW / name)
+        sync_directory(self.path / _NEW)
+
+    def sent(self, name: str) -> None:
+        """Note that a letter was accepted by the mail server. Raises OSError."""
+        self._move(name, _SENT)
+
+    def failed(self, name: str) -> None:
+        """Put aside a letter that cannot be sent. Raises OSError."""
+        self._move(name, _FAILED)
+
+    def _move(self, name: str, to: str) -> None:
+        (self.path / _NEW / name).rename(self.path / to / name)
+        sync_directory(self.path / to)
+
+    def prune(self) -> None:
+        """Delete the oldest sent and failed letters beyond a number."""
+        for place in (_SENT, _FAILED):
+            found = [entry for entry in os.scandir(self.path / place) if entry.is_file()]
+            for entry in sorted(found, key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+                with suppress(OSError):
+                    os.unlink(entry)

@@ -1,0 +1,146 @@
+"""Give a message to the local sendmail or to an SMTP server, within a deadline."""
+
+import os
+import signal
+import smtplib
+import ssl
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from fgsched.mail.letters import Settings
+
+_TEMPORARY = 75  # exit status of sendmail, from sysexits.h
+_PERMANENT = {64, 65, 67, 68}  # usage, data, no such user, no such host
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+class Later(Exception):
+    """The message was not accepted now, and is tried again.
+
+    `left`: the recipients who do not have it; (): all. `is_of_server`: other messages fail, too.
+    """
+
+    def __init__(self, why: str, *, left: Sequence[str] = (), is_of_server: bool = True) -> None:
+        super().__init__(why)
+        self.left, self.is_of_server = tuple(left), is_of_server
+
+
+class Never(Exception):
+    """The message is refused for good."""
+
+
+def send(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
+    """Send a message.
+
+    Raises:
+        Later: it was not accepted now.
+        Never: it is refused for good, for some recipients at least.
+    """
+    try:
+        with _deadline(settings.deadline):
+            _WAYS[settings.way](settings, sender, to, data)
+    except smtplib.SMTPRecipientsRefused as error:
+        _judge(error.recipients, to)
+    except smtplib.SMTPResponseException as error:
+        said = f"{error.smtp_code} {_text(error.smtp_error)}"
+        if 500 <= error.smtp_code < 600 and not isinstance(error, smtplib.SMTPAuthenticationError):
+            raise Never(said) from error
+        raise Later(said, is_of_server=not isinstance(error, smtplib.SMTPDataError)) from error
+    except (OSError, smtplib.SMTPException) as error:
+        raise Later(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+
+
+class _Late(OSError):
+    """The deadline has passed."""
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raise _Late in the main thread after some seconds: a server may answer one byte at a time."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Late(f"the mail server did not answer within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# -- sendmail ------------------------------------------------------------------------------------------
+
+
+def _by_sendmail(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
+    command = [settings.sendmail, "-i", "-f", sender, "--", *to]
+    unix = data.replace(b"\r\n", b"\n")
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        _, said = process.communicate(unix)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if process.returncode in _PERMANENT:
+        raise Never(f"{settings.sendmail}: exit status {process.returncode}: {_text(said)}")
+    if process.returncode:
+        is_of_server = process.returncode != _TEMPORARY
+        why = f"{settings.sendmail}: exit status {process.returncode}: {_text(said)}"
+        raise Later(why, is_of_server=is_of_server)
+
+
+# -- SMTP ----------------------------------------------------------------------------------------------
+
+
+def _by_smtp(settings: Settings, sender: str, to: Sequence[str], data: bytes) -> None:
+    with _connected(settings) as server:
+        if settings.tls == "starttls":
+            server.starttls(context=ssl.create_default_context())
+        if settings.user:
+            server.login(settings.user, _password(settings))
+        refused = server.sendmail(sender, to, data)
+    if refused:
+        _judge(refused, to)
+
+
+def _connected(settings: Settings) -> smtplib.SMTP:
+    if settings.tls == "tls":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(settings.host, settings.port, timeout=settings.deadline, context=context)
+    return smtplib.SMTP(settings.host, settings.port, timeout=settings.deadline)
+
+
+def _password(settings: Settings) -> str:
+    """Return the password. Raises OSError if others could read it."""
+    if settings.tls == "none" and settings.host not in _LOOPBACK:
+        raise OSError("a password is sent only over TLS: set `tls` in [mail]")
+    path = Path(settings.password_file)
+    with path.open() as file:
+        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            raise OSError(f"{path} can be read by others: chmod go= {path}")
+        return file.read().strip()
+
+
+def _judge(refused: Mapping[str, tuple[int, bytes]], to: Sequence[str]) -> None:
+    """Decide about recipients that were refused: temporarily refused ones are tried again."""
+    said = "; ".join(f"{who}: {code} {_text(text)}" for who, (code, text) in refused.items())
+    left = [who for who in to if who in refused and 400 <= refused[who][0] < 500]
+    if left:
+        raise Later(said, left=left, is_of_server=False)
+    raise Never(said)
+
+
+def _text(said: bytes | str) -> str:
+    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    return " ".join(text.split())[:300]
+
+
+_WAYS = {"sendmail": _by_sendmail, "smtp": _by_smtp}

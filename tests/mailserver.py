@@ -1,0 +1,89 @@
+"""A mail server on the loopback interface that keeps mails as files, and can refuse, break off and hang."""
+
+import asyncio
+import email
+import email.policy
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+from aiosmtpd.controller import Controller
+
+from awaiting import until
+
+
+class MailServer:
+    """`answers` has the answers to the next mails, such as "451 busy"; then all are accepted.
+
+    The answer "hang" is none: the server waits until it is stopped.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.folder, self.answers = folder, list[str]()
+        self.refused: dict[str, str] = {}  # recipient -> answer
+        self.tried = folder / "tried"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._controller: Controller | None = None
+
+    def start(self) -> None:
+        self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
+        self._controller.start()
+
+    def stop(self) -> None:
+        if self._controller is not None:
+            self._controller.stop(no_assert=True)
+        self._controller = None
+
+    async def handle_RCPT(
+        self, server: Any, session: Any, envelope: Any, address: str, options: list[str]
+    ) -> str:
+        if address in self.refused:
+            return self.refused[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        answer = self.answers.pop(0) if self.answers else "250 OK"
+        with self.tried.open("a") as file:
+            file.write(f"{answer}\n")
+        if answer == "hang":
+            await asyncio.Event().wait()
+        if answer.startswith("250"):
+            number = len(list(self.folder.glob("*.eml")))
+            fresh = self.folder / f"{number}.new"
+            fresh.write_bytes(f"X-To: {','.join(envelope.rcpt_tos)}\r\n".encode() + envelope.content)
+            fresh.rename(self.folder / f"{number}.eml")
+        return answer
+
+    @property
+    def mails(self) -> list[EmailMessage]:
+        """The mails that were accepted, in order."""
+        files = sorted(self.folder.glob("*.eml"), key=lambda file: int(file.stem))
+        return [
+            email.message_from_bytes(file.read_bytes(), policy=email.policy.default)  # type: ignore[misc]
+            for file in files
+        ]
+
+    def wait(self, count: int) -> list[EmailMessage]:
+        """Return the mails once there are `count` of them."""
+        return until(self.folder, lambda: found if len(found := self.mails) >= count else [])
+
+    def settings(self, **more: str) -> str:
+        """The lines of fgsched.toml that use this server."""
+        lines = {"send": '"smtp"', "smtp_host": '"127.0.0.1"', "smtp_port": str(self.port)} | more
+        return "[mail]\n" + "".join(f"{name} = {value}\n" for name, value in lines.items())
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[MailServer]:
+    server = MailServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

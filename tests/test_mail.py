@@ -1,0 +1,477 @@
+"""Mails about jobs: which are due, what they say, who may have them, how they wait until they are sent."""
+
+import os
+import signal
+import socket
+import subprocess
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from awaiting import until
+from builders import GIB, World, a_demand, a_gpu, a_job, a_result
+from fgsched.domain.errors import Refused
+from fgsched.domain.job import Ended, JobState, OomReport, Reason
+from fgsched.domain.text import BadValue
+from fgsched.gpus.supervisor import helper_command
+from fgsched.jobs.mail import events, next_part, parse_mail_types, parse_mail_user
+from fgsched.mail import jobtext
+from fgsched.mail.addresses import check_address, resolved
+from fgsched.mail.composing import compose
+from fgsched.mail.letters import JobMail, Message, Settings, from_bytes, to_bytes
+from fgsched.mail.mailer import Mailer, last_lines
+from fgsched.mail.spool import Full, Spool
+from mailserver import serving
+
+ENDED = JobMail(
+    **{"at": 1_762_758_000.0, "to": ("ann",), "event": "END", "types": "END", "job": 123, "uid": os.getuid()},
+    **{
+        "gid": os.getgid(),
+        "user": "ann",
+        "name": "train",
+        "state": "COMPLETED",
+        "submitted_at": 1_762_700_000.0,
+    },
+    **{"started_at": 1_762_754_278.0, "ended_at": 1_762_758_000.0, "eligible_at": 1_762_753_978.0},
+    **{"time_limit": 7200, "gpus": (0,), "model": "A100 80GB", "share": 2500, "memory": 20 * GIB},
+    **{"gpu_peak": 5 * GIB, "cpus": 4, "cpu_seconds": 3722.0, "max_rss": GIB, "host_memory": 4 * GIB},
+    **{"output": "/home/ann/train.out"},
+)
+
+
+# -- which mails are due -------------------------------------------------------------------------------
+
+
+def test_mail_types_have_one_form_and_all_means_five_of_them():
+    assert parse_mail_types("end,BEGIN") == "BEGIN,END"
+    assert parse_mail_types("ALL") == "BEGIN,END,FAIL,REQUEUE,INVALID_DEPEND"
+    assert parse_mail_types("STAGE_OUT") == parse_mail_types("NONE") == ""
+    assert parse_mail_types("TIME_LIMIT_50, ARRAY_TASKS") == "TIME_LIMIT_50,ARRAY_TASKS"
+
+
+@pytest.mark.parametrize("text", ["", "ENDED", "END,,FAIL", "END\nBcc: x"])
+def test_an_unknown_mail_type_is_refused(text):
+    with pytest.raises(BadValue):
+        parse_mail_types(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("-oQ/tmp", "ann bob", "ann@", "@example.org", "ann@example.org\nBcc: bob@example.org", "ann\r"),
+        *("änn@example.org", "ann@-x", "|/bin/sh", "/etc/passwd", "ann%bob@example.org", ""),
+        *("a@b@c", ",".join("a" * 11)),
+    ],
+)
+def test_an_address_that_a_mail_program_could_misread_is_refused(text):
+    with pytest.raises(BadValue):
+        parse_mail_user(text)
+
+
+RUNNING = a_job(1, state=JobState.RUNNING)
+STARTING = a_job(1, state=JobState.STARTING)
+DONE = Ended(status=0)
+
+
+def asking(job, types):
+    return job.changed(request=replace(job.request, mail_type=types))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "types", "due"),
+    [
+        (STARTING, RUNNING, "BEGIN,END", ["BEGIN"]),
+        (STARTING, a_job(1, state=JobState.COMPLETED, ended=DONE), "BEGIN,END", ["BEGIN", "END"]),
+        (
+            STARTING,
+            a_job(1, state=JobState.FAILED, ended=DONE, reason=Reason.LAUNCH_FAILURE),
+            "BEGIN,FAIL",
+            ["FAIL"],
+        ),
+        (RUNNING, a_job(1, state=JobState.FAILED), "END", ["END"]),
+        (RUNNING, a_job(1, state=JobState.FAILED), "END,FAIL", ["FAIL"]),
+        (RUNNING, a_job(1, state=JobState.COMPLETED), "FAIL", []),
+        (RUNNING, a_job(1, state=JobState.CANCELLED), "END,FAIL", ["END"]),
+        (RUNNING, a_job(1, state=JobState.TIMEOUT), "FAIL,TIME_LIMIT", ["TIME_LIMIT", "FAIL"]),
+        (RUNNING, a_job(1, restarts=1), "REQUEUE,END", ["REQUEUE"]),
+        (a_job(1), a_job(1, reason=Reason.DEPENDENCY_NEVER), "INVALID_DEPEND", ["INVALID_DEPEND"]),
+        (a_job(1), a_job(1, held="user"), "BEGIN,END,FAIL,REQUEUE,INVALID_DEPEND", []),
+    ],
+)
+def test_a_change_of_a_job_makes_the_mails_due_that_it_asked_for(before, after, types, due):
+    assert events(asking(before, types), asking(after, types)) == due
+
+
+def test_parts_of_the_time_limit_are_due_one_after_another():
+    job = asking(a_job(1, state=JobState.RUNNING, started_at=1000.0), "TIME_LIMIT_50,TIME_LIMIT_90")
+    job = job.changed(request=replace(job.request, time_limit=100), suspended=7.0)
+    assert next_part(job, 0.0) == (1057.0, "TIME_LIMIT_50")
+    assert next_part(job, 1057.0) == (1097.0, "TIME_LIMIT_90")
+    assert next_part(job, 1097.0) is None
+
+
+class Post:
+    """A queue of mails in memory."""
+
+    def __init__(self, world):
+        self.letters = {}
+        self.world = world
+        self.connect()
+
+    def connect(self):
+        self.world.engine.mail.connect(self.put, "host")
+
+    def put(self, name, data):
+        is_new = name not in self.letters
+        self.letters.setdefault(name, from_bytes(data))
+        return is_new
+
+    @property
+    def said(self):
+        return [jobtext.subject(one) for one in self.letters.values()]
+
+
+def test_a_mail_is_kept_in_the_queue_until_it_is_durable_elsewhere():
+    world = World([a_gpu(0)])
+    post = Post(world)
+    world.submit([a_demand(5000)], mail_type="BEGIN,END")
+    world.settle()
+    world.host.finish(1, 1, a_result(0))
+    world.settle()
+    name = world.store.name
+    assert list(post.letters) == [f"{name}-1.1.BEGIN", f"{name}-1.1.END"]
+    assert len(world.store.outbox.all()) == 2
+    world.engine.mail.kept(list(post.letters))
+    world.turn()
+    assert world.store.outbox.all() == []
+
+
+def test_a_mail_that_was_committed_and_not_posted_is_posted_by_the_next_controller():
+    world = World([a_gpu(0)])
+    world.engine.mail.connect(lambda name, data: (_ for _ in ()).throw(OSError("full")), "host")
+    world.submit([a_demand(5000)], mail_type="BEGIN")
+    world.settle()
+    assert world.engine.mail.has_unposted
+    world.start()
+    post = Post(world)
+    world.engine.recover(world.now)
+    assert post.said == ["fgsched Job_id=1 Name=t Began, Queued time 00:00:00"]
+
+
+def test_an_array_has_one_mail_about_its_start_and_one_about_its_end():
+    world = World([a_gpu(0)])
+    post = Post(world)
+    world.submit([a_demand(5000)], mail_type="BEGIN,END", array="0-2")
+    world.settle()
+    for status in (0, 0x100, 0):
+        world.host.finish(*world.host.running[0], a_result(status))
+        world.settle()
+    assert post.said == [
+        "fgsched Array Summary Job_id=1_* (1) Name=t Began",
+        "fgsched Array Summary Job_id=1_* (1) Name=t Ended, Mixed, ExitCode [0-1]",
+    ]
+
+
+# -- what they say -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject"),
+    [
+        ({}, "Job_id=123 Name=train Ended, Run time 01:02:02, COMPLETED, ExitCode 0"),
+        (
+            {"event": "FAIL", "state": "FAILED", "exit_code": 3},
+            "Job_id=123 Name=train Failed, Run time 01:02:02, FAILED, ExitCode 3",
+        ),
+        ({"event": "BEGIN", "ended_at": None}, "Job_id=123 Name=train Began, Queued time 00:05:00"),
+        ({"event": "REQUEUE", "ended_at": None}, "Job_id=123 Name=train Requeued, Run time 01:02:02"),
+        (
+            {"event": "TIME_LIMIT_80", "ended_at": None},
+            "Job_id=123 Name=train Reached 80% of time limit, Run time 01:02:02",
+        ),
+        (
+            {"array": 120, "task": 3},
+            "Array Task Job_id=120_3 (123) Name=train Ended, Run time 01:02:02, COMPLETED, ExitCode 0",
+        ),
+        (
+            {"array": 120, "is_summary": True, "tasks": 4, "completed": 4},
+            "Array Summary Job_id=120_* (120) Name=train Ended, COMPLETED, ExitCode [0-0]",
+        ),
+        (
+            {"event": "INVALID_DEPEND", "started_at": None, "ended_at": None},
+            "Job_id=123 Name=train Invalid dependency",
+        ),
+    ],
+)
+def test_the_subject_has_the_form_of_slurms(changes, subject):
+    assert jobtext.subject(replace(ENDED, **changes)) == f"fgsched {subject}"
+
+
+def test_the_text_says_what_was_used_of_what_was_asked(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    rule = "─" * 78
+    assert jobtext.body(ENDED, ["step 1", "step 2"], "hopper").splitlines() == [
+        "COMPLETED   job 123   train   ann   hopper",
+        "Ran 01:02:02, exit code 0.",
+        "",
+        "Used, of what was asked",
+        rule,
+        "  GPU memory    █████···············             5.0 of 20.0 GiB      25 %",
+        "  Host memory   █████···············              1.0 of 4.0 GiB      25 %",
+        "  CPUs          █████···············                    1.0 of 4      25 %",
+        "  Time          ██████████▍·········        01:02:02 of 02:00:00      52 %",
+        rule,
+        "",
+        "Where and when",
+        "  GPU        0 (A100 80GB), 0.25 of each",
+        "  Waited     00:05:00",
+        f"  Started    {jobtext._moment(ENDED.started_at)}",
+        f"  Ended      {jobtext._moment(ENDED.ended_at)}",
+        "  Output     /home/ann/train.out",
+        "  Details    fgacct -j 123",
+        "",
+        "Last lines of the output",
+        rule,
+        "  step 1",
+        "  step 2",
+        rule,
+        "Sent because the job has --mail-type=END. fgsched on hopper.",
+    ]
+
+
+def test_a_job_that_ran_out_of_gpu_memory_is_told_what_was_refused():
+    oom = OomReport(gpu=0, asked=2 * GIB, held=19 * GIB, limit=20 * GIB)
+    text = jobtext.body(replace(ENDED, event="FAIL", state="OUT_OF_MEMORY", oom=oom), [], "hopper")
+    said = "GPU out of memory on GPU 0: the job held 19.0 GiB of its limit of 20.0 GiB, and 2.0 GiB were"
+    assert f"What happened {said} refused. Where" in " ".join(text.split())
+
+
+HARMFUL = "x\r\nBcc: bob@example.org\r\n\r\n<b>\x1b[31m\x00\u202e ü 🚀\udce4"
+
+
+def test_a_name_with_line_breaks_adds_no_header_and_no_control_character():
+    letter = from_bytes(to_bytes(replace(ENDED, name=HARMFUL)))
+    message = Message(
+        at=1.0, to=("ann",), subject=jobtext.subject(letter), text=jobtext.body(letter, [HARMFUL], "h")
+    )
+    data = compose("q-1.1.END", message, ["ann@example.org"], Settings(), "hopper.example.org")
+    head = data.partition(b"\r\n\r\n")[0]
+    names = [line.partition(b":")[0] for line in head.split(b"\r\n") if not line.startswith(b" ")]
+    assert sorted(names) == sorted(
+        b"From To Subject Date Message-ID Auto-Submitted MIME-Version Content-Type"
+        b" Content-Transfer-Encoding".split()
+    )
+    assert b"\x1b" not in data
+    assert b"\x00" not in data
+
+
+def test_a_subject_in_any_language_is_restored_by_the_reader():
+    import email
+    import email.policy
+
+    message = Message(at=1.0, to=("ann",), subject="Überblick 🚀 " + "w" * 90, text="ü\n")
+    data = compose("n", message, ["ann@example.org"], Settings(), "hopper")
+    read = email.message_from_bytes(data, policy=email.policy.default)
+    assert (read["Subject"], read.get_content()) == (message.subject, "ü\r\n")
+    assert max(len(line) for line in data.split(b"\r\n")) <= 998
+
+
+# -- who may have them ---------------------------------------------------------------------------------
+
+SITE = Settings(way="smtp", domain="example.org", allowed=("@lab.org", "eve@home.net"))
+
+
+@pytest.mark.parametrize("address", ["ann", "ann@example.org", "bob@LAB.org", "Eve@home.net"])
+def test_users_the_own_domain_and_listed_addresses_are_allowed(address):
+    check_address(address, SITE)
+
+
+@pytest.mark.parametrize("address", ["ann@evil.org", "bob@home.net", "ann@sub.lab.org", "-x", "a\nb"])
+def test_other_addresses_are_refused(address):
+    with pytest.raises(Refused):
+        check_address(address, SITE)
+
+
+def test_a_user_name_gets_the_domain_of_the_site_or_of_the_host():
+    assert resolved(("ann", "bob@lab.org"), SITE, "h.net") == ["ann@example.org", "bob@lab.org"]
+    assert resolved(("ann",), Settings(way="smtp"), "h.net") == ["ann@h.net"]
+    assert resolved(("ann",), Settings(way="sendmail"), "h.net") == ["ann"]
+
+
+# -- the queue and the mailer --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(tmp_path):
+    with serving(tmp_path / "mails") as one:
+        yield one
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return Spool(tmp_path / "mail")
+
+
+def settings_of(server, **more):
+    return Settings(
+        **{"way": "smtp", "host": "127.0.0.1", "port": server.port, "domain": "example.org", "deadline": 5.0}
+        | more
+    )
+
+
+def message(to=("ann",), at=100.0):
+    return to_bytes(Message(at=at, to=to, subject="s", text="t\n"))
+
+
+def names(spool, place):
+    return sorted(os.listdir(spool.path / place))
+
+
+def test_a_letter_is_sent_once_and_put_again_in_vain(spool, server):
+    spool.put("a", message())
+    mailer = Mailer(spool, settings_of(server), "h")
+    assert mailer.kept() == ["a"]
+    mailer.work(100.0)
+    assert not spool.put("a", message())
+    mailer.work(101.0)
+    assert [(one["X-To"], one["Message-ID"]) for one in server.mails] == [("ann@example.org", "<a@h>")]
+    assert (names(spool, "new"), names(spool, "sent"), mailer.due(101.0)) == ([], ["a"], None)
+
+
+def test_a_server_that_is_busy_gets_the_letter_later(spool, server):
+    server.answers = ["451 busy", "451 busy"]
+    spool.put("a", message())
+    mailer = Mailer(spool, settings_of(server), "h")
+    mailer.work(100.0)
+    assert (mailer.due(100.0), server.mails) == (2.0, [])
+    mailer.work(102.0)
+    assert mailer.due(102.0) == 4.0
+    mailer.work(106.0)
+    assert (len(server.mails), mailer.due(106.0)) == (1, None)
+
+
+def test_a_server_that_is_gone_loses_no_letter(spool, server):
+    server.stop()
+    spool.put("a", message())
+    spool.put("b", message())
+    mailer = Mailer(spool, settings_of(server), "h")
+    mailer.work(100.0)
+    assert names(spool, "new") == ["a", "b"]
+    server.start()
+    mailer.work(110.0)
+    assert [one["Message-ID"] for one in server.mails] == ["<a@h>", "<b@h>"]
+
+
+def test_a_server_that_does_not_answer_is_given_up_at_the_deadline(spool, server):
+    server.answers = ["hang"]
+    spool.put("a", message())
+    mailer = Mailer(spool, settings_of(server, deadline=0.3), "h")
+    mailer.work(100.0)
+    assert (server.mails, names(spool, "new")) == ([], ["a"])
+    Mailer(spool, settings_of(server), "h").work(100.0)
+    assert len(server.mails) == 1
+
+
+def test_a_letter_that_is_refused_for_good_is_put_aside(spool, server):
+    server.answers = ["550 no such user"]
+    spool.put("a", message())
+    spool.put("b", message(to=("ann@evil.org",)))
+    spool.put("c", b"no letter\n")
+    spool.put("d", message())
+    Mailer(spool, settings_of(server), "h").work(100.0)
+    assert (names(spool, "failed"), names(spool, "sent"), names(spool, "new")) == (["a", "b", "c"], ["d"], [])
+
+
+def test_a_recipient_who_has_the_letter_does_not_get_it_again(spool, server):
+    server.refused = {"bob@example.org": "450 later"}
+    spool.put("a", message(to=("ann", "bob")))
+    mailer = Mailer(spool, settings_of(server), "h")
+    mailer.work(100.0)
+    server.refused = {}
+    mailer.work(200.0)
+    assert [one["X-To"] for one in server.mails] == ["ann@example.org", "bob@example.org"]
+
+
+def test_a_letter_is_tried_for_some_days_only(spool, server):
+    server.stop()
+    spool.put("a", message(at=100.0))
+    mailer = Mailer(spool, settings_of(server, give_up=1000), "h")
+    mailer.work(200.0)
+    mailer.work(1101.0)
+    assert names(spool, "failed") == ["a"]
+
+
+def test_the_queue_of_mails_is_bounded(spool, monkeypatch):
+    monkeypatch.setattr("fgsched.mail.spool.MOST", 2)
+    assert spool.put("a", message())
+    assert spool.put("b", message())
+    with pytest.raises(Full):
+        Spool(spool.path).put("c", message())
+
+
+def test_sendmail_takes_letters_and_its_exit_status_decides(spool, tmp_path):
+    program = tmp_path / "sendmail"
+    program.write_text(f'#!/bin/sh\ncd {tmp_path}\ncat >said; echo "$@" >>said; exit $(cat exit)\n')
+    program.chmod(0o755)
+    mailer = Mailer(spool, Settings(way="sendmail", sendmail=str(program)), "h")
+    for status, place in ((75, "new"), (0, "sent"), (67, "failed")):
+        (tmp_path / "exit").write_text(str(status))
+        spool.put(str(status), message())
+        mailer.work(200.0 + status)
+        assert str(status) in names(spool, place)
+    assert (tmp_path / "said").read_text().endswith("t\n-i -f fgsched@h -- ann\n")
+
+
+def test_a_password_that_others_can_read_is_not_used(spool, server, tmp_path):
+    secret = tmp_path / "password"
+    secret.write_text("x\n")
+    secret.chmod(0o644)
+    spool.put("a", message())
+    Mailer(spool, settings_of(server, user="u", password_file=str(secret)), "h").work(100.0)
+    assert (names(spool, "new"), server.mails) == (["a"], [])
+
+
+def test_the_last_lines_of_an_output_are_read_as_its_owner(tmp_path):
+    output = tmp_path / "out"
+    output.write_text("".join(f"{number}\n" for number in range(50)))
+    mail = replace(ENDED, output=str(output))
+    assert last_lines(mail, 3) == ["47", "48", "49"]
+    assert (last_lines(mail, 0), last_lines(replace(mail, output="/nowhere"), 3)) == ([], [])
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.getuid() != 0, reason="needs uid 0, to become other users")
+def test_the_output_of_another_user_is_not_mailed(tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("secret\n")
+    secret.chmod(0o600)
+    assert last_lines(replace(ENDED, uid=65534, gid=65534, output=str(secret)), 3) == []
+
+
+def mailing(spool, settings, crash=""):
+    """A mailer's process and our end of its socket."""
+    ours, theirs = socket.socketpair()
+    command = helper_command("fgsched.mail.mailer", str(spool.path), msgspec.json.encode(settings).decode())
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, env=dict(os.environ, FG_CRASH_AT=crash))
+    theirs.close()
+    return process, ours
+
+
+STEPS = [("mail_before_sending", 1), ("mail_after_sending", 2), ("mail_after_noting", 1)]
+
+
+@pytest.mark.parametrize(("point", "times"), STEPS)
+def test_a_killed_mailer_loses_no_letter_and_repeats_one_only_if_it_was_killed_after_sending(
+    spool, server, point, times
+):
+    spool.put("a", message())
+    process, ours = mailing(spool, settings_of(server), point)
+    assert process.wait(60) == -signal.SIGKILL
+    ours.close()
+    process, ours = mailing(spool, settings_of(server))
+    until(spool.path / "new", lambda: not names(spool, "new"))
+    ours.close()
+    assert process.wait(60) == 0
+    assert [one["Message-ID"].partition("@")[0] for one in server.mails] == ["<a"] * times
+    assert names(spool, "sent") == ["a"]
