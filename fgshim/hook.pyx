@@ -87,7 +87,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "state.h" nogil:
     const int FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC
-    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT
+    const int FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT, FG_CHUNK
     ctypedef struct fg_entry:
         uint64_t key
         uint64_t bytes
@@ -126,6 +126,9 @@ cdef extern from "state.h" nogil:
     fg_entry *fg_entries
     uint64_t fg_room, fg_used, fg_serial
     uint32_t fg_tile_count
+    uint64_t *fg_small
+    uint64_t *fg_chunks
+    int fg_keeps_chunks
     int *fg_contexts
     int *fg_in_primary
     fg_pool *fg_pools

@@ -39,6 +39,7 @@ def place(driver, monkeypatch):
         (views.nvml, 7),
         (views.given, 1),
         (memory.contexts, 6),
+        (memory.chunks, 5),
         (memory.families, 36),
         (memory.survivors, 5),
         (linking.streams, 1),

@@ -43,7 +43,47 @@ def test_the_families_count_together(job, program):
 
 
 def test_a_pitched_area_is_charged_by_the_pitch_it_got(job):
-    assert job.run("pitch 1000 1024", "info") == [(OK,), (OK, GIB - 1024 * 1024, GIB)]
+    assert job.run("pitch 1000 4096", "info") == [(OK,), (OK, GIB - 4096 * 1024, GIB)]
+
+
+@pytest.mark.parametrize("call", ["alloc", "managed"])
+@pytest.mark.parametrize(
+    ("size", "count", "chunks"), [(1, 4096, 1), (1, 4097, 2), ("700K", 3, 2), ("512K", 8, 2), ("1M", 4, 2)]
+)
+def test_small_allocations_are_charged_by_the_chunks_that_they_take(job, driver, call, size, count, chunks):
+    """The driver packs them into chunks of 2 MiB, and gives 512 bytes at least."""
+    live = job.start()
+    assert {live.say(f"{call} {size}") for _ in range(count)} == {(OK,)}
+    assert live.say("info") == (OK, GIB - chunks * 2 * MIB, GIB)
+    assert driver.used()[0] == chunks * 2 * MIB
+    for at in range(count):
+        live.say(f"free {at}")
+    assert live.say("info") == (OK, GIB, GIB)
+    live.end()
+
+
+def test_a_chunk_stays_charged_until_its_last_allocation_is_freed(job, driver):
+    commands = [*["alloc 512K"] * 8, *(f"free {at}" for at in range(8) if at % 4), "info"]
+    assert job.run(*commands)[-1] == (OK, GIB - 4 * MIB, GIB)
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, 28673), ("700K", 15)])
+def test_small_allocations_never_exceed_the_limit(new_job, driver, size, most):
+    """The driver does not say whether the next one needs another chunk, so room for one is kept."""
+    job = new_job(16 * MIB)
+    said = job.run(*[f"alloc {size}"] * (most + 8))
+    assert said == [(OK,)] * most + [(OOM,)] * 8
+    assert driver.high()[0] <= 16 * MIB
+
+
+def test_small_allocations_of_a_context_end_with_it(job):
+    assert job.run("context", "alloc 700K", "alloc 700K", "alloc 700K", "info", "context-end 0", "info")[
+        -3:
+    ] == [
+        (OK, GIB - 4 * MIB, GIB),
+        (OK,),
+        (OK, GIB, GIB),
+    ]
 
 
 def test_a_size_past_all_counting_is_refused(job):

@@ -20,10 +20,22 @@ cdef bint fg_is_freed_with(const fg_entry *entry, uint64_t context, int gpu) noe
     return gpu >= 0 and entry.gpu == gpu and fg_get(FG_GREEN, entry.block) != NULL
 
 
+cdef void fg_drop_empty_chunks() noexcept nogil:
+    """Under fg_own_lock."""
+    cdef uint64_t at = 0
+    while at < fg_room:
+        if fg_entries[at].kind == FG_CHUNK and fg_entries[at].count == 0:
+            fg_drop(&fg_entries[at])
+        else:
+            at += 1
+
+
 cdef void fg_end_context(uint64_t context, int gpu) noexcept nogil:
     """Release all charges of a context. Under fg_own_lock."""
+    global fg_keeps_chunks
     cdef uint64_t at = 0
     cdef fg_charge charge
+    fg_keeps_chunks = 1
     while at < fg_room:
         if fg_entries[at].kind == FG_FREE or not fg_is_freed_with(&fg_entries[at], context, gpu):
             at += 1
@@ -31,6 +43,8 @@ cdef void fg_end_context(uint64_t context, int gpu) noexcept nogil:
         fg_charge_of(&fg_entries[at], &charge)
         fg_drop(&fg_entries[at])  # another entry may have moved here: examine this index again
         fg_release_charge(&charge)
+    fg_keeps_chunks = 0
+    fg_drop_empty_chunks()
 
 
 cdef void fg_end_primary(uint64_t context, int device) noexcept nogil:

@@ -90,6 +90,8 @@ cdef void fg_forget_entries() noexcept nogil:
         munmap(fg_entries, fg_room * sizeof(fg_entry))
     fg_entries = NULL
     fg_room = fg_used = 0
+    memset(fg_small, 0, sizeof(uint64_t) * FG_MAX_GPUS)
+    memset(fg_chunks, 0, sizeof(uint64_t) * FG_MAX_GPUS)
     memcpy(&fg_own_lock, &fg_unlocked, sizeof(fg_own_lock))
 
 
@@ -99,6 +101,7 @@ cdef void fg_charge_of(const fg_entry *entry, fg_charge *charge) noexcept nogil:
     charge.bytes = entry.bytes
     charge.share = entry.share
     charge.context = entry.block
+    charge.chunk = entry.key // FG_CHUNK_BYTES if entry.kind == FG_MEMORY and entry.bytes <= FG_SMALL_BYTES and not entry.share else 0
     charge.total = 0
 
 

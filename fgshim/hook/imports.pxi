@@ -21,11 +21,13 @@ cdef uint64_t fg_range(uint64_t address, uint64_t *base) noexcept nogil:
 
 
 cdef void fg_export_entry(fg_entry *entry, uint64_t key) noexcept nogil:
-    """Move the charge of an entry to a share of the region. Under fg_own_lock."""
+    """Move the charge of an entry to a share of the region, but not that of small memory. Under fg_own_lock."""
     cdef fg_charge charge
     if entry == NULL or entry.share or entry.bytes == 0:
         return
     fg_charge_of(entry, &charge)
+    if charge.chunk:
+        return
     entry.share = fg_export_to_share(&charge, key)
 
 
@@ -83,6 +85,7 @@ cdef bint fg_opened(uint64_t address, uint64_t key) noexcept nogil:
         return False
     charge.gpu = gpu
     charge.share = 0
+    charge.chunk = 0
     charge.bytes = fg_range(address, &base)
     charge.context = <uint64_t> context
     return fg_charge_import(&charge, key) and fg_record_import(address, &charge)
@@ -197,6 +200,7 @@ cdef bint fg_charge_at_map(uint64_t serial, uint64_t size) noexcept nogil:
         return True
     charge.gpu = block.gpu
     charge.share = 0
+    charge.chunk = 0
     charge.bytes = size
     charge.context = 0
     if not fg_charge_import(&charge, 0):

@@ -16,6 +16,7 @@ cdef struct fg_charge:
     uint64_t bytes
     uint64_t total    # bytes that the job held, this charge included
     uint64_t context  # the context in which the memory was allocated; 0: none
+    uint64_t chunk    # of small memory: the number of its chunk; 0: none
 
 
 cdef void fg_in_child() noexcept nogil:

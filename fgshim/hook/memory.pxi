@@ -1,11 +1,12 @@
 # Linear memory, allocated and freed by address.
 #
 # Hooks: cuMemAlloc_v2, cuMemAllocManaged, cuMemAllocPitch_v2, cuMemFree_v2.
-# Exports: fg_area, fg_device_at, fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of, fg_linear_charge,
-#   fg_remove_address, fg_reserve_here, fg_reserve_on, fg_reserve_pitched, fg_round_to_2_mib.
-# Needs: driver (fg_function); entries (fg_record, fg_remove); ledger (fg_charge, fg_record_refusal,
-#   fg_release, fg_reserve, fg_update_peak); pool_table (fg_can_trim, fg_trim); pools (fg_back_to_pool);
-#   region (fg_position); shares (fg_release_charge).
+# Exports: fg_area, fg_device_at, fg_finish_linear, fg_finish_pitched, fg_freed, fg_gpu_of,
+#   fg_linear_charge, fg_release_small, fg_remove_address, fg_reserve_here, fg_reserve_on,
+#   fg_reserve_pitched, fg_round_to_2_mib.
+# Needs: driver (fg_function); entries (fg_drop, fg_get, fg_put, fg_record, fg_remove); ledger
+#   (fg_change_charge, fg_charge, fg_record_refusal, fg_release, fg_reserve, fg_update_peak); pool_table
+#   (fg_can_trim, fg_trim); pools (fg_back_to_pool); region (fg_position); shares (fg_release_charge).
 
 cdef int fg_gpu_of(int device) noexcept nogil:
     """Return the position in the region of a CUDA device; -1 if it is not the job's."""
@@ -20,6 +21,12 @@ cdef int fg_gpu_of(int device) noexcept nogil:
     if 0 <= device < 64 and gpu >= 0:
         fg_store_int(&fg_devices[device], gpu + 1)
     return gpu
+
+
+cdef extern from "small.h" nogil:
+    const uint64_t FG_SMALL_BYTES, FG_CHUNK_BYTES
+    uint64_t fg_part_of_chunk(uint64_t bytes)
+    uint64_t fg_small_charge(uint32_t gpu)
 
 
 cdef int fg_device_at(int kind, int place) noexcept nogil:
@@ -37,6 +44,7 @@ cdef int fg_reserve_on(int device, uint64_t bytes, fg_charge *charge) noexcept n
     charge.gpu = gpu
     charge.bytes = bytes
     charge.context = 0
+    charge.chunk = 0
     if fg_reserve(charge) or (fg_can_trim() and fg_trim(gpu, device) and fg_reserve(charge)):
         return CUDA_SUCCESS
     fg_record_refusal(gpu, bytes)
@@ -50,8 +58,56 @@ cdef uint64_t fg_round_to_2_mib(uint64_t bytes) noexcept nogil:
 
 
 cdef uint64_t fg_linear_charge(uint64_t bytes) noexcept nogil:
-    """Return the charge for linear memory: exact up to 1 MiB, which drivers pack, and else rounded up to 2 MiB."""
-    return bytes if bytes <= <uint64_t> 1 << 20 else fg_round_to_2_mib(bytes)
+    """Return the most that linear memory takes: a new chunk of 2 MiB, if it is small, else its size rounded up to 2 MiB."""
+    return fg_round_to_2_mib(bytes) if bytes else FG_CHUNK_BYTES
+
+
+cdef uint64_t fg_settle_small(uint64_t address, uint64_t bytes, uint32_t gpu) noexcept nogil:
+    """Count small memory that was allocated. Return by how many bytes the charge rises. Under fg_own_lock."""
+    cdef uint64_t before = fg_small_charge(gpu)
+    cdef uint64_t number = address // FG_CHUNK_BYTES
+    cdef fg_entry *chunk = fg_get(FG_CHUNK, number)
+    if chunk == NULL:
+        chunk = fg_put(FG_CHUNK, number, gpu, 0)
+    if chunk:
+        fg_chunks[gpu] += chunk.count == 0
+        chunk.count += 1
+    fg_small[gpu] += fg_part_of_chunk(bytes)
+    return fg_small_charge(gpu) - before
+
+
+cdef void fg_release_small(const fg_charge *charge) noexcept nogil:
+    """Release small memory: the chunk is free when the last allocation in it is freed."""
+    cdef uint64_t before
+    cdef fg_entry *chunk
+    pthread_mutex_lock(&fg_own_lock)
+    before = fg_small_charge(charge.gpu)
+    chunk = fg_get(FG_CHUNK, charge.chunk)
+    if chunk and chunk.count:
+        chunk.count -= 1
+        fg_chunks[charge.gpu] -= chunk.count == 0
+        if chunk.count == 0 and not fg_keeps_chunks:
+            fg_drop(chunk)
+    fg_small[charge.gpu] -= min(charge.bytes, fg_small[charge.gpu])
+    before -= fg_small_charge(charge.gpu)
+    pthread_mutex_unlock(&fg_own_lock)
+    fg_release(charge.gpu, before)
+
+
+cdef bint fg_record_small(uint64_t address, uint64_t bytes, fg_charge *charge) noexcept nogil:
+    """Record small memory, for which a whole chunk was reserved. Return False if there is no memory to record it."""
+    cdef fg_charge part = charge[0]
+    cdef uint64_t rise = 0
+    cdef bint known
+    part.bytes = fg_part_of_chunk(bytes)
+    pthread_mutex_lock(&fg_own_lock)
+    known = fg_record(FG_MEMORY, address, &part)
+    if known:
+        rise = fg_settle_small(address, bytes, charge.gpu)
+    pthread_mutex_unlock(&fg_own_lock)
+    if known:
+        fg_change_charge(charge.gpu, charge.bytes, rise, True)
+    return known
 
 
 cdef int fg_reserve_here(uint64_t bytes, fg_charge *charge) noexcept nogil:
@@ -69,13 +125,15 @@ cdef int fg_reserve_here(uint64_t bytes, fg_charge *charge) noexcept nogil:
     return status
 
 
-cdef int fg_finish_linear(int status, const uint64_t *address, const fg_charge *charge) noexcept nogil:
+cdef int fg_finish_linear(int status, const uint64_t *address, uint64_t bytes, fg_charge *charge) noexcept nogil:
     """Record the charge if the driver gave memory; else release it."""
     cdef void *free = fg_function(FG_cuMemFree_v2)
     if status != CUDA_SUCCESS:
         fg_release(charge.gpu, charge.bytes)
         return status
-    if not fg_record(FG_MEMORY, address[0], charge):  # an allocation without an entry could never be released
+    if bytes <= FG_SMALL_BYTES and fg_record_small(address[0], bytes, charge):
+        return CUDA_SUCCESS
+    if bytes <= FG_SMALL_BYTES or not fg_record(FG_MEMORY, address[0], charge):  # it could never be released
         (<free_t> free)(address[0])
         fg_release(charge.gpu, charge.bytes)
         return CUDA_ERROR_OUT_OF_MEMORY
@@ -89,7 +147,7 @@ cdef public int cuMemAlloc_v2(uint64_t *address, size_t size) noexcept nogil:
     cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
     if status != CUDA_SUCCESS:
         return status
-    return fg_finish_linear((<alloc_t> real)(address, size), address, &charge)
+    return fg_finish_linear((<alloc_t> real)(address, size), address, size, &charge)
 
 
 cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int flags) noexcept nogil:
@@ -99,7 +157,7 @@ cdef public int cuMemAllocManaged(uint64_t *address, size_t size, unsigned int f
     cdef int status = fg_reserve_here(fg_linear_charge(size), &charge)
     if status != CUDA_SUCCESS:
         return status
-    return fg_finish_linear((<alloc_managed_t> real)(address, size, flags), address, &charge)
+    return fg_finish_linear((<alloc_managed_t> real)(address, size, flags), address, size, &charge)
 
 
 cdef uint64_t fg_area(uint64_t pitch, uint64_t height) noexcept nogil:
@@ -132,7 +190,7 @@ cdef int fg_finish_pitched(int status, const uint64_t *address, uint64_t bytes, 
         (<free_t> fg_function(FG_cuMemFree_v2))(address[0])
         fg_record_refusal(charge.gpu, bytes)
         status = CUDA_ERROR_OUT_OF_MEMORY
-    return fg_finish_linear(status, address, charge)
+    return fg_finish_linear(status, address, bytes, charge)
 
 
 cdef public int cuMemAllocPitch_v2(

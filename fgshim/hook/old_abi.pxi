@@ -21,7 +21,7 @@ cdef public int cuMemAlloc(uint32_t *address, uint32_t size) noexcept nogil:
         return status
     status = (<old_alloc_t> real)(address, size)
     at = address[0] if status == CUDA_SUCCESS else 0
-    return fg_finish_linear(status, &at, &charge)
+    return fg_finish_linear(status, &at, size, &charge)
 
 
 cdef public int cuMemAllocPitch(

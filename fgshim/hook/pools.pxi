@@ -69,6 +69,7 @@ cdef bint fg_record_async(fg_pool *row, uint64_t address, size_t size) noexcept 
     charge.bytes = size
     charge.share = 0
     charge.context = <uint64_t> (row - fg_pools)
+    charge.chunk = 0
     if not fg_record(FG_ASYNC, address, &charge):
         return False
     row.live += 1

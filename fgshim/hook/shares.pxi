@@ -4,8 +4,8 @@
 # bit in the share. All of this is under the region's lock.
 #
 # Exports: fg_count_shares, fg_export_to_share, fg_join_share, fg_leave_shares, fg_release_charge.
-# Needs: ledger (fg_charge, fg_release, fg_set_held); region (fg_attach, fg_lock, fg_unlock); slots
-#   (fg_ensure_slot, fg_reap).
+# Needs: ledger (fg_charge, fg_release, fg_set_held); memory (fg_release_small); region (fg_attach, fg_lock,
+#   fg_unlock); slots (fg_ensure_slot, fg_reap).
 
 cdef extern from "share_bits.h" nogil:
     bint fg_share_taken(const fg_region_share *)
@@ -136,5 +136,7 @@ cdef void fg_release_charge(const fg_charge *charge) noexcept nogil:
     """Release a charge, whether a share or the slot counts it."""
     if charge.share:
         fg_leave_share(charge.share)
+    elif charge.chunk:
+        fg_release_small(charge)
     else:
         fg_release(charge.gpu, charge.bytes)

@@ -12,6 +12,8 @@ int fg_has_deferred;
 fg_entry *fg_entries;
 uint64_t fg_room, fg_used, fg_serial;
 uint32_t fg_tile_count;
+uint64_t fg_small[FG_MAX_GPUS], fg_chunks[FG_MAX_GPUS];
+int fg_keeps_chunks;
 int fg_contexts[FG_MAX_GPUS], fg_in_primary[FG_MAX_GPUS];
 pthread_mutex_t fg_own_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 

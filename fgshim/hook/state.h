@@ -17,7 +17,8 @@
 
 enum {                /* kinds of entries; the kinds up to FG_IPC are freed with their context */
     FG_FREE, FG_MEMORY, FG_ARRAY, FG_MIPMAP, FG_IPC,
-    FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT
+    FG_ASYNC, FG_BLOCK, FG_HANDLE, FG_MAPPING, FG_TILE, FG_GREEN, FG_EXEC, FG_CONTEXT,
+    FG_CHUNK      /* 2 MiB of addresses with small allocations; count: how many live */
 };
 typedef struct {      /* one thing that this process holds */
     uint64_t key;     /* its address or handle, or the serial number of a block */
@@ -60,6 +61,9 @@ extern fg_entry *fg_entries;
 extern uint64_t fg_room, fg_used;            /* fg_room: 0 or a power of two */
 extern uint64_t fg_serial;                   /* the last block's */
 extern uint32_t fg_tile_count;               /* mapped parts of sparse arrays */
+extern uint64_t fg_small[FG_MAX_GPUS];       /* parts of chunks that small allocations take, bytes: small.h */
+extern uint64_t fg_chunks[FG_MAX_GPUS];      /* chunks in which they lie */
+extern int fg_keeps_chunks;                  /* 1: the table is walked through, so empty chunks stay in it */
 extern int fg_contexts[FG_MAX_GPUS];         /* contexts that live or are being made */
 extern int fg_in_primary[FG_MAX_GPUS];       /* 1: the primary context is among them */
 extern pthread_mutex_t fg_own_lock;

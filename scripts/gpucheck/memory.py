@@ -30,6 +30,18 @@ def _together(place: Place, count: int) -> int:
         return int(place.ask("used")["used"] - empty)
 
 
+_SMALL = ((1, 8193), (4096, 5120), (64 << 10, 320), (700 << 10, 32), (1 << 20, 32))  # (bytes, allocations)
+
+
+def chunks(place: Place) -> Iterator[Row]:
+    """Check that the hook charges no fewer chunks for small allocations than the driver takes."""
+    for size, count in _SMALL:
+        found = place.ask("chunks", size, count)
+        charged = found["windows"] * 2 * MIB
+        seen = f"the driver takes {found['took'] / MIB:.1f} MiB, the hook charges {charged // MIB} MiB"
+        yield row(f"{count} allocations of {size} bytes", found["took"] <= charged, seen)
+
+
 def families(place: Place) -> Iterator[Row]:
     """Check every kind of allocation, at limits of a tenth, a quarter and a half (item 3)."""
     for part in _PARTS:

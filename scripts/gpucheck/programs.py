@@ -62,6 +62,17 @@ def contexts() -> dict[str, Any]:
     return found
 
 
+def chunks(size: str, count: str) -> dict[str, Any]:
+    """Allocate small pieces. Return the bytes that the driver took, and the chunks of their addresses."""
+    library, at, windows = with_context(), c_uint64(), set()
+    empty = used()["used"]
+    for _ in range(int(count)):
+        if status := library.cuMemAlloc_v2(byref(at), c_size_t(int(size))):
+            return {"not here": f"cuMemAlloc failed with status {status}"}
+        windows.add(at.value // (2 * MIB))
+    return {"took": used()["used"] - empty, "windows": len(windows)}
+
+
 def ways() -> dict[str, Any]:
     return {"ways": list(WAYS)}
 
@@ -193,7 +204,7 @@ def twins(size: str) -> dict[str, Any]:
 
 def main() -> None:
     verb, words = sys.argv[2], sys.argv[3:]
-    verbs = (used, contexts, ways, fill, hold, give, receive, churn, pairs, launches, twins)
+    verbs = (used, contexts, chunks, ways, fill, hold, give, receive, churn, pairs, launches, twins)
     try:
         found = {one.__name__: one for one in verbs}[verb](*words)
     except (OSError, ImportError) as error:

@@ -224,12 +224,42 @@ uint64_t fake_address(uint64_t bytes) {
 /* Under fake_big. */
 piece *fake_piece(int kind, int card, uint64_t bytes, uint64_t charged) {
     context *c = fake_current();
-    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, 0, kind, card, c, NULL, pieces};
+    piece *p = calloc(1, sizeof *p), made = {fake_address(bytes), bytes, charged, 0, kind, card, c, NULL, NULL, pieces};
     *p = made;
     if (c && c->primary) p->owner = c->primary;
     return pieces = p;
 }
+/* Chunks that small allocations of one card share. A chunk is filled from its beginning, and is free with its last one. */
+typedef struct chunk { uint64_t base, top; int card, live; struct chunk *next; } chunk;
+static chunk *chunks;
+piece *fake_small_piece(int kind, int card, uint64_t bytes) {
+    uint64_t size = (bytes + 511) / 512 * 512;
+    chunk *c = chunks;
+    while (c && (c->card != card || c->top + size > GRAIN)) c = c->next;
+    if (!c) {
+        if (fake_charge(card, GRAIN)) return NULL;
+        c = calloc(1, sizeof *c);
+        *c = (chunk){fake_address(GRAIN), 0, card, 0, chunks};
+        chunks = c;
+    }
+    context *here = fake_current();
+    piece *p = calloc(1, sizeof *p);
+    *p = (piece){.address = c->base + c->top, .bytes = bytes, .kind = kind, .card = card, .chunk = c, .next = pieces};
+    p->owner = here && here->primary ? here->primary : here;
+    c->top += size;
+    c->live++;
+    return pieces = p;
+}
+static void leave_chunk(chunk *c) {
+    if (!c || --c->live) return;
+    for (chunk **at = &chunks; *at; at = &(*at)->next)
+        if (*at == c) { *at = c->next; break; }
+    fake_release(c->card, GRAIN);
+    if (fake_close_memory) fake_close_memory(c->base, GRAIN);
+    free(c);
+}
 void fake_drop(piece *p) {
+    if (p->chunk) { leave_chunk(p->chunk); free(p); return; }
     if (p->shared) fake_part(p->shared);
     else if (p->charged) fake_release(p->card, p->charged);
     if (fake_close_memory) fake_close_memory(p->address, p->bytes);

@@ -13,7 +13,7 @@
 #define MAX_PROCESSES 1024
 #define MAX_LIMITS 64
 #define GRAIN ((uint64_t)2 << 20)
-#define PLAIN(bytes) ((bytes) > (uint64_t)1 << 20 ? GRAINS(bytes) : (bytes))   /* small ones are packed */
+#define IS_SMALL(bytes) ((bytes) <= (uint64_t)1 << 20)   /* packed into chunks of 2 MiB, 512 bytes at least */
 #define GRAINS(bytes) (((bytes) + GRAIN - 1) / GRAIN * GRAIN)
 
 enum {
@@ -112,6 +112,7 @@ typedef struct piece {   /* one allocation, found by its address */
     int kind, card;
     context *owner;
     void *pool;
+    struct chunk *chunk;   /* of a small one */
     struct piece *next;
 } piece;
 extern pthread_mutex_t fake_big;                          /* this process's own lists */
@@ -125,6 +126,7 @@ piece *fake_find(uint64_t address);                       /* that contains the a
 piece *fake_take(uint64_t address);                       /* out of the list; the caller frees it */
 void fake_give(piece *taken);                             /* back into it */
 uint64_t fake_address(uint64_t bytes);                    /* fresh addresses */
+piece *fake_small_piece(int kind, int card, uint64_t bytes);   /* NULL: the card has no room for another chunk */
 void fake_sync_pools(int card);
 int fake_free_async(piece *freed);
 int fake_free(uint64_t address);

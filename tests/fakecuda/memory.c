@@ -6,12 +6,13 @@ static int take(int kind, uint64_t *address, size_t size) {
     if (!c) return fake_ready() ? NOT_INITIALIZED : INVALID_CONTEXT;
     if (!address || !size) return INVALID_VALUE;
     if (size > (uint64_t)1 << 50) return OUT_OF_MEMORY;
-    int status = fake_charge(c->card, PLAIN(size));
+    int status = IS_SMALL(size) ? OK : fake_charge(c->card, GRAINS(size));
     if (status) return status;
     pthread_mutex_lock(&fake_big);
-    *address = fake_piece(kind, c->card, size, PLAIN(size))->address;
+    piece *made = IS_SMALL(size) ? fake_small_piece(kind, c->card, size) : fake_piece(kind, c->card, size, GRAINS(size));
+    if (made) *address = made->address;
     pthread_mutex_unlock(&fake_big);
-    return OK;
+    return made ? OK : OUT_OF_MEMORY;
 }
 
 DRIVER(cuMemAlloc_v2, (uint64_t *address, size_t size), (address, size)) { return take(LINEAR, address, size); }
@@ -34,7 +35,10 @@ int fake_free(uint64_t address) {
     if (p->kind == GRAPH) return fake_graphs(p);
     if (p->kind == ASYNC) return fake_free_async(p);
     if (p->kind == ARRAY || p->kind == FOREIGN) return (pthread_mutex_lock(&fake_big), fake_give(p), pthread_mutex_unlock(&fake_big)), INVALID_VALUE;
-    return fake_drop(p), OK;
+    pthread_mutex_lock(&fake_big);   /* a chunk is its neighbours', too */
+    fake_drop(p);
+    pthread_mutex_unlock(&fake_big);
+    return OK;
 }
 DRIVER(cuMemFree_v2, (uint64_t address), (address)) {
     if (fake_ready()) return NOT_INITIALIZED;
