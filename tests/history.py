@@ -331,9 +331,9 @@ FORTNIGHT = Plan(
     gaps=((at(2026, 11, 14, 3), at(2026, 11, 14, 5)),),
     health=(
         (5, at(2026, 11, 11, 14, 10), "xid", "94"),
-        (5, at(2026, 11, 11, 14, 10), "state", "drained: Xid 94"),
-        (5, at(2026, 11, 12, 18, 40), "state", "up"),
-        (2, at(2026, 11, 13, 2, 15), "throttle", "power"),
+        (5, at(2026, 11, 11, 14, 10), "state", "drained"),
+        (5, at(2026, 11, 12, 18, 40), "state", "ok"),
+        (2, at(2026, 11, 13, 2, 15), "throttle", "heat"),
     ),
 )
 
@@ -363,7 +363,7 @@ SIXTEEN = Plan(
     habits=tuple(replace(habit, a_week=habit.a_week * 2, model="") for habit in HABITS),
     since=at(2026, 11, 2),
     down=((11, at(2026, 11, 2), at(2026, 11, 16)),),
-    health=((11, at(2026, 11, 2, 0, 1), "state", "drained: fell off the bus, waits for a replacement"),),
+    health=((11, at(2026, 11, 2, 0, 1), "state", "down"),),
 )
 
 EMPTY = Plan(models=(A100,) * 4, habits=(), since=at(2026, 11, 12, 9), weeks=1)

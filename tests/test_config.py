@@ -95,6 +95,8 @@ def test_every_key_is_read(configured):
         keep_minutes = "7-0"
         keep_hours = "forever"
         keep_days = "3650-0"
+        weights = ["A100=2.5", "RTX A6000 = 1"]
+        private_data = true
         [mail]
         send = "smtp"
         from = "gpu@example.org"
@@ -178,6 +180,8 @@ def test_every_key_is_read(configured):
         keep_minutes=7 * 86_400,
         keep_hours=-1,
         keep_days=3650 * 86_400,
+        weights=(("A100", 2.5), ("RTX A6000", 1.0)),
+        private_data=True,
         mail="smtp",
         mail_from="gpu@example.org",
         mail_domain="example.org",

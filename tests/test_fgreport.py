@@ -9,7 +9,9 @@ import os
 import pytest
 
 import history
-from fgsched.domain.errors import Exit
+from fgsched.cli.reporting import refuse_private
+from fgsched.config.load import Config
+from fgsched.domain.errors import Exit, NotPermitted
 from live_host import Done, Home
 from reporting import EXPECTED
 
@@ -136,3 +138,35 @@ def test_accounts_that_the_user_may_not_read_are_refused(home, accounts, tmp_pat
     path.chmod(0)
     done = home.run("fgreport", "overview", "--file", str(path))
     assert (done.status, done.out) == (Exit.NOT_PERMITTED, "")
+
+
+def test_reports_with_names_of_others_are_refused_where_the_site_keeps_them_private():
+    private, ann = Config(private_data=True, operators=("olga",)), ("", "ann")
+    for allowed in (("me", "", "ann"), ("me", "ann", "ann"), ("health", *ann), ("overview", "", "olga")):
+        refuse_private(*allowed, private)
+    refuse_private("overview", *ann, Config())
+    for refused in (("overview", *ann), ("me", "ben", "ann"), ("charge", *ann)):
+        with pytest.raises(NotPermitted, match="this host keeps them private"):
+            refuse_private(*refused, private)
+
+
+def test_the_weights_and_quotas_of_the_configuration_are_charged(home, report):
+    (home.path / "fgsched.toml").write_text(
+        '[accounting]\nweights = ["A100=2"]\n[accounts.vision]\ngpu_minutes = 36000\n'
+    )
+    text = report("charge", "--week", "2026-W46", "--format", "csv", "--section", "accounts").out
+    vision = next(row for row in csv.DictReader(io.StringIO(text)) if row["account"] == "vision")
+    assert vision["quota_gpu_hours"] == "600"
+    assert float(vision["charged_gpu_hours"]) < float(vision["weighted_gpu_hours"])
+
+
+def test_one_s_own_report_is_about_the_caller(report):
+    mine = report("me", "--week", "2026-W46").out
+    assert "No job of this user ran in this week." in mine
+    assert "clip-embed" in report("me", "--user", "jonas", "--week", "2026-W46").out
+    assert report("users", "--user", "jonas").status == Exit.USAGE
+
+
+def test_capacity_replays_the_period(report):
+    text = report("capacity", "--week", "2026-W46").out
+    assert "RTX A6000   524" in text

@@ -18,10 +18,12 @@ from fgsched.cli.command import write
 from fgsched.cli.replaying import one_more_card
 from fgsched.client import find_places
 from fgsched.config.load import load
+from fgsched.config.schema import Config
 from fgsched.domain.errors import BadUsage, NotPermitted, StorageError
 from fgsched.domain.units import parse_count
 
 _NOT_YET = ("to", "subject")
+_WITHOUT_NAMES = ("health", "capacity")
 
 
 def report(options: Mapping[str, Any]) -> None:
@@ -40,13 +42,29 @@ def made(options: Mapping[str, Any], now: float) -> Report:
     which = kind(options["report"])
     choice = Choice(**{name: options[name] for name in Choice.__struct_fields__})
     period = chosen(choice, which.default, now)
-    reader = ReportReader(_readable(options["file"]))
+    path = _readable(options["file"])
+    if path.stat().st_uid != os.geteuid() != 0:
+        refuse_private(options["report"], options["user"], choices.me(), load(find_places()))
+    reader = ReportReader(path)
     try:
         with reader.reading():
             facts = Facts(reader, period, host=_host(), user=_user(options))
             return which.make(facts, _wish(options, facts, now))
     finally:
         reader.close()
+
+
+def refuse_private(report: str, about: str, caller: str, config: Config) -> None:
+    """Refuse a report that names other users, if the site keeps them private.
+
+    `about` is the user of the report on one user, "" for the caller. Raises NotPermitted.
+    """
+    is_own = report == "me" and about in ("", caller)
+    if config.private_data and not is_own and report not in _WITHOUT_NAMES and caller not in config.operators:
+        raise NotPermitted(
+            f"the report {report} shows other users, and this host keeps them private",
+            f"You may use: me, {', '.join(_WITHOUT_NAMES)}.",
+        )
 
 
 def _user(options: Mapping[str, Any]) -> str:
@@ -64,7 +82,7 @@ def _wish(options: Mapping[str, Any], facts: Facts, now: float) -> Wish:
     if options["report"] == "charge":
         config = load(find_places())
         quotas = {name: 60.0 * one.gpu_minutes for name, one in config.accounts.items() if one.gpu_minutes}
-        return structs.replace(wish, quotas=quotas)
+        return structs.replace(wish, quotas=quotas, weights=dict(config.weights))
     if options["report"] == "capacity":
         return structs.replace(wish, replays=one_more_card(facts, load(find_places())))
     return wish

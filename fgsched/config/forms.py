@@ -11,6 +11,7 @@ from fgsched.domain import times, units
 from fgsched.jobs.mail import is_address
 
 FOREVER = -1  # of a Retention
+_LARGEST_WEIGHT = 1e6  # of a model of GPU
 _LONGEST_RETENTION = 100 * 366 * 86_400  # seconds
 
 
@@ -64,6 +65,14 @@ def _devices(value: object) -> str:
         items = [str(one) for one in convert(value, list[int | str])]
         return ",".join(items) + "," if items else "none"
     return str(convert(value, int | str))
+
+
+def _weights(value: object) -> list[tuple[str, float]]:
+    pairs = [text.rpartition("=") for text in convert(value, list[str])]
+    found = [(model.strip(), float(weight)) for model, _, weight in pairs]
+    if any(not model or not 0 <= weight <= _LARGEST_WEIGHT for model, weight in found):
+        raise ValueError
+    return found
 
 
 def _address(value: object) -> str:
@@ -184,6 +193,14 @@ GpuIndices = Annotated[
         takes='a list of GPUs such as [0, 1] or "0-1"',
         read=_indices,
         show=lambda indices: f'"{units.format_indices(indices)}"',
+    ),
+]
+Weights = Annotated[  # (part of the name of a model, weight)
+    tuple[tuple[str, float], ...],
+    Form(
+        takes='a list of weights of models such as ["A100=2", "A6000=1"]',
+        read=_weights,
+        show=lambda weights: json.dumps([f"{model}={weight:g}" for model, weight in weights]),
     ),
 ]
 XidNumbers = Annotated[tuple[int, ...], Form(takes="a list of Xid numbers such as [48, 79]", read=_indices)]

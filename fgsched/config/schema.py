@@ -195,6 +195,13 @@ class Config(Struct, frozen=True, kw_only=True):
     keep_days: Annotated[forms.Retention, _key("accounting", "Time that the sums of each day are kept.")] = (
         forms.FOREVER
     )
+    weights: Annotated[
+        forms.Weights, _key("accounting", "Weights of GPU models for the report on charged hours; default 1.")
+    ] = ()
+    private_data: Annotated[
+        Switch,
+        _key("accounting", "Whether reports show jobs of other users to operators only."),
+    ] = False
     mail: Annotated[
         Literal["auto", "sendmail", "smtp", "off"],
         _key(

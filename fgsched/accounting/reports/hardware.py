@@ -25,6 +25,7 @@ _NO_EVENT = "No Xid event, no uncorrectable ECC error, no drained card."
 _NO_FOREIGN = "No process outside fgsched used a GPU."
 _THROTTLES = {
     "power": "power cap reached",
+    "hardware": "clocks lowered by the hardware",
     "thermal": "clocks lowered by heat",
     "heat": "clocks lowered by heat",
 }
@@ -69,7 +70,7 @@ def _described(one: HealthEvent) -> str:
         known = XIDS.get(number)
         return f"Xid {one.detail}" + (f" ({known})" if known and " " not in one.detail else "")
     if one.kind == "ecc":
-        return f"ECC error: {one.detail}"
+        return f"uncorrectable ECC errors: {one.detail} since the driver was loaded"
     if one.kind == "remap":
         return f"memory rows remapped: {one.detail}"
     if one.kind == "throttle":

@@ -45,6 +45,7 @@ _MEANINGS = (
 )
 _GOOD = (1, -1, -1, 0, -1, -1)  # whether more of the class is better
 _BOUNDS = (10, 30, 50, 70, 90)  # per cent
+_SAME_CAUSE = 120  # seconds between an Xid and the change of state that it caused
 _UP = ("up", "ok", "idle", "healthy", "available")  # states of a GPU that takes jobs
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -133,19 +134,28 @@ def steps_of(slots: Sequence[CardSlot], count: int) -> tuple[Step | None, ...]:
 def down_times(facts: Facts, card: Card) -> list[tuple[float, float, str]]:
     """Return begin, end and reason of each time in which a GPU was down; times in epoch seconds."""
     begin, reason = _down_at_begin(facts.states_before, card)
+    mine = [one for one in facts.health if one.card == card.uuid]
     found = []
-    for one in facts.health:
-        if one.card != card.uuid or one.kind != "state":
+    for one in mine:
+        if one.kind != "state":
             continue
         if is_up(one):
             if begin is not None:
                 found.append((max(begin, facts.period.since), one.at, reason))
             begin = None
         elif begin is None:
-            begin, reason = one.at, one.detail
+            begin, reason = one.at, _reason(one, mine)
     if begin is not None:
         found.append((max(begin, facts.period.since), facts.period.until, reason))
     return found
+
+
+def _reason(state: HealthEvent, events: Sequence[HealthEvent]) -> str:
+    """Return the Xid of the driver that came with a change of state, else the state."""
+    for one in events:
+        if one.kind == "xid" and abs(one.at - state.at) <= _SAME_CAUSE:
+            return f"Xid {one.detail}"
+    return state.detail
 
 
 def is_up(event: HealthEvent) -> bool:
