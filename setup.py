@@ -114,7 +114,7 @@ def main() -> None:
         packages=find_packages(include=["fgsched", "fgsched.*", "fgshim", "fgshim.*"]),
         package_data={
             "fgsched.store": ["*.sql", "migrations/*.sql"],
-            "fgsched.accounting": ["*.sql"],
+            "fgsched.accounting": ["*.sql", "*.json"],
             "fgsched.accounting.reports": ["*.sql", "templates/*"],
             "fgsched.slurm": ["bin/*"],
         },

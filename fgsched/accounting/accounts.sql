@@ -50,7 +50,8 @@ CREATE TABLE job (
   name         TEXT NOT NULL,
   array        INTEGER NOT NULL,             -- id of its array; 0: none
   task         INTEGER,                      -- index in the array
-  detail       TEXT NOT NULL                 -- JSON
+  detail       TEXT NOT NULL,                -- JSON
+  kept         BLOB NOT NULL                 -- compressed JSON: what only commands about this job show
 ) STRICT;
 -- All that the sums of reports need, so that a report on a year does not read the rows. It costs 95 bytes a job.
 CREATE INDEX job_by_end ON job (ended_at, owner, state, oom, model, gpus, share, memory, charged, used, idle, gpu_peak,

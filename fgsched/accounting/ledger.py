@@ -2,6 +2,7 @@
 
 import secrets
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -53,7 +54,13 @@ _COLUMNS = {  # of the table `job` that are fields of JobAccount
     *("id", "ended_at", "submitted_at", "eligible_at", "started_at", "state", "gpus", "share", "memory"),
     *("time_limit", "suspended", "charged", "gpu_peak", "oom", "model", "name", "array", "task"),
 }
-_REST = tuple(name for name in JobAccount.__struct_fields__ if name not in _COLUMNS | {"owner"})
+_KEPT = ("request", "output", "columns", "steps", "script")  # only commands about one job show these
+_REST = tuple(
+    name for name in JobAccount.__struct_fields__ if name not in {*_COLUMNS, *_KEPT, "owner", "usage"}
+)
+_COMMON = _HOME.joinpath(
+    "common.json"
+).read_bytes()  # what `kept` of most jobs has; it is a part of VERSION 1
 _DEFAULTS = {one.name: one.default for one in msgspec.structs.fields(JobAccount)} | {"columns": {}}
 Record = TypeVar("Record", bound=Struct)
 
@@ -216,8 +223,9 @@ class Ledger:
         row["owner"] = self._owner(job.owner)
         row["used"] = usage.used if usage else None
         row["idle"] = usage.held + usage.empty if usage else None
-        rest = {name: value for name in _REST if (value := getattr(job, name)) != _DEFAULTS[name]}
+        rest = _changed(job, _REST)
         row["detail"] = to_json(rest | {"usage": usage} if usage else rest).decode()
+        row["kept"] = _compressed(to_json(_changed(job, _KEPT)))
         return row
 
     def _sampled(self, job: int) -> JobUsage | None:
@@ -441,4 +449,23 @@ def _owner_of(values: Mapping[str, Any]) -> Owner:
 def _job_of(row: sqlite3.Row) -> JobAccount:
     values: dict[str, Any] = {name: row[name] for name in _COLUMNS}
     owner = _owner_of({name: row[name] for name in _OWNER})
-    return msgspec.convert(values | {"owner": owner} | msgspec.json.decode(row["detail"]), JobAccount)
+    rest = msgspec.json.decode(row["detail"]) | msgspec.json.decode(_expanded(row["kept"]))
+    return msgspec.convert(values | {"owner": owner} | rest, JobAccount)
+
+
+def _changed(job: JobAccount, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields with these names that differ from their defaults."""
+    return {name: value for name in names if (value := getattr(job, name)) != _DEFAULTS[name]}
+
+
+def _compressed(text: bytes) -> bytes:
+    packer = zlib.compressobj(6, wbits=-15, zdict=_COMMON)
+    return packer.compress(text) + packer.flush()
+
+
+def _expanded(packed: bytes) -> bytes:
+    """Return what `_compressed` was given. Raises StorageError if it is damaged."""
+    try:
+        return zlib.decompressobj(wbits=-15, zdict=_COMMON).decompress(packed)
+    except zlib.error as error:
+        raise StorageError(f"a job of the accounts cannot be read: {error}", "Restore a backup.") from error

@@ -31,9 +31,9 @@ SELECT id FROM card WHERE uuid = :uuid;
 -- name: add_job
 -- A job that is here already stays as it is.
 INSERT INTO job (id, owner, ended_at, submitted_at, eligible_at, started_at, state, gpus, share, memory, time_limit,
-  suspended, charged, used, idle, gpu_peak, oom, model, name, array, task, detail)
+  suspended, charged, used, idle, gpu_peak, oom, model, name, array, task, detail, kept)
 VALUES (:id, :owner, :ended_at, :submitted_at, :eligible_at, :started_at, :state, :gpus, :share, :memory, :time_limit,
-  :suspended, :charged, :used, :idle, :gpu_peak, :oom, :model, :name, :array, :task, :detail)
+  :suspended, :charged, :used, :idle, :gpu_peak, :oom, :model, :name, :array, :task, :detail, :kept)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: find_end
