@@ -26,7 +26,13 @@ GROUPS: dict[str, Callable[[], None]] = {
 
 
 def main() -> int:
-    """Fetch the groups that are named, or all. Exit code 1: one could not be fetched; the others are."""
+    """Fetch the groups that are named, or all.
+
+    Exit code 1: a group could not be fetched; the others are in the cache. 2: there is no such group.
+    """
+    if unknown := set(sys.argv[1:]) - set(GROUPS):
+        print(f"{', '.join(sorted(unknown))}: no such group; there are {', '.join(GROUPS)}", file=sys.stderr)
+        return 2
     failed = False
     for name in sys.argv[1:] or GROUPS:
         try:

@@ -24,10 +24,6 @@ class Said:
     out: str
     err: str
 
-    @property
-    def last(self) -> str:
-        return self.out.splitlines()[-1]
-
 
 @dataclass(slots=True)
 class FrameworkHost:

@@ -139,7 +139,7 @@ def test_the_text_of_a_refusal_names_processes_of_the_job_only(host, holder):
     assert (stranger.line(), neighbour.line()) == ({"holds": [524.0, 1024.0]},) * 2
     text = in_job(host, job, "fraction")[0]["text"]
     assert f"Process {neighbour.process.pid}" in text
-    assert str(stranger.process.pid) not in text
+    assert f"Process {stranger.process.pid}" not in text
     assert "of which 0 bytes is free" in text
 
 
@@ -179,7 +179,7 @@ def test_kernels_of_a_paced_job_take_as_much_longer_as_its_share_is_smaller(host
     job = host.job(host.card(), pacing=[("hard", share)])
     [said] = in_job(host, job, "launches", str(KERNELS), FAKE_CUDA_KERNEL_NS=str(KERNEL_NS))
     least = times * KERNELS * KERNEL_NS / 1e9
-    assert 0.93 * least < said["seconds"] < 2 * least
+    assert 0.93 * least < said["seconds"] < 3 * least
 
 
 def test_a_second_process_in_a_full_job_is_refused_and_the_first_goes_on(host, holder):
