@@ -26,6 +26,7 @@ def _static_where_possible() -> list[str]:
     return ["-pie", "-Wl,--version-script=fgshim/spawner/exports.map"]
 
 
+OLD_LIBC = {"fgshim.hook": ["-include", "fgshim/hook/old_libc.h"]}
 INCLUDES = ["fgshim/include", "fgshim/hook", "fgshim/spawner"]
 NATIVE = {
     # extension: (file it becomes, flags of its own)
@@ -59,7 +60,7 @@ class BuildNative(build_ext):
             ext.sources,
             output_dir=self.build_temp,
             include_dirs=[*ext.include_dirs, *self.compiler.include_dirs],
-            extra_postargs=SHARED,
+            extra_postargs=[*SHARED, *OLD_LIBC.get(ext.name, [])],
         )
         command = [self.compiler.compiler_so[0], *objects, "-o", str(target), *STRICT, *NATIVE[ext.name][1]]
         return subprocess.run([*command, *ext.extra_link_args], check=True)

@@ -77,10 +77,7 @@ cdef extern from "<pthread.h>" nogil:
     unsigned long pthread_self()
 
 cdef extern from "<sys/mman.h>" nogil:
-    void *mmap(void *, size_t, int, int, int, long)
     int munmap(void *, size_t)
-    const int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
-    void *MAP_FAILED
 
 cdef extern from "<unistd.h>" nogil:
     int getpid()

@@ -4,12 +4,9 @@
 # Needs: nothing.
 
 cdef extern from "<dlfcn.h>" nogil:
-    ctypedef struct Dl_info:
-        const char *dli_fname
     void *RTLD_NEXT
     void *RTLD_DEFAULT
     const int RTLD_LAZY, RTLD_NOLOAD
-    int dladdr(const void *, Dl_info *)
 
 cdef extern from "call_table.h" nogil:
     ctypedef struct fg_call_t "fg_call":
@@ -29,8 +26,10 @@ cdef extern from "call_table.h" nogil:
 
 cdef extern from "linker.h" nogil:
     struct link_map:
-        pass
+        const char *l_name
     link_map *fg_map_of(const void *)
+    link_map *fg_own_map()
+    bint fg_is_in_driver(const void *)
     void *fg_defined(const link_map *, const char *)
     void *fg_defined_next(const char *)
     int fg_compare(const char *, const char *)

@@ -104,7 +104,7 @@ static fg_region *fg_map_region(const char *path) {
     void *at = MAP_FAILED;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return NULL;
-    if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == sizeof(fg_region) && fg_has_room(fd))
+    if (syscall(SYS_fstat, fd, &about) == 0 && S_ISREG(about.st_mode) && about.st_size == sizeof(fg_region) && fg_has_room(fd))
         at = mmap(NULL, sizeof(fg_region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     syscall(SYS_close, fd);
     return at == MAP_FAILED ? NULL : at;

@@ -1,13 +1,74 @@
 #include <dlfcn.h>
+#include <link.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "call_table.h"
 #include "linker.h"
+#include "old_libc.h"
+
+/* The first library that dl_iterate_phdr lists is the program. Its DT_DEBUG leads to the list of all libraries. */
+static int fg_first_map(struct dl_phdr_info *program, size_t size, void *found) {
+    (void)size;
+    for (int i = 0; i < program->dlpi_phnum; i++) {
+        if (program->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+        const ElfW(Dyn) *d = (const ElfW(Dyn) *)(program->dlpi_addr + program->dlpi_phdr[i].p_vaddr);
+        for (; d->d_tag != DT_NULL; d++)
+            if (d->d_tag == DT_DEBUG && d->d_un.d_ptr) *(struct link_map **)found = ((struct r_debug *)d->d_un.d_ptr)->r_map;
+    }
+    return 1;
+}
+
+/* The library with this dynamic section, in the list of libraries. */
+static struct link_map *fg_map_with(const void *dynamic) {
+    struct link_map *map = NULL;
+    if (dl_iterate_phdr) dl_iterate_phdr(fg_first_map, &map);
+    while (map && map->l_ld != dynamic) map = map->l_next;
+    return map;
+}
+
+typedef struct { uintptr_t address; const void *dynamic; } fg_place;
+static int fg_find_place(struct dl_phdr_info *library, size_t size, void *data) {
+    fg_place *place = data;
+    const void *dynamic = NULL;
+    int is_in = 0;
+    (void)size;
+    for (int i = 0; i < library->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+        uintptr_t start = library->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_DYNAMIC) dynamic = (const void *)start;
+        if (part->p_type == PT_LOAD && place->address - start < part->p_memsz) is_in = 1;
+    }
+    if (is_in) place->dynamic = dynamic;
+    return is_in;
+}
+
+/* musl has no dladdr1, and before glibc 2.34 a program may have none. */
+static struct link_map *fg_map_by_walking(const void *address) {
+    fg_place place = {(uintptr_t)address, NULL};
+    if (dl_iterate_phdr) dl_iterate_phdr(fg_find_place, &place);
+    return place.dynamic ? fg_map_with(place.dynamic) : NULL;
+}
 
 struct link_map *fg_map_of(const void *address) {
     Dl_info info;
     struct link_map *map = NULL;
+    if (!dladdr1) return fg_map_by_walking(address);
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+struct link_map *fg_own_map(void) { return fg_map_of(fg_calls); }
+
+static const char *fg_file_name(const char *path) {
+    const char *name = path;
+    for (; *path; path++) if (*path == '/') name = path + 1;
+    return name;
+}
+static int fg_begins_with(const char *name, const char *start) {
+    while (*start && *name == *start) name++, start++;
+    return !*start;
+}
+static int fg_is_driver_name(const char *name) {
+    return fg_begins_with(name, "libcuda.so") || fg_begins_with(name, "libnvidia-ml.so");
 }
 
 int fg_compare(const char *name, const char *other) {
@@ -41,12 +102,23 @@ void *fg_defined(const struct link_map *map, const char *name) {
 }
 
 void *fg_defined_next(const char *name) {
-    struct link_map *own = fg_map_of(fg_calls), *map = own;
+    struct link_map *own = fg_own_map(), *map = own;
     void *found = NULL;
     while (map && !found && (map = map->l_next)) found = fg_defined(map, name);
     for (map = own; map && map->l_prev; ) map = map->l_prev;
     for (; map && map != own && !found; map = map->l_next) found = fg_defined(map, name);
     return found;
+}
+
+int fg_is_in_driver(const void *address) {
+    const struct link_map *map = fg_map_of(address), *first = fg_own_map();
+    if (!map || !first) return 0;
+    while (first->l_prev) first = first->l_prev;
+    if (!fg_before(first, map)) return 0;
+    const char *strings = fg_dynamic(map, DT_STRTAB);
+    for (const ElfW(Dyn) *d = map->l_ld; strings && d && d->d_tag != DT_NULL; d++)
+        if (d->d_tag == DT_SONAME && fg_is_driver_name(strings + d->d_un.d_val)) return 1;
+    return fg_is_driver_name(fg_file_name(map->l_name));
 }
 
 int fg_before(const struct link_map *map, const struct link_map *later) {

@@ -9,6 +9,11 @@
 #pragma GCC visibility push(hidden)
 /* Return the library that contains an address; NULL if there is none. */
 struct link_map *fg_map_of(const void *address);
+/* Return the hook's own entry in the list of libraries. */
+struct link_map *fg_own_map(void);
+/* Return 1 if a driver library contains this address. It is known by its file name or its own name (DT_SONAME). A copy
+ * in a namespace of dlmopen is not the driver that the hook calls. */
+int fg_is_in_driver(const void *address);
 /* Return the address of a symbol that a library defines; NULL if it does not. */
 void *fg_defined(const struct link_map *map, const char *name);
 /* Return the first definition in the libraries after the hook, then in those before it. */

@@ -31,17 +31,6 @@ cdef int fg_find(const char *name) noexcept nogil:
     return -1
 
 
-cdef bint fg_is_in_driver(const void *address) noexcept nogil:
-    """Return whether a driver library, wherever it was loaded from, contains this address."""
-    cdef Dl_info info
-    cdef const char *name
-    if not dladdr(address, &info) or info.dli_fname == NULL:
-        return False
-    name = strrchr(info.dli_fname, c"/")
-    name = info.dli_fname if name == NULL else name + 1
-    return strncmp(name, "libcuda.so", 10) == 0 or strncmp(name, "libnvidia-ml.so", 15) == 0
-
-
 cdef void *fg_replaced(int at, void *found) noexcept nogil:
     """Return the hook's function for a function of the driver or the linker; else `found` unchanged."""
     if found and (fg_calls[at].library == FG_linker or fg_is_in_driver(found)):

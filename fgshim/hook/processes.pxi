@@ -48,9 +48,8 @@ cdef int fg_whole_list(void *real, void *device, uint32_t *count, size_t size, v
         if status != NVML_ERROR_INSUFFICIENT_SIZE:
             return status
         room += 16
-        list[0] = mmap(NULL, room * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-        if list[0] == MAP_FAILED:
-            list[0] = NULL
+        list[0] = fg_pages(room * size)
+        if list[0] == NULL:
             return NVML_ERROR_MEMORY
         count[0] = room
         status = (<nvml_processes_t> real)(device, count, list[0])
@@ -167,9 +166,9 @@ cdef int fg_sessions(int call, void *device, uint32_t *count, void *into, size_t
     if status != NVML_SUCCESS or count == NULL:
         return status
     room = found + 16  # more sessions may have begun
-    cdef void *list = mmap(NULL, room * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    cdef void *list = fg_pages(room * size)
     set_errno(saved)
-    if list == MAP_FAILED:
+    if list == NULL:
         return NVML_ERROR_MEMORY
     found = room
     status = (<nvml_processes_t> real)(device, &found, list)

@@ -21,17 +21,17 @@ cdef extern from "job.h" nogil:
 
 cdef fg_job *fg_find_job() noexcept nogil:
     """Attach to the region beside the path from which this library was loaded."""
-    cdef Dl_info own
+    cdef const link_map *own = fg_own_map()
     cdef char path[4096]
     cdef const char *end
     cdef int saved = errno
-    if not dladdr(<void *> fg_calls, &own) or own.dli_fname == NULL:
+    if own == NULL or own.l_name == NULL:
         return NULL
-    end = strrchr(own.dli_fname, c"/")
-    if end == NULL or end - own.dli_fname > 4000:
+    end = strrchr(own.l_name, c"/")
+    if end == NULL or end - own.l_name > 4000:
         return NULL
-    memcpy(path, own.dli_fname, end - own.dli_fname + 1)
-    strcpy(path + (end - own.dli_fname + 1), "region")
+    memcpy(path, own.l_name, end - own.l_name + 1)
+    strcpy(path + (end - own.l_name + 1), "region")
     fg_attach_to(path)
     fg_watch_forks()
     set_errno(saved)

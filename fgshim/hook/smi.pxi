@@ -95,9 +95,9 @@ cdef void **fg_smi_copy(void **real) noexcept nogil:
     cdef void *room
     if size < FG_SMI_LEAST * sizeof(void *) or size > FG_SMI_MOST:
         return NULL
-    room = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    room = fg_pages(size)
     set_errno(saved)
-    if room == MAP_FAILED:
+    if room == NULL:
         return NULL
     memcpy(room, real, size)
     cdef void **copy = <void **> room

@@ -64,6 +64,7 @@ static void *by(const char *way, const char *name) {
     if (!strcmp(way, "deep-open")) return dlsym(((void *(*)(const char *))dlsym(deep, "asker_open"))("libcuda.so.1"), name);
     if (!strcmp(way, "deep-linked")) return ((void *(*)(const char *))dlsym(deep, "deep_linked"))(name);
     if (!strcmp(way, "plugin")) return dlsym(((void *(*)(const char *))dlsym(library, "asker_open"))("libplugin.so"), name);
+    if (!strcmp(way, "renamed")) return dlsym(dlopen(getenv("LOOKUPS_DRIVER"), RTLD_NOW | RTLD_LOCAL), name);
     /* a namespace of its own, asked from here */
     if (!strcmp(way, "apart")) return dlsym(dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name);
     abort();
